@@ -1,0 +1,178 @@
+//! Identity of a page, and the hashes everything else is derived from.
+//!
+//! A page is named by the file it belongs to and by its number in that file. One 64-bit mix of the two ([`PageId::hash`])
+//! chooses directory bucket, fingerprint and sketch counters; a second, coarser one ([`PageId::instance`]) chooses the
+//! instance, so that the 64 pages of an extent, read-ahead and neighbour writes stay together. The *check* that proves a
+//! page ([`check`]) is the CRC-32C of its bytes, turned by a seed that is one-to-one in the page number within a file:
+//! the intact bytes of another page of the same file can therefore never pass for the page asked for.
+
+use serde::Serialize;
+
+/// Smallest physical page the cache takes, in bytes.
+pub const MIN_PAGE: usize = 1024;
+/// Largest physical page the cache takes, in bytes.
+pub const MAX_PAGE: usize = 65536;
+
+/// One incarnation of the contents of a data file. The number is never used again: dropping a whole file means that the
+/// caller goes on with a new `FileId`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct FileId(pub u32);
+
+/// A page: its file, and its offset divided by the physical page size.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+pub struct PageId {
+    pub file: FileId,
+    pub page: u32,
+}
+
+/// Pages whose numbers differ only in the low bits of an extent share an instance.
+pub const EXTENT_SHIFT: u32 = 6;
+
+impl PageId {
+    pub fn new(file: FileId, page: u32) -> PageId {
+        PageId { file, page }
+    }
+
+    /// One-to-one mix of file and page number.
+    pub(crate) fn hash(self) -> u64 {
+        mix64((u64::from(self.file.0) << 32) | u64::from(self.page))
+    }
+
+    /// Which of `instances` the page belongs to.
+    pub(crate) fn instance(self, instances: u32) -> usize {
+        extent_instance(self.file, self.page >> EXTENT_SHIFT, instances)
+    }
+
+    /// Turns a checksum of bytes into the check of this page. One-to-one in the page number for any one file, and in
+    /// the file for any one page number; [`PageId::of_seed`] is the way back.
+    fn seed(self) -> u32 {
+        mix32(self.page ^ mix32(self.file.0 ^ 0x9e37_79b9))
+    }
+
+    /// The page that has this seed, given its number.
+    pub(crate) fn of_seed(seed: u32, page: u32) -> PageId {
+        let file = unmix32(unmix32(seed) ^ page) ^ 0x9e37_79b9;
+        PageId {
+            file: FileId(file),
+            page,
+        }
+    }
+}
+
+pub(crate) fn extent_instance(file: FileId, extent: u32, instances: u32) -> usize {
+    let hash = mix64((u64::from(file.0) << 32) | u64::from(extent) | 1 << 31);
+    (((hash >> 32) * u64::from(instances)) >> 32) as usize
+}
+
+/// Whether the cache can take a page of this many bytes.
+pub fn is_page_length(length: usize) -> bool {
+    length.is_power_of_two() && (MIN_PAGE..=MAX_PAGE).contains(&length)
+}
+
+/// The check of a page: proves at once that the bytes are unharmed and that they are this page's.
+pub(crate) fn check(page: PageId, bytes: &[u8]) -> u32 {
+    crc32c::crc32c(bytes) ^ page.seed()
+}
+
+/// What the bytes say they are, given the check that was stored for them: exact if they are unharmed and if InnoDB's page
+/// number at bytes 4..8 is the number of the page. Tells a directory fingerprint shared by two pages from damage.
+pub(crate) fn identity_of(stored_check: u32, bytes: &[u8]) -> PageId {
+    let number = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
+    PageId::of_seed(stored_check ^ crc32c::crc32c(bytes), number)
+}
+
+/// Finaliser of MurmurHash3 (public domain), one-to-one on 64 bits.
+pub(crate) fn mix64(mut x: u64) -> u64 {
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ (x >> 33)
+}
+
+/// Finaliser of MurmurHash3 for 32 bits.
+fn mix32(mut x: u32) -> u32 {
+    x ^= x >> 16;
+    x = x.wrapping_mul(0x85eb_ca6b);
+    x ^= x >> 13;
+    x = x.wrapping_mul(0xc2b2_ae35);
+    x ^ (x >> 16)
+}
+
+/// The inverse of [`mix32`].
+fn unmix32(mut x: u32) -> u32 {
+    x ^= x >> 16;
+    x = x.wrapping_mul(inverse(0xc2b2_ae35));
+    x ^= (x >> 13) ^ (x >> 26);
+    x = x.wrapping_mul(inverse(0x85eb_ca6b));
+    x ^ (x >> 16)
+}
+
+/// Inverse of an odd number modulo 2^32, by Newton's iteration.
+const fn inverse(odd: u32) -> u32 {
+    let mut y = odd;
+    let mut i = 0;
+    while i < 5 {
+        y = y.wrapping_mul(2u32.wrapping_sub(odd.wrapping_mul(y)));
+        i += 1;
+    }
+    y
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(file: u32, page: u32) -> PageId {
+        PageId::new(FileId(file), page)
+    }
+
+    #[test]
+    fn mixing_is_invertible() {
+        for x in (0..u32::MAX).step_by(104_729) {
+            assert_eq!(unmix32(mix32(x)), x);
+        }
+    }
+
+    #[test]
+    fn the_seed_gives_the_page_back() {
+        for (f, n) in [(0, 0), (1, 7), (77, u32::MAX), (u32::MAX, 12345)] {
+            assert_eq!(PageId::of_seed(page(f, n).seed(), n), page(f, n));
+        }
+    }
+
+    #[test]
+    fn bytes_of_another_page_fail_the_check_and_are_recognised() {
+        let mut bytes = vec![5u8; 16384];
+        bytes[4..8].copy_from_slice(&9u32.to_be_bytes());
+        let stored = check(page(3, 9), &bytes);
+        assert_ne!(check(page(3, 10), &bytes), stored);
+        assert_ne!(check(page(4, 9), &bytes), stored);
+        assert_eq!(identity_of(stored, &bytes), page(3, 9));
+        bytes[100] ^= 1;
+        assert_ne!(check(page(3, 9), &bytes), stored);
+        assert_ne!(identity_of(stored, &bytes), page(3, 9));
+    }
+
+    #[test]
+    fn extents_stay_in_one_instance_and_instances_are_even() {
+        for p in 0..64 {
+            assert_eq!(page(5, 640 + p).instance(16), page(5, 640).instance(16));
+        }
+        let mut count = [0u32; 16];
+        for extent in 0..16_000 {
+            count[page(5, extent << EXTENT_SHIFT).instance(16)] += 1;
+        }
+        assert!(count.iter().all(|&c| (800..1200).contains(&c)), "{count:?}");
+    }
+
+    #[test]
+    fn lengths() {
+        for good in [1024, 2048, 4096, 8192, 16384, 32768, 65536] {
+            assert!(is_page_length(good));
+        }
+        for bad in [0, 512, 1000, 16383, 131072] {
+            assert!(!is_page_length(bad));
+        }
+    }
+}
