@@ -1,0 +1,290 @@
+//! Which server, and where it is.
+//!
+//! A server comes either from the machine's own packages, when its version is the wanted one, or
+//! from a private Debian root. The latter is not entered by chroot: the root's own dynamic loader
+//! runs the server with the root's libraries, in the machine's ordinary file system. Nothing gets
+//! mounted, paths mean the same inside and outside, and to a plugin the process looks as always
+//! (first entry of the link map, `dlopen(NULL)`, AT_PHDR); only `/proc/self/exe` names the loader.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::{Error, Result, root};
+
+/// A server that this crate can start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Flavour {
+    /// MariaDB 10.11, Debian 12's.
+    MariaDb1011,
+    /// MariaDB 11.8, Debian 13's.
+    MariaDb118,
+    /// MySQL 9.7, Debian unstable's.
+    MySql97,
+}
+
+/// A server that is on this machine and runs.
+#[derive(Clone, Debug)]
+pub struct Installation {
+    pub flavour: Flavour,
+    /// The full version as the server prints it, for example `10.11.19-MariaDB-0+deb12u1`.
+    pub version: String,
+    /// The program and, when it runs by the loader of a private root, the arguments before its own.
+    pub(crate) command: Vec<OsString>,
+    /// Basedir: the folder that holds `sbin`, `share` and `lib`.
+    pub(crate) base: PathBuf,
+    /// Folder with the error messages and, for MariaDB, the bootstrap scripts.
+    pub(crate) share: PathBuf,
+    /// The server's own plugins.
+    pub(crate) own_plugins: PathBuf,
+}
+
+impl Flavour {
+    /// All of them.
+    pub const ALL: [Flavour; 3] = [Flavour::MariaDb1011, Flavour::MariaDb118, Flavour::MySql97];
+
+    /// The name on command lines: `mariadb-10.11`, `mariadb-11.8`, `mysql-9.7`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Flavour::MariaDb1011 => "mariadb-10.11",
+            Flavour::MariaDb118 => "mariadb-11.8",
+            Flavour::MySql97 => "mysql-9.7",
+        }
+    }
+
+    /// The reverse of [`Flavour::name`].
+    pub fn from_name(name: &str) -> Option<Flavour> {
+        Flavour::ALL.into_iter().find(|f| f.name() == name)
+    }
+
+    /// Whether it is MySQL rather than MariaDB.
+    pub fn is_mysql(self) -> bool {
+        self == Flavour::MySql97
+    }
+
+    fn version_prefix(self) -> &'static str {
+        match self {
+            Flavour::MariaDb1011 => "10.11.",
+            Flavour::MariaDb118 => "11.8.",
+            Flavour::MySql97 => "9.7.",
+        }
+    }
+
+    /// Suite of Debian and the packages for the private root.
+    fn debian(self) -> root::Recipe {
+        match self {
+            Flavour::MariaDb1011 => root::Recipe {
+                suite: "bookworm",
+                packages: &["mariadb-server-core"],
+            },
+            Flavour::MariaDb118 => root::Recipe {
+                suite: "trixie",
+                packages: &["mariadb-server-core"],
+            },
+            Flavour::MySql97 => root::Recipe {
+                suite: "sid",
+                packages: &["mysql-server-core", "mysql-client-core"],
+            },
+        }
+    }
+
+    /// Finds the server without changing anything on this machine.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] with a reason fit for a "skipped" line.
+    pub fn find(self) -> Result<Installation> {
+        let mut seen = Vec::new();
+        for program in self.installed_programs() {
+            match self.examine(Path::new("/"), &program) {
+                Ok(found) => return Ok(found),
+                Err(reason) => seen.push(reason),
+            }
+        }
+        let recipe = self.debian();
+        match root::existing(&recipe) {
+            Some(root) => self
+                .examine(&root, &root.join(self.program_in_root()))
+                .map_err(|reason| self.unavailable(reason)),
+            None => {
+                seen.push(format!(
+                    "there is no private Debian {} root at {}",
+                    recipe.suite,
+                    root::place(&recipe).display()
+                ));
+                Err(self.unavailable(seen.join("; ")))
+            }
+        }
+    }
+
+    /// Finds the server, or makes a private Debian root with it (about half a minute and 300 to
+    /// 600 MB; needs root and `debootstrap`), cached for the next time. `progress` gets a line now
+    /// and then.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] with the reason.
+    pub fn provide(self, progress: &mut dyn FnMut(&str)) -> Result<Installation> {
+        let missing = match self.find() {
+            Ok(found) => return Ok(found),
+            Err(error) => error,
+        };
+        let recipe = self.debian();
+        if root::existing(&recipe).is_some() {
+            return Err(missing);
+        }
+        let root = root::make(&recipe, progress).map_err(|reason| self.unavailable(reason))?;
+        self.examine(&root, &root.join(self.program_in_root()))
+            .map_err(|reason| self.unavailable(reason))
+    }
+
+    fn unavailable(self, reason: String) -> Error {
+        Error::Unavailable {
+            flavour: self.name(),
+            reason,
+        }
+    }
+
+    fn program_in_root(self) -> &'static str {
+        if self.is_mysql() {
+            "usr/sbin/mysqld"
+        } else {
+            "usr/sbin/mariadbd"
+        }
+    }
+
+    fn installed_programs(self) -> Vec<PathBuf> {
+        let name = if self.is_mysql() {
+            "mysqld"
+        } else {
+            "mariadbd"
+        };
+        ["/usr/sbin", "/usr/local/sbin", "/usr/libexec"]
+            .iter()
+            .map(|dir| Path::new(dir).join(name))
+            .filter(|path| path.is_file())
+            .collect()
+    }
+
+    /// Runs `program` for its version. `root` is `/` or a private root. The error is a reason.
+    fn examine(self, root: &Path, program: &Path) -> std::result::Result<Installation, String> {
+        let command = if root == Path::new("/") {
+            vec![program.as_os_str().to_owned()]
+        } else {
+            root::command_in(root, program)?
+        };
+        let output = Command::new(&command[0])
+            .args(&command[1..])
+            .args(["--no-defaults", "--version"])
+            .output()
+            .map_err(|error| format!("{} does not run: {error}", program.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let version = version_of(&text).ok_or_else(|| {
+            format!(
+                "{} does not tell its version ({}): {}",
+                program.display(),
+                output.status,
+                String::from_utf8_lossy(&output.stderr).trim()
+            )
+        })?;
+        let is_maria = version.contains("MariaDB");
+        if !version.starts_with(self.version_prefix()) || is_maria == self.is_mysql() {
+            return Err(format!("{} is version {version}", program.display()));
+        }
+        let base = root.join("usr");
+        // MariaDB 11 moved its files from share/mysql to share/mariadb.
+        let share = ["share/mariadb", "share/mysql"]
+            .iter()
+            .map(|dir| base.join(dir))
+            .find(|dir| dir.join("english/errmsg.sys").is_file() || dir.join("charsets").is_dir())
+            .ok_or_else(|| format!("{} lacks its files under share", program.display()))?;
+        let own_plugins = [
+            "lib/mysql/plugin",
+            "lib64/mysql/plugin",
+            "lib/mariadb/plugin",
+        ]
+        .iter()
+        .map(|dir| base.join(dir))
+        .find(|dir| dir.is_dir())
+        .unwrap_or_else(|| base.join("lib/mysql/plugin"));
+        Ok(Installation {
+            flavour: self,
+            version,
+            command,
+            base,
+            share,
+            own_plugins,
+        })
+    }
+}
+
+impl Installation {
+    /// The file that is executed: the server, or the loader of a private root.
+    pub(crate) fn program(&self) -> &Path {
+        Path::new(&self.command[0])
+    }
+
+    /// The server's own share of the command line, before any option: program, `--no-defaults`,
+    /// user and the folders of the installation.
+    pub(crate) fn base_command(&self, datadir: &Path) -> Command {
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]);
+        command.arg("--no-defaults");
+        if rustix::process::geteuid().is_root() {
+            command.arg("--user=root");
+        }
+        let option = |name: &str, path: &Path| {
+            let mut text = OsString::from(name);
+            text.push(path);
+            text
+        };
+        command.arg(option("--basedir=", &self.base));
+        command.arg(option("--datadir=", datadir));
+        command.arg(option("--lc-messages-dir=", &self.share));
+        command.arg(option(
+            "--character-sets-dir=",
+            &self.share.join("charsets"),
+        ));
+        // Options of the client side (MYSQL_*, LD_*) must not reach the server.
+        for (name, _) in std::env::vars_os() {
+            let name_text = name.to_string_lossy();
+            if name_text.starts_with("MYSQL")
+                || name_text.starts_with("MARIADB")
+                || name_text == "LD_PRELOAD"
+            {
+                command.env_remove(&name);
+            }
+        }
+        command
+    }
+}
+
+/// The version in the output of `--version`: the word after `Ver`.
+fn version_of(text: &str) -> Option<String> {
+    let mut words = text.split_whitespace().skip_while(|word| *word != "Ver");
+    words.next()?;
+    words.next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_read_from_both_servers_words() {
+        let maria = "mariadbd  Ver 10.11.19-MariaDB-0+deb12u1 for debian-linux-gnu on x86_64";
+        assert_eq!(
+            version_of(maria).as_deref(),
+            Some("10.11.19-MariaDB-0+deb12u1")
+        );
+        let mysql = "/r/usr/sbin/mysqld  Ver 9.7.4-2 for Linux on x86_64 ((Debian))";
+        assert_eq!(version_of(mysql).as_deref(), Some("9.7.4-2"));
+        assert_eq!(version_of("no such thing"), None);
+    }
+
+    #[test]
+    fn names_go_both_ways() {
+        for flavour in Flavour::ALL {
+            assert_eq!(Flavour::from_name(flavour.name()), Some(flavour));
+        }
+        assert_eq!(Flavour::from_name("postgresql"), None);
+    }
+}

@@ -1,0 +1,48 @@
+//! Starts a private MariaDB or MySQL server in a folder of its own: for the demonstration and for
+//! tests against real servers.
+//!
+//! An installed server is never touched: no option file of the system is read, the data directory,
+//! socket, log and plugin directory are the caller's, and nothing is found or stopped by name.
+//!
+//! The way through the crate:
+//!
+//! 1. [`Flavour`] says which server; [`Flavour::find`] returns an [`Installation`] when it is on
+//!    this machine, and an error with the reason when not (a test reports it as the reason for
+//!    skipping). [`Flavour::provide`] goes further and makes what is missing: a private Debian root
+//!    with the server in it (see [`root`]), cached between runs.
+//! 2. [`Installation::initialise`] makes an empty data directory.
+//! 3. [`Installation::start`] with [`Options`] returns a [`Server`] that answers SQL; its `sql`,
+//!    `value`, `status` and `connect` talk to it over its unix socket as `root` without password.
+//! 4. [`Server::stop`] is the clean way down, [`Server::kill`] is a crash. Dropping the server kills
+//!    it, so that a test that panics leaves nothing behind; and the kernel kills it when this
+//!    process dies (see [`process`]).
+//!
+//! ```no_run
+//! use private_server::{Flavour, Options};
+//! let folder = tempfile::tempdir().unwrap();
+//! let installation = Flavour::MariaDb1011.provide(&mut |line| eprintln!("{line}")).unwrap();
+//! let data = folder.path().join("data");
+//! installation.initialise(&data).unwrap();
+//! let server = installation
+//!     .start(Options::new(&data, folder.path().join("run")).buffer_pool(64 << 20))
+//!     .unwrap();
+//! assert_eq!(server.value("SELECT 1 + 1").unwrap().as_deref(), Some("2"));
+//! server.stop().unwrap();
+//! ```
+
+mod error;
+mod flavour;
+mod initialise;
+mod options;
+pub mod process;
+pub mod root;
+mod server;
+
+pub use error::Error;
+pub use flavour::{Flavour, Installation};
+pub use mysql;
+pub use options::{Load, Options};
+pub use server::{Server, Stopped};
+
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;

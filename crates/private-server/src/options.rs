@@ -1,0 +1,82 @@
+//! What the caller decides about a server.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// When a plugin library is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Before InnoDB starts: `plugin_load_add` on MariaDB, `early-plugin-load` on MySQL.
+    Early,
+    /// Put into the plugin directory only; the caller installs it by SQL.
+    BySql,
+}
+
+/// Options of one start of a server. Everything else is the server's default.
+#[derive(Clone, Debug)]
+pub struct Options {
+    pub(crate) datadir: PathBuf,
+    pub(crate) run: PathBuf,
+    pub(crate) buffer_pool: u64,
+    pub(crate) plugins: Vec<(PathBuf, String, Load)>,
+    pub(crate) port: Option<u16>,
+    pub(crate) extra: Vec<String>,
+    pub(crate) start_timeout: Duration,
+    pub(crate) preload: Option<PathBuf>,
+}
+
+impl Options {
+    /// A server on the data directory `datadir`, with socket, log, pid file and plugin directory in
+    /// the folder `run` (made if missing; never the data directory). Buffer pool 128 MiB.
+    pub fn new(datadir: impl AsRef<Path>, run: impl AsRef<Path>) -> Self {
+        Options {
+            datadir: datadir.as_ref().to_owned(),
+            run: run.as_ref().to_owned(),
+            buffer_pool: 128 << 20,
+            plugins: Vec::new(),
+            port: None,
+            extra: Vec::new(),
+            start_timeout: Duration::from_secs(120),
+            preload: None,
+        }
+    }
+
+    /// Size of InnoDB's buffer pool in bytes. The server's resize step is set to 1 MiB, so whole
+    /// MiB are used as given.
+    pub fn buffer_pool(mut self, bytes: u64) -> Self {
+        self.buffer_pool = bytes;
+        self
+    }
+
+    /// Links the library at `path` into the plugin directory, beside the server's own plugins, as
+    /// `<name>.so`, and loads the plugin `name` from it as `load` says.
+    pub fn plugin(mut self, path: impl AsRef<Path>, name: &str, load: Load) -> Self {
+        self.plugins
+            .push((path.as_ref().to_owned(), name.to_owned(), load));
+        self
+    }
+
+    /// Listens on this port of 127.0.0.1 as well; without it the server has no network port.
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = Some(port);
+        self
+    }
+
+    /// One more server option, as on a command line (`--innodb-io-capacity=400`).
+    pub fn option(mut self, option: impl Into<String>) -> Self {
+        self.extra.push(option.into());
+        self
+    }
+
+    /// How long the server may take until it answers SQL (recovery included). Default 120 s.
+    pub fn start_timeout(mut self, limit: Duration) -> Self {
+        self.start_timeout = limit;
+        self
+    }
+
+    /// Preloads a library (LD_PRELOAD) into the server process alone.
+    pub fn preload(mut self, library: impl AsRef<Path>) -> Self {
+        self.preload = Some(library.as_ref().to_owned());
+        self
+    }
+}

@@ -1,0 +1,140 @@
+//! Children that cannot outlive this process.
+//!
+//! A child gets its own process group (a Ctrl-C at the terminal reaches only this process, which
+//! then stops its children in order) and a parent-death signal, so that even SIGKILL of this
+//! process leaves nothing running.
+//!
+//! Linux sends the parent-death signal when the *thread* that forked ends, not the process. Tests
+//! run on threads that end early, so every child is forked by one thread that lives as long as the
+//! process.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Sender, channel};
+use std::time::{Duration, Instant};
+
+type Job = (Command, Sender<io::Result<Child>>);
+
+/// Spawns `command` in its own process group, to be killed with `death_signal` (for example
+/// `libc::SIGKILL`) when this process dies in whatever way.
+///
+/// # Errors
+/// Those of [`Command::spawn`].
+pub fn spawn(mut command: Command, death_signal: libc::c_int) -> io::Result<Child> {
+    static SPAWNER: OnceLock<Sender<Job>> = OnceLock::new();
+    let spawner = SPAWNER.get_or_init(|| {
+        let (sender, jobs) = channel::<Job>();
+        std::thread::Builder::new()
+            .name("spawner".into())
+            .spawn(move || {
+                for (mut command, reply) in jobs {
+                    // The caller may be gone; then the child is dropped running, and dies with us.
+                    let _ = reply.send(command.spawn());
+                }
+            })
+            .expect("a thread can be started");
+        sender
+    });
+    let parent = std::process::id();
+    command.process_group(0);
+    // SAFETY: the closure runs between fork and exec and makes only async-signal-safe system calls.
+    unsafe {
+        command.pre_exec(move || {
+            if libc::prctl(libc::PR_SET_PDEATHSIG, death_signal) != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            // The parent may have died before the signal was armed.
+            if libc::getppid() as u32 != parent {
+                return Err(io::Error::from_raw_os_error(libc::ESRCH));
+            }
+            // A blocked or ignored signal would be inherited and outlive exec.
+            let mut none: libc::sigset_t = std::mem::zeroed();
+            libc::sigemptyset(&mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &none, std::ptr::null_mut());
+            Ok(())
+        });
+    }
+    let (reply, answer) = channel();
+    spawner
+        .send((command, reply))
+        .map_err(|_| io::Error::other("the spawner thread ended"))?;
+    answer
+        .recv()
+        .map_err(|_| io::Error::other("the spawner thread ended"))?
+}
+
+/// Waits until `child` ends, at most `limit`. Returns whether it has ended.
+pub fn wait_at_most(child: &mut Child, limit: Duration) -> bool {
+    let end = Instant::now() + limit;
+    loop {
+        match child.try_wait() {
+            Ok(None) => {}
+            // An error means that there is nothing left to wait for.
+            Ok(Some(_)) | Err(_) => return true,
+        }
+        if Instant::now() >= end {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Sends `signal` to `child`, which has not been waited for.
+pub fn signal(child: &Child, signal: libc::c_int) {
+    // SAFETY: the child is ours and unreaped, so its pid cannot belong to another process.
+    unsafe { libc::kill(child.id() as libc::pid_t, signal) };
+}
+
+/// Asks `child` to end with `gentle`, and kills it when it has not ended after `limit`; then reaps
+/// it.
+pub fn end(child: &mut Child, gentle: libc::c_int, limit: Duration) {
+    if matches!(child.try_wait(), Ok(Some(_))) {
+        return;
+    }
+    signal(child, gentle);
+    if !wait_at_most(child, limit) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_child_outlives_the_thread_that_asked_for_it() {
+        let mut child = std::thread::spawn(|| {
+            let mut command = Command::new("sleep");
+            command.arg("30");
+            spawn(command, libc::SIGKILL).unwrap()
+        })
+        .join()
+        .unwrap();
+        std::thread::sleep(Duration::from_millis(100));
+        assert!(child.try_wait().unwrap().is_none(), "the child died");
+        end(&mut child, libc::SIGTERM, Duration::from_secs(5));
+        assert!(matches!(child.try_wait(), Ok(Some(_))));
+    }
+
+    #[test]
+    fn end_kills_what_ignores_the_gentle_signal() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "trap '' TERM; while :; do sleep 0.1; done"]);
+        let mut child = spawn(command, libc::SIGKILL).unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+        end(&mut child, libc::SIGTERM, Duration::from_millis(300));
+        assert!(matches!(child.try_wait(), Ok(Some(_))));
+    }
+
+    #[test]
+    fn a_missing_program_is_an_error() {
+        let command = Command::new("/nonexistent/program");
+        assert_eq!(
+            spawn(command, libc::SIGKILL).unwrap_err().kind(),
+            io::ErrorKind::NotFound
+        );
+    }
+}

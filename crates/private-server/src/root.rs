@@ -1,0 +1,207 @@
+//! Private Debian roots, made by debootstrap and cached between runs.
+//!
+//! A root lives at `$XDG_CACHE_HOME/innodb-bpe/<suite>` (default `~/.cache/innodb-bpe/<suite>`). It
+//! is made under a temporary name and renamed when complete, so a root that exists is whole.
+//! Makers exclude each other by a lock on `innodb-bpe/lock`.
+//!
+//! debootstrap mounts `/proc` into the root while it works. It runs in mount and process namespaces
+//! of its own, so that whatever interrupts it leaves neither a mount nor a process.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::process;
+
+/// What a root is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Recipe {
+    /// Suite of Debian, also the folder's name.
+    pub suite: &'static str,
+    /// Packages beyond the minimal base.
+    pub packages: &'static [&'static str],
+}
+
+/// The folder for everything this product caches: `$XDG_CACHE_HOME/innodb-bpe`.
+pub fn cache_folder() -> PathBuf {
+    let base = std::env::var_os("XDG_CACHE_HOME")
+        .filter(|value| !value.is_empty())
+        .map(PathBuf::from)
+        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
+        .unwrap_or_else(std::env::temp_dir);
+    base.join("innodb-bpe")
+}
+
+/// Where the root of `recipe` is or will be.
+pub fn place(recipe: &Recipe) -> PathBuf {
+    cache_folder().join(recipe.suite)
+}
+
+/// The root of `recipe`, if it exists.
+pub fn existing(recipe: &Recipe) -> Option<PathBuf> {
+    let place = place(recipe);
+    place.join("usr/sbin").is_dir().then_some(place)
+}
+
+/// Makes the root of `recipe`, or waits for another process that is making it. `progress` gets
+/// debootstrap's own lines. The error is a reason in words.
+pub fn make(recipe: &Recipe, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(format!(
+            "making a private Debian {} root needs root: run this once as root or with sudo",
+            recipe.suite
+        ));
+    }
+    let folder = cache_folder();
+    fs::create_dir_all(&folder)
+        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let _lock = lock(&folder, progress)?;
+    if let Some(root) = existing(recipe) {
+        return Ok(root);
+    }
+    remove_partial_roots(&folder, recipe);
+    let partial = folder.join(format!("{}.partial", recipe.suite));
+    progress(&format!(
+        "making a private Debian {} root with {} in {} (once, about a minute)",
+        recipe.suite,
+        recipe.packages.join(" and "),
+        folder.display()
+    ));
+    if let Err(reason) = debootstrap(recipe, &partial, progress) {
+        let _ = fs::remove_dir_all(&partial);
+        return Err(reason);
+    }
+    // Half of the space is packages that are no longer needed.
+    for waste in ["var/cache/apt/archives", "var/lib/apt/lists"] {
+        let _ = fs::remove_dir_all(partial.join(waste));
+    }
+    let root = place(recipe);
+    fs::rename(&partial, &root)
+        .map_err(|error| format!("cannot rename {}: {error}", partial.display()))?;
+    Ok(root)
+}
+
+/// The command line prefix that runs `program`, a file in `root`, with the root's own dynamic
+/// loader and libraries. The error is a reason in words.
+pub fn command_in(root: &Path, program: &Path) -> Result<Vec<OsString>, String> {
+    let (loader, triplet) = if cfg!(target_arch = "x86_64") {
+        ("usr/lib64/ld-linux-x86-64.so.2", "x86_64-linux-gnu")
+    } else if cfg!(target_arch = "aarch64") {
+        ("usr/lib/ld-linux-aarch64.so.1", "aarch64-linux-gnu")
+    } else {
+        return Err("private roots are known for x86-64 and arm64 only".into());
+    };
+    // Preferred over the name in lib64, which is a link that might lead out of the root.
+    let direct = root.join("usr/lib").join(triplet).join(
+        Path::new(loader)
+            .file_name()
+            .expect("the loader has a name"),
+    );
+    let loader = if direct.is_file() {
+        direct
+    } else {
+        root.join(loader)
+    };
+    if !loader.is_file() || !program.is_file() {
+        return Err(format!(
+            "the private root {} is incomplete ({} or {} is missing); remove it and run again",
+            root.display(),
+            loader.display(),
+            program.display()
+        ));
+    }
+    // Private libraries of the server (protobuf, ICU and the like, where it brings its own).
+    let mut libraries = root.join("usr/lib").join(triplet).into_os_string();
+    libraries.push(":");
+    libraries.push(root.join("usr/lib/mysql/private"));
+    Ok(vec![
+        loader.into(),
+        "--library-path".into(),
+        libraries,
+        program.into(),
+    ])
+}
+
+/// Holds the lock until dropped.
+fn lock(folder: &Path, progress: &mut dyn FnMut(&str)) -> Result<File, String> {
+    let path = folder.join("lock");
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+    use rustix::fs::{FlockOperation, flock};
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        progress("waiting for another run that is making a private Debian root");
+        flock(&file, FlockOperation::LockExclusive)
+            .map_err(|error| format!("cannot lock {}: {error}", path.display()))?;
+    }
+    Ok(file)
+}
+
+/// Removes what an interrupted run left. Only called with the lock held.
+fn remove_partial_roots(folder: &Path, recipe: &Recipe) {
+    let partial = folder.join(format!("{}.partial", recipe.suite));
+    if partial.exists() {
+        let _ = fs::remove_dir_all(partial);
+    }
+}
+
+fn debootstrap(
+    recipe: &Recipe,
+    target: &Path,
+    progress: &mut dyn FnMut(&str),
+) -> Result<(), String> {
+    let mut command = Command::new("unshare");
+    command
+        .args(["--mount", "--pid", "--fork", "--kill-child", "--mount-proc"])
+        .args(["debootstrap", "--variant=minbase"])
+        .arg(format!("--include={}", recipe.packages.join(",")))
+        .arg(recipe.suite)
+        .arg(target)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    if !["/usr/sbin/debootstrap", "/usr/bin/debootstrap"]
+        .iter()
+        .any(|path| Path::new(path).exists())
+    {
+        return Err("debootstrap is not installed: apt-get install debootstrap".into());
+    }
+    let mut child = process::spawn(command, libc::SIGKILL)
+        .map_err(|error| format!("cannot run unshare and debootstrap: {error}"))?;
+    let mut last = Vec::new();
+    let output = child.stdout.take().expect("stdout is piped");
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        progress(line.trim_start_matches("I: "));
+        last.push(line);
+        if last.len() > 5 {
+            last.remove(0);
+        }
+    }
+    let status = child
+        .wait()
+        .map_err(|error| format!("waiting for debootstrap: {error}"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!(
+        "debootstrap of {} failed ({status}): {}{}",
+        recipe.suite,
+        last.join(" / "),
+        tail_of_log(target)
+    ))
+}
+
+/// debootstrap keeps its own log in the root it makes.
+fn tail_of_log(target: &Path) -> String {
+    let log = crate::error::tail(&target.join("debootstrap/debootstrap.log"), 5);
+    if log.is_empty() {
+        String::new()
+    } else {
+        format!("\nits log ends:\n{log}")
+    }
+}

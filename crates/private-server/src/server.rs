@@ -1,0 +1,394 @@
+//! A running server.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use mysql::prelude::Queryable;
+
+use crate::error::{Doing, tail};
+use crate::{Error, Flavour, Installation, Load, Options, Result, process};
+
+/// Lines of the error log in an error message.
+const LOG_LINES: usize = 30;
+/// After SQL SHUTDOWN: flushing a full pool to a slow volume takes its time.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(180);
+const TERM_LIMIT: Duration = Duration::from_secs(30);
+/// Length of a unix socket's path, without the terminating zero.
+const SOCKET_PATH_MAX: usize = 107;
+
+/// A private server that answers SQL. Dropping it kills it (SIGKILL): call [`Server::stop`] for a
+/// clean end.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    flavour: Flavour,
+    socket: PathBuf,
+    log: PathBuf,
+    port: Option<u16>,
+    /// Set when the socket's path would have been too long in the run folder.
+    _socket_folder: Option<tempfile::TempDir>,
+}
+
+/// How a server came to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stopped {
+    /// By SQL SHUTDOWN, with exit status 0.
+    Cleanly,
+    /// By SIGTERM, with exit status 0: SQL was not possible.
+    BySignal,
+}
+
+impl Installation {
+    /// Starts the server and waits until it answers SQL.
+    ///
+    /// # Errors
+    /// [`Error::Start`] with the tail of the error log when the server ends or does not answer
+    /// within the time limit; it is killed then.
+    pub fn start(&self, options: Options) -> Result<Server> {
+        let run = &options.run;
+        fs::create_dir_all(run).doing(|| format!("cannot make {}", run.display()))?;
+        let log = run.join("error.log");
+        let log_file = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .doing(|| format!("cannot open {}", log.display()))?;
+        let log_start = log_file.metadata().map(|m| m.len()).unwrap_or(0);
+
+        let (socket, socket_folder) = socket_path(run)?;
+        let _ = fs::remove_file(&socket);
+        let plugins = self.plugin_folder(&options)?;
+        let tmp = run.join("tmp");
+        fs::create_dir_all(&tmp).doing(|| format!("cannot make {}", tmp.display()))?;
+
+        let mut command = self.base_command(&options.datadir);
+        command.arg(format!("--socket={}", socket.display()));
+        command.arg(format!("--pid-file={}", run.join("pid").display()));
+        command.arg(format!("--tmpdir={}", tmp.display()));
+        command.arg(format!("--plugin-dir={}", plugins.display()));
+        command.arg(format!("--innodb-buffer-pool-size={}", options.buffer_pool));
+        command.arg("--innodb-buffer-pool-chunk-size=1048576");
+        match options.port {
+            Some(port) => {
+                command.arg("--bind-address=127.0.0.1");
+                command.arg(format!("--port={port}"));
+            }
+            None => {
+                command.arg("--skip-networking");
+            }
+        }
+        if self.flavour.is_mysql() {
+            command.arg("--mysqlx=OFF");
+            // The default is a folder that only the full package makes.
+            command.arg(format!("--secure-file-priv={}", tmp.display()));
+        }
+        let early: Vec<&str> = options
+            .plugins
+            .iter()
+            .filter(|(_, _, load)| *load == Load::Early)
+            .map(|(_, name, _)| name.as_str())
+            .collect();
+        if self.flavour.is_mysql() {
+            if !early.is_empty() {
+                // One value only: a second occurrence would replace the first.
+                let list: Vec<String> = early
+                    .iter()
+                    .map(|name| format!("{name}={name}.so"))
+                    .collect();
+                command.arg(format!("--early-plugin-load={}", list.join(";")));
+            }
+        } else {
+            for name in early {
+                command.arg(format!("--plugin-load-add={name}"));
+            }
+        }
+        command.args(&options.extra);
+        if let Some(library) = &options.preload {
+            command.env("LD_PRELOAD", library);
+        }
+        command.stdin(Stdio::null());
+        command.stdout(
+            log_file
+                .try_clone()
+                .doing(|| format!("cannot open {}", log.display()))?,
+        );
+        command.stderr(log_file);
+        command.current_dir(run);
+        let child = process::spawn(command, libc::SIGKILL)
+            .doing(|| format!("cannot start {}", self.program().display()))?;
+        let mut server = Server {
+            child,
+            flavour: self.flavour,
+            socket,
+            log,
+            port: options.port,
+            _socket_folder: socket_folder,
+        };
+        server.wait_until_it_answers(options.start_timeout, log_start)?;
+        Ok(server)
+    }
+
+    /// A plugin directory with links to the server's own plugins and to the caller's libraries.
+    fn plugin_folder(&self, options: &Options) -> Result<PathBuf> {
+        let folder = options.run.join("plugins");
+        let what = || format!("cannot fill {}", folder.display());
+        match fs::remove_dir_all(&folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).doing(what);
+            }
+            _ => {}
+        }
+        fs::create_dir_all(&folder).doing(what)?;
+        let mut links: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
+        if let Ok(entries) = fs::read_dir(&self.own_plugins) {
+            for entry in entries.flatten() {
+                links.insert(folder.join(entry.file_name()), entry.path());
+            }
+        }
+        for (library, name, _) in &options.plugins {
+            let library = library
+                .canonicalize()
+                .doing(|| format!("cannot find the plugin library {}", library.display()))?;
+            links.insert(folder.join(format!("{name}.so")), library);
+        }
+        for (link, target) in links {
+            symlink(target, link).doing(what)?;
+        }
+        Ok(folder)
+    }
+}
+
+impl Server {
+    fn wait_until_it_answers(&mut self, limit: Duration, log_start: u64) -> Result<()> {
+        let end = Instant::now() + limit;
+        loop {
+            let ended = self.child.try_wait().ok().flatten();
+            let answers = ended.is_none() && self.value("SELECT 1").is_ok();
+            if answers {
+                return Ok(());
+            }
+            let reason = if let Some(status) = ended {
+                format!("it ended with {status}")
+            } else if Instant::now() >= end {
+                let _ = self.child.kill();
+                let _ = self.child.wait();
+                format!("no answer after {} s; it was killed", limit.as_secs())
+            } else {
+                std::thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            return Err(Error::Start {
+                reason,
+                log: self.log_since(log_start),
+            });
+        }
+    }
+
+    fn log_since(&self, start: u64) -> String {
+        let bytes = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes[bytes.len().min(start as usize)..]).into_owned();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
+    }
+
+    /// A new connection as `root`, autocommit on.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn connect(&self) -> Result<mysql::Conn> {
+        let options = mysql::OptsBuilder::new()
+            .socket(Some(self.socket.display().to_string()))
+            .user(Some("root"))
+            .read_timeout(Some(Duration::from_secs(600)))
+            .write_timeout(Some(Duration::from_secs(60)))
+            .prefer_socket(false);
+        mysql::Conn::new(options).map_err(|source| Error::Sql {
+            statement: format!("connecting to {}", self.socket.display()),
+            source,
+        })
+    }
+
+    /// Runs one statement on a connection of its own and drops its rows.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn sql(&self, statement: &str) -> Result<()> {
+        self.connect()?
+            .query_drop(statement)
+            .map_err(sql_error(statement))
+    }
+
+    /// First column of the first row as text; `None` for no row or NULL.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn value(&self, statement: &str) -> Result<Option<String>> {
+        let row: Option<mysql::Row> = self
+            .connect()?
+            .query_first(statement)
+            .map_err(sql_error(statement))?;
+        Ok(row.and_then(|row| row.as_ref(0).and_then(text_of)))
+    }
+
+    /// Global status variables whose names match the LIKE pattern.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn status(&self, pattern: &str) -> Result<BTreeMap<String, String>> {
+        self.pairs(&format!("SHOW GLOBAL STATUS LIKE '{pattern}'"))
+    }
+
+    /// Global system variables whose names match the LIKE pattern.
+    ///
+    /// # Errors
+    /// [`Error::Sql`].
+    pub fn variables(&self, pattern: &str) -> Result<BTreeMap<String, String>> {
+        self.pairs(&format!("SHOW GLOBAL VARIABLES LIKE '{pattern}'"))
+    }
+
+    fn pairs(&self, statement: &str) -> Result<BTreeMap<String, String>> {
+        let rows: Vec<(String, String)> = self
+            .connect()?
+            .query(statement)
+            .map_err(sql_error(statement))?;
+        Ok(rows.into_iter().collect())
+    }
+
+    /// The unix socket.
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The port on 127.0.0.1, if one was asked for.
+    pub fn port(&self) -> Option<u16> {
+        self.port
+    }
+
+    /// The server's error log; starts of several servers with the same run folder append to it.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// The last `lines` lines of the error log.
+    pub fn log_tail(&self, lines: usize) -> String {
+        tail(&self.log, lines)
+    }
+
+    /// The flavour that was started.
+    pub fn flavour(&self) -> Flavour {
+        self.flavour
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Whether the process still runs.
+    pub fn is_running(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Resident memory in bytes (VmRSS); 0 when the process is gone.
+    pub fn resident_bytes(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid())).unwrap_or_default();
+        status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .and_then(|rest| rest.trim().strip_suffix("kB"))
+            .and_then(|number| number.trim().parse::<u64>().ok())
+            .map_or(0, |kib| kib << 10)
+    }
+
+    /// Stops the server: SQL SHUTDOWN, then SIGTERM, then SIGKILL, each with a time limit.
+    ///
+    /// # Errors
+    /// [`Error::Stop`] when it ended with another status than 0 or had to be killed.
+    pub fn stop(mut self) -> Result<Stopped> {
+        let mut how = Stopped::Cleanly;
+        let mut problem = None;
+        // The server may close the connection before it has answered, so an error alone does not
+        // say that it stays.
+        let asked = self.sql("SHUTDOWN");
+        let patience = if asked.is_ok() {
+            SHUTDOWN_LIMIT
+        } else {
+            Duration::from_secs(2)
+        };
+        if !process::wait_at_most(&mut self.child, patience) {
+            process::signal(&self.child, libc::SIGTERM);
+            if process::wait_at_most(&mut self.child, TERM_LIMIT) {
+                how = Stopped::BySignal;
+            } else {
+                let _ = self.child.kill();
+                problem = Some(match asked {
+                    Ok(()) => "no end after SHUTDOWN and SIGTERM; it was killed".to_owned(),
+                    Err(error) => format!("{error}, no end after SIGTERM; it was killed"),
+                });
+            }
+        }
+        let status = self.child.wait();
+        match status {
+            Ok(status) if status.success() => Ok(how),
+            Ok(status) => Err(Error::Stop {
+                reason: problem.unwrap_or_else(|| format!("it ended with {status}")),
+                log: self.log_tail(LOG_LINES),
+            }),
+            Err(error) => Err(Error::Stop {
+                reason: error.to_string(),
+                log: self.log_tail(LOG_LINES),
+            }),
+        }
+    }
+
+    /// Kills the server at once, as a crash would (SIGKILL), and reaps it.
+    pub fn kill(mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.socket);
+    }
+}
+
+fn sql_error(statement: &str) -> impl FnOnce(mysql::Error) -> Error {
+    let shown: String = statement.chars().take(200).collect();
+    move |source| Error::Sql {
+        statement: shown,
+        source,
+    }
+}
+
+/// A value of the text protocol as text.
+fn text_of(value: &mysql::Value) -> Option<String> {
+    match value {
+        mysql::Value::NULL => None,
+        mysql::Value::Bytes(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
+        other => Some(other.as_sql(true).trim_matches('\'').to_owned()),
+    }
+}
+
+/// The socket in the run folder, or in a short temporary folder when the path would be too long.
+fn socket_path(run: &Path) -> Result<(PathBuf, Option<tempfile::TempDir>)> {
+    let run = run
+        .canonicalize()
+        .doing(|| format!("cannot find {}", run.display()))?;
+    let socket = run.join("socket");
+    if socket.as_os_str().len() <= SOCKET_PATH_MAX {
+        return Ok((socket, None));
+    }
+    let folder = tempfile::Builder::new()
+        .prefix("bpe-")
+        .tempdir_in("/tmp")
+        .doing(|| "cannot make a folder for the socket in /tmp".into())?;
+    Ok((folder.path().join("socket"), Some(folder)))
+}

@@ -1,0 +1,127 @@
+//! The life of a private server of each flavour, against the real programs.
+//!
+//! A flavour that cannot be had on this machine is reported as skipped with the reason; with CI
+//! set in the environment that is a failure.
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use private_server::{Error, Flavour, Installation, Options, Stopped};
+
+fn installation(flavour: Flavour) -> Option<Installation> {
+    match flavour.provide(&mut |line| eprintln!("{line}")) {
+        Ok(installation) => Some(installation),
+        Err(reason) => {
+            assert!(
+                std::env::var_os("CI").is_none(),
+                "nothing may be skipped in CI: {reason}"
+            );
+            eprintln!("skipped: {reason}");
+            None
+        }
+    }
+}
+
+fn is_alive(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+fn life(flavour: Flavour) {
+    let Some(installation) = installation(flavour) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (data, run) = (folder.path().join("data"), folder.path().join("run"));
+    installation.initialise(&data).unwrap();
+    let options = || Options::new(&data, &run).buffer_pool(24 << 20);
+
+    let server = installation.start(options()).unwrap();
+    let version = server.value("SELECT VERSION()").unwrap().unwrap();
+    assert!(
+        version.starts_with(flavour.name().split('-').next_back().unwrap()),
+        "{version}"
+    );
+    assert_eq!(
+        server.variables("innodb_buffer_pool_size").unwrap()["innodb_buffer_pool_size"],
+        (24 << 20).to_string()
+    );
+    assert!(server.resident_bytes() > 10 << 20);
+    server.sql("CREATE DATABASE d").unwrap();
+    server
+        .sql("CREATE TABLE d.t (a INT PRIMARY KEY) ENGINE=InnoDB")
+        .unwrap();
+    server.sql("INSERT INTO d.t VALUES (1), (2)").unwrap();
+    assert!(matches!(server.sql("NONSENSE"), Err(Error::Sql { .. })));
+
+    // A crash loses nothing that was committed.
+    let pid = server.pid();
+    server.kill();
+    assert!(!is_alive(pid));
+    let server = installation.start(options()).unwrap();
+    let sum = server.value("SELECT SUM(a) FROM d.t").unwrap();
+    assert_eq!(sum.as_deref(), Some("3"));
+    let pid = server.pid();
+    assert_eq!(server.stop().unwrap(), Stopped::Cleanly);
+    assert!(!is_alive(pid));
+
+    // A bad option: the reason is in the error, and nothing is left.
+    let error = installation
+        .start(options().option("--no-such-option=1"))
+        .unwrap_err();
+    assert!(error.to_string().contains("no-such-option"), "{error}");
+
+    // A panicking test leaves no server.
+    let server = installation.start(options()).unwrap();
+    let pid = server.pid();
+    drop(server);
+    assert!(!is_alive(pid));
+}
+
+#[test]
+fn life_of_mariadb_10_11() {
+    life(Flavour::MariaDb1011);
+}
+
+#[test]
+fn life_of_mariadb_11_8() {
+    life(Flavour::MariaDb118);
+}
+
+#[test]
+fn life_of_mysql_9_7() {
+    life(Flavour::MySql97);
+}
+
+#[test]
+fn a_server_that_cannot_answer_is_killed_in_time() {
+    let Some(installation) = installation(Flavour::MariaDb1011) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    // Without system tables the server ends by itself; the error carries its log.
+    let data = folder.path().join("data");
+    std::fs::create_dir(&data).unwrap();
+    let start = Instant::now();
+    let error = installation
+        .start(
+            Options::new(&data, folder.path().join("run")).start_timeout(Duration::from_secs(60)),
+        )
+        .unwrap_err();
+    assert!(start.elapsed() < Duration::from_secs(70));
+    let Error::Start { log, .. } = error else {
+        panic!("{error}")
+    };
+    assert!(log.contains("mysql."), "{log}");
+}
+
+#[test]
+fn a_folder_with_something_in_it_is_not_initialised() {
+    let Some(installation) = installation(Flavour::MariaDb1011) else {
+        return;
+    };
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("precious"), "x").unwrap();
+    let error = installation.initialise(folder.path()).unwrap_err();
+    assert!(error.to_string().contains("not empty"), "{error}");
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+}
