@@ -2,15 +2,22 @@
 //! how it does, says beforehand whether it will help, and demonstrates it on a private server.
 //!
 //! Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`.
+//! `connection`, `server` and `process` find the server and its process; `library`, `option_files`,
+//! `pool` and `record` are the things `enable` changes and `disable` puts back.
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod connection;
 mod demo;
 mod disable;
 mod doctor;
 mod enable;
+mod failure;
+mod process;
+mod server;
+mod size;
 mod status;
 
 #[derive(Parser)]
@@ -18,10 +25,13 @@ mod status;
     name = "bpe",
     version,
     about = "A buffer pool extension on fast local disks for stock MySQL and MariaDB",
+    after_help = "Exit codes: 0 done (status: active), 1 no (not active, refused, doctor found an \
+                  obstacle),\n2 wrong usage, 3 cannot connect, 4 a step failed and was put back.",
     disable_help_flag = true
 )]
 struct Cli {
     /// Print help
+    // -h is the host, as for the mysql and mariadb clients.
     #[arg(long, action = clap::ArgAction::Help, global = true)]
     help: Option<bool>,
     #[command(subcommand)]
@@ -52,6 +62,6 @@ fn main() -> ExitCode {
     };
     result.unwrap_or_else(|error| {
         eprintln!("bpe: {error:#}");
-        ExitCode::FAILURE
+        failure::exit_of(&error).into()
     })
 }

@@ -1,9 +1,16 @@
 //! `bpe status`.
 use std::process::ExitCode;
 
-#[derive(clap::Args)]
-pub struct Args {}
+use crate::{connection, server::Server};
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    connection: connection::Args,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut server = Server::connect(&args.connection)?;
+    println!("{:?}", crate::process::Process::find(&mut server));
+    anyhow::bail!("not built yet {}", server.version)
 }

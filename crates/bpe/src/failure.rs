@@ -1,0 +1,86 @@
+//! What a command ends with when it does not succeed, and the exit codes.
+//!
+//! | code | meaning |
+//! |---|---|
+//! | 0 | done; `status`: active; `doctor`: nothing stands in the way |
+//! | 1 | `status`: not active; `doctor`: something stands in the way; `enable`: refused, nothing was changed |
+//! | 2 | wrong usage |
+//! | 3 | the server cannot be reached or refuses the login |
+//! | 4 | a step failed; what had been changed was put back, or the message says what was not |
+
+use std::fmt;
+use std::process::ExitCode;
+
+/// The exit codes of every subcommand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Exit {
+    Ok = 0,
+    No = 1,
+    Usage = 2,
+    Connect = 3,
+    Failed = 4,
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit as u8)
+    }
+}
+
+/// An error for a person: what happened, why, and what to do.
+#[derive(Debug)]
+pub struct Failure {
+    pub exit: Exit,
+    pub what: String,
+    pub advice: Option<String>,
+}
+
+impl Failure {
+    pub fn new(exit: Exit, what: impl Into<String>) -> Self {
+        Self {
+            exit,
+            what: what.into(),
+            advice: None,
+        }
+    }
+
+    pub fn usage(what: impl Into<String>) -> Self {
+        Self::new(Exit::Usage, what)
+    }
+
+    /// Refused before anything was changed.
+    pub fn refused(what: impl Into<String>) -> Self {
+        Self::new(Exit::No, what)
+    }
+
+    /// A step that did not work.
+    pub fn step(what: impl Into<String>) -> Self {
+        Self::new(Exit::Failed, what)
+    }
+
+    #[must_use]
+    pub fn advise(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.what)?;
+        if let Some(advice) = &self.advice {
+            write!(f, "\n  what to do: {}", advice.replace('\n', "\n    "))?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// The exit code for any error that leaves `main`.
+pub fn exit_of(error: &anyhow::Error) -> Exit {
+    error
+        .downcast_ref::<Failure>()
+        .map_or(Exit::Failed, |failure| failure.exit)
+}

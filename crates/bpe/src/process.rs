@@ -1,0 +1,212 @@
+//! The server's process, when it runs on this host: its executable, user, command line and the
+//! root folder it lives in.
+//!
+//! `/proc/PID/root/...` reaches a file as the server sees it, in a chroot, a container or under a
+//! systemd unit's restrictions alike, so every path the server names is looked up below it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use crate::connection::Address;
+use crate::server::Server;
+
+#[derive(Debug, Clone)]
+pub struct Process {
+    pub pid: i32,
+    pub uid: u32,
+    pub groups: Vec<u32>,
+    pub command_line: Vec<String>,
+    pub environment: BTreeMap<String, String>,
+}
+
+impl Process {
+    /// Finds the process that serves this connection.
+    ///
+    /// # Errors
+    /// A text why it cannot be known: most often the server runs on another host.
+    pub fn find(server: &mut Server) -> Result<Self, String> {
+        let mut candidates = Vec::new();
+        match &server.address {
+            Address::Socket(path) => candidates.extend(listener(path)),
+            Address::Tcp { host, .. } => {
+                if !is_loopback(host) {
+                    return Err(format!("the server runs on another host ({host})"));
+                }
+                let socket = server.variable("socket").ok().flatten();
+                candidates.extend(socket.and_then(|path| listener(Path::new(&path))));
+            }
+        }
+        let pid_file = server.variable("pid_file").ok().flatten();
+        let from_file: Option<i32> = pid_file
+            .and_then(|path| fs::read_to_string(path).ok())
+            .and_then(|text| text.trim().parse().ok());
+        candidates.extend(from_file);
+        for pid in candidates {
+            if is_server(pid) {
+                return Self::read(pid);
+            }
+        }
+        Err(
+            "the server's process was not found on this host (a forwarded port or a container?)"
+                .to_owned(),
+        )
+    }
+
+    fn read(pid: i32) -> Result<Self, String> {
+        let file = |name: &str| {
+            fs::read(format!("/proc/{pid}/{name}"))
+                .map_err(|error| format!("cannot read /proc/{pid}/{name}: {error}"))
+        };
+        let status = String::from_utf8_lossy(&file("status")?).into_owned();
+        let numbers = |label: &str| -> Vec<u32> {
+            status
+                .lines()
+                .find_map(|line| line.strip_prefix(label))
+                .map(|rest| rest.split_whitespace().flat_map(str::parse).collect())
+                .unwrap_or_default()
+        };
+        // Real, effective, saved, file system: the last decides about files.
+        let uid = numbers("Uid:").get(3).copied().unwrap_or(0);
+        let mut groups = numbers("Groups:");
+        groups.extend(numbers("Gid:").get(3));
+        let environment = file("environ")
+            .map(|bytes| {
+                strings(&bytes)
+                    .filter_map(|text| {
+                        let (name, value) = text.split_once('=')?;
+                        Some((name.to_owned(), value.to_owned()))
+                    })
+                    .collect()
+            })
+            .unwrap_or_default();
+        Ok(Self {
+            pid,
+            uid,
+            groups,
+            command_line: strings(&file("cmdline")?).collect(),
+            environment,
+        })
+    }
+
+    /// The server's `/` as this process can reach it.
+    pub fn root(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root", self.pid))
+    }
+
+    /// A path of the server as this process can reach it.
+    pub fn seen(&self, path: &Path) -> PathBuf {
+        match path.strip_prefix("/") {
+            Ok(rest) => self.root().join(rest),
+            Err(_) => PathBuf::from(format!("/proc/{}/cwd", self.pid)).join(path),
+        }
+    }
+
+    /// The executable file, even when it has been replaced on disk.
+    pub fn executable(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/exe", self.pid))
+    }
+
+    /// Whether the server's `/` is this process's, too.
+    pub fn shares_root(&self) -> bool {
+        let same = |a: &Path, b: &Path| match (fs::metadata(a), fs::metadata(b)) {
+            (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+            _ => false,
+        };
+        same(&self.root(), Path::new("/"))
+    }
+
+    /// The value of `--name=value` on the server's command line, `-` and `_` alike.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.command_line.iter().rev().find_map(|argument| {
+            let (option, value) = argument.strip_prefix("--")?.split_once('=')?;
+            (crate::connection::option_file::option_name(option) == name).then_some(value)
+        })
+    }
+
+    /// The systemd unit that runs it, from its control group.
+    pub fn unit(&self) -> Option<String> {
+        let text = fs::read_to_string(format!("/proc/{}/cgroup", self.pid)).ok()?;
+        text.lines()
+            .flat_map(|line| line.rsplit('/'))
+            .find(|part| part.ends_with(".service") && !part.starts_with("user@"))
+            .map(str::to_owned)
+    }
+
+    /// The name of the user it runs as, or its number.
+    pub fn user_name(&self) -> String {
+        let find = |root: &Path| {
+            let text = fs::read_to_string(root.join("etc/passwd")).ok()?;
+            text.lines().find_map(|line| {
+                let mut fields = line.split(':');
+                let name = fields.next()?;
+                (fields.nth(1)?.parse() == Ok(self.uid)).then(|| name.to_owned())
+            })
+        };
+        find(Path::new("/"))
+            .or_else(|| find(&self.root()))
+            .unwrap_or_else(|| self.uid.to_string())
+    }
+}
+
+fn strings(bytes: &[u8]) -> impl Iterator<Item = String> + '_ {
+    bytes
+        .split(|&byte| byte == 0)
+        .filter(|part| !part.is_empty())
+        .map(|part| String::from_utf8_lossy(part).into_owned())
+}
+
+/// The process that listens on a Unix socket. Connects to it and leaves at once.
+fn listener(socket: &Path) -> Option<i32> {
+    let stream = UnixStream::connect(socket).ok()?;
+    let credentials = rustix::net::sockopt::socket_peercred(&stream).ok()?;
+    Some(credentials.pid.as_raw_nonzero().get())
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost"
+        || host
+            .parse::<std::net::IpAddr>()
+            .is_ok_and(|address| address.is_loopback())
+}
+
+/// With socket activation the listener is systemd; a stale pid file may name anything.
+fn is_server(pid: i32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/comm"))
+        .is_ok_and(|name| name.starts_with("mysqld") || name.starts_with("mariadbd"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_are_found_on_the_command_line() {
+        let process = Process {
+            pid: 1,
+            uid: 0,
+            groups: vec![],
+            command_line: [
+                "mysqld",
+                "--defaults-file=/a",
+                "--innodb_buffer-pool-size=5M",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
+            environment: BTreeMap::new(),
+        };
+        assert_eq!(process.option("defaults_file"), Some("/a"));
+        assert_eq!(process.option("innodb_buffer_pool_size"), Some("5M"));
+        assert_eq!(process.option("port"), None);
+    }
+
+    #[test]
+    fn this_process_can_be_read() {
+        let own = Process::read(std::process::id() as i32).unwrap();
+        assert!(own.shares_root());
+        assert_eq!(own.uid, rustix::process::geteuid().as_raw());
+        assert!(!own.command_line.is_empty());
+    }
+}

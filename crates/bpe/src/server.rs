@@ -1,0 +1,282 @@
+//! A server one is logged in to: which it is, its variables and status, and statements with errors
+//! a person can read.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use mysql::Conn;
+use mysql::prelude::Queryable;
+
+use crate::connection::{self, Address, plain};
+use crate::failure::{Exit, Failure};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Flavour {
+    MySql,
+    MariaDb,
+}
+
+impl fmt::Display for Flavour {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MySql => "MySQL",
+            Self::MariaDb => "MariaDB",
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Version {
+    pub major: u16,
+    pub minor: u16,
+    pub patch: u16,
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.major, self.minor, self.patch)
+    }
+}
+
+/// How far a server release is known to this project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Support {
+    /// The test suite runs against this series.
+    Tested,
+    /// Same plugin interface and I/O calls, but not tested.
+    Expected,
+    No,
+}
+
+/// Splits `10.11.19-MariaDB-0+deb12u1` and the like. `comment` is `@@version_comment`.
+pub fn identify(text: &str, comment: &str) -> Option<(Flavour, Version)> {
+    // MariaDB may be told to put 5.5.5- before its version for old replication clients.
+    let mariadb = [text, comment]
+        .iter()
+        .any(|s| s.to_ascii_lowercase().contains("mariadb"));
+    let text = text.strip_prefix("5.5.5-").unwrap_or(text);
+    let end = text
+        .find(|c: char| !(c.is_ascii_digit() || c == '.'))
+        .unwrap_or(text.len());
+    let mut parts = text[..end].split('.').map(|part| part.parse::<u16>().ok());
+    let version = Version {
+        major: parts.next()??,
+        minor: parts.next()??,
+        patch: parts.next().flatten().unwrap_or(0),
+    };
+    let flavour = if mariadb {
+        Flavour::MariaDb
+    } else {
+        Flavour::MySql
+    };
+    Some((flavour, version))
+}
+
+/// Which releases are known to work.
+pub fn support(flavour: Flavour, version: Version) -> Support {
+    match (flavour, version.major, version.minor) {
+        (Flavour::MariaDb, 10, 11) | (Flavour::MariaDb, 11, 8) | (Flavour::MySql, 9, 7) => {
+            Support::Tested
+        }
+        (Flavour::MariaDb, 10, minor) if minor < 6 => Support::No,
+        (Flavour::MariaDb, ..10, _) => Support::No,
+        (Flavour::MySql, ..8, _) => Support::No,
+        _ => Support::Expected,
+    }
+}
+
+pub struct Server {
+    conn: Conn,
+    pub address: Address,
+    pub user: String,
+    pub flavour: Flavour,
+    pub version: Version,
+    /// `@@version` as the server writes it.
+    pub version_text: String,
+}
+
+impl Server {
+    /// Logs in and finds out which server it is.
+    pub fn connect(args: &connection::Args) -> Result<Self, Failure> {
+        let mut target = args.target()?;
+        let mut conn = target.connect()?;
+        let row: Option<(String, String)> = conn
+            .query_first("SELECT @@version, @@version_comment")
+            .map_err(|error| {
+                Failure::new(
+                    Exit::Connect,
+                    format!("the server does not tell its version: {}", plain(&error)),
+                )
+            })?;
+        let (version_text, comment) = row.unwrap_or_default();
+        let Some((flavour, version)) = identify(&version_text, &comment) else {
+            return Err(Failure::refused(format!(
+                "this is neither MySQL nor MariaDB (version `{version_text}`, `{comment}`)"
+            )));
+        };
+        Ok(Self {
+            conn,
+            address: target.address,
+            user: target.user,
+            flavour,
+            version,
+            version_text,
+        })
+    }
+
+    pub fn is_mariadb(&self) -> bool {
+        self.flavour == Flavour::MariaDb
+    }
+
+    /// Runs a statement without a result.
+    pub fn execute(&mut self, sql: &str) -> Result<(), mysql::Error> {
+        self.conn.query_drop(sql)
+    }
+
+    /// First column of the first row.
+    pub fn value(&mut self, sql: &str) -> Result<Option<String>, mysql::Error> {
+        let value: Option<Option<String>> = self.conn.query_first(sql)?;
+        Ok(value.flatten())
+    }
+
+    /// Two columns of every row.
+    pub fn pairs(&mut self, sql: &str) -> Result<Vec<(String, String)>, mysql::Error> {
+        let rows: Vec<(Option<String>, Option<String>)> = self.conn.query(sql)?;
+        Ok(rows
+            .into_iter()
+            .map(|(name, value)| (name.unwrap_or_default(), value.unwrap_or_default()))
+            .collect())
+    }
+
+    fn shown(&mut self, sql: &str) -> Result<BTreeMap<String, String>, Failure> {
+        let pairs = self
+            .pairs(sql)
+            .map_err(|error| Failure::step(format!("{sql} failed: {}", plain(&error))))?;
+        Ok(pairs
+            .into_iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .collect())
+    }
+
+    /// Global variables whose name matches a LIKE pattern, by lower-case name.
+    pub fn variables(&mut self, like: &str) -> Result<BTreeMap<String, String>, Failure> {
+        self.shown(&format!("SHOW GLOBAL VARIABLES LIKE {}", quoted(like)))
+    }
+
+    /// Global status whose name matches a LIKE pattern, by lower-case name.
+    pub fn status(&mut self, like: &str) -> Result<BTreeMap<String, String>, Failure> {
+        self.shown(&format!("SHOW GLOBAL STATUS LIKE {}", quoted(like)))
+    }
+
+    /// One global variable; None when the server does not have it.
+    pub fn variable(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        Ok(self.variables(&like_exactly(name))?.remove(name))
+    }
+
+    /// One global variable as a number.
+    pub fn number(&mut self, name: &str) -> Result<Option<u64>, Failure> {
+        Ok(self.variable(name)?.and_then(|text| text.parse().ok()))
+    }
+
+    /// Warnings of the last statement, as one text.
+    pub fn warnings(&mut self) -> String {
+        let rows: Vec<(String, u32, String)> = self.conn.query("SHOW WARNINGS").unwrap_or_default();
+        rows.into_iter()
+            .map(|(_, _, message)| message)
+            .collect::<Vec<_>>()
+            .join("; ")
+    }
+
+    /// State of plugin `bpe` by information_schema (ACTIVE, ...), None when it is not installed.
+    pub fn plugin_state(&mut self) -> Result<Option<String>, mysql::Error> {
+        self.value("SELECT PLUGIN_STATUS FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'bpe'")
+    }
+}
+
+/// The number of a server error, 0 for others.
+pub fn error_code(error: &mysql::Error) -> u16 {
+    match error {
+        mysql::Error::MySqlError(server) => server.code,
+        _ => 0,
+    }
+}
+
+/// A LIKE pattern that matches `name` alone.
+fn like_exactly(name: &str) -> String {
+    name.replace('_', "\\_")
+}
+
+/// An SQL string literal, right under any sql_mode: no backslash escapes are relied on where the
+/// text has none.
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', "''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn version(major: u16, minor: u16, patch: u16) -> Version {
+        Version {
+            major,
+            minor,
+            patch,
+        }
+    }
+
+    #[test]
+    fn servers_are_told_apart() {
+        for (text, comment, flavour, wanted) in [
+            (
+                "10.11.19-MariaDB-0+deb12u1",
+                "Debian 12",
+                Flavour::MariaDb,
+                version(10, 11, 19),
+            ),
+            (
+                "5.5.5-10.6.1-MariaDB",
+                "",
+                Flavour::MariaDb,
+                version(10, 6, 1),
+            ),
+            (
+                "11.8.6",
+                "MariaDB Server",
+                Flavour::MariaDb,
+                version(11, 8, 6),
+            ),
+            ("9.7.4-2", "(Debian)", Flavour::MySql, version(9, 7, 4)),
+            (
+                "8.0.36-28",
+                "Percona Server (GPL)",
+                Flavour::MySql,
+                version(8, 0, 36),
+            ),
+        ] {
+            assert_eq!(identify(text, comment), Some((flavour, wanted)), "{text}");
+        }
+        assert_eq!(identify("unknown", ""), None);
+    }
+
+    #[test]
+    fn support_is_by_series() {
+        use Support::*;
+        for (flavour, version, wanted) in [
+            (Flavour::MariaDb, version(10, 11, 2), Tested),
+            (Flavour::MariaDb, version(11, 8, 6), Tested),
+            (Flavour::MySql, version(9, 7, 0), Tested),
+            (Flavour::MySql, version(8, 4, 3), Expected),
+            (Flavour::MariaDb, version(10, 6, 3), Expected),
+            (Flavour::MariaDb, version(10, 5, 3), No),
+            (Flavour::MySql, version(5, 7, 44), No),
+        ] {
+            assert_eq!(support(flavour, version), wanted, "{flavour} {version}");
+        }
+    }
+
+    #[test]
+    fn literals_are_quoted() {
+        assert_eq!(quoted("/mnt/o'brien"), "'/mnt/o''brien'");
+        assert_eq!(like_exactly("bpe_size"), "bpe\\_size");
+    }
+}
