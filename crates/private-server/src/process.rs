@@ -9,13 +9,26 @@
 //! process.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
-use std::sync::OnceLock;
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
 type Job = (Command, Sender<io::Result<Child>>);
+
+/// A child as [`end_all`] needs it. The descriptor names the process even after its id was reused.
+struct Known {
+    pidfd: OwnedFd,
+    death_signal: libc::c_int,
+}
+
+/// All children that may still run; `None` once [`end_all`] has begun. The only lock here.
+static CHILDREN: Mutex<Option<Vec<Known>>> = Mutex::new(Some(Vec::new()));
 
 /// Spawns `command` in its own process group, to be killed with `death_signal` (for example
 /// `libc::SIGKILL`) when this process dies in whatever way.
@@ -56,13 +69,65 @@ pub fn spawn(mut command: Command, death_signal: libc::c_int) -> io::Result<Chil
             Ok(())
         });
     }
+    let mut children = CHILDREN.lock().unwrap_or_else(|e| e.into_inner());
+    let Some(known) = children.as_mut() else {
+        return Err(io::Error::new(
+            io::ErrorKind::Interrupted,
+            "this process is stopping",
+        ));
+    };
     let (reply, answer) = channel();
     spawner
         .send((command, reply))
         .map_err(|_| io::Error::other("the spawner thread ended"))?;
-    answer
+    let child = answer
         .recv()
-        .map_err(|_| io::Error::other("the spawner thread ended"))?
+        .map_err(|_| io::Error::other("the spawner thread ended"))??;
+    known.retain(|one| !has_ended(&one.pidfd, Duration::ZERO));
+    let pid = Pid::from_child(&child);
+    if let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) {
+        known.push(Known {
+            pidfd,
+            death_signal,
+        });
+    }
+    Ok(child)
+}
+
+/// Ends every child of [`spawn`] that still runs, for a signal handler's thread: first, by SIGKILL,
+/// those that were to be killed with this process, then the others by their death signal, so that
+/// for example a file system goes after the server that uses it. From here on `spawn` fails. Waits
+/// `limit` at most for each kind, and does not reap: the owners of the children may be doing so.
+pub fn end_all(limit: Duration) {
+    let known = CHILDREN
+        .lock()
+        .unwrap_or_else(|e| e.into_inner())
+        .take()
+        .unwrap_or_default();
+    let (killed, gentle): (Vec<Known>, Vec<Known>) = known
+        .into_iter()
+        .partition(|one| one.death_signal == libc::SIGKILL);
+    for kind in [killed, gentle] {
+        for one in &kind {
+            if let Some(signal) = Signal::from_named_raw(one.death_signal) {
+                let _ = pidfd_send_signal(&one.pidfd, signal);
+            }
+        }
+        let end = Instant::now() + limit;
+        for one in &kind {
+            has_ended(&one.pidfd, end.saturating_duration_since(Instant::now()));
+        }
+    }
+}
+
+/// Whether the process ends within `limit` (it may be a zombie then).
+fn has_ended(pidfd: &OwnedFd, limit: Duration) -> bool {
+    let timeout = Timespec {
+        tv_sec: limit.as_secs() as i64,
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    };
+    let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
+    poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
 }
 
 /// Waits until `child` ends, at most `limit`. Returns whether it has ended.
