@@ -12,13 +12,21 @@ use clap::{Parser, Subcommand};
 mod connection;
 mod demo;
 mod disable;
+mod disk;
 mod doctor;
+mod elf;
 mod enable;
 mod failure;
+mod journal;
+mod library;
+mod pool;
 mod process;
+mod record;
 mod server;
+mod server_options;
 mod size;
 mod status;
+mod terminal;
 
 #[derive(Parser)]
 #[command(

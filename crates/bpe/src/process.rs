@@ -20,6 +20,8 @@ pub struct Process {
     pub groups: Vec<u32>,
     pub command_line: Vec<String>,
     pub environment: BTreeMap<String, String>,
+    /// The server's `/` as this process can reach it.
+    pub root: PathBuf,
 }
 
 impl Process {
@@ -82,24 +84,28 @@ impl Process {
                     .collect()
             })
             .unwrap_or_default();
+        // Only its own user and root may look there; for others the server's files are looked for
+        // at the same place here, which is right unless it runs in a container.
+        let own_root = PathBuf::from(format!("/proc/{pid}/root"));
+        let root = if fs::metadata(&own_root).is_ok() {
+            own_root
+        } else {
+            PathBuf::from("/")
+        };
         Ok(Self {
             pid,
             uid,
+            root,
             groups,
             command_line: strings(&file("cmdline")?).collect(),
             environment,
         })
     }
 
-    /// The server's `/` as this process can reach it.
-    pub fn root(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/root", self.pid))
-    }
-
     /// A path of the server as this process can reach it.
     pub fn seen(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
-            Ok(rest) => self.root().join(rest),
+            Ok(rest) => self.root.join(rest),
             Err(_) => PathBuf::from(format!("/proc/{}/cwd", self.pid)).join(path),
         }
     }
@@ -115,7 +121,7 @@ impl Process {
             (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
             _ => false,
         };
-        same(&self.root(), Path::new("/"))
+        same(&self.root, Path::new("/"))
     }
 
     /// The value of `--name=value` on the server's command line, `-` and `_` alike.
@@ -146,7 +152,7 @@ impl Process {
             })
         };
         find(Path::new("/"))
-            .or_else(|| find(&self.root()))
+            .or_else(|| find(&self.root))
             .unwrap_or_else(|| self.uid.to_string())
     }
 }
@@ -196,6 +202,7 @@ mod tests {
             .map(str::to_owned)
             .to_vec(),
             environment: BTreeMap::new(),
+            root: "/".into(),
         };
         assert_eq!(process.option("defaults_file"), Some("/a"));
         assert_eq!(process.option("innodb_buffer_pool_size"), Some("5M"));

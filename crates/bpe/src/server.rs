@@ -79,8 +79,8 @@ pub fn support(flavour: Flavour, version: Version) -> Support {
             Support::Tested
         }
         (Flavour::MariaDb, 10, minor) if minor < 6 => Support::No,
-        (Flavour::MariaDb, ..10, _) => Support::No,
-        (Flavour::MySql, ..8, _) => Support::No,
+        (Flavour::MariaDb, ..=9, _) => Support::No,
+        (Flavour::MySql, ..=7, _) => Support::No,
         _ => Support::Expected,
     }
 }

@@ -1,0 +1,278 @@
+//! Cache paths: what is there, who may use it, how much room, and whether O_DIRECT works.
+
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crate::process::Process;
+
+/// O_DIRECT wants memory, offset and length aligned to the device's block; 4 KiB suits all.
+pub const ALIGNMENT: usize = 4096;
+
+/// Splits `bpe_path` into its parts.
+///
+/// # Errors
+/// Empty, relative, or naming something twice.
+pub fn split(path: &str) -> Result<Vec<PathBuf>, String> {
+    let mut parts: Vec<PathBuf> = Vec::new();
+    for part in path.split(':').filter(|part| !part.is_empty()) {
+        let part = Path::new(part);
+        if !part.is_absolute() {
+            return Err(format!(
+                "`{}` is a relative path, which the server would look for below its data \
+                 directory: give an absolute one, such as {}",
+                part.display(),
+                std::path::absolute(part)
+                    .unwrap_or_else(|_| Path::new("/").join(part))
+                    .display()
+            ));
+        }
+        let part: PathBuf = part.components().collect();
+        if parts.contains(&part) {
+            return Err(format!("`{}` is named twice", part.display()));
+        }
+        parts.push(part);
+    }
+    if parts.is_empty() {
+        return Err("the path is empty: name a folder on the fast disk".to_owned());
+    }
+    Ok(parts)
+}
+
+/// Room on the file system of `path`, in bytes.
+#[derive(Debug, Clone, Copy)]
+pub struct Room {
+    pub free: u64,
+    pub total: u64,
+    pub read_only: bool,
+}
+
+pub fn room(path: &Path) -> io::Result<Room> {
+    let fs = rustix::fs::statvfs(path)?;
+    Ok(Room {
+        free: fs.f_bavail * fs.f_frsize,
+        total: fs.f_blocks * fs.f_frsize,
+        read_only: fs.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
+    })
+}
+
+/// Bytes the cache file or files at `path` take already: they count as room.
+pub fn taken(path: &Path) -> u64 {
+    let size = |meta: &Metadata| meta.blocks() * 512;
+    let Ok(meta) = fs::symlink_metadata(path) else {
+        return 0;
+    };
+    if !meta.is_dir() {
+        return size(&meta);
+    }
+    fs::read_dir(path)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter(|entry| {
+            let name = entry.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with("bpe-") && name.ends_with(".cache")
+        })
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|meta| size(&meta))
+        .sum()
+}
+
+/// Whether the server's user can get at `path` (as the server sees it) and write there.
+///
+/// # Errors
+/// Which folder or file stands in the way, and the command that mends it.
+pub fn may_write(process: &Process, path: &Path) -> Result<(), String> {
+    let allowed = |meta: &Metadata, bits: u32| {
+        let mode = meta.mode();
+        let granted = if meta.uid() == process.uid {
+            mode >> 6
+        } else if process.groups.contains(&meta.gid()) {
+            mode >> 3
+        } else {
+            mode
+        };
+        process.uid == 0 || granted & bits == bits
+    };
+    let user = process.user_name();
+    let ancestors: Vec<_> = path.ancestors().skip(1).collect();
+    for folder in ancestors.into_iter().rev() {
+        let meta = fs::metadata(process.seen(folder))
+            .map_err(|error| format!("{}: {error}", folder.display()))?;
+        if !allowed(&meta, 1) {
+            return Err(format!(
+                "the server's user {user} may not enter {0}: chmod o+x {0}",
+                folder.display()
+            ));
+        }
+    }
+    let meta =
+        fs::metadata(process.seen(path)).map_err(|error| format!("{}: {error}", path.display()))?;
+    let bits = if meta.is_dir() { 3 } else { 6 };
+    if allowed(&meta, bits) {
+        return Ok(());
+    }
+    Err(format!(
+        "the server's user {user} may not write to {0}: chown {user} {0}",
+        path.display()
+    ))
+}
+
+/// Whether files in this folder can be opened with O_DIRECT, by trying one without a name.
+pub fn direct_io(folder: &Path) -> io::Result<bool> {
+    let file = match unnamed(folder, libc::O_DIRECT) {
+        Ok(file) => file,
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            // Some file systems refuse at open; make sure it is O_DIRECT that they refuse.
+            return unnamed(folder, 0).map(|_| false);
+        }
+        Err(error) => return Err(error),
+    };
+    let block = AlignedBuffer::new(ALIGNMENT);
+    match file.write_all_at(block.bytes(), 0) {
+        Ok(()) => Ok(true),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// A new file without a name in `folder`, gone when it is closed.
+pub fn unnamed(folder: &Path, flags: i32) -> io::Result<File> {
+    let open = |path: &Path, flags: i32| {
+        fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .custom_flags(flags)
+            .mode(0o600)
+            .open(path)
+    };
+    match open(folder, libc::O_TMPFILE | flags) {
+        // File systems without O_TMPFILE answer in various ways.
+        Err(error)
+            if matches!(
+                error.raw_os_error(),
+                Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)
+            ) =>
+        {
+            let path = folder.join(format!(".bpe-doctor-{}", std::process::id()));
+            let file = fs::OpenOptions::new()
+                .read(true)
+                .write(true)
+                .create_new(true)
+                .custom_flags(flags)
+                .mode(0o600)
+                .open(&path)?;
+            fs::remove_file(&path)?;
+            Ok(file)
+        }
+        other => other,
+    }
+}
+
+/// Memory that O_DIRECT takes.
+pub struct AlignedBuffer {
+    memory: Vec<u8>,
+    start: usize,
+    length: usize,
+}
+
+impl AlignedBuffer {
+    /// `length` zero bytes.
+    pub fn new(length: usize) -> Self {
+        let memory = vec![0; length + ALIGNMENT];
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        Self {
+            memory,
+            start,
+            length,
+        }
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.length]
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.length]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn paths_are_split_and_checked() {
+        assert_eq!(
+            split("/a/b/:/c").unwrap(),
+            [PathBuf::from("/a/b"), PathBuf::from("/c")]
+        );
+        for (path, why) in [
+            ("", "empty"),
+            (":", "empty"),
+            ("cache", "relative"),
+            ("/a:b", "relative"),
+            ("/a:/a/", "twice"),
+        ] {
+            assert!(split(path).unwrap_err().contains(why), "{path}");
+        }
+    }
+
+    #[test]
+    fn permissions_of_the_servers_user_are_seen() {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("cache");
+        fs::create_dir(&folder).unwrap();
+        let server = |uid, groups: &[u32]| Process {
+            pid: 1,
+            uid,
+            groups: groups.to_vec(),
+            command_line: vec![],
+            environment: BTreeMap::new(),
+            root: root.path().to_path_buf(),
+        };
+        let set = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        set(root.path(), 0o755);
+        set(&folder, 0o755);
+        let meta = fs::metadata(&folder).unwrap();
+        let stranger = server(meta.uid() + 12_345, &[meta.gid() + 1]);
+        let path = Path::new("/cache");
+        assert!(may_write(&server(meta.uid(), &[]), path).is_ok());
+        assert!(may_write(&server(0, &[]), path).is_ok());
+        let error = may_write(&stranger, path).unwrap_err();
+        assert!(error.contains("chown"), "{error}");
+        set(&folder, 0o777);
+        assert!(may_write(&stranger, path).is_ok());
+        set(root.path(), 0o700);
+        let error = may_write(&stranger, path).unwrap_err();
+        assert!(error.contains("may not enter /"), "{error}");
+        set(root.path(), 0o755);
+        set(&folder, 0o775);
+        assert!(may_write(&stranger, path).is_err());
+        let member = server(meta.uid() + 12_345, &[meta.gid()]);
+        assert!(may_write(&member, path).is_ok());
+    }
+
+    #[test]
+    fn buffers_are_aligned() {
+        let mut buffer = AlignedBuffer::new(100);
+        assert_eq!(buffer.bytes().as_ptr() as usize % ALIGNMENT, 0);
+        buffer.bytes_mut()[99] = 1;
+        assert_eq!(buffer.bytes().len(), 100);
+    }
+
+    #[test]
+    fn a_folder_can_be_tried() {
+        let folder = tempfile::tempdir().unwrap();
+        direct_io(folder.path()).unwrap();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+        assert!(direct_io(&folder.path().join("missing")).is_err());
+        assert!(room(folder.path()).unwrap().total > 0);
+    }
+}

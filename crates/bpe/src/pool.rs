@@ -1,0 +1,175 @@
+//! How far `innodb_buffer_pool_size` can be lowered for the memory the extension takes.
+//!
+//! The reference lowers it by 4 %. We lower it by what the extension will really use, at most
+//! 4 %, in the steps the server allows:
+//!
+//! - MySQL, and MariaDB before 10.11.12, 11.4.6 and 11.8.2: multiples of
+//!   `innodb_buffer_pool_chunk_size` times the number of pool instances, never below one such
+//!   step. With the default chunk of 128 MiB the pool must be over 3.2 GiB for 4 % to be a step.
+//! - MariaDB from there on (`innodb_buffer_pool_chunk_size` reads 0): 1 MiB.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::connection::plain;
+use crate::failure::Failure;
+use crate::server::Server;
+
+/// The most of the pool that is taken away: 1 / 25 = 4 %.
+const MOST: u64 = 25;
+const MIB: u64 = 1 << 20;
+/// MySQL shrinks the pool in a background thread; a long transaction can hold that up.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What is known of a server's pool. Sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pool {
+    pub size: u64,
+    /// Sizes are multiples of this.
+    pub step: u64,
+}
+
+impl Pool {
+    pub fn of(server: &mut Server) -> Result<Self, Failure> {
+        let size = server
+            .number("innodb_buffer_pool_size")?
+            .ok_or_else(|| Failure::refused("the server has no InnoDB buffer pool"))?;
+        let chunk = server.number("innodb_buffer_pool_chunk_size")?.unwrap_or(0);
+        let instances = server.number("innodb_buffer_pool_instances")?.unwrap_or(1);
+        Ok(Self {
+            size,
+            step: step(chunk, instances),
+        })
+    }
+
+    /// The size to lower the pool to when `memory` bytes are used elsewhere; None when no allowed
+    /// size lies in the 4 %.
+    pub fn lowered_for(self, memory: u64) -> Option<u64> {
+        let most = self.size / MOST;
+        let exact = self.size - memory.min(most);
+        let below = exact / self.step * self.step;
+        if below >= self.step && self.size - below <= most {
+            return Some(below);
+        }
+        let above = exact.div_ceil(self.step) * self.step;
+        (above < self.size).then_some(above)
+    }
+}
+
+fn step(chunk: u64, instances: u64) -> u64 {
+    if chunk == 0 {
+        MIB
+    } else {
+        chunk * instances.max(1)
+    }
+}
+
+/// Memory the extension will take for a cache of `size` bytes in all: about 16 bytes for each page
+/// and the staging frames.
+pub fn expected_memory(size: u64, page_size: u64) -> u64 {
+    size / page_size.max(1) * 16 + (size / 512).clamp(MIB, 64 * MIB)
+}
+
+/// Sets the pool's size and waits until the server has it. Returns the size it came to.
+///
+/// # Errors
+/// The server refuses, or has not finished in a minute (then it goes on by itself).
+pub fn resize(server: &mut Server, size: u64) -> Result<u64, String> {
+    server
+        .execute(&format!("SET GLOBAL innodb_buffer_pool_size = {size}"))
+        .map_err(|error| plain(&error))?;
+    let warnings = server.warnings();
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let now = server
+            .number("innodb_buffer_pool_size")
+            .map_err(|failure| failure.to_string())?
+            .unwrap_or(0);
+        let state = server
+            .status("Innodb\\_buffer\\_pool\\_resize\\_status")
+            .map_err(|failure| failure.to_string())?
+            .into_values()
+            .next()
+            .unwrap_or_default();
+        let lower = state.to_ascii_lowercase();
+        if lower.is_empty() || lower.contains("completed") || lower.contains("did not change") {
+            return if now == size || warnings.is_empty() {
+                Ok(now)
+            } else {
+                Err(warnings)
+            };
+        }
+        if lower.contains("fail") || lower.contains("abort") {
+            return Err(state);
+        }
+        if Instant::now() > end {
+            return Err(format!(
+                "not finished after a minute ({state}); the server goes on"
+            ));
+        }
+        sleep(Duration::from_millis(100));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn lowers_by_what_is_used_in_the_servers_steps() {
+        let pool = |size, step| Pool { size, step };
+        // MariaDB, 1 MiB steps: 1.2 MiB used takes 2 MiB.
+        assert_eq!(
+            pool(128 * MIB, MIB).lowered_for(MIB + MIB / 5),
+            Some(126 * MIB)
+        );
+        // Never more than 4 %: 5.12 MiB of 128.
+        assert_eq!(pool(128 * MIB, MIB).lowered_for(GIB), Some(123 * MIB));
+        // One chunk of 128 MiB is less than 4 % of 16 GiB.
+        assert_eq!(
+            pool(16 * GIB, 128 * MIB).lowered_for(130 * MIB),
+            Some(16 * GIB - 256 * MIB)
+        );
+        assert_eq!(
+            pool(16 * GIB, 128 * MIB).lowered_for(GIB),
+            Some(16 * GIB - 5 * 128 * MIB)
+        );
+        // Eight instances: a step is 1 GiB, more than 4 %.
+        assert_eq!(pool(16 * GIB, GIB).lowered_for(GIB), None);
+        assert_eq!(pool(128 * MIB, 128 * MIB).lowered_for(GIB), None);
+    }
+
+    #[test]
+    fn what_is_taken_never_exceeds_four_percent() {
+        for size in [5, 6, 25, 26, 128, 200, 1000, 16_384] {
+            for step in [1, 2, 8, 128] {
+                for memory in [0, 1, 7, 64, 5000] {
+                    let pool = Pool {
+                        size: size * MIB,
+                        step: step * MIB,
+                    };
+                    if let Some(lowered) = pool.lowered_for(memory * MIB) {
+                        assert!(lowered <= pool.size, "{pool:?} {memory}");
+                        assert!(pool.size - lowered <= pool.size / MOST, "{pool:?} {memory}");
+                        assert_eq!(lowered % pool.step, 0);
+                        assert!(lowered > 0);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn steps_are_the_servers() {
+        assert_eq!(step(0, 1), MIB);
+        assert_eq!(step(128 * MIB, 8), GIB);
+    }
+
+    #[test]
+    fn expected_memory_is_small_beside_the_cache() {
+        assert_eq!(expected_memory(GIB, 16 << 10), MIB + 2 * MIB);
+        assert!(expected_memory(100 * GIB, 16 << 10) < 200 * MIB);
+    }
+}

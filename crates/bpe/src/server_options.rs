@@ -1,0 +1,254 @@
+//! The option files a running server was started with: where a snippet of ours would be read, and
+//! what there would override it.
+
+use std::path::{Path, PathBuf};
+
+use crate::connection::option_file::OptionFiles;
+use crate::process::Process;
+use crate::server::{Flavour, Version};
+
+/// Sorts after the names people use, so that its settings are read last.
+pub const SNIPPET: &str = "zz-bpe.cnf";
+
+pub struct ServerOptions {
+    pub files: OptionFiles,
+    groups: Vec<String>,
+    flavour: Flavour,
+}
+
+impl ServerOptions {
+    /// Reads what the server reads at its start, as its command line and environment say.
+    pub fn read(process: &Process, flavour: Flavour, version: Version) -> Self {
+        let mut files = OptionFiles::in_root(&process.root);
+        let has = |flag: &str| process.command_line.iter().any(|argument| argument == flag);
+        if has("--no-defaults") {
+            // Nothing is read.
+        } else if let Some(file) = process.option("defaults_file") {
+            files.read_if_present(Path::new(file));
+        } else {
+            for path in ["/etc/my.cnf", "/etc/mysql/my.cnf"] {
+                files.read_if_present(Path::new(path));
+            }
+            for name in ["MYSQL_HOME", "MARIADB_HOME"] {
+                if let Some(home) = process.environment.get(name) {
+                    files.read_if_present(&Path::new(home).join("my.cnf"));
+                }
+            }
+            if let Some(file) = process.option("defaults_extra_file") {
+                files.read_if_present(Path::new(file));
+            }
+            if let Some(home) = process.environment.get("HOME") {
+                files.read_if_present(&Path::new(home).join(".my.cnf"));
+            }
+        }
+        let mut groups = groups(flavour, version);
+        if let Some(suffix) = process.option("defaults_group_suffix").or_else(|| {
+            process
+                .environment
+                .get("MYSQL_GROUP_SUFFIX")
+                .map(String::as_str)
+        }) {
+            let suffixed: Vec<_> = groups.iter().map(|g| format!("{g}{suffix}")).collect();
+            groups.extend(suffixed);
+        }
+        Self {
+            files,
+            groups,
+            flavour,
+        }
+    }
+
+    /// The included folder that suits a snippet, as the server sees it: the one named after the
+    /// server, else the last one read.
+    pub fn snippet_folder(&self) -> Option<&Path> {
+        let named = match self.flavour {
+            Flavour::MariaDb => ["mariadb.conf.d", "my.cnf.d"],
+            Flavour::MySql => ["mysql.conf.d", "my.cnf.d"],
+        };
+        let folders = &self.files.include_dirs;
+        folders
+            .iter()
+            .find(|folder| named.iter().any(|name| folder.ends_with(name)))
+            .or(folders.last())
+            .map(PathBuf::as_path)
+    }
+
+    /// Whether the server reads `*.cnf` in this folder.
+    pub fn reads(&self, folder: &Path) -> bool {
+        self.files.include_dirs.iter().any(|known| known == folder)
+    }
+
+    /// The value a server start would find for `name`, before any snippet of ours.
+    pub fn value(&self, name: &str) -> Option<&str> {
+        self.settings(name).next_back()?.1
+    }
+
+    /// The file that sets `name` after `snippet` has been read, if any: files are read in order,
+    /// and what stands later wins.
+    pub fn overridden_by(&self, name: &str, snippet: &Path) -> Option<&Path> {
+        let folder = snippet.parent()?;
+        let ours = snippet.file_name()?;
+        let (file, _) = self.settings(name).next_back()?;
+        if file == snippet {
+            return None;
+        }
+        if file.parent() == Some(folder) {
+            return (file.file_name() > Some(ours)).then_some(file);
+        }
+        // After the last file of our folder, or in the including file below its !includedir: the
+        // latter cannot be told from above it, so it counts as above unless files came between.
+        let position =
+            |wanted: &dyn Fn(&Path) -> bool| self.files.files.iter().rposition(|path| wanted(path));
+        let last_of_folder = position(&|path| path.parent() == Some(folder))?;
+        let of_setting = position(&|path| path == file)?;
+        (of_setting > last_of_folder).then_some(file)
+    }
+
+    fn settings<'a>(
+        &'a self,
+        name: &str,
+    ) -> impl DoubleEndedIterator<Item = (&'a Path, Option<&'a str>)> {
+        let found: Vec<_> = self
+            .files
+            .settings
+            .iter()
+            .filter(|setting| setting.name == name && self.groups.contains(&setting.group))
+            .map(|setting| (setting.file.as_path(), setting.value.as_deref()))
+            .collect();
+        found.into_iter()
+    }
+}
+
+/// The groups a server reads.
+fn groups(flavour: Flavour, version: Version) -> Vec<String> {
+    let series = format!("{}.{}", version.major, version.minor);
+    let mut groups = vec![
+        "mysqld".to_owned(),
+        "server".to_owned(),
+        format!("mysqld-{series}"),
+    ];
+    if flavour == Flavour::MariaDb {
+        for name in ["mariadb", "mariadbd"] {
+            groups.push(name.to_owned());
+            groups.push(format!("{name}-{series}"));
+        }
+        groups.push("client-server".to_owned());
+        groups.push("galera".to_owned());
+    }
+    groups
+}
+
+/// A value as an option file takes it.
+pub fn option_text(value: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._:-".contains(c);
+    if !value.is_empty() && value.chars().all(plain) {
+        return value.to_owned();
+    }
+    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::fs;
+
+    const VERSION: Version = Version {
+        major: 10,
+        minor: 11,
+        patch: 1,
+    };
+
+    fn process(root: &Path, arguments: &[&str]) -> Process {
+        Process {
+            pid: 1,
+            uid: 0,
+            groups: vec![],
+            command_line: arguments.iter().map(|&a| a.to_owned()).collect(),
+            environment: BTreeMap::new(),
+            root: root.to_path_buf(),
+        }
+    }
+
+    /// The layout of Debian's MariaDB packages.
+    fn debian() -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = root.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(
+            "etc/mysql/my.cnf",
+            "[client-server]\nsocket=/run/x\n!includedir /etc/mysql/conf.d/\n\
+             !includedir /etc/mysql/mariadb.conf.d/\n",
+        );
+        write("etc/mysql/conf.d/mysql.cnf", "[mysql]\n");
+        write(
+            "etc/mysql/mariadb.conf.d/50-server.cnf",
+            "[mariadbd]\ninnodb-buffer-pool-size = 1G\n[mysqld-10.10]\nport=1\n",
+        );
+        root
+    }
+
+    #[test]
+    fn the_folder_of_the_flavour_is_chosen() {
+        let root = debian();
+        let process = process(root.path(), &["mariadbd"]);
+        let options = ServerOptions::read(&process, Flavour::MariaDb, VERSION);
+        let folder = options.snippet_folder().unwrap();
+        assert_eq!(folder, Path::new("/etc/mysql/mariadb.conf.d"));
+        assert!(options.reads(Path::new("/etc/mysql/conf.d")));
+        assert_eq!(options.value("innodb_buffer_pool_size"), Some("1G"));
+        assert_eq!(options.value("port"), None);
+        let snippet = folder.join(SNIPPET);
+        assert_eq!(
+            options.overridden_by("innodb_buffer_pool_size", &snippet),
+            None
+        );
+    }
+
+    #[test]
+    fn later_settings_are_found() {
+        let root = debian();
+        let later = "etc/mysql/mariadb.conf.d/zzz.cnf";
+        fs::write(
+            root.path().join(later),
+            "[server]\ninnodb_buffer_pool_size=2G\n",
+        )
+        .unwrap();
+        let process = process(root.path(), &["mariadbd"]);
+        let options = ServerOptions::read(&process, Flavour::MariaDb, VERSION);
+        let snippet = Path::new("/etc/mysql/mariadb.conf.d").join(SNIPPET);
+        assert_eq!(
+            options.overridden_by("innodb_buffer_pool_size", &snippet),
+            Some(&*Path::new("/").join(later))
+        );
+    }
+
+    #[test]
+    fn the_command_line_decides_what_is_read() {
+        let root = debian();
+        fs::write(root.path().join("own.cnf"), "[mysqld]\nport=7\n").unwrap();
+        let read = |arguments: &[&str]| {
+            let process = process(root.path(), arguments);
+            ServerOptions::read(&process, Flavour::MariaDb, VERSION)
+        };
+        let own = read(&["mariadbd", "--defaults-file=/own.cnf"]);
+        assert_eq!(own.value("port"), Some("7"));
+        assert!(own.snippet_folder().is_none());
+        assert!(read(&["mariadbd", "--no-defaults"]).files.files.is_empty());
+    }
+
+    #[test]
+    fn option_values_come_back() {
+        for value in ["/mnt/a b", "a\"b\\c", "/plain/path-1.x", "#x", ""] {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("x.cnf");
+            fs::write(&path, format!("[g]\nx = {}\n", option_text(value))).unwrap();
+            let mut files = OptionFiles::new();
+            files.read_if_present(&path);
+            assert_eq!(files.value(&["g".to_owned()], "x"), Some(value));
+        }
+    }
+}
