@@ -1,1 +1,33 @@
+//! `bpe.so`: the buffer pool extension as a plugin of a stock MySQL or MariaDB server.
+//!
+//! The way of a page through this crate:
+//!
+//! 1. [`abi`] is what the server's plugin loader sees: descriptors, variables, status, `bpe_report()`.
+//! 2. [`got`] redirects the server's imports of the C library to [`calls`], all of them or none.
+//! 3. [`calls`] has one function per intercepted call. Each is a single atomic load and a jump while the
+//!    extension is off.
+//! 4. [`files`] knows which descriptors are InnoDB data files; [`coherence`] holds the rules that keep the cache
+//!    equal to them; [`aio`] follows asynchronous I/O from submit to harvest.
+//! 5. [`switch`] holds the state every hook reads first and the active extension; [`controller`] is the thread that
+//!    builds, replaces and retires it.
+//!
+//! How pages are stored is the business of the crate `extension`.
+//!
+//! # Order of locks
+//! An outer lock may be held while taking an inner one, never the reverse:
+//! controller command → controller state → file registry → file identity → in-flight table shard → (extension's locks).
+//! The state text and the log are leaves.
 
+pub mod abi;
+pub mod aio;
+pub mod calls;
+pub mod coherence;
+pub mod controller;
+pub mod files;
+pub mod got;
+pub mod journal;
+pub mod report;
+pub mod scan;
+pub mod settings;
+pub mod switch;
+pub mod uring;

@@ -1,0 +1,58 @@
+//! Errors and warnings that the client sees.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
+
+/// `ER_UNKNOWN_ERROR`: a message of our own, with SQLSTATE HY000.
+const ERROR_NUMBER: u32 = 1105;
+const WARNING_LEVEL: c_int = 1;
+
+fn lookup(names: &[&CStr]) -> *mut c_void {
+    for name in names {
+        // SAFETY: a symbol lookup with a valid string.
+        let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        if !symbol.is_null() {
+            return symbol;
+        }
+    }
+    std::ptr::null_mut()
+}
+
+/// Gives the current statement an error. Where the server exports no function for it, the statement fails with the
+/// server's own "wrong value" message, and the reason is in the error log and in `Bpe_state_reason`.
+pub fn error(text: &str) {
+    type Print = unsafe extern "C" fn(u32, *const c_char, c_ulong, ...);
+    let symbol = lookup(&[c"my_printf_error", c"_Z15my_printf_errorjPKciz"]);
+    crate::journal::error(text);
+    let Ok(text) = CString::new(format!("bpe: {text}")) else {
+        return;
+    };
+    if !symbol.is_null() {
+        // SAFETY: both servers' `my_printf_error(uint, const char *format, myf flags, ...)`; flags are an integer that
+        // is passed in a register in either width.
+        unsafe {
+            let print = std::mem::transmute::<*mut c_void, Print>(symbol);
+            print(ERROR_NUMBER, c"%s".as_ptr(), 0, text.as_ptr());
+        }
+    }
+}
+
+/// Gives the current statement a warning, and the error log too.
+///
+/// # Safety
+/// `thd` must be the session that the server handed to a callback that is still running.
+pub unsafe fn warning(thd: *mut c_void, text: &str) {
+    type Push = unsafe extern "C" fn(*mut c_void, c_int, u32, *const c_char);
+    crate::journal::warning(text.strip_prefix("bpe: ").unwrap_or(text));
+    let symbol = lookup(&[
+        c"_Z12push_warningP3THDN21Sql_state_errno_level18enum_warning_levelEjPKc",
+        c"_Z12push_warningP3THDN13Sql_condition19enum_severity_levelEjPKc",
+    ]);
+    let Ok(text) = CString::new(text) else { return };
+    if !symbol.is_null() && !thd.is_null() {
+        // SAFETY: both servers' `push_warning(THD *, level, uint, const char *)`; level 1 is a warning in both.
+        unsafe {
+            let push = std::mem::transmute::<*mut c_void, Push>(symbol);
+            push(thd, WARNING_LEVEL, ERROR_NUMBER, text.as_ptr());
+        }
+    }
+}

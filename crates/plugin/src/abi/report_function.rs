@@ -1,0 +1,185 @@
+//! The SQL function `bpe_report(name)`, a loadable function of the same library.
+//!
+//! `CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'`; the interface of loadable functions is the same in both
+//! servers.
+
+use std::ffi::{CString, c_char, c_int, c_uchar, c_uint, c_ulong};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::report;
+
+const STRING_RESULT: c_int = 0;
+const MESSAGE_BYTES: usize = 512;
+
+/// `UDF_INIT`.
+#[repr(C)]
+pub struct Init {
+    maybe_null: bool,
+    decimals: c_uint,
+    max_length: c_ulong,
+    ptr: *mut c_char,
+    const_item: bool,
+    extension: *mut c_char,
+}
+
+/// `UDF_ARGS`.
+#[repr(C)]
+pub struct Arguments {
+    count: c_uint,
+    kinds: *mut c_int,
+    values: *mut *mut c_char,
+    lengths: *mut c_ulong,
+    maybe_null: *mut c_char,
+}
+
+/// Checks the arguments when a statement is prepared.
+///
+/// # Safety
+/// Called by the server only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bpe_report_init(
+    init: *mut Init,
+    arguments: *mut Arguments,
+    message: *mut c_char,
+) -> bool {
+    // SAFETY: the server's own structures; `message` has room for 512 bytes.
+    unsafe {
+        if (*arguments).count != 1 || *(*arguments).kinds != STRING_RESULT {
+            let text = CString::new(format!("bpe_report() takes one of {}", report::NAMES))
+                .unwrap_or_default();
+            let bytes = text.as_bytes_with_nul();
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr().cast(),
+                message,
+                bytes.len().min(MESSAGE_BYTES),
+            );
+            return true;
+        }
+        (*init).maybe_null = true;
+        (*init).max_length = 16 * 1024 * 1024;
+        (*init).const_item = false;
+        (*init).ptr = std::ptr::null_mut();
+    }
+    false
+}
+
+/// Gives the report as JSON, null for a name that is not known.
+///
+/// # Safety
+/// Called by the server only, after [`bpe_report_init`].
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bpe_report(
+    init: *mut Init,
+    arguments: *mut Arguments,
+    _result: *mut c_char,
+    length: *mut c_ulong,
+    is_null: *mut c_uchar,
+    _error: *mut c_uchar,
+) -> *mut c_char {
+    // SAFETY: the server's own structures.
+    unsafe {
+        free(init);
+        let value = *(*arguments).values;
+        let name = (!value.is_null())
+            .then(|| std::slice::from_raw_parts(value.cast::<u8>(), *(*arguments).lengths as usize))
+            .and_then(|bytes| std::str::from_utf8(bytes).ok());
+        let report = name.and_then(|name| {
+            catch_unwind(AssertUnwindSafe(|| report::named(name)))
+                .ok()
+                .flatten()
+        });
+        let text = report.and_then(|report| CString::new(report.to_string()).ok());
+        match text {
+            Some(text) => {
+                *length = text.as_bytes().len() as c_ulong;
+                (*init).ptr = text.into_raw();
+                (*init).ptr
+            }
+            None => {
+                *is_null = 1;
+                std::ptr::null_mut()
+            }
+        }
+    }
+}
+
+/// Frees the text of the last row.
+///
+/// # Safety
+/// Called by the server only.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn bpe_report_deinit(init: *mut Init) {
+    // SAFETY: the server's own structure.
+    unsafe { free(init) };
+}
+
+/// # Safety
+/// `init.ptr` must be null or come from `CString::into_raw`.
+unsafe fn free(init: *mut Init) {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let text = (*init).ptr;
+        (*init).ptr = std::ptr::null_mut();
+        if !text.is_null() {
+            drop(CString::from_raw(text));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn call(name: &str) -> Option<String> {
+        let mut init = Init {
+            maybe_null: false,
+            decimals: 0,
+            max_length: 0,
+            ptr: std::ptr::null_mut(),
+            const_item: false,
+            extension: std::ptr::null_mut(),
+        };
+        let (mut kind, mut value, mut length) = (
+            STRING_RESULT,
+            name.as_ptr() as *mut c_char,
+            name.len() as c_ulong,
+        );
+        let mut arguments = Arguments {
+            count: 1,
+            kinds: &mut kind,
+            values: &mut value,
+            lengths: &mut length,
+            maybe_null: std::ptr::null_mut(),
+        };
+        let (mut bytes, mut null, mut error) = (0, 0, 0);
+        // SAFETY: structures as the server would hand them over.
+        unsafe {
+            assert!(!bpe_report_init(
+                &mut init,
+                &mut arguments,
+                std::ptr::null_mut()
+            ));
+            let text = bpe_report(
+                &mut init,
+                &mut arguments,
+                std::ptr::null_mut(),
+                &mut bytes,
+                &mut null,
+                &mut error,
+            );
+            let text = (null == 0).then(|| {
+                String::from_utf8_lossy(std::slice::from_raw_parts(text.cast(), bytes as usize))
+                    .into_owned()
+            });
+            bpe_report_deinit(&mut init);
+            text
+        }
+    }
+
+    #[test]
+    fn known_names_give_json_and_others_null() {
+        assert!(call("summary").is_some_and(|text| text.starts_with('{')));
+        assert!(call("instances").is_some_and(|text| text.starts_with('[')));
+        assert_eq!(call("nonsense"), None);
+    }
+}

@@ -1,0 +1,560 @@
+//! System variables.
+//!
+//! `bpe_enabled` does its work while the value is checked, so that a client gets the reason when it cannot be done;
+//! assigning it is one store. The other variables are checked for what can be wrong with them, and a running extension
+//! is rebuilt by the controller.
+
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::Ordering;
+
+use super::{ServerTable, messages};
+use crate::controller;
+use crate::settings::{self, Settings};
+use crate::switch;
+
+const BOOL: c_int = 1;
+const INT: c_int = 2;
+const LONGLONG: c_int = 4;
+const STR: c_int = 5;
+const ENUM: c_int = 6;
+const UNSIGNED: c_int = 0x80;
+const READ_ONLY: c_int = 0x200;
+const OPTIONAL_ARGUMENT: c_int = 0x2000;
+const REQUIRED_ARGUMENT: c_int = 0;
+
+/// `st_mysql_value`: the value that a client gave.
+#[repr(C)]
+struct Value {
+    value_type: Option<unsafe extern "C" fn(*mut Value) -> c_int>,
+    val_str: Option<unsafe extern "C" fn(*mut Value, *mut c_char, *mut c_int) -> *const c_char>,
+    val_real: Option<unsafe extern "C" fn(*mut Value, *mut f64) -> c_int>,
+    val_int: Option<unsafe extern "C" fn(*mut Value, *mut i64) -> c_int>,
+    is_unsigned: Option<unsafe extern "C" fn(*mut Value) -> c_int>,
+}
+
+const VALUE_IS_STRING: c_int = 0;
+
+type Check =
+    unsafe extern "C" fn(*mut c_void, *mut SystemVariable, *mut c_void, *mut Value) -> c_int;
+type Update = unsafe extern "C" fn(*mut c_void, *mut SystemVariable, *mut c_void, *const c_void);
+
+/// `st_mysql_sys_var` with the fields of a variable that belongs to no session: what follows the pointer to the value
+/// depends on the type and is laid out in words.
+#[repr(C)]
+pub struct SystemVariable {
+    flags: c_int,
+    name: *const c_char,
+    comment: *const c_char,
+    check: Option<Check>,
+    update: Option<Update>,
+    value: *mut c_void,
+    words: [u64; 4],
+}
+
+/// A pointer in the table of variables.
+#[repr(transparent)]
+pub struct VariablePointer(*mut SystemVariable);
+
+/// `TYPELIB` as MySQL (count as a 64-bit number) and MariaDB (32-bit number, and a fifth pointer from 11.8 on) read it.
+#[repr(C)]
+struct NameList {
+    count: u64,
+    name: *const c_char,
+    names: *const *const c_char,
+    lengths: *const c_uint,
+    hidden: *const c_void,
+}
+
+macro_rules! names {
+    ($list:ident, $count:literal, [$($name:literal: $length:literal),+]) => {
+        static $list: ServerTable<NameList> = {
+            static NAMES: ServerTable<[*const c_char; $count + 1]> =
+                ServerTable::new([$($name.as_ptr()),+, std::ptr::null()]);
+            static LENGTHS: [c_uint; $count + 1] = [$($length),+, 0];
+            ServerTable::new(NameList {
+                count: $count,
+                name: c"".as_ptr(),
+                names: NAMES.get().cast(),
+                lengths: LENGTHS.as_ptr(),
+                hidden: std::ptr::null(),
+            })
+        };
+    };
+}
+
+names!(ADMISSION_NAMES, 2, [c"all": 3, c"frequency": 9]);
+names!(COMPRESSION_NAMES, 2, [c"off": 3, c"lz4": 3]);
+names!(ASYNC_IO_NAMES, 3, [c"auto": 4, c"native": 6, c"off": 3]);
+
+const fn variable(
+    flags: c_int,
+    name: &'static CStr,
+    comment: &'static CStr,
+    check: Option<Check>,
+    update: Option<Update>,
+    value: *mut c_void,
+    words: [u64; 4],
+) -> ServerTable<SystemVariable> {
+    ServerTable::new(SystemVariable {
+        flags,
+        name: name.as_ptr(),
+        comment: comment.as_ptr(),
+        check,
+        update,
+        value,
+        words,
+    })
+}
+
+static BPE_ENABLED: ServerTable<SystemVariable> = variable(
+    BOOL | OPTIONAL_ARGUMENT,
+    c"enabled",
+    c"Switches the buffer pool extension on or off at once",
+    Some(check_enabled),
+    Some(update_enabled),
+    settings::ENABLED.as_ptr().cast(),
+    [0; 4],
+);
+
+static BPE_PATH: ServerTable<SystemVariable> = variable(
+    STR | REQUIRED_ARGUMENT,
+    c"path",
+    c"Files or directories on fast local disks, separated by colons; in a directory a file of the server's own name is made",
+    Some(check_path),
+    Some(update_path),
+    settings::PATH.as_ptr().cast(),
+    [0; 4], // default: an empty string, see `EMPTY`
+);
+
+static BPE_SIZE: ServerTable<SystemVariable> = variable(
+    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
+    c"size",
+    c"Bytes the cache may take on disk, all disks together",
+    Some(check_size),
+    Some(update_number),
+    settings::SIZE.as_ptr().cast(),
+    [0, 0, u64::MAX, 0],
+);
+
+static BPE_INSTANCES: ServerTable<SystemVariable> = variable(
+    INT | UNSIGNED | REQUIRED_ARGUMENT,
+    c"instances",
+    c"Parts the cache is cut into so that threads do not meet at one lock; 0: 1 below 8 cores, 8 from there on",
+    None,
+    Some(update_instances),
+    settings::INSTANCES.as_ptr().cast(),
+    // default and least, most and block size: two 32-bit numbers to a word
+    [0, extension::MAX_INSTANCES as u64, 0, 0],
+);
+
+static BPE_IO_CAPACITY: ServerTable<SystemVariable> = variable(
+    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
+    c"io_capacity",
+    c"Writes of 16 KiB per second to the cache disks at most; 0: no limit",
+    None,
+    Some(update_capacity),
+    settings::IO_CAPACITY.as_ptr().cast(),
+    [0, 0, u64::MAX, 0],
+);
+
+static BPE_MEMORY_LIMIT: ServerTable<SystemVariable> = variable(
+    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
+    c"memory_limit",
+    c"Bytes of memory the extension may take; 0: what bpe_size asks for",
+    None,
+    Some(update_number),
+    settings::MEMORY_LIMIT.as_ptr().cast(),
+    [0, 0, u64::MAX, 0],
+);
+
+static BPE_ADMISSION: ServerTable<SystemVariable> = variable(
+    ENUM | REQUIRED_ARGUMENT,
+    c"admission",
+    c"Which pages get in when the cache is full: all, or those asked for more often than the ones that would have to go",
+    None,
+    Some(update_admission),
+    settings::ADMISSION.as_ptr().cast(),
+    [1, 0, 0, 0],
+);
+
+static BPE_COMPRESSION: ServerTable<SystemVariable> = variable(
+    ENUM | REQUIRED_ARGUMENT,
+    c"compression",
+    c"Whether pages are stored compressed",
+    None,
+    Some(update_compression),
+    settings::COMPRESSION.as_ptr().cast(),
+    [0, 0, 0, 0],
+);
+
+static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
+    ENUM | READ_ONLY | REQUIRED_ARGUMENT,
+    c"async_io",
+    c"auto: make MariaDB use libaio instead of io_uring, so that asynchronous reads can be served; native: leave the server's choice; off: serve synchronous reads only",
+    None,
+    None,
+    settings::ASYNC_IO.as_ptr().cast(),
+    [0, 0, 0, 0],
+);
+
+/// The table that the descriptors point to; ends with null.
+pub static VARIABLES: ServerTable<[VariablePointer; 10]> = ServerTable::new([
+    VariablePointer(BPE_ENABLED.get()),
+    VariablePointer(BPE_PATH.get()),
+    VariablePointer(BPE_SIZE.get()),
+    VariablePointer(BPE_INSTANCES.get()),
+    VariablePointer(BPE_IO_CAPACITY.get()),
+    VariablePointer(BPE_MEMORY_LIMIT.get()),
+    VariablePointer(BPE_ADMISSION.get()),
+    VariablePointer(BPE_COMPRESSION.get()),
+    VariablePointer(BPE_ASYNC_IO.get()),
+    VariablePointer(std::ptr::null_mut()),
+]);
+
+/// Fills in what cannot be written as a constant: pointers among the words. Called by the constructor.
+pub fn complete() {
+    // SAFETY: before the server knows the tables, see the constructor.
+    unsafe {
+        (*BPE_PATH.get()).words[0] = c"".as_ptr() as u64;
+        for (variable, names) in [
+            (&BPE_ADMISSION, &ADMISSION_NAMES),
+            (&BPE_COMPRESSION, &COMPRESSION_NAMES),
+            (&BPE_ASYNC_IO, &ASYNC_IO_NAMES),
+        ] {
+            (*variable.get()).words[1] = names.get() as u64;
+        }
+    }
+}
+
+const OK: c_int = 0;
+const REFUSED: c_int = 1;
+
+/// No panic may reach the server from a callback.
+fn callback(body: impl FnOnce() -> Result<(), String>) -> c_int {
+    match catch_unwind(AssertUnwindSafe(body)) {
+        Ok(Ok(())) => OK,
+        Ok(Err(reason)) => {
+            messages::error(&reason);
+            REFUSED
+        }
+        Err(_) => {
+            messages::error("an internal error occurred");
+            REFUSED
+        }
+    }
+}
+
+/// # Safety
+/// `value` must be what the server handed to a check callback.
+unsafe fn text_of(value: *mut Value) -> Option<CString> {
+    let mut buffer = [0 as c_char; 4096];
+    let mut length = buffer.len() as c_int;
+    // SAFETY: the caller's promise; the buffer is valid for the length given.
+    unsafe {
+        let text = (*value).val_str?(value, buffer.as_mut_ptr(), &mut length);
+        if text.is_null() {
+            return None;
+        }
+        let bytes = std::slice::from_raw_parts(text.cast::<u8>(), usize::try_from(length).ok()?);
+        let end = bytes
+            .iter()
+            .position(|byte| *byte == 0)
+            .unwrap_or(bytes.len());
+        CString::new(&bytes[..end]).ok()
+    }
+}
+
+/// # Safety
+/// `value` must be what the server handed to a check callback.
+unsafe fn integer_of(value: *mut Value) -> Option<i64> {
+    let mut number = 0i64;
+    // SAFETY: the caller's promise.
+    let null = unsafe { (*value).val_int?(value, &mut number) };
+    (null == 0).then_some(number)
+}
+
+/// # Safety
+/// `value` must be what the server handed to a check callback.
+unsafe fn boolean_of(value: *mut Value) -> Option<bool> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if (*value)
+            .value_type
+            .is_some_and(|kind| kind(value) == VALUE_IS_STRING)
+        {
+            let text = text_of(value)?.to_string_lossy().to_ascii_lowercase();
+            return match text.as_str() {
+                "on" | "true" | "1" | "yes" => Some(true),
+                "off" | "false" | "0" | "no" => Some(false),
+                _ => None,
+            };
+        }
+        match integer_of(value)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+}
+
+fn warn_all(thd: *mut c_void, warnings: &[String]) {
+    for warning in warnings {
+        // SAFETY: called from check callbacks only, with the session they were given.
+        unsafe { messages::warning(thd, warning) };
+    }
+}
+
+unsafe extern "C" fn check_enabled(
+    thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    save: *mut c_void,
+    value: *mut Value,
+) -> c_int {
+    callback(|| {
+        // SAFETY: called by the server with a value and a place of one byte for it.
+        let on = unsafe { boolean_of(value) }.ok_or("bpe_enabled takes ON or OFF")?;
+        if on {
+            warn_all(thd, &controller::prepare(&Settings::current())?);
+        }
+        // SAFETY: as above.
+        unsafe { *save.cast::<u8>() = u8::from(on) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn update_enabled(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: what the check callback stored.
+        let on = unsafe { *save.cast::<u8>() } != 0;
+        settings::ENABLED.store(u8::from(on), Ordering::SeqCst);
+        if on {
+            controller::commit();
+        } else {
+            controller::disable();
+        }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn check_path(
+    thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    save: *mut c_void,
+    value: *mut Value,
+) -> c_int {
+    callback(|| {
+        // SAFETY: called by the server with a value.
+        let text = unsafe { text_of(value) }.unwrap_or_default();
+        let path = text.to_str().map_err(|_| "bpe_path is not valid UTF-8")?;
+        if path.is_empty() {
+            if controller::is_wanted() {
+                return Err("bpe_path cannot be emptied while bpe_enabled is ON; SET GLOBAL bpe_enabled=OFF first".into());
+            }
+        } else {
+            let mut new = Settings {
+                path: path.to_owned(),
+                ..Settings::current()
+            };
+            if !controller::is_wanted() {
+                new.size = new.smallest_size(); // whether it fits is seen when switching on
+            }
+            warn_all(thd, &new.check(&controller::own_files())?);
+        }
+        // SAFETY: a place for a pointer; the string stays for the life of the process.
+        unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn update_path(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: what the check callback stored, or the default.
+        let new = unsafe { *save.cast::<*mut c_char>() };
+        let new = if new.is_null() {
+            std::ptr::null_mut()
+        } else {
+            // SAFETY: a valid string by the same argument.
+            settings::intern(unsafe { CStr::from_ptr(new) })
+        };
+        if settings::PATH.swap(new, Ordering::SeqCst) != new {
+            controller::request_rebuild();
+        }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn check_size(
+    thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    save: *mut c_void,
+    value: *mut Value,
+) -> c_int {
+    callback(|| {
+        // SAFETY: called by the server with a value.
+        let (number, unsigned) = unsafe {
+            let number = integer_of(value).ok_or("bpe_size takes a number of bytes")?;
+            (
+                number,
+                (*value)
+                    .is_unsigned
+                    .is_some_and(|is_unsigned| is_unsigned(value) != 0),
+            )
+        };
+        if number < 0 && !unsigned {
+            return Err(
+                "bpe_size cannot be negative; give the bytes that the cache may take on disk"
+                    .into(),
+            );
+        }
+        let size = number as u64;
+        let new = Settings {
+            size,
+            ..Settings::current()
+        };
+        let smallest = new.smallest_size();
+        if size != 0 && size < smallest {
+            return Err(format!(
+                "bpe_size of {size} bytes is too small; the least for these paths is {smallest}"
+            ));
+        }
+        if controller::is_wanted() {
+            warn_all(thd, &new.check(&controller::own_files())?);
+        }
+        // SAFETY: a place for a 64-bit number.
+        unsafe { *save.cast::<u64>() = size };
+        Ok(())
+    })
+}
+
+/// Assigns a 64-bit number and has the extension rebuilt.
+unsafe extern "C" fn update_number(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: the target is one of our atomics, the source what was checked.
+        let (target, new) = unsafe {
+            (
+                &*target.cast::<std::sync::atomic::AtomicU64>(),
+                *save.cast::<u64>(),
+            )
+        };
+        if target.swap(new, Ordering::SeqCst) != new {
+            controller::request_rebuild();
+        }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn update_instances(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: the server's default check stores a 64-bit number.
+        let new = unsafe { *save.cast::<i64>() };
+        let new = i32::try_from(new)
+            .unwrap_or(0)
+            .clamp(0, extension::MAX_INSTANCES as i32);
+        if settings::INSTANCES.swap(new, Ordering::SeqCst) != new {
+            controller::request_rebuild();
+        }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn update_capacity(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: a 64-bit number that was checked.
+        settings::IO_CAPACITY.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
+        if let Some(active) = &*switch::active() {
+            active.extension.set_io_capacity(settings::io_capacity());
+        }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn update_admission(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: the server's default check stores the index as a long.
+        settings::ADMISSION.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
+        if let Some(active) = &*switch::active() {
+            active.extension.set_admission(settings::admission());
+        }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn update_compression(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: as above.
+        let new = unsafe { *save.cast::<u64>() };
+        if settings::COMPRESSION.swap(new, Ordering::SeqCst) != new {
+            controller::request_rebuild();
+        }
+        Ok(())
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_have_the_servers_layout() {
+        assert_eq!(std::mem::offset_of!(SystemVariable, name), 8);
+        assert_eq!(std::mem::offset_of!(SystemVariable, update), 32);
+        assert_eq!(std::mem::offset_of!(SystemVariable, value), 40);
+        assert_eq!(std::mem::offset_of!(SystemVariable, words), 48);
+        assert_eq!(size_of::<NameList>(), 40);
+    }
+
+    #[test]
+    fn enumerations_name_their_values() {
+        for (list, names) in [
+            (&ADMISSION_NAMES, &["all", "frequency"][..]),
+            (&COMPRESSION_NAMES, &["off", "lz4"]),
+            (&ASYNC_IO_NAMES, &["auto", "native", "off"]),
+        ] {
+            // SAFETY: static tables of this module.
+            unsafe {
+                let list = &*list.get();
+                assert_eq!(list.count as usize, names.len());
+                for (index, name) in names.iter().enumerate() {
+                    assert_eq!(CStr::from_ptr(*list.names.add(index)).to_str(), Ok(*name));
+                    assert_eq!(*list.lengths.add(index) as usize, name.len());
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! Asynchronous I/O through libaio, from submit to harvest.
+//!
+//! A read whose page is cached is pointed at the cache file before it is submitted; when it is harvested, the bytes are
+//! proven, and where that fails the true read is made in its place before the server sees the event. A read that is not
+//! cached is offered at harvest, a write too, once it is known to have succeeded.
+//!
+//! All this needs the completion to pass through us. A thread that waits inside an `io_getevents` made before we were
+//! switched on would take completions past us, so requests are followed only on contexts *armed* by a harvester that
+//! entered through the hook since then. On other contexts reads pass untouched, and writes only drop what they touch.
+
+use std::collections::HashMap;
+use std::ffi::c_int;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use extension::{Located, ReadTicket, Source};
+use libc::iovec;
+use parking_lot::Mutex;
+
+use crate::calls::input_output::{real_pread, vector_bytes};
+use crate::coherence::{self, Target, Write};
+use crate::switch::{self, Pending, SERVE, TRACK};
+
+/// The kernel's `struct iocb`, as libaio lays it out.
+#[repr(C)]
+pub struct Iocb {
+    data: u64,
+    key: u32,
+    rw_flags: u32,
+    opcode: i16,
+    priority: i16,
+    fd: c_int,
+    buffer: u64,
+    length: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event_fd: u32,
+}
+
+/// The kernel's `struct io_event`.
+#[repr(C)]
+pub struct IoEvent {
+    data: u64,
+    request: u64,
+    result: i64,
+    result2: i64,
+}
+
+const PREAD: i16 = 0;
+const PWRITE: i16 = 1;
+const PWRITEV: i16 = 8;
+
+/// The alignment that a buffer needs to take a direct read from any cache file.
+const BUFFER_ALIGNMENT: u64 = 4096;
+
+/// Requests followed at the same time; the servers have a few thousand slots at most.
+const MOST_REQUESTS: usize = 1 << 16;
+
+enum Purpose {
+    /// Reads from a cache file instead of the data file.
+    Redirected {
+        target: Target,
+        located: Located,
+        fd: c_int,
+        offset: i64,
+    },
+    /// Reads from the data file, to be offered.
+    Missed {
+        target: Target,
+        ticket: ReadTicket,
+        started: Instant,
+    },
+    /// Writes to the data file.
+    Write(Write),
+}
+
+struct Request {
+    purpose: Purpose,
+    buffer: u64,
+    length: u64,
+    epoch: u32,
+    _pending: Pending,
+}
+
+const SHARDS: usize = 32;
+
+static REQUESTS: LazyLock<[Mutex<HashMap<usize, Request>>; SHARDS]> =
+    LazyLock::new(|| std::array::from_fn(|_| Mutex::new(HashMap::with_capacity(64))));
+
+fn shard(request: usize) -> &'static Mutex<HashMap<usize, Request>> {
+    &REQUESTS[(request >> 6).wrapping_mul(0x9E37_79B9) >> 7 & (SHARDS - 1)]
+}
+
+const CONTEXTS: usize = 512;
+static ARMED: [AtomicUsize; CONTEXTS] = [const { AtomicUsize::new(0) }; CONTEXTS];
+static SEEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether the server was seen submitting through libaio.
+pub fn seen() -> bool {
+    SEEN.load(Ordering::Relaxed)
+}
+
+/// Forgets which contexts are harvested through the hook; to be called before serving begins.
+pub fn disarm_all() {
+    LazyLock::force(&REQUESTS);
+    for context in &ARMED {
+        context.store(0, Ordering::SeqCst);
+    }
+}
+
+fn is_armed(context: usize) -> bool {
+    for slot in &ARMED {
+        match slot.load(Ordering::Acquire) {
+            0 => return false,
+            known if known == context => return true,
+            _ => {}
+        }
+    }
+    false
+}
+
+/// A harvester is about to wait inside the hook: completions of this context will be seen.
+pub fn entering_harvest(context: usize) {
+    if switch::mode() & SERVE == 0 || context == 0 || is_armed(context) {
+        return;
+    }
+    for slot in &ARMED {
+        match slot.compare_exchange(0, context, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => return,
+            Err(known) if known == context => return,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Submits requests with the rules around them.
+pub fn submit(context: usize, requests: &[*mut Iocb], real: &dyn Fn() -> c_int) -> c_int {
+    let mode = switch::mode();
+    if mode & TRACK == 0 {
+        return real();
+    }
+    if !seen() {
+        SEEN.store(true, Ordering::Relaxed);
+    }
+    let follow = mode & SERVE != 0 && is_armed(context);
+    for &request in requests {
+        // SAFETY: the server's requests are valid until they are harvested.
+        if let Some(iocb) = unsafe { request.as_mut() } {
+            prepare(iocb, follow);
+        }
+    }
+    let result = real();
+    let accepted = usize::try_from(result).unwrap_or(0).min(requests.len());
+    for &request in &requests[accepted..] {
+        if let Some(taken) = take(request as usize) {
+            // SAFETY: not accepted by the kernel, so still the server's, who waits for us to return.
+            unsafe { take_back(&mut *request, taken) };
+        }
+    }
+    result
+}
+
+fn prepare(iocb: &mut Iocb, follow: bool) {
+    match iocb.opcode {
+        PREAD if follow => prepare_read(iocb),
+        PWRITE => prepare_write(iocb, iocb.length as usize, follow),
+        PWRITEV => {
+            // SAFETY: the server's own vector.
+            let length = unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
+            prepare_write(iocb, length, false);
+        }
+        _ => {}
+    }
+}
+
+fn follow(iocb: &Iocb, request: Request) -> Result<(), Request> {
+    let key = std::ptr::from_ref(iocb) as usize;
+    let mut shard = shard(key).lock();
+    if shard.len() >= MOST_REQUESTS / SHARDS {
+        return Err(request);
+    }
+    shard.insert(key, request);
+    Ok(())
+}
+
+fn take(request: usize) -> Option<Request> {
+    shard(request).lock().remove(&request)
+}
+
+fn prepare_read(iocb: &mut Iocb) {
+    let Some(target) = coherence::target_of_read(iocb.fd, iocb.length as usize, iocb.offset) else {
+        return;
+    };
+    let guard = switch::active();
+    let (Some(active), Some(pending)) = (&*guard, Pending::begin()) else {
+        return;
+    };
+    let located = if iocb.buffer.is_multiple_of(BUFFER_ALIGNMENT) {
+        active.extension.locate(target.page, iocb.length as usize)
+    } else {
+        None
+    };
+    let redirect = located.as_ref().map(|located| (located.fd, located.offset));
+    let purpose = match located {
+        Some(located) => Purpose::Redirected {
+            target,
+            located,
+            fd: iocb.fd,
+            offset: iocb.offset,
+        },
+        None => match switch::generations().begin_read(target.file.owner, target.page.page) {
+            Some(ticket) => Purpose::Missed {
+                target,
+                ticket,
+                started: Instant::now(),
+            },
+            None => return,
+        },
+    };
+    let request = Request {
+        purpose,
+        buffer: iocb.buffer,
+        length: iocb.length,
+        epoch: active.epoch,
+        _pending: pending,
+    };
+    match follow(iocb, request) {
+        Ok(()) => {
+            if let Some((fd, offset)) = redirect {
+                iocb.fd = fd;
+                iocb.offset = offset as i64;
+            }
+        }
+        Err(request) => {
+            if let Purpose::Redirected { located, .. } = request.purpose {
+                active.extension.release(located);
+            }
+        }
+    }
+}
+
+fn prepare_write(iocb: &mut Iocb, length: usize, follow_it: bool) {
+    if crate::files::of_descriptor(iocb.fd).is_none() {
+        return;
+    }
+    let guard = switch::active();
+    let pending = if follow_it && guard.is_some() {
+        Pending::begin()
+    } else {
+        None
+    };
+    let settles = pending.is_some();
+    let Some(write) = coherence::begin_write(iocb.fd, length, iocb.offset, settles) else {
+        return;
+    };
+    if let (Some(pending), Some(active)) = (pending, &*guard) {
+        let request = Request {
+            purpose: Purpose::Write(write),
+            buffer: iocb.buffer,
+            length: iocb.length,
+            epoch: active.epoch,
+            _pending: pending,
+        };
+        if let Err(Request {
+            purpose: Purpose::Write(write),
+            ..
+        }) = follow(iocb, request)
+        {
+            // Not followed after all: the pages are dropped and their generation has moved on.
+            coherence::finish_write(write, None, None);
+        }
+    }
+}
+
+/// Undoes what was prepared for a request that the kernel did not accept.
+fn take_back(iocb: &mut Iocb, request: Request) {
+    match request.purpose {
+        Purpose::Redirected {
+            located,
+            fd,
+            offset,
+            ..
+        } => {
+            iocb.fd = fd;
+            iocb.offset = offset;
+            if let Some(active) = &*switch::active()
+                && active.epoch == request.epoch
+            {
+                active.extension.release(located);
+            }
+        }
+        Purpose::Missed { .. } => {}
+        Purpose::Write(write) => coherence::finish_write(write, None, None),
+    }
+}
+
+/// Looks at completions before the server does.
+pub fn harvested(events: &mut [IoEvent]) {
+    for event in events {
+        if let Some(request) = take(event.request as usize) {
+            complete(event, request);
+        }
+    }
+}
+
+fn complete(event: &mut IoEvent, request: Request) {
+    let guard = switch::active();
+    let active = guard
+        .as_deref()
+        .filter(|active| active.epoch == request.epoch);
+    let whole = event.result == request.length as i64;
+    let length = request.length as usize;
+    match request.purpose {
+        Purpose::Redirected {
+            target,
+            located,
+            fd,
+            offset,
+        } => {
+            // SAFETY: the request is complete and not yet given back to the server: request and buffer are ours.
+            let iocb = unsafe { &mut *(event.request as *mut Iocb) };
+            iocb.fd = fd;
+            iocb.offset = offset;
+            let proven = match active {
+                Some(active) if whole => {
+                    // SAFETY: as above; the read filled the buffer.
+                    let bytes =
+                        unsafe { std::slice::from_raw_parts(request.buffer as *const u8, length) };
+                    active.extension.prove(&located, bytes)
+                }
+                Some(active) => {
+                    active.extension.release(located);
+                    false
+                }
+                None => false,
+            };
+            if proven {
+                target.file.hits.fetch_add(1, Ordering::Relaxed);
+                return;
+            }
+            let started = Instant::now();
+            // SAFETY: the server's own read, with its own arguments, made in place of the one that failed.
+            let result = unsafe { real_pread(fd, request.buffer as *mut _, length, offset) };
+            event.result = if result >= 0 {
+                result as i64
+            } else {
+                // SAFETY: errno of this thread, just set.
+                -i64::from(unsafe { *libc::__errno_location() })
+            };
+            if let Some(active) = active {
+                coherence::count_data_read(active, target.file, started);
+            }
+        }
+        Purpose::Missed {
+            target,
+            ticket,
+            started,
+        } => {
+            let Some(active) = active else { return };
+            coherence::count_data_read(active, target.file, started);
+            if whole {
+                // SAFETY: the request is complete and not yet given back to the server.
+                let bytes =
+                    unsafe { std::slice::from_raw_parts(request.buffer as *const u8, length) };
+                coherence::offer(active, target, bytes, ticket, Source::Read);
+            }
+        }
+        Purpose::Write(write) => {
+            // SAFETY: as above; the server keeps the page unchanged until it has seen the completion.
+            let bytes = whole.then(|| unsafe {
+                std::slice::from_raw_parts(request.buffer as *const u8, length)
+            });
+            coherence::finish_write(write, active, bytes);
+        }
+    }
+}
+
+/// Memory of the request table, bytes.
+pub fn memory_bytes() -> u64 {
+    REQUESTS
+        .iter()
+        .map(|shard| (shard.lock().capacity() * (size_of::<Request>() + 16)) as u64)
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_the_kernels() {
+        assert_eq!(size_of::<Iocb>(), 64);
+        assert_eq!(size_of::<IoEvent>(), 32);
+        assert_eq!(std::mem::offset_of!(Iocb, opcode), 16);
+        assert_eq!(std::mem::offset_of!(Iocb, fd), 20);
+        assert_eq!(std::mem::offset_of!(Iocb, offset), 40);
+    }
+
+    #[test]
+    fn a_context_counts_as_armed_only_after_its_harvester_came_by() {
+        disarm_all();
+        entering_harvest(0x1000); // off: must not arm
+        assert!(!is_armed(0x1000));
+    }
+}

@@ -1,0 +1,103 @@
+//! One function per intercepted call of the C library.
+//!
+//! Every function begins with the same line: when the extension is off, jump to what was in the slot before. Beyond
+//! that line a panic is caught ([`guarded`]), the call itself is made exactly once, and errno is what the call left.
+
+mod asynchronous;
+pub(crate) mod input_output;
+mod names;
+
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::got::Import;
+
+pub use asynchronous::MAKE_URING_FAIL;
+
+/// The address that a GOT slot held before.
+pub struct Original(AtomicUsize);
+
+impl Original {
+    const fn new() -> Original {
+        Original(AtomicUsize::new(0))
+    }
+
+    /// The original function.
+    ///
+    /// # Safety
+    /// `F` must be the function pointer type of the call, and the slot must have been patched (a hook only runs then).
+    #[inline(always)]
+    unsafe fn get<F: Copy>(&self) -> F {
+        let address = self.0.load(Ordering::Relaxed);
+        const { assert!(size_of::<F>() == size_of::<usize>()) };
+        // SAFETY: the caller's promise.
+        unsafe { std::mem::transmute_copy(&address) }
+    }
+}
+
+/// The thread's errno.
+fn errno() -> i32 {
+    // SAFETY: always valid for the calling thread.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(value: i32) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = value }
+}
+
+/// Runs `rules` around the real call: the call is made exactly once whatever happens, its errno is what the server
+/// sees, and a panic switches the extension off instead of crossing into the server.
+#[inline]
+fn guarded<R: Copy>(real: impl Fn() -> R, rules: impl FnOnce(&dyn Fn() -> R) -> R) -> R {
+    let errno_left = Cell::new(errno());
+    let made: Cell<Option<R>> = Cell::new(None);
+    let once = || match made.get() {
+        Some(result) => result,
+        None => {
+            let result = real();
+            errno_left.set(errno());
+            made.set(Some(result));
+            result
+        }
+    };
+    let result = match catch_unwind(AssertUnwindSafe(|| rules(&once))) {
+        Ok(result) => result,
+        Err(_) => {
+            crate::controller::panicked();
+            once()
+        }
+    };
+    set_errno(errno_left.get());
+    result
+}
+
+/// All calls that are intercepted.
+pub fn imports() -> Vec<Import> {
+    let mut imports = input_output::imports();
+    imports.extend(names::imports());
+    imports.extend(asynchronous::imports());
+    imports
+}
+
+/// Of each group at least one import must exist in the server, or some of its I/O would go unseen.
+pub const REQUIRED: &[&[&str]] = &[
+    &["pread64", "pread"],
+    &["pwrite64", "pwrite"],
+    &["open64", "open"],
+    &["close"],
+    &["unlink", "unlinkat"],
+    &["rename", "renameat"],
+    &["ftruncate64", "ftruncate"],
+    // Asynchronous I/O must be reachable: a server without these imports has it linked in statically.
+    &["io_submit", "io_uring_submit"],
+    &["io_getevents", "syscall"],
+];
+
+macro_rules! import {
+    ($original:ident, $hook:ident, $($name:literal),+) => {
+        crate::got::Import { names: &[$($name),+], hook: $hook as *const () as usize, original: &$original.0 }
+    };
+}
+use import;

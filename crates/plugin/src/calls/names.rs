@@ -1,0 +1,308 @@
+//! Calls on paths: open, unlink, rename, truncate.
+
+use std::ffi::{CStr, c_char, c_int, c_uint};
+
+use libc::{mode_t, off64_t};
+
+use super::{Original, guarded, import};
+use crate::coherence;
+use crate::files::{self, Attach, DataFile};
+use crate::got::Import;
+use crate::switch;
+
+static OPEN: Original = Original::new();
+static OPEN_CHECKED: Original = Original::new();
+static OPENAT: Original = Original::new();
+static CREAT: Original = Original::new();
+static UNLINK: Original = Original::new();
+static UNLINKAT: Original = Original::new();
+static REMOVE: Original = Original::new();
+static RENAME: Original = Original::new();
+static RENAMEAT: Original = Original::new();
+static RENAMEAT2: Original = Original::new();
+static TRUNCATE: Original = Original::new();
+
+pub(super) fn imports() -> Vec<Import> {
+    vec![
+        import!(OPEN, open64, "open64", "open"),
+        import!(OPEN_CHECKED, open64_checked, "__open64_2", "__open_2"),
+        import!(OPENAT, openat64, "openat64", "openat"),
+        import!(CREAT, creat64, "creat64", "creat"),
+        import!(UNLINK, unlink, "unlink"),
+        import!(UNLINKAT, unlinkat, "unlinkat"),
+        import!(REMOVE, remove, "remove"),
+        import!(RENAME, rename, "rename"),
+        import!(RENAMEAT, renameat, "renameat"),
+        import!(RENAMEAT2, renameat2, "renameat2"),
+        import!(TRUNCATE, truncate64, "truncate64", "truncate"),
+    ]
+}
+
+type Open = unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
+
+/// The followed file under a path, relative to a directory descriptor.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+unsafe fn file_at(
+    directory: c_int,
+    path: *const c_char,
+) -> Option<(&'static DataFile, libc::stat64)> {
+    if path.is_null() {
+        return None;
+    }
+    let stat = if directory == libc::AT_FDCWD {
+        // SAFETY: the caller's promise.
+        files::stat_path(unsafe { CStr::from_ptr(path) })?
+    } else {
+        // SAFETY: an all-zero stat is valid, and the call fills it.
+        unsafe {
+            let mut stat: libc::stat64 = std::mem::zeroed();
+            if libc::fstatat64(directory, path, &mut stat, 0) != 0 {
+                return None;
+            }
+            stat
+        }
+    };
+    Some((files::of_inode(&stat)?, stat))
+}
+
+/// Around every kind of open.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+unsafe fn around_open(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    if path.is_null() {
+        return real();
+    }
+    // SAFETY: the caller's promise.
+    let name = unsafe { CStr::from_ptr(path) }.to_bytes();
+    let named = files::is_data_file_name(name);
+    let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if !named && !writes {
+        return real();
+    }
+    guarded(real, |real| {
+        // SAFETY: the caller's promise.
+        let truncated = (flags & libc::O_TRUNC != 0)
+            .then(|| unsafe { file_at(directory, path) })
+            .flatten();
+        let _blocked = truncated.map(|(file, _)| file.block());
+        let fd = real();
+        if fd >= 0
+            && let Some(stat) = files::stat_descriptor(fd)
+            && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+            // A followed file may be opened under any name; if it can be written to, we must know.
+            && (named || files::of_inode(&stat).is_some())
+        {
+            let anew = flags & (libc::O_TRUNC | libc::O_CREAT) != 0;
+            files::attach(fd, &stat, name, Attach::Opened { anew });
+        }
+        fd
+    })
+}
+
+unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    // SAFETY: the server's own call with the server's own arguments; a mode that was not given is not used.
+    let real = || unsafe { OPEN.get::<Open>()(path, flags, mode) };
+    if switch::is_off() {
+        return real();
+    }
+    // SAFETY: the server's own path.
+    unsafe { around_open(libc::AT_FDCWD, path, flags, real) }
+}
+
+unsafe extern "C" fn open64_checked(path: *const c_char, flags: c_int) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { OPEN_CHECKED.get::<Call>()(path, flags) };
+    if switch::is_off() {
+        return real();
+    }
+    // SAFETY: the server's own path.
+    unsafe { around_open(libc::AT_FDCWD, path, flags, real) }
+}
+
+unsafe extern "C" fn openat64(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    mode: mode_t,
+) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { OPENAT.get::<Call>()(directory, path, flags, mode) };
+    if switch::is_off() {
+        return real();
+    }
+    // SAFETY: the server's own path.
+    unsafe { around_open(directory, path, flags, real) }
+}
+
+unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, mode_t) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { CREAT.get::<Call>()(path, mode) };
+    if switch::is_off() {
+        return real();
+    }
+    // SAFETY: the server's own path.
+    unsafe {
+        around_open(
+            libc::AT_FDCWD,
+            path,
+            libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC,
+            real,
+        )
+    }
+}
+
+/// Around a call that takes the name at `path` away from whatever has it. `replaced_by` is the inode that gets the
+/// name instead, if any.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+unsafe fn around_removal(
+    directory: c_int,
+    path: *const c_char,
+    replaced_by: Option<(u64, u64)>,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    guarded(real, |real| {
+        // SAFETY: the caller's promise.
+        let victim = unsafe { file_at(directory, path) }
+            .filter(|(_, stat)| {
+                stat.st_nlink <= 1 && replaced_by != Some((stat.st_dev, stat.st_ino))
+            })
+            .map(|(file, _)| file);
+        if let Some(file) = victim {
+            file.bar();
+        }
+        let result = real();
+        if let Some(file) = victim {
+            if result == 0 {
+                files::forget_unlinked(file);
+            } else {
+                file.unbar();
+            }
+        }
+        result
+    })
+}
+
+unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { UNLINK.get::<Call>()(path) };
+    if switch::is_off() {
+        return real();
+    }
+    // SAFETY: the server's own path.
+    unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
+}
+
+unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { UNLINKAT.get::<Call>()(directory, path, flags) };
+    if switch::is_off() {
+        return real();
+    }
+    // SAFETY: the server's own path.
+    unsafe { around_removal(directory, path, None, real) }
+}
+
+unsafe extern "C" fn remove(path: *const c_char) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { REMOVE.get::<Call>()(path) };
+    if switch::is_off() {
+        return real();
+    }
+    // SAFETY: the server's own path.
+    unsafe { around_removal(libc::AT_FDCWD, path, None, real) }
+}
+
+/// The inode at a path.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+unsafe fn inode_at(directory: c_int, path: *const c_char) -> Option<(u64, u64)> {
+    if path.is_null() {
+        return None;
+    }
+    // SAFETY: an all-zero stat is valid, and the call fills it.
+    unsafe {
+        let mut stat: libc::stat64 = std::mem::zeroed();
+        let kept = super::errno();
+        let found = libc::fstatat64(directory, path, &mut stat, 0) == 0;
+        super::set_errno(kept);
+        found.then_some((stat.st_dev, stat.st_ino))
+    }
+}
+
+unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { RENAME.get::<Call>()(from, to) };
+    if switch::is_off() {
+        return real();
+    }
+    // SAFETY: the server's own paths.
+    unsafe {
+        let moved = inode_at(libc::AT_FDCWD, from);
+        around_removal(libc::AT_FDCWD, to, moved, real)
+    }
+}
+
+unsafe extern "C" fn renameat(
+    from_dir: c_int,
+    from: *const c_char,
+    to_dir: c_int,
+    to: *const c_char,
+) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { RENAMEAT.get::<Call>()(from_dir, from, to_dir, to) };
+    if switch::is_off() {
+        return real();
+    }
+    // SAFETY: the server's own paths.
+    unsafe { around_removal(to_dir, to, inode_at(from_dir, from), real) }
+}
+
+unsafe extern "C" fn renameat2(
+    from_dir: c_int,
+    from: *const c_char,
+    to_dir: c_int,
+    to: *const c_char,
+    flags: c_uint,
+) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char, c_uint) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { RENAMEAT2.get::<Call>()(from_dir, from, to_dir, to, flags) };
+    if switch::is_off() || flags & libc::RENAME_EXCHANGE != 0 {
+        return real(); // an exchange removes neither file
+    }
+    // SAFETY: the server's own paths.
+    unsafe { around_removal(to_dir, to, inode_at(from_dir, from), real) }
+}
+
+unsafe extern "C" fn truncate64(path: *const c_char, length: off64_t) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, off64_t) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { TRUNCATE.get::<Call>()(path, length) };
+    if switch::is_off() {
+        return real();
+    }
+    guarded(real, |real| {
+        // SAFETY: the server's own path.
+        let file = unsafe { file_at(libc::AT_FDCWD, path) }.map(|(file, _)| file);
+        coherence::change_file(file, real)
+    })
+}

@@ -1,0 +1,266 @@
+//! The rules that keep the cache equal to the data files.
+//!
+//! * A read that misses takes a [`ReadTicket`](extension::ReadTicket) *before* the server's read; what was read is
+//!   offered under that ticket and turned away if a write of the page began meanwhile.
+//! * A write moves the pages' generations on and drops their entries *before* it is passed on. What was written is
+//!   offered only after the write is known to have succeeded, and only if no other write of the page overlapped.
+//! * Whatever changes a file in another way (truncation, holes, unlink, replacement, calls that carry no offset) gives
+//!   the file a new identity before it is passed on, and keeps reads from being cached until it is done.
+
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use extension::{PageId, ReadOutcome, ReadTicket, Source};
+
+use crate::files::{self, Blocked, DataFile};
+use crate::switch::{self, Active};
+
+/// A write of more pages than this drops the whole file instead of page by page.
+const PAGES_BY_PAGE: u32 = 4096;
+
+/// A page of a followed file.
+#[derive(Clone, Copy)]
+pub struct Target {
+    /// The file.
+    pub file: &'static DataFile,
+    /// The page under the identity the file had when the request came.
+    pub page: PageId,
+}
+
+/// The page that a read asks for, if it asks for exactly one that may be cached.
+#[inline]
+pub fn target_of_read(fd: i32, length: usize, offset: i64) -> Option<Target> {
+    let file = files::of_descriptor(fd)?;
+    let page = file.page_of_read(length, offset)?;
+    let id = file.cacheable()?;
+    Some(Target {
+        file,
+        page: PageId { file: id, page },
+    })
+}
+
+/// Serves a synchronous read: from the cache, or by `real` and then offers what it brought.
+///
+/// # Safety
+/// `buffer` must be valid for writes of `length` bytes, as the server's own call requires.
+#[inline]
+pub unsafe fn read(
+    target: Target,
+    buffer: *mut u8,
+    length: usize,
+    real: impl FnOnce() -> isize,
+) -> isize {
+    let guard = switch::active();
+    let Some(active) = &*guard else { return real() };
+    {
+        // SAFETY: the caller's promise; the slice ends before the server's own read uses the buffer.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
+        if matches!(active.extension.read(target.page, bytes), ReadOutcome::Hit) {
+            target.file.hits.fetch_add(1, Ordering::Relaxed);
+            return length as isize;
+        }
+    }
+    let ticket = switch::generations().begin_read(target.file.owner, target.page.page);
+    let started = Instant::now();
+    let result = real();
+    count_data_read(active, target.file, started);
+    if result == length as isize
+        && let Some(ticket) = ticket
+    {
+        // SAFETY: the read filled the buffer.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
+        offer(active, target, bytes, ticket, Source::Read);
+    }
+    result
+}
+
+/// Counts a page read that went to the data file.
+pub fn count_data_read(active: &Active, file: &DataFile, started: Instant) {
+    let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    active.data_reads.record(nanos);
+    active.data_read_count.fetch_add(1, Ordering::Relaxed);
+    file.misses.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Offers a page to the cache if its header says that it is the page that belongs there.
+pub fn offer(active: &Active, target: Target, bytes: &[u8], ticket: ReadTicket, source: Source) {
+    if let Some(header) = header_page(bytes)
+        && target.file.header_fits(target.page.page, header)
+    {
+        active.extension.offer(target.page, bytes, ticket, source);
+    }
+}
+
+/// The page number in a page's header; `None` for a page of zeros, which is not worth a place.
+fn header_page(bytes: &[u8]) -> Option<u32> {
+    let head = bytes.get(..38)?;
+    if head.iter().all(|byte| *byte == 0) {
+        return None;
+    }
+    Some(u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
+}
+
+/// A write under way.
+pub enum Write {
+    /// Followed page by page.
+    Pages {
+        /// The file.
+        file: &'static DataFile,
+        /// Its identity when the write began.
+        first: PageId,
+        /// Pages touched.
+        pages: u32,
+        /// Exactly one whole page.
+        whole: bool,
+        /// The page was in the cache.
+        was_cached: bool,
+    },
+    /// Followed as a change of the whole file.
+    File(Blocked<'static>),
+}
+
+/// Before a write is passed on. `settles` tells whether [`finish_write`] will be called when it has completed; without,
+/// the write only moves the generations on.
+pub fn begin_write(fd: i32, length: usize, offset: i64, settles: bool) -> Option<Write> {
+    let file = files::of_descriptor(fd)?;
+    if length == 0 {
+        return None;
+    }
+    if offset < 0 {
+        return Some(Write::File(file.block()));
+    }
+    let mut page_size = file.page_size();
+    if page_size == 0 {
+        // Nothing of the file is cached. The page size may be learned by a read that overlaps this write.
+        let blocked = file.block_inserts();
+        page_size = file.page_size();
+        if page_size == 0 {
+            return Some(Write::File(blocked));
+        }
+    }
+    let size = u64::from(page_size);
+    let begin = offset as u64 / size;
+    let end = (offset as u64 + length as u64 - 1) / size;
+    let (Ok(first), Ok(last)) = (u32::try_from(begin), u32::try_from(end)) else {
+        return Some(Write::File(file.block()));
+    };
+    let pages = last - first + 1;
+    if pages > PAGES_BY_PAGE {
+        return Some(Write::File(file.block()));
+    }
+    let generations = switch::generations();
+    if settles {
+        generations.begin_write(file.owner, first, pages);
+    } else {
+        generations.bump(file.owner, first, pages);
+    }
+    let id = file.id();
+    let was_cached = match &*switch::active() {
+        Some(active) => active.extension.invalidate(id, first, pages),
+        None => false,
+    };
+    if file.page_size() != page_size {
+        file.replace_contents(); // learned anew meanwhile: the pages just dropped were the wrong ones
+    }
+    let whole = length as u64 == size && (offset as u64).is_multiple_of(size);
+    Some(Write::Pages {
+        file,
+        first: PageId {
+            file: id,
+            page: first,
+        },
+        pages,
+        whole,
+        was_cached,
+    })
+}
+
+/// After a write completed. `written` are the bytes now in the file, if all of them were written.
+pub fn finish_write(write: Write, active: Option<&Active>, written: Option<&[u8]>) {
+    let Write::Pages {
+        file,
+        first,
+        pages,
+        whole,
+        was_cached,
+    } = write
+    else {
+        return;
+    };
+    let ticket = switch::generations().end_write(file.owner, first.page, pages);
+    let (Some(ticket), Some(bytes), Some(active), true) = (ticket, written, active, whole) else {
+        return;
+    };
+    // The identity must still be the one the write began with.
+    if file.cacheable() == Some(first.file) && bytes.len() == file.page_size() as usize {
+        offer(
+            active,
+            Target { file, page: first },
+            bytes,
+            ticket,
+            Source::Write { was_cached },
+        );
+    }
+}
+
+/// Passes on a synchronous write with the rules around it.
+///
+/// # Safety
+/// `buffer` must be valid for reads of `length` bytes, as the server's own call requires.
+pub unsafe fn write(
+    fd: i32,
+    buffer: *const u8,
+    length: usize,
+    offset: i64,
+    real: impl FnOnce() -> isize,
+) -> isize {
+    let Some(write) = begin_write(fd, length, offset, true) else {
+        return real();
+    };
+    let result = real();
+    // SAFETY: the caller's promise; the server keeps the buffer unchanged during its own call.
+    let written =
+        (result == length as isize).then(|| unsafe { std::slice::from_raw_parts(buffer, length) });
+    finish_write(write, switch::active().as_deref(), written);
+    result
+}
+
+/// Passes on a change of a range of a file that brings no bytes (holes, zeroing).
+pub fn change_range<R>(fd: i32, length: i64, offset: i64, real: impl FnOnce() -> R) -> R {
+    let write = usize::try_from(length)
+        .ok()
+        .and_then(|length| begin_write(fd, length, offset, true));
+    let result = real();
+    if let Some(write) = write {
+        finish_write(write, None, None);
+    }
+    result
+}
+
+/// Passes on a change of a whole file.
+pub fn change_file<R>(file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
+    let _blocked = file.map(DataFile::block);
+    real()
+}
+
+/// Passes on a call after which the file's contents are not known to us any more, until it is opened anew.
+pub fn change_unfollowed<R>(fd: i32, real: impl FnOnce() -> R) -> R {
+    if let Some(file) = files::of_descriptor(fd) {
+        file.bar();
+    }
+    real()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_and_short_pages_have_no_header() {
+        assert_eq!(header_page(&[0; 1024]), None);
+        assert_eq!(header_page(&[1; 20]), None);
+        let mut page = [0u8; 1024];
+        page[4..8].copy_from_slice(&77u32.to_be_bytes());
+        assert_eq!(header_page(&page), Some(77));
+    }
+}

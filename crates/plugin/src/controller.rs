@@ -1,0 +1,486 @@
+//! Switches the extension on and off, rebuilds it when a setting changes, tries again when something failed, and
+//! retires what is no longer active.
+//!
+//! Switching on happens in the thread of the client who asks, so that it gets the error: [`prepare`] while the server
+//! checks the value of `bpe_enabled`, [`commit`] when it assigns it. Everything slow happens in `prepare` or in the
+//! controller's own thread; a server thread that reads or writes pages never waits for any of it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use extension::Extension;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::settings::{self, AsyncIo, Settings};
+use crate::switch::{self, Active};
+use crate::{aio, files, journal, scan};
+
+/// How long switching on waits for the extension before it to let go of its files.
+const RETIRE_WAIT: Duration = Duration::from_secs(20);
+/// A prepared extension that nobody commits is given up after this.
+const PREPARED_FOR: Duration = Duration::from_secs(10);
+const FIRST_RETRY: Duration = Duration::from_secs(5);
+const LAST_RETRY: Duration = Duration::from_secs(60);
+const TICK: Duration = Duration::from_millis(500);
+/// Between two rebuilds for another page size.
+const RESIZE_PAUSE: Duration = Duration::from_secs(30);
+const DEFAULT_PAGE: u32 = 16384;
+
+/// What the extension is doing, as status shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Switched off.
+    Disabled = 0,
+    /// Serving.
+    Active = 1,
+    /// The server's calls cannot be intercepted.
+    Passive = 2,
+    /// Asked for, but not possible just now; tried again by itself.
+    Failed = 3,
+}
+
+impl State {
+    /// As shown in `Bpe_state`.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Disabled => "disabled",
+            State::Active => "active",
+            State::Passive => "passive",
+            State::Failed => "failed",
+        }
+    }
+}
+
+struct Prepared {
+    active: Arc<Active>,
+    settings: Settings,
+    since: Instant,
+}
+
+#[derive(Default)]
+struct Inner {
+    /// Why the calls could not be intercepted.
+    passive: Option<String>,
+    /// The administrator wants the extension on.
+    wanted: bool,
+    /// Why it is not on although it is wanted.
+    failure: Option<String>,
+    retry: Option<(Instant, Duration)>,
+    prepared: Option<Prepared>,
+    /// Settings the active extension was built with.
+    running: Option<Settings>,
+    nominal_page: u32,
+    resized: Option<Instant>,
+    rebuild: bool,
+    retiring: Vec<Arc<Active>>,
+    /// Extensions taken out of `retiring` and not gone yet.
+    being_retired: usize,
+    stop: bool,
+    thread: Option<std::thread::JoinHandle<()>>,
+    early: bool,
+}
+
+static INNER: LazyLock<Mutex<Inner>> = LazyLock::new(Mutex::default);
+static CHANGED: Condvar = Condvar::new();
+/// Held while an extension is built, so that two never compete for the same files.
+static BUILDING: Mutex<()> = Mutex::new(());
+static PANICKED: AtomicBool = AtomicBool::new(false);
+static SWITCHED_ON: AtomicU64 = AtomicU64::new(0);
+
+/// Called when the plugin is initialised and the calls are intercepted (or `passive` says why not).
+pub fn start(passive: Option<String>, early: bool) {
+    {
+        let mut inner = INNER.lock();
+        inner.passive = passive.clone();
+        inner.early = early;
+        inner.stop = false;
+        inner.nominal_page = DEFAULT_PAGE;
+        if inner.thread.is_none() {
+            match spawn("bpe-controller", run) {
+                Ok(thread) => inner.thread = Some(thread),
+                Err(error) => journal::warning(&format!(
+                    "no thread for the controller ({error}); the extension will not recover from failures by itself"
+                )),
+            }
+        }
+    }
+    if let Some(reason) = passive {
+        journal::warning(&format!(
+            "passive: {reason}. The server works as it would without the extension."
+        ));
+    } else if settings::ENABLED.load(Ordering::SeqCst) != 0 {
+        switch_on_or_retry(&Settings::current());
+    }
+}
+
+/// Starts a thread with all signals blocked: a signal meant for the server must never be taken by one of ours.
+pub fn spawn(
+    name: &str,
+    body: impl FnOnce() + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    // SAFETY: the sets are local; the mask of this thread is put back right after, the new thread inherits it full.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&mut all);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
+        let thread = std::thread::Builder::new()
+            .name(name.into())
+            .stack_size(256 * 1024)
+            .spawn(body);
+        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
+        thread
+    }
+}
+
+fn switch_on_or_retry(settings: &Settings) {
+    INNER.lock().wanted = true;
+    match prepare(settings) {
+        Ok(warnings) => {
+            warnings
+                .iter()
+                .for_each(|warning| journal::warning(warning));
+            commit();
+        }
+        Err(reason) => failed(reason),
+    }
+}
+
+fn failed(reason: String) {
+    let mut inner = INNER.lock();
+    let pause = inner
+        .retry
+        .map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LAST_RETRY));
+    if inner.failure.as_ref() != Some(&reason) {
+        journal::error(&format!(
+            "not switched on: {reason}. It is tried again by itself."
+        ));
+    }
+    inner.failure = Some(reason);
+    inner.retry = Some((Instant::now() + pause, pause));
+}
+
+/// First half of switching on: builds the extension and gets to know the open files. Returns warnings.
+pub fn prepare(settings: &Settings) -> Result<Vec<String>, String> {
+    let _building = BUILDING
+        .try_lock_for(RETIRE_WAIT)
+        .ok_or("the extension is being switched on or off by another session")?;
+    let nominal_page = {
+        let mut inner = INNER.lock();
+        if let Some(reason) = &inner.passive {
+            return Err(reason.clone());
+        }
+        if PANICKED.load(Ordering::SeqCst) {
+            return Err("an internal error switched the extension off; see the error log, and restart the server to use it again".into());
+        }
+        if inner.running.is_some() || inner.prepared.is_some() {
+            return Ok(Vec::new());
+        }
+        wait_for_retired(&mut inner)?;
+        usual_page(&inner)
+    };
+    let warnings = settings.check(&[])?;
+    let active = build(settings, nominal_page)?;
+    aio::disarm_all();
+    if switch::pending_requests() != 0 {
+        // Still to be harvested from the time before: their hooks are at work, nothing else to do.
+        journal::note("asynchronous requests from before are still under way");
+    }
+    files::forget_all();
+    switch::start_tracking();
+    scan::register_open_files();
+    let mut inner = INNER.lock();
+    inner.nominal_page = nominal_page;
+    inner.prepared = Some(Prepared {
+        active,
+        settings: settings.clone(),
+        since: Instant::now(),
+    });
+    Ok(warnings)
+}
+
+/// Second half of switching on: hooks serve from here on.
+pub fn commit() {
+    let mut inner = INNER.lock();
+    inner.wanted = true;
+    let Some(prepared) = inner.prepared.take() else {
+        return;
+    };
+    let settings = prepared.settings;
+    journal::note(&format!(
+        "switched on: {} bytes on {}, {} instance(s), {} mode",
+        settings.size,
+        settings.path,
+        settings.instance_count(),
+        if inner.early { "early" } else { "run-time" }
+    ));
+    inner.running = Some(settings);
+    inner.failure = None;
+    inner.retry = None;
+    SWITCHED_ON.fetch_add(1, Ordering::Relaxed);
+    if let Some(before) = switch::publish(prepared.active) {
+        retire(&mut inner, before);
+    }
+}
+
+fn build(settings: &Settings, nominal_page: u32) -> Result<Arc<Active>, String> {
+    let config = settings.config(nominal_page)?;
+    let generations = Arc::clone(switch::generations());
+    match std::panic::catch_unwind(|| Extension::open(config, generations)) {
+        Ok(Ok(extension)) => Ok(Arc::new(Active {
+            extension,
+            epoch: switch::next_epoch(),
+            data_reads: extension::LatencyHistogram::new(),
+            data_read_count: AtomicU64::new(0),
+        })),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(_) => Err("an internal error occurred while the extension was opened".into()),
+    }
+}
+
+/// Switches off at once. What was active is retired in the background.
+pub fn disable() {
+    let before = switch::switch_off();
+    let mut inner = INNER.lock();
+    inner.wanted = false;
+    inner.failure = None;
+    inner.retry = None;
+    inner.rebuild = false;
+    let was_on = inner.running.take().is_some();
+    if let Some(prepared) = inner.prepared.take() {
+        retire(&mut inner, prepared.active);
+    }
+    if let Some(before) = before {
+        retire(&mut inner, before);
+    }
+    drop(inner);
+    files::forget_all();
+    if was_on {
+        journal::note("switched off; the cache files are removed");
+    }
+}
+
+fn retire(inner: &mut MutexGuard<'_, Inner>, active: Arc<Active>) {
+    inner.retiring.push(active);
+    CHANGED.notify_all();
+}
+
+/// Waits until extensions before this one have let go of their files.
+fn wait_for_retired(inner: &mut MutexGuard<'_, Inner>) -> Result<(), String> {
+    let until = Instant::now() + RETIRE_WAIT;
+    while !inner.retiring.is_empty() || inner.being_retired != 0 {
+        if CHANGED.wait_until(inner, until).timed_out() {
+            return Err("the cache files of the time before are still being closed; try again in some seconds".into());
+        }
+    }
+    Ok(())
+}
+
+/// A setting changed that the extension is built from: rebuild it soon, without its contents.
+pub fn request_rebuild() {
+    let mut inner = INNER.lock();
+    if inner.wanted {
+        inner.rebuild = true;
+        inner.retry = None;
+        CHANGED.notify_all();
+    }
+}
+
+/// Switches off for good after a panic in a hook. Takes no lock that the hook might hold.
+pub fn panicked() {
+    PANICKED.store(true, Ordering::SeqCst);
+    let before = switch::switch_off();
+    journal::error(
+        "an internal error occurred (see above); the extension is switched off until the server restarts",
+    );
+    if let Some(mut inner) = INNER.try_lock_for(Duration::from_millis(100)) {
+        inner.failure = Some("switched off by an internal error, see the error log".into());
+        inner.wanted = false;
+        inner.running = None;
+        if let Some(before) = before {
+            retire(&mut inner, before);
+        }
+    } else {
+        std::mem::forget(before); // rather a leak than a wait
+    }
+}
+
+/// The plugin is being unloaded, or the server stops.
+pub fn stop() {
+    disable();
+    let thread = {
+        let mut inner = INNER.lock();
+        inner.stop = true;
+        CHANGED.notify_all();
+        inner.thread.take()
+    };
+    if let Some(thread) = thread {
+        let until = Instant::now() + RETIRE_WAIT;
+        while !thread.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        if thread.is_finished() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The controller's thread.
+fn run() {
+    loop {
+        let mut inner = INNER.lock();
+        while let Some(old) = inner.retiring.pop() {
+            inner.being_retired += 1;
+            drop(inner);
+            let _ =
+                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop_when_unused(old)));
+            inner = INNER.lock();
+            inner.being_retired -= 1;
+            CHANGED.notify_all();
+        }
+        if inner.stop {
+            return;
+        }
+        if !inner.rebuild {
+            CHANGED.wait_for(&mut inner, TICK);
+        }
+        drop(inner);
+        let _ = std::panic::catch_unwind(tick);
+    }
+}
+
+/// Waits until no hook uses it any more, then closes it.
+fn drop_when_unused(old: Arc<Active>) {
+    let until = Instant::now() + RETIRE_WAIT;
+    while Arc::strong_count(&old) > 1 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    drop(old);
+}
+
+fn tick() {
+    let mut inner = INNER.lock();
+    if inner
+        .prepared
+        .as_ref()
+        .is_some_and(|prepared| prepared.since.elapsed() > PREPARED_FOR)
+        && !inner.wanted
+    {
+        drop(inner);
+        disable();
+        return;
+    }
+    if !inner.wanted || inner.passive.is_some() {
+        return;
+    }
+    let due = inner.retry.is_some_and(|(when, _)| Instant::now() >= when);
+    let page = usual_page(&inner);
+    let resize = inner.running.is_some()
+        && page < inner.nominal_page
+        && inner
+            .resized
+            .is_none_or(|when| when.elapsed() > RESIZE_PAUSE);
+    if !(inner.rebuild || resize || due) {
+        return;
+    }
+    if resize {
+        journal::note(&format!(
+            "the data files have pages of {page} bytes; the cache is laid out anew for them"
+        ));
+        inner.resized = Some(Instant::now());
+    }
+    inner.rebuild = false;
+    inner.running = None;
+    if let Some(before) = switch::switch_off() {
+        retire(&mut inner, before);
+    }
+    // This thread is the one that retires.
+    let old: Vec<_> = inner.retiring.drain(..).collect();
+    drop(inner);
+    old.into_iter().for_each(drop_when_unused);
+    if INNER.lock().wanted {
+        switch_on_or_retry(&Settings::current());
+    }
+}
+
+/// The page size that most reads have had.
+fn usual_page(inner: &Inner) -> u32 {
+    let mut reads = std::collections::HashMap::<u32, u64>::new();
+    for file in files::all() {
+        if file.page_size() != 0 {
+            *reads.entry(file.page_size()).or_default() +=
+                1 + file.hits.load(Ordering::Relaxed) + file.misses.load(Ordering::Relaxed);
+        }
+    }
+    let known = if inner.nominal_page == 0 {
+        DEFAULT_PAGE
+    } else {
+        inner.nominal_page
+    };
+    reads
+        .into_iter()
+        .max_by_key(|(_, reads)| *reads)
+        .map_or(known, |(page, _)| page)
+}
+
+/// State and reason, for status.
+pub fn state() -> (State, String) {
+    let inner = INNER.lock();
+    if let Some(reason) = &inner.passive {
+        return (State::Passive, reason.clone());
+    }
+    if let Some(reason) = &inner.failure {
+        return (State::Failed, reason.clone());
+    }
+    if inner.running.is_some() {
+        (State::Active, String::new())
+    } else {
+        (State::Disabled, String::new())
+    }
+}
+
+/// Whether the administrator wants the extension on.
+pub fn is_wanted() -> bool {
+    INNER.lock().wanted
+}
+
+/// Whether the plugin was loaded before InnoDB started.
+pub fn loaded_early() -> bool {
+    INNER.lock().early
+}
+
+/// What kind of asynchronous I/O the server was seen using.
+pub fn async_mode() -> &'static str {
+    if settings::async_io() == AsyncIo::Off {
+        "off"
+    } else if crate::uring::seen() {
+        "io_uring"
+    } else if aio::seen() {
+        "libaio"
+    } else {
+        "none seen"
+    }
+}
+
+/// Cache files in use now.
+pub fn own_files() -> Vec<PathBuf> {
+    switch::active()
+        .as_ref()
+        .map(|active| {
+            active
+                .extension
+                .device_statistics()
+                .into_iter()
+                .map(|device| device.path)
+                .collect()
+        })
+        .unwrap_or_default()
+}
+
+/// How often the extension was switched on.
+pub fn switched_on() -> u64 {
+    SWITCHED_ON.load(Ordering::Relaxed)
+}

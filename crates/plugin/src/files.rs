@@ -1,0 +1,588 @@
+//! Which descriptors of the server are InnoDB data files, and what became of those files.
+//!
+//! A [`DataFile`] stands for one inode while the server has it open or may open it again. Hooks find it by descriptor
+//! with one array lookup. Its identity inside the cache is a `FileId`, which is replaced whenever the contents may have
+//! changed in a way that was not followed page by page; whatever is cached under the old one is then out of reach.
+//!
+//! Data files are never freed, only reused after a long rest, so that a hook may hold a reference without counting.
+
+use std::collections::{HashMap, VecDeque};
+use std::ffi::CStr;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use extension::{FileId, MAX_PAGE, MIN_PAGE};
+use parking_lot::Mutex;
+
+/// Descriptors beyond this are not followed; a data file on one of them is never cached.
+const DESCRIPTORS: usize = 1 << 20;
+
+/// A file that was forgotten rests this long before its memory stands for another one.
+const REST: Duration = Duration::from_secs(60);
+
+/// Reads of another length than the page size in a row before the page size is learned anew.
+const RELEARN_AFTER: u32 = 64;
+
+static TABLE: [AtomicPtr<DataFile>; DESCRIPTORS] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
+
+static NEXT_FILE_ID: AtomicU32 = AtomicU32::new(1);
+
+/// What identifies the contents of a file that nobody has open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    size: i64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Identity {
+    fn of(stat: &libc::stat64) -> Identity {
+        Identity {
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}
+
+/// One inode that holds an InnoDB tablespace or a part of one.
+pub struct DataFile {
+    /// Number of this object; stays when the `FileId` changes. Key of the generations.
+    pub owner: u32,
+    id: AtomicU32,
+    page_size: AtomicU32,
+    strange_reads: AtomicU32,
+    /// Operations under way that change the whole file: while there are any, no read is cached.
+    blocked: AtomicU32,
+    opens: AtomicU32,
+    /// Never cached while set: unlinked, or changed through calls that we do not follow.
+    barred: AtomicBool,
+    /// Reads that the cache served.
+    pub hits: AtomicU64,
+    /// Reads that went to the data file.
+    pub misses: AtomicU64,
+    /// First-page number by which the header's page number exceeds the page's place in the file (later files of the
+    /// system tablespace); `u32::MAX` until learned.
+    base: AtomicU32,
+    details: Mutex<Details>,
+}
+
+#[derive(Default)]
+struct Details {
+    key: (u64, u64),
+    name: String,
+    closed_as: Option<Identity>,
+    later_part: bool,
+}
+
+impl DataFile {
+    fn new(owner: u32) -> DataFile {
+        DataFile {
+            owner,
+            id: AtomicU32::new(0),
+            page_size: AtomicU32::new(0),
+            strange_reads: AtomicU32::new(0),
+            blocked: AtomicU32::new(0),
+            opens: AtomicU32::new(0),
+            barred: AtomicBool::new(false),
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+            base: AtomicU32::new(0),
+            details: Mutex::new(Details::default()),
+        }
+    }
+
+    /// The identity under which the file's pages are cached now, unless they may not be.
+    ///
+    /// The block is looked at after the identity: whoever replaces the contents first blocks, then changes the
+    /// identity, so that a reader that got the new identity either sees the block or reads the new contents.
+    #[inline]
+    pub fn cacheable(&self) -> Option<FileId> {
+        let id = self.id.load(Ordering::SeqCst);
+        (self.blocked.load(Ordering::SeqCst) == 0 && !self.barred.load(Ordering::SeqCst))
+            .then_some(FileId(id))
+    }
+
+    /// The identity for dropping pages: also of a file that may not be cached just now.
+    #[inline]
+    pub fn id(&self) -> FileId {
+        FileId(self.id.load(Ordering::SeqCst))
+    }
+
+    /// Physical page size in bytes; 0 until the server has read a page. Nothing of the file is cached before.
+    #[inline]
+    pub fn page_size(&self) -> u32 {
+        self.page_size.load(Ordering::Acquire)
+    }
+
+    /// The place of a read in pages, if it is a read of exactly one page. Learns the page size from the server's reads:
+    /// page 0 is also read in other lengths when a file is opened, every other page is not.
+    #[inline]
+    pub fn page_of_read(&self, length: usize, offset: i64) -> Option<u32> {
+        let page_size = self.page_size();
+        if page_size != 0 && length == page_size as usize {
+            if self.strange_reads.load(Ordering::Relaxed) != 0 {
+                self.strange_reads.store(0, Ordering::Relaxed);
+            }
+            return page_number(offset, length);
+        }
+        self.learn(page_size, length, offset)
+    }
+
+    #[cold]
+    fn learn(&self, page_size: u32, length: usize, offset: i64) -> Option<u32> {
+        if offset == 0 || !length.is_power_of_two() || !(MIN_PAGE..=MAX_PAGE).contains(&length) {
+            return None;
+        }
+        let page = page_number(offset, length)?;
+        if page_size == 0 {
+            // First one wins; from here on writes are followed page by page.
+            let _ = self.page_size.compare_exchange(
+                0,
+                length as u32,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            );
+            return (self.page_size() == length as u32).then_some(page);
+        }
+        if self.strange_reads.fetch_add(1, Ordering::Relaxed) >= RELEARN_AFTER {
+            self.strange_reads.store(0, Ordering::Relaxed);
+            self.replace_contents();
+            self.page_size.store(length as u32, Ordering::Release);
+        }
+        None
+    }
+
+    /// Whether a page with this header page number may stand at this place of the file.
+    #[inline]
+    pub fn header_fits(&self, page: u32, header_page: u32) -> bool {
+        let base = self.base.load(Ordering::Relaxed);
+        if base == u32::MAX {
+            if header_page == 0 || header_page < page {
+                return false;
+            }
+            self.base.store(header_page - page, Ordering::Relaxed);
+            return true;
+        }
+        header_page == page.wrapping_add(base)
+    }
+
+    /// Everything cached of the file goes out of reach.
+    pub fn replace_contents(&self) {
+        let old = self.id.swap(next_file_id(), Ordering::SeqCst);
+        if let Some(active) = &*crate::switch::active() {
+            active.extension.forget_file(FileId(old));
+        }
+    }
+
+    /// Starts an operation that changes the whole file: drops what is cached and keeps reads from being cached until
+    /// the guard is dropped.
+    pub fn block(&self) -> Blocked<'_> {
+        let blocked = self.block_inserts();
+        self.replace_contents();
+        blocked
+    }
+
+    /// Keeps reads from being cached until the guard is dropped, without dropping what is cached.
+    pub fn block_inserts(&self) -> Blocked<'_> {
+        self.blocked.fetch_add(1, Ordering::SeqCst);
+        Blocked(self)
+    }
+
+    /// Never cached again until the server opens it anew.
+    pub fn bar(&self) {
+        self.barred.store(true, Ordering::SeqCst);
+        self.replace_contents();
+    }
+
+    /// Takes back [`bar`](Self::bar), when the operation that was feared did not happen.
+    pub fn unbar(&self) {
+        self.barred.store(false, Ordering::SeqCst);
+    }
+
+    /// As the server named it when it opened it.
+    pub fn name(&self) -> String {
+        self.details.lock().name.clone()
+    }
+}
+
+/// While it lives, reads of the file are not cached.
+pub struct Blocked<'a>(&'a DataFile);
+
+impl Drop for Blocked<'_> {
+    fn drop(&mut self) {
+        self.0.blocked.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[inline]
+fn page_number(offset: i64, page_size: usize) -> Option<u32> {
+    if offset < 0 || offset as u64 & (page_size as u64 - 1) != 0 {
+        return None;
+    }
+    u32::try_from(offset as u64 / page_size as u64).ok()
+}
+
+fn next_file_id() -> u32 {
+    NEXT_FILE_ID.fetch_add(1, Ordering::Relaxed)
+}
+
+#[derive(Default)]
+struct Registry {
+    by_inode: HashMap<(u64, u64), &'static DataFile>,
+    resting: VecDeque<(Instant, &'static DataFile)>,
+    objects: u32,
+}
+
+static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+
+/// The data file behind a descriptor of the server.
+#[inline(always)]
+pub fn of_descriptor(fd: i32) -> Option<&'static DataFile> {
+    let slot = TABLE.get(fd as usize)?;
+    let pointer = slot.load(Ordering::Acquire);
+    // SAFETY: the table holds null or pointers to objects that are never freed.
+    unsafe { pointer.as_ref() }
+}
+
+/// Whether a path is named as InnoDB names the files whose pages are worth caching. Correctness does not hang on it:
+/// a file that is not followed is never cached.
+pub fn is_data_file_name(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    let undo = name.strip_prefix(b"undo").is_some_and(|rest| {
+        let digits = rest.strip_prefix(b"_").unwrap_or(rest);
+        digits.len() == 3 && digits.iter().all(u8::is_ascii_digit)
+    });
+    name.ends_with(b".ibd") || name.ends_with(b".ibu") || undo || name.starts_with(b"ibdata")
+}
+
+/// `fstat` of a descriptor, with errno left as it was.
+pub fn stat_descriptor(fd: i32) -> Option<libc::stat64> {
+    // SAFETY: an all-zero stat is a valid value; the call fills it.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let mut stat: libc::stat64 = std::mem::zeroed();
+        let result = libc::fstat64(fd, &mut stat);
+        *libc::__errno_location() = errno;
+        (result == 0).then_some(stat)
+    }
+}
+
+/// `stat` of a path, with errno left as it was.
+pub fn stat_path(path: &CStr) -> Option<libc::stat64> {
+    // SAFETY: as above.
+    unsafe {
+        let errno = *libc::__errno_location();
+        let mut stat: libc::stat64 = std::mem::zeroed();
+        let result = libc::stat64(path.as_ptr(), &mut stat);
+        *libc::__errno_location() = errno;
+        (result == 0).then_some(stat)
+    }
+}
+
+/// The followed file behind an inode, open or not.
+pub fn of_inode(stat: &libc::stat64) -> Option<&'static DataFile> {
+    REGISTRY
+        .lock()
+        .by_inode
+        .get(&(stat.st_dev, stat.st_ino))
+        .copied()
+}
+
+/// How a descriptor came to be known.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Attach {
+    /// Opened just now; `anew` when the call may have created or truncated the file.
+    Opened {
+        /// The open may have made the file or emptied it.
+        anew: bool,
+    },
+    /// Found open while switching on.
+    Found,
+}
+
+/// Registers an open descriptor of a data file.
+pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
+    let file = {
+        let mut registry = REGISTRY.lock();
+        let key = (stat.st_dev, stat.st_ino);
+        let file = match registry.by_inode.get(&key) {
+            Some(file) => file,
+            None => {
+                let file = registry.fresh();
+                file.start(key, name);
+                registry.by_inode.insert(key, file);
+                file
+            }
+        };
+        let mut details = file.details.lock();
+        let was_open = file.opens.fetch_add(1, Ordering::SeqCst) != 0;
+        let same = was_open || details.closed_as == Some(Identity::of(stat));
+        details.closed_as = None;
+        drop(details);
+        if how == (Attach::Opened { anew: true }) || !same {
+            file.replace_contents();
+        }
+        if !was_open {
+            file.barred.store(stat.st_nlink == 0, Ordering::SeqCst);
+        }
+        file
+    };
+    match TABLE.get(fd as usize) {
+        Some(slot) if how == Attach::Found => {
+            let new = std::ptr::from_ref(file).cast_mut();
+            if slot
+                .compare_exchange(
+                    std::ptr::null_mut(),
+                    new,
+                    Ordering::SeqCst,
+                    Ordering::SeqCst,
+                )
+                .is_err()
+            {
+                release(file, None);
+            }
+        }
+        Some(slot) => {
+            let before = slot.swap(std::ptr::from_ref(file).cast_mut(), Ordering::SeqCst);
+            // SAFETY: never freed, see `of_descriptor`. A leftover means that a close was not seen.
+            if let Some(before) = unsafe { before.as_ref() } {
+                release(before, None);
+            }
+        }
+        None => file.bar(),
+    }
+}
+
+/// The descriptor is about to be closed by the server.
+pub fn detach(fd: i32) {
+    let Some(slot) = TABLE.get(fd as usize) else {
+        return;
+    };
+    let before = slot.swap(std::ptr::null_mut(), Ordering::SeqCst);
+    // SAFETY: never freed, see `of_descriptor`.
+    if let Some(file) = unsafe { before.as_ref() } {
+        release(file, stat_descriptor(fd).as_ref());
+    }
+}
+
+/// Takes back a registration by [`Attach::Found`] whose descriptor turned out to stand for something else.
+pub fn verify_found(fd: i32) {
+    let Some(file) = of_descriptor(fd) else {
+        return;
+    };
+    let key = file.details.lock().key;
+    if stat_descriptor(fd).is_none_or(|stat| (stat.st_dev, stat.st_ino) != key) {
+        let old = std::ptr::from_ref(file).cast_mut();
+        if TABLE[fd as usize]
+            .compare_exchange(
+                old,
+                std::ptr::null_mut(),
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            )
+            .is_ok()
+        {
+            release(file, None);
+        }
+    }
+}
+
+/// One descriptor less. `last_seen` is the file's state just before.
+fn release(file: &'static DataFile, last_seen: Option<&libc::stat64>) {
+    let mut registry = REGISTRY.lock();
+    let mut details = file.details.lock();
+    if file.opens.fetch_sub(1, Ordering::SeqCst) != 1 {
+        return;
+    }
+    details.closed_as = last_seen.map(Identity::of);
+    let gone = last_seen.is_none_or(|stat| stat.st_nlink == 0);
+    let key = details.key;
+    drop(details);
+    if gone {
+        file.replace_contents();
+        registry.by_inode.remove(&key);
+        registry.resting.push_back((Instant::now(), file));
+    }
+}
+
+/// The inode is gone or replaced; called after the server's call succeeded.
+pub fn forget_unlinked(file: &'static DataFile) {
+    let mut registry = REGISTRY.lock();
+    if file.opens.load(Ordering::SeqCst) == 0 {
+        let key = file.details.lock().key;
+        if registry
+            .by_inode
+            .get(&key)
+            .is_some_and(|known| std::ptr::eq(*known, file))
+        {
+            registry.by_inode.remove(&key);
+            registry.resting.push_back((Instant::now(), file));
+        }
+    }
+}
+
+/// Forgets all files and descriptors, after switching off.
+pub fn forget_all() {
+    let mut registry = REGISTRY.lock();
+    for slot in &TABLE[..open_limit()] {
+        if !slot.load(Ordering::Relaxed).is_null() {
+            slot.store(std::ptr::null_mut(), Ordering::SeqCst);
+        }
+    }
+    let now = Instant::now();
+    let files: Vec<&'static DataFile> = registry.by_inode.drain().map(|(_, file)| file).collect();
+    for file in files {
+        file.opens.store(0, Ordering::SeqCst);
+        registry.resting.push_back((now, file));
+    }
+}
+
+/// How many descriptors the process may have.
+pub fn open_limit() -> usize {
+    // SAFETY: the call fills the structure.
+    let limit = unsafe {
+        let mut limit: libc::rlimit = std::mem::zeroed();
+        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
+            limit.rlim_cur
+        } else {
+            65536
+        }
+    };
+    usize::try_from(limit)
+        .unwrap_or(DESCRIPTORS)
+        .min(DESCRIPTORS)
+}
+
+/// All followed files.
+pub fn all() -> Vec<&'static DataFile> {
+    REGISTRY.lock().by_inode.values().copied().collect()
+}
+
+/// Memory of the file objects and the touched part of the descriptor table, bytes.
+pub fn memory_bytes() -> u64 {
+    let objects = u64::from(REGISTRY.lock().objects);
+    objects * (size_of::<DataFile>() as u64 + 96) + 4096
+}
+
+impl Registry {
+    fn fresh(&mut self) -> &'static DataFile {
+        if let Some((since, _)) = self.resting.front()
+            && since.elapsed() >= REST
+            && let Some((_, file)) = self.resting.pop_front()
+        {
+            return file;
+        }
+        self.objects += 1;
+        Box::leak(Box::new(DataFile::new(self.objects)))
+    }
+}
+
+impl DataFile {
+    fn start(&self, key: (u64, u64), name: &[u8]) {
+        let mut details = self.details.lock();
+        let file_name = name.rsplit(|byte| *byte == b'/').next().unwrap_or(name);
+        // `ibdata1` starts at page 0 of its tablespace; a second file goes on where the first one ends.
+        let later_part = file_name.starts_with(b"ibdata") && file_name != b"ibdata1";
+        *details = Details {
+            key,
+            name: String::from_utf8_lossy(name).into_owned(),
+            closed_as: None,
+            later_part,
+        };
+        self.base.store(
+            if details.later_part { u32::MAX } else { 0 },
+            Ordering::Relaxed,
+        );
+        self.page_size.store(0, Ordering::SeqCst);
+        self.strange_reads.store(0, Ordering::Relaxed);
+        self.opens.store(0, Ordering::SeqCst);
+        self.barred.store(false, Ordering::SeqCst);
+        self.hits.store(0, Ordering::Relaxed);
+        self.misses.store(0, Ordering::Relaxed);
+        self.id.store(next_file_id(), Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names() {
+        for name in [
+            "./t/a.ibd",
+            ".//undo001",
+            "./undo_002",
+            "ibdata1",
+            "mysql.ibd",
+            "x/ts.ibu",
+        ] {
+            assert!(is_data_file_name(name.as_bytes()), "{name}");
+        }
+        for name in [
+            "ib_logfile0",
+            "#ib_16384_0.dblwr",
+            "ib_buffer_pool",
+            "ibtmp1",
+            "a.cfg",
+            "undone",
+            "temp_1.ibt",
+        ] {
+            assert!(!is_data_file_name(name.as_bytes()), "{name}");
+        }
+    }
+
+    #[test]
+    fn page_size_is_learned_from_a_read_that_is_not_of_page_zero() {
+        let file = DataFile::new(1);
+        assert_eq!(file.page_of_read(16384, 0), None);
+        assert_eq!(file.page_of_read(65536, 0), None);
+        assert_eq!(file.page_of_read(1 << 20, 1 << 20), None);
+        assert_eq!(file.page_of_read(8192, 3 * 8192), Some(3));
+        assert_eq!(file.page_size(), 8192);
+        assert_eq!(file.page_of_read(8192, 0), Some(0));
+        assert_eq!(file.page_of_read(8192, 4096), None);
+        assert_eq!(file.page_of_read(16384, 16384), None);
+    }
+
+    #[test]
+    fn a_wrong_page_size_is_learned_anew_under_a_new_identity() {
+        let file = DataFile::new(1);
+        assert_eq!(file.page_of_read(4096, 4096), Some(1));
+        let before = file.id();
+        for _ in 0..=RELEARN_AFTER {
+            assert_eq!(file.page_of_read(16384, 16384), None);
+        }
+        assert_eq!(file.page_of_read(16384, 16384), Some(1));
+        assert_ne!(file.id(), before);
+    }
+
+    #[test]
+    fn a_blocked_or_barred_file_is_not_cacheable() {
+        let file = DataFile::new(1);
+        let before = file.cacheable();
+        assert!(before.is_some());
+        {
+            let _blocked = file.block();
+            assert_eq!(file.cacheable(), None);
+        }
+        assert!(file.cacheable().is_some());
+        assert_ne!(file.cacheable(), before);
+        file.bar();
+        assert_eq!(file.cacheable(), None);
+    }
+
+    #[test]
+    fn later_files_of_a_tablespace_learn_their_first_page() {
+        let file = DataFile::new(1);
+        file.start((1, 2), b"./ibdata2");
+        assert!(file.header_fits(3, 771));
+        assert!(file.header_fits(4, 772));
+        assert!(!file.header_fits(5, 5));
+        file.start((1, 2), b"./ibdata1");
+        assert!(file.header_fits(5, 5) && !file.header_fits(5, 6));
+    }
+}

@@ -1,0 +1,288 @@
+//! Redirects imports of the server's executable by storing our addresses into its GOT slots.
+//!
+//! The main program's relocation tables (`DT_JMPREL` and `DT_RELA`) name, for every imported function, the slots that
+//! hold its address. Full RELRO makes these slots read-only, so the page is made writable for one 8-byte store and
+//! read-only again. All required imports are looked up before the first slot is changed.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use libc::{Elf64_Rela, Elf64_Sym, dl_phdr_info};
+
+/// An import to redirect.
+pub struct Import {
+    /// Symbol names under which the call may be imported (with and without large-file suffix).
+    pub names: &'static [&'static str],
+    /// Our function.
+    pub hook: usize,
+    /// Receives the address that was in the slot, to chain to.
+    pub original: &'static AtomicUsize,
+}
+
+/// Why nothing was patched.
+#[derive(Debug, PartialEq, Eq)]
+pub enum PatchError {
+    /// The main program has no dynamic section, or one we do not understand.
+    NoDynamicSection,
+    /// Imports that the program must have, by name.
+    Missing(Vec<String>),
+    /// A page of the GOT could not be made writable.
+    Protect { errno: i32 },
+}
+
+impl std::fmt::Display for PatchError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            PatchError::NoDynamicSection => write!(
+                f,
+                "the server's executable has no dynamic section (statically linked?): its I/O cannot be intercepted"
+            ),
+            PatchError::Missing(names) => write!(
+                f,
+                "the server's executable does not import {}: its I/O cannot be followed completely",
+                names.join(", ")
+            ),
+            PatchError::Protect { errno } => write!(
+                f,
+                "the server's import table could not be made writable (errno {errno}); is a security policy forbidding mprotect?"
+            ),
+        }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+mod relocation {
+    /// Absolute address of a symbol.
+    pub const ABSOLUTE: u32 = 1;
+    pub const GLOB_DAT: u32 = 6;
+    pub const JUMP_SLOT: u32 = 7;
+}
+
+#[cfg(target_arch = "aarch64")]
+mod relocation {
+    pub const ABSOLUTE: u32 = 257;
+    pub const GLOB_DAT: u32 = 1025;
+    pub const JUMP_SLOT: u32 = 1026;
+}
+
+const DT_PLTRELSZ: i64 = 2;
+const DT_STRTAB: i64 = 5;
+const DT_SYMTAB: i64 = 6;
+const DT_RELA: i64 = 7;
+const DT_RELASZ: i64 = 8;
+const DT_JMPREL: i64 = 23;
+
+#[repr(C)]
+struct Dyn {
+    tag: i64,
+    value: u64,
+}
+
+/// The main program as it lies in memory.
+#[derive(Clone, Copy, Default)]
+struct Program {
+    base: usize,
+    dynamic: usize,
+    relro: (usize, usize),
+    text: (usize, usize),
+}
+
+/// A slot of the GOT that holds the address of an import.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    address: usize,
+    import: usize,
+}
+
+extern "C" fn first_object(info: *mut dl_phdr_info, _size: usize, out: *mut c_void) -> c_int {
+    // SAFETY: the dynamic linker hands us a valid record, and `out` is the Program of `main_program`.
+    unsafe {
+        let info = &*info;
+        let program = &mut *out.cast::<Program>();
+        program.base = info.dlpi_addr as usize;
+        for index in 0..info.dlpi_phnum as usize {
+            let header = &*info.dlpi_phdr.add(index);
+            let start = program.base + header.p_vaddr as usize;
+            let range = (start, start + header.p_memsz as usize);
+            match header.p_type {
+                libc::PT_DYNAMIC => program.dynamic = start,
+                libc::PT_GNU_RELRO => program.relro = range,
+                libc::PT_LOAD if header.p_flags & libc::PF_X != 0 => program.text = range,
+                _ => {}
+            }
+        }
+    }
+    1 // the first object is the main program: stop here
+}
+
+fn main_program() -> Option<Program> {
+    let mut program = Program::default();
+    // SAFETY: the callback only writes into `program`, which outlives the call.
+    unsafe { libc::dl_iterate_phdr(Some(first_object), (&raw mut program).cast()) };
+    (program.dynamic != 0).then_some(program)
+}
+
+/// Calls `visit(symbol name, slot address)` for every relocation of a named symbol in the main program.
+fn visit_slots(program: &Program, mut visit: impl FnMut(&CStr, usize)) -> Result<(), PatchError> {
+    let (mut strings, mut symbols) = (0usize, 0usize);
+    let (mut rela, mut rela_bytes, mut jmprel, mut jmprel_bytes) = (0usize, 0usize, 0usize, 0usize);
+    // glibc relocates the pointers of the dynamic section in place, others do not.
+    let address = |value: u64| {
+        let value = value as usize;
+        if value < program.base {
+            program.base + value
+        } else {
+            value
+        }
+    };
+    let mut entry = program.dynamic as *const Dyn;
+    loop {
+        // SAFETY: the dynamic section ends with a null tag.
+        let Dyn { tag, value } = unsafe { std::ptr::read(entry) };
+        match tag {
+            0 => break,
+            DT_STRTAB => strings = address(value),
+            DT_SYMTAB => symbols = address(value),
+            DT_RELA => rela = address(value),
+            DT_RELASZ => rela_bytes = value as usize,
+            DT_JMPREL => jmprel = address(value),
+            DT_PLTRELSZ => jmprel_bytes = value as usize,
+            _ => {}
+        }
+        // SAFETY: not the last entry, see above.
+        entry = unsafe { entry.add(1) };
+    }
+    if strings == 0 || symbols == 0 || (rela == 0 && jmprel == 0) {
+        return Err(PatchError::NoDynamicSection);
+    }
+    for (table, bytes) in [(rela, rela_bytes), (jmprel, jmprel_bytes)] {
+        if table == 0 {
+            continue;
+        }
+        for index in 0..bytes / size_of::<Elf64_Rela>() {
+            // SAFETY: inside the table whose size the dynamic section states; symbol and string indices come from
+            // the same linker and were used by the dynamic linker already.
+            unsafe {
+                let relocation = &*(table as *const Elf64_Rela).add(index);
+                let kind = (relocation.r_info & 0xffff_ffff) as u32;
+                let symbol = (relocation.r_info >> 32) as usize;
+                if symbol == 0
+                    || !matches!(
+                        kind,
+                        relocation::ABSOLUTE | relocation::GLOB_DAT | relocation::JUMP_SLOT
+                    )
+                {
+                    continue;
+                }
+                let symbol = &*(symbols as *const Elf64_Sym).add(symbol);
+                let name = CStr::from_ptr((strings + symbol.st_name as usize) as *const _);
+                visit(name, program.base + relocation.r_offset as usize);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Patches every slot of every import that the program has. `required` lists groups of names; of each group at least
+/// one import must exist, otherwise nothing is changed. Returns the names found.
+pub fn patch(imports: &[Import], required: &[&[&str]]) -> Result<Vec<&'static str>, PatchError> {
+    let program = main_program().ok_or(PatchError::NoDynamicSection)?;
+    let mut slots: Vec<Slot> = Vec::new();
+    let mut found: Vec<&'static str> = Vec::new();
+    visit_slots(&program, |name, address| {
+        let Ok(name) = name.to_str() else { return };
+        for (index, import) in imports.iter().enumerate() {
+            if let Some(known) = import.names.iter().find(|known| **known == name) {
+                slots.push(Slot {
+                    address,
+                    import: index,
+                });
+                if !found.contains(known) {
+                    found.push(known);
+                }
+            }
+        }
+    })?;
+    let missing: Vec<String> = required
+        .iter()
+        .filter(|group| !group.iter().any(|name| found.contains(name)))
+        .map(|group| group.join(" or "))
+        .collect();
+    if !missing.is_empty() {
+        return Err(PatchError::Missing(missing));
+    }
+
+    // Originals first: from the first store on, our functions may be called.
+    for slot in &slots {
+        let import = &imports[slot.import];
+        // SAFETY: a GOT slot found above: mapped, aligned, eight bytes.
+        let mut original = unsafe { std::ptr::read_volatile(slot.address as *const usize) };
+        if original == import.hook {
+            continue; // patched by an earlier life of the plugin
+        }
+        if (program.text.0..program.text.1).contains(&original) {
+            // Not resolved yet: the slot leads to a stub that would resolve it and overwrite our address.
+            let name = import
+                .names
+                .iter()
+                .find(|name| found.contains(name))
+                .unwrap_or(&import.names[0]);
+            let name = std::ffi::CString::new(*name).unwrap_or_default();
+            // SAFETY: a plain symbol lookup with a valid string.
+            original = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize;
+        }
+        if original != 0 {
+            import.original.store(original, Ordering::SeqCst);
+        }
+    }
+    for slot in &slots {
+        let import = &imports[slot.import];
+        if import.original.load(Ordering::SeqCst) != 0 {
+            store(&program, slot.address, import.hook)?;
+        }
+    }
+    Ok(found)
+}
+
+fn store(program: &Program, address: usize, value: usize) -> Result<(), PatchError> {
+    // SAFETY: plain C call.
+    let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+    let start = address & !(page - 1);
+    let read_only = (program.relro.0..program.relro.1).contains(&address);
+    // SAFETY: the page holds the GOT of the main program, which stays mapped; a slot is aligned to eight bytes, so the
+    // store is atomic for threads that call through it at this moment.
+    unsafe {
+        if read_only
+            && libc::mprotect(
+                start as *mut c_void,
+                page,
+                libc::PROT_READ | libc::PROT_WRITE,
+            ) != 0
+        {
+            return Err(PatchError::Protect {
+                errno: *libc::__errno_location(),
+            });
+        }
+        (*(address as *const AtomicUsize)).store(value, Ordering::SeqCst);
+        if read_only {
+            libc::mprotect(start as *mut c_void, page, libc::PROT_READ);
+        }
+    }
+    Ok(())
+}
+
+/// Names of the main program's imports among `names`, for a report.
+pub fn imports_among(names: &[&'static str]) -> Vec<&'static str> {
+    let mut found = Vec::new();
+    if let Some(program) = main_program() {
+        let _ = visit_slots(&program, |symbol, _| {
+            if let Ok(symbol) = symbol.to_str()
+                && let Some(name) = names.iter().find(|name| **name == symbol)
+                && !found.contains(name)
+            {
+                found.push(*name);
+            }
+        });
+    }
+    found
+}

@@ -1,0 +1,189 @@
+//! Figures: the totals that status variables show, and the tables that `bpe_report()` gives as JSON.
+
+use std::sync::atomic::Ordering;
+
+use extension::Statistics;
+use serde_json::{Value, json};
+
+use crate::{aio, controller, files, settings, switch};
+
+/// Totals at one moment.
+pub struct Totals {
+    /// The cache's own.
+    pub cache: Statistics,
+    /// Microseconds: p50, p95, p99 of reads from the cache disk.
+    pub cache_read_us: [f64; 3],
+    /// Microseconds: p50, p95, p99 of reads from the data files.
+    pub data_read_us: [f64; 3],
+    /// Page reads that went to the data files.
+    pub data_reads: u64,
+    /// Memory of everything, bytes.
+    pub memory_bytes: u64,
+    /// Instances of the active extension; 0 when there is none.
+    pub instances: u64,
+}
+
+/// Collects the totals. All zero while nothing is active, but for the memory that stays.
+pub fn totals() -> Totals {
+    let guard = switch::active();
+    let (cache, data, data_reads, instances) = match &*guard {
+        Some(active) => (
+            active.extension.statistics(),
+            Some(active.data_reads.snapshot()),
+            active.data_read_count.load(Ordering::Relaxed),
+            active.extension.instance_statistics().len() as u64,
+        ),
+        None => (Statistics::default(), None, 0, 0),
+    };
+    const QUANTILES: [f64; 3] = [0.50, 0.95, 0.99];
+    let memory = cache.memory_bytes
+        + if guard.is_some() {
+            standing_memory()
+        } else {
+            0
+        };
+    Totals {
+        cache_read_us: QUANTILES.map(|q| cache.read_latency.quantile(q)),
+        data_read_us: QUANTILES.map(|q| data.as_ref().map_or(0.0, |data| data.quantile(q))),
+        data_reads,
+        memory_bytes: memory,
+        instances,
+        cache,
+    }
+}
+
+/// Memory besides the extension's own.
+fn standing_memory() -> u64 {
+    switch::generations().memory_bytes() + files::memory_bytes() + aio::memory_bytes()
+}
+
+/// Hits in percent of hits and misses; 0 before the first access.
+pub fn hit_ratio(hits: u64, misses: u64) -> f64 {
+    if hits + misses == 0 {
+        0.0
+    } else {
+        hits as f64 * 100.0 / (hits + misses) as f64
+    }
+}
+
+/// The report of a name; `None` when there is none of that name.
+pub fn named(name: &str) -> Option<Value> {
+    Some(match name {
+        "summary" => summary(),
+        "instances" => instances(),
+        "devices" => devices(),
+        "files" => file_table(),
+        _ => return None,
+    })
+}
+
+/// Names that [`named`] knows.
+pub const NAMES: &str = "'summary', 'instances', 'devices' or 'files'";
+
+fn summary() -> Value {
+    let totals = totals();
+    let (state, reason) = controller::state();
+    let cache = &totals.cache;
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "state": state.name(),
+        "state_reason": reason,
+        "load_mode": if controller::loaded_early() { "early" } else { "runtime" },
+        "async_mode": controller::async_mode(),
+        "switched_on": controller::switched_on(),
+        "path": settings::Settings::current().path,
+        "size": settings::Settings::current().size,
+        "instances": totals.instances,
+        "hits": cache.hits,
+        "misses": cache.misses,
+        "hit_ratio": hit_ratio(cache.hits, cache.misses),
+        "data_reads": totals.data_reads,
+        "memory_bytes": totals.memory_bytes,
+        "cache_read_us": { "p50": totals.cache_read_us[0], "p95": totals.cache_read_us[1], "p99": totals.cache_read_us[2] },
+        "data_read_us": { "p50": totals.data_read_us[0], "p95": totals.data_read_us[1], "p99": totals.data_read_us[2] },
+        "cache": serde_json::to_value(cache).unwrap_or(Value::Null),
+    })
+}
+
+fn instances() -> Value {
+    let guard = switch::active();
+    let Some(active) = &*guard else {
+        return json!([]);
+    };
+    let all = active.extension.instance_statistics();
+    let accesses: u64 = all.iter().map(|instance| instance.accesses).sum();
+    all.iter()
+        .enumerate()
+        .map(|(number, instance)| {
+            let mut row = serde_json::to_value(instance).unwrap_or(Value::Null);
+            if let Value::Object(row) = &mut row {
+                row.insert("instance".into(), json!(number));
+                row.insert(
+                    "share".into(),
+                    json!(hit_ratio(instance.accesses, accesses - instance.accesses)),
+                );
+            }
+            row
+        })
+        .collect()
+}
+
+fn devices() -> Value {
+    let guard = switch::active();
+    let Some(active) = &*guard else {
+        return json!([]);
+    };
+    serde_json::to_value(active.extension.device_statistics()).unwrap_or(Value::Null)
+}
+
+fn file_table() -> Value {
+    let guard = switch::active();
+    let files = files::all();
+    let ids: Vec<_> = files.iter().map(|file| file.id()).collect();
+    let pages = match &*guard {
+        Some(active) => active.extension.file_pages(&ids),
+        None => vec![0; ids.len()],
+    };
+    files
+        .iter()
+        .zip(pages)
+        .map(|(file, pages)| {
+            let (hits, misses) = (
+                file.hits.load(Ordering::Relaxed),
+                file.misses.load(Ordering::Relaxed),
+            );
+            json!({
+                "file": file.name(),
+                "page_size": file.page_size(),
+                "hits": hits,
+                "misses": misses,
+                "hit_ratio": hit_ratio(hits, misses),
+                "cached_pages": pages,
+                "cached_bytes": pages * u64::from(file.page_size()),
+            })
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_by_name() {
+        assert!(named("summary").is_some_and(|value| value.is_object()));
+        for table in ["instances", "devices", "files"] {
+            assert!(
+                named(table).is_some_and(|value| value.is_array()),
+                "{table}"
+            );
+        }
+        assert!(named("nothing").is_none());
+    }
+
+    #[test]
+    fn ratio() {
+        assert_eq!(hit_ratio(0, 0), 0.0);
+        assert_eq!(hit_ratio(3, 1), 75.0);
+    }
+}

@@ -1,0 +1,324 @@
+//! What the administrator asked for: the values behind the system variables, and the configuration made of them.
+
+use std::ffi::{CStr, CString, c_char};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+
+use extension::{AdmissionMode, Compression, Config, DeviceConfig, OpenError, OwnerIdentity};
+use parking_lot::Mutex;
+
+/// Behind `bpe_enabled`.
+pub static ENABLED: AtomicU8 = AtomicU8::new(0);
+/// Behind `bpe_path`.
+pub static PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
+/// Behind `bpe_size`, bytes.
+pub static SIZE: AtomicU64 = AtomicU64::new(0);
+/// Behind `bpe_instances`; 0: by the number of cores.
+pub static INSTANCES: AtomicI32 = AtomicI32::new(0);
+/// Behind `bpe_io_capacity`: writes of 16 KiB per second; 0: no limit.
+pub static IO_CAPACITY: AtomicU64 = AtomicU64::new(0);
+/// Behind `bpe_memory_limit`, bytes; 0: by the size.
+pub static MEMORY_LIMIT: AtomicU64 = AtomicU64::new(0);
+/// Behind `bpe_admission`, an index into [`ADMISSION_NAMES`](crate::abi::variables).
+pub static ADMISSION: AtomicU64 = AtomicU64::new(1);
+/// Behind `bpe_compression`.
+pub static COMPRESSION: AtomicU64 = AtomicU64::new(0);
+/// Behind `bpe_async_io`.
+pub static ASYNC_IO: AtomicU64 = AtomicU64::new(0);
+
+/// `bpe_io_capacity` counts writes of this many bytes.
+pub const CAPACITY_UNIT: u64 = 16 * 1024;
+
+/// The least that one path may get, bytes.
+const SMALLEST_DEVICE: u64 = 16 << 20;
+
+/// How asynchronous I/O is treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AsyncIo {
+    /// Make a server that starts choose libaio; serve what can be served.
+    Auto,
+    /// Leave the server's choice.
+    Native,
+    /// Never serve asynchronous reads.
+    Off,
+}
+
+/// All settings at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// `bpe_path` as given.
+    pub path: String,
+    /// `bpe_size`, bytes.
+    pub size: u64,
+    /// `bpe_instances` as given.
+    pub instances: u32,
+    /// Bytes per second; 0: no limit.
+    pub io_capacity: u64,
+    /// Bytes; 0: by the size.
+    pub memory_limit: u64,
+    /// `bpe_admission`.
+    pub admission: AdmissionMode,
+    /// `bpe_compression`.
+    pub compression: Compression,
+}
+
+impl Settings {
+    /// The values of the variables now.
+    pub fn current() -> Settings {
+        let path = PATH.load(Ordering::SeqCst);
+        let path = if path.is_null() {
+            String::new()
+        } else {
+            // SAFETY: the variable holds a string of the command line or one that we keep for good.
+            unsafe { CStr::from_ptr(path) }
+                .to_string_lossy()
+                .into_owned()
+        };
+        Settings {
+            path,
+            size: SIZE.load(Ordering::SeqCst),
+            instances: u32::try_from(INSTANCES.load(Ordering::SeqCst)).unwrap_or(0),
+            io_capacity: io_capacity(),
+            memory_limit: MEMORY_LIMIT.load(Ordering::SeqCst),
+            admission: admission(),
+            compression: if COMPRESSION.load(Ordering::SeqCst) == 1 {
+                Compression::Lz4
+            } else {
+                Compression::Off
+            },
+        }
+    }
+
+    /// How many instances these settings mean: 1 below 8 cores, 8 from there on, unless a number is given.
+    pub fn instance_count(&self) -> u32 {
+        match self.instances {
+            0 if cores() < 8 => 1,
+            0 => 8,
+            given => given,
+        }
+    }
+
+    /// The devices, each with its share of the size.
+    pub fn devices(&self) -> Result<Vec<DeviceConfig>, String> {
+        let paths: Vec<&str> = self
+            .path
+            .split(':')
+            .filter(|path| !path.is_empty())
+            .collect();
+        if paths.is_empty() {
+            return Err("bpe_path is not set; SET GLOBAL bpe_path to a file or directory on a fast local disk".into());
+        }
+        let data = data_directory();
+        let owner = owner_identity();
+        let name = cache_file_name(&owner);
+        let share = self.size / paths.len() as u64;
+        Ok(paths
+            .into_iter()
+            .map(|path| DeviceConfig {
+                path: data.join(path), // an absolute path replaces the data directory
+                bytes: share,
+                owner,
+                file_name: name.clone(),
+            })
+            .collect())
+    }
+
+    /// What the extension is opened with. `nominal_page` is the usual page size in bytes.
+    pub fn config(&self, nominal_page: u32) -> Result<Config, String> {
+        if self.size == 0 {
+            return Err("bpe_size is not set; SET GLOBAL bpe_size to the bytes that the cache may take on disk, \
+                        usually 5 to 20 times innodb_buffer_pool_size"
+                .into());
+        }
+        Ok(Config {
+            devices: self.devices()?,
+            instances: self.instance_count(),
+            memory_limit: self.memory_limit,
+            io_capacity: self.io_capacity,
+            admission: self.admission,
+            compression: self.compression,
+            nominal_page,
+        })
+    }
+
+    /// The least `bpe_size` for these paths, bytes.
+    pub fn smallest_size(&self) -> u64 {
+        let paths = self
+            .path
+            .split(':')
+            .filter(|path| !path.is_empty())
+            .count()
+            .max(1);
+        paths as u64 * SMALLEST_DEVICE
+    }
+
+    /// Looks at paths and size without leaving anything behind. `own` are cache files that this server uses now.
+    /// Returns warnings.
+    pub fn check(&self, own: &[PathBuf]) -> Result<Vec<String>, String> {
+        let mut warnings = Vec::new();
+        let data_device = std::fs::metadata(data_directory())
+            .map(|meta| meta.dev())
+            .ok();
+        for device in self.config(16384)?.devices {
+            let facts = match extension::check_device(&device) {
+                Ok(facts) => facts,
+                Err(OpenError::InUse { path }) if own.contains(&path) => continue,
+                Err(OpenError::NoSpace { path, .. }) if own.contains(&path) => continue,
+                Err(error) => return Err(format!("bpe_path: {error}")),
+            };
+            if Some(facts.device_number) == data_device {
+                warnings.push(format!(
+                    "bpe: '{}' lies on the same file system as the data directory; the cache helps only on a faster disk",
+                    facts.path.display()
+                ));
+            }
+            if !facts.direct {
+                warnings.push(format!(
+                    "bpe: the file system of '{}' has no O_DIRECT; the cache works, but takes memory from the page cache",
+                    facts.path.display()
+                ));
+            }
+        }
+        Ok(warnings)
+    }
+}
+
+/// `bpe_io_capacity` in bytes per second.
+pub fn io_capacity() -> u64 {
+    IO_CAPACITY
+        .load(Ordering::SeqCst)
+        .saturating_mul(CAPACITY_UNIT)
+}
+
+/// `bpe_admission`.
+pub fn admission() -> AdmissionMode {
+    if ADMISSION.load(Ordering::SeqCst) == 0 {
+        AdmissionMode::All
+    } else {
+        AdmissionMode::Frequency
+    }
+}
+
+/// `bpe_async_io`.
+pub fn async_io() -> AsyncIo {
+    match ASYNC_IO.load(Ordering::SeqCst) {
+        1 => AsyncIo::Native,
+        2 => AsyncIo::Off,
+        _ => AsyncIo::Auto,
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+static INTERNED: LazyLock<Mutex<Vec<CString>>> = LazyLock::new(Mutex::default);
+
+/// A copy of a string that lives as long as the process, one for each distinct value: the server may still be reading
+/// the value of a variable that was just replaced.
+pub fn intern(text: &CStr) -> *mut c_char {
+    let mut interned = INTERNED.lock();
+    if let Some(known) = interned.iter().find(|known| known.as_c_str() == text) {
+        return known.as_ptr().cast_mut();
+    }
+    interned.push(text.to_owned());
+    interned[interned.len() - 1].as_ptr().cast_mut()
+}
+
+/// The server's data directory, canonical.
+pub fn data_directory() -> PathBuf {
+    // Both servers export this array; their working directory is the data directory too.
+    // SAFETY: a symbol lookup; the array holds a string that ends with a zero byte from early on.
+    let named = unsafe {
+        let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"mysql_real_data_home".as_ptr());
+        (!symbol.is_null()).then(|| CStr::from_ptr(symbol.cast()).to_string_lossy().into_owned())
+    };
+    let named = named
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| ".".into());
+    let path = Path::new(&named);
+    path.canonicalize()
+        .or_else(|_| std::env::current_dir())
+        .unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// Identifies the server by host and data directory; stays the same across restarts and reboots.
+pub fn owner_identity() -> OwnerIdentity {
+    use std::os::unix::ffi::OsStrExt;
+    let mut host = [0u8; 256];
+    // SAFETY: the buffer is valid for its length.
+    unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) };
+    let host = host.split(|byte| *byte == 0).next().unwrap_or_default();
+    let data = data_directory();
+    // FNV-1a, 128 bits: stable over versions of the toolchain, which the hashers of the standard library are not.
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
+    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    for byte in host.iter().chain(b"\0").chain(data.as_os_str().as_bytes()) {
+        hash = (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
+    }
+    OwnerIdentity(hash.to_be_bytes())
+}
+
+fn cache_file_name(owner: &OwnerIdentity) -> String {
+    let hex: String = owner.0[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("bpe-{hex}.cache")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(path: &str, size: u64) -> Settings {
+        Settings {
+            path: path.into(),
+            size,
+            ..Settings::current()
+        }
+    }
+
+    #[test]
+    fn a_missing_path_or_size_is_said() {
+        assert!(
+            settings("", 1 << 30)
+                .config(16384)
+                .unwrap_err()
+                .contains("bpe_path")
+        );
+        assert!(
+            settings("/x", 0)
+                .config(16384)
+                .unwrap_err()
+                .contains("bpe_size")
+        );
+    }
+
+    #[test]
+    fn the_size_is_shared_by_the_devices() {
+        let devices = settings("/a:relative:/c", 300).devices().unwrap();
+        assert_eq!(devices.len(), 3);
+        assert!(devices.iter().all(|device| device.bytes == 100));
+        assert!(devices[1].path.is_absolute());
+        assert_eq!(devices[0].path, Path::new("/a"));
+    }
+
+    #[test]
+    fn strings_are_kept_once() {
+        assert_eq!(intern(c"/a"), intern(c"/a"));
+        assert_ne!(intern(c"/a"), intern(c"/b"));
+    }
+
+    #[test]
+    fn a_server_has_one_name() {
+        assert_eq!(owner_identity(), owner_identity());
+        let name = cache_file_name(&owner_identity());
+        assert!(
+            name.starts_with("bpe-") && name.ends_with(".cache") && name.len() == 26,
+            "{name}"
+        );
+    }
+}

@@ -1,0 +1,124 @@
+//! io_uring, on a server that was already using it when we were loaded.
+//!
+//! The servers harvest completions without a call that could be intercepted, so nothing is served from here: writes
+//! are looked at when they are submitted and drop what they touch, reads pass. Offsets are those of liburing 2.0 to 2.9
+//! (`struct io_uring` begins with `struct io_uring_sq`).
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::iovec;
+
+use crate::calls::input_output::vector_bytes;
+use crate::coherence;
+use crate::files;
+
+/// The beginning of liburing's `struct io_uring`.
+#[repr(C)]
+pub struct Ring {
+    head: *mut u32,
+    tail: *mut u32,
+    mask: *mut u32,
+    entries: *mut u32,
+    flags: *mut u32,
+    dropped: *mut u32,
+    array: *mut u32,
+    requests: *mut Request,
+    pending_head: u32,
+    pending_tail: u32,
+}
+
+/// The kernel's `struct io_uring_sqe`.
+#[repr(C)]
+pub struct Request {
+    opcode: u8,
+    flags: u8,
+    priority: u16,
+    fd: c_int,
+    offset: u64,
+    address: u64,
+    length: u32,
+    rest: [u32; 9],
+}
+
+const WRITEV: u8 = 2;
+const WRITE_FIXED: u8 = 5;
+const FALLOCATE: u8 = 17;
+const WRITE: u8 = 23;
+const SPLICE: u8 = 30;
+
+static SEEN: AtomicBool = AtomicBool::new(false);
+
+/// Whether the server was seen submitting through io_uring.
+pub fn seen() -> bool {
+    SEEN.load(Ordering::Relaxed)
+}
+
+/// Looks at the requests that are about to be submitted.
+///
+/// # Safety
+/// `ring` must be a valid ring whose submission the calling thread may make.
+pub unsafe fn before_submit(ring: *const Ring) {
+    SEEN.store(true, Ordering::Relaxed);
+    if crate::switch::mode() & crate::switch::TRACK == 0 {
+        return;
+    }
+    // SAFETY: the caller's promise; liburing keeps the pending requests between head and tail.
+    unsafe {
+        let Some(ring) = ring.as_ref() else { return };
+        let Some(&mask) = ring.mask.as_ref() else {
+            return;
+        };
+        let mut index = ring.pending_head;
+        let mut left = mask.wrapping_add(1);
+        while index != ring.pending_tail && left != 0 {
+            let request = &*ring.requests.add((index & mask) as usize);
+            look_at(request);
+            index = index.wrapping_add(1);
+            left -= 1;
+        }
+    }
+}
+
+/// # Safety
+/// `request` must be one that the server is about to submit.
+unsafe fn look_at(request: &Request) {
+    const REGISTERED_FILE: u8 = 1;
+    if request.flags & REGISTERED_FILE != 0 {
+        return; // not used for data files
+    }
+    if files::of_descriptor(request.fd).is_none() {
+        return;
+    }
+    let length = match request.opcode {
+        // SAFETY: the server's own vector.
+        WRITEV => unsafe { vector_bytes(request.address as *const iovec, request.length as c_int) },
+        WRITE | WRITE_FIXED => request.length as usize,
+        // Length lies in `address`; the pages are dropped either way.
+        FALLOCATE => request.address as usize,
+        SPLICE => {
+            coherence::change_unfollowed(request.fd, || ());
+            return;
+        }
+        _ => return,
+    };
+    drop(coherence::begin_write(
+        request.fd,
+        length,
+        request.offset as i64,
+        false,
+    ));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_are_the_kernels_and_liburings() {
+        assert_eq!(size_of::<Request>(), 64);
+        assert_eq!(std::mem::offset_of!(Request, offset), 8);
+        assert_eq!(std::mem::offset_of!(Ring, requests), 56);
+        assert_eq!(std::mem::offset_of!(Ring, pending_head), 64);
+    }
+}
