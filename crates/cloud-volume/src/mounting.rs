@@ -1,0 +1,167 @@
+//! Mounting and unmounting: directly where the process may, else through `fusermount3`.
+
+use std::ffi::CString;
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use fuser::{BackgroundSession, Config, MountOption, Session, SessionACL};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+
+use crate::engine::REQUEST_THREADS;
+use crate::file_system::FileSystem;
+
+/// A running session.
+pub(crate) struct Mounted {
+    session: Option<BackgroundSession>,
+    through_helper: bool,
+}
+
+/// Mounts at `mountpoint` and starts to answer the kernel.
+pub(crate) fn mount(file_system: FileSystem, mountpoint: &Path) -> io::Result<Mounted> {
+    let mut config = Config::default();
+    config.n_threads = Some(REQUEST_THREADS);
+    config.clone_fd = true;
+    config.mount_options = vec![
+        MountOption::FSName("cloud-volume".into()),
+        MountOption::Subtype("cloud-volume".into()),
+        MountOption::DefaultPermissions,
+    ];
+    let (session, through_helper) = match mount_directly(mountpoint) {
+        Ok(device) => {
+            config.acl = SessionACL::All;
+            let session = Session::from_fd(file_system, device, SessionACL::All, config)
+                .inspect_err(|_| {
+                    let _ = rustix::mount::unmount(mountpoint, UnmountFlags::DETACH);
+                })?;
+            (session, false)
+        }
+        Err(Errno::PERM) => {
+            // Only this user may use the volume then.
+            config.acl = SessionACL::Owner;
+            (Session::new(file_system, mountpoint, &config)?, true)
+        }
+        Err(error) => return Err(error.into()),
+    };
+    Ok(Mounted {
+        session: Some(session.spawn()?),
+        through_helper,
+    })
+}
+
+fn mount_directly(mountpoint: &Path) -> Result<OwnedFd, Errno> {
+    let raw = |error: io::Error| Errno::from_io_error(&error).unwrap_or(Errno::IO);
+    if !rustix::process::geteuid().is_root() {
+        return Err(Errno::PERM);
+    }
+    let device = OpenOptions::new().read(true).write(true).open("/dev/fuse");
+    let device = device.map_err(raw)?;
+    let mode = mountpoint.metadata().map_err(raw)?.mode();
+    let options = format!(
+        "fd={},rootmode={:o},user_id={},group_id={},default_permissions,allow_other",
+        device.as_raw_fd(),
+        mode,
+        rustix::process::getuid().as_raw(),
+        rustix::process::getgid().as_raw(),
+    );
+    let options = CString::new(options).map_err(|_| Errno::INVAL)?;
+    rustix::mount::mount(
+        "cloud-volume",
+        mountpoint,
+        "fuse.cloud-volume",
+        MountFlags::NOSUID | MountFlags::NODEV,
+        Some(options.as_c_str()),
+    )?;
+    Ok(device.into())
+}
+
+impl Mounted {
+    pub(crate) fn notifier(&self) -> Option<fuser::Notifier> {
+        self.session.as_ref().map(BackgroundSession::notifier)
+    }
+
+    /// Takes the volume from the name space. Files that are open are given a moment to be closed;
+    /// after it they are cut off (EIO, ENOTCONN) and true is returned.
+    pub(crate) fn unmount(&self, mountpoint: &Path, patience: Duration) -> io::Result<bool> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let unmounted = if self.through_helper {
+                helper(mountpoint, "-u")
+            } else {
+                rustix::mount::unmount(mountpoint, UnmountFlags::NOFOLLOW).map_err(Into::into)
+            };
+            match unmounted {
+                Ok(()) => return Ok(false),
+                Err(error) if Errno::from_io_error(&error) == Some(Errno::INVAL) => {
+                    // Somebody else has unmounted it.
+                    return Ok(false);
+                }
+                Err(_) if Instant::now() < deadline => {
+                    std::thread::sleep(Duration::from_millis(50));
+                }
+                Err(_) => break,
+            }
+        }
+        if self.through_helper {
+            helper(mountpoint, "-uz")?;
+        } else {
+            rustix::mount::unmount(mountpoint, UnmountFlags::FORCE | UnmountFlags::DETACH)?;
+        }
+        Ok(true)
+    }
+
+    /// Ends the session object. `joined`: the kernel has let go, so that its threads end.
+    pub(crate) fn finish(&mut self, joined: bool) {
+        let Some(session) = self.session.take() else {
+            return;
+        };
+        if self.through_helper || !joined {
+            // Dropping it would unmount by path once more, and that may by now be another mount.
+            std::mem::forget(session);
+        } else if let Err(error) = session.join() {
+            log::warn!("the FUSE session ended with an error: {error}");
+        }
+    }
+}
+
+fn helper(mountpoint: &Path, option: &str) -> io::Result<()> {
+    let output = Command::new("fusermount3")
+        .args([option, "--"])
+        .arg(mountpoint)
+        .output()?;
+    if output.status.success() {
+        Ok(())
+    } else {
+        let said = String::from_utf8_lossy(&output.stderr);
+        Err(io::Error::other(said.trim().to_string()))
+    }
+}
+
+/// Detaches what is mounted at `mountpoint` if the process that served it is gone. Returns whether
+/// there was such a mount.
+pub fn detach_if_dead(mountpoint: &Path) -> io::Result<bool> {
+    match rustix::fs::stat(mountpoint) {
+        Err(Errno::NOTCONN) => {
+            match rustix::mount::unmount(mountpoint, UnmountFlags::DETACH) {
+                Err(Errno::PERM) => helper(mountpoint, "-uz")?,
+                result => result?,
+            }
+            Ok(true)
+        }
+        _ => Ok(false),
+    }
+}
+
+/// What a guard process does: waits until its standard input ends, as it does when the process that
+/// holds the other end is gone for whatever reason, and then detaches its mount if that is dead.
+pub fn guard(mountpoint: &Path) -> io::Result<()> {
+    // Not to be interrupted together with the process that it watches.
+    let _ = rustix::process::setsid();
+    let _ = io::stdin().read(&mut [0]);
+    detach_if_dead(mountpoint).map(|_| ())
+}

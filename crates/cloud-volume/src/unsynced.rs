@@ -1,0 +1,250 @@
+//! What a power loss would take away: the old contents of all that was changed since the last sync.
+//!
+//! The model is a disk with a volatile write cache. Every change goes to the backing file at once,
+//! and before it the old contents of the blocks it touches are saved, once for each block and sync.
+//! fsync and fdatasync drop what was saved. A power loss writes it back and restores the old size.
+//! Writes with O_DIRECT are as volatile as others. Creating, renaming and removing files is durable
+//! at once, as if the file system's journal were synchronous.
+//!
+//! Saved blocks cost memory until the next sync; blocks that were holes, zeros, or beyond the
+//! durable end of the file cost only their place in the index.
+//!
+//! Lock order: `gate`, then an inode's `undo`, then `files`.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::OFlags;
+
+use crate::faults::SECTOR;
+use crate::inodes::Inode;
+
+/// Granularity of what is saved.
+const BLOCK: u64 = 4096;
+
+/// The durable contents of what changed in one file.
+pub(crate) struct Undo {
+    durable_size: u64,
+    /// Old contents by block number; `None` for zeros.
+    blocks: BTreeMap<u64, Option<Box<[u8]>>>,
+}
+
+/// All files with something to undo.
+#[derive(Default)]
+pub(crate) struct Unsynced {
+    /// Held shared by every change, and alone by a power loss.
+    gate: RwLock<()>,
+    /// Keeps the inodes although the kernel may forget them.
+    files: Mutex<HashMap<u64, Arc<Inode>>>,
+    bytes: AtomicU64,
+}
+
+impl Unsynced {
+    /// Makes a change to `length` bytes at `offset` that can be undone. `file` must be open for
+    /// reading.
+    pub(crate) fn change<R>(
+        &self,
+        inode: &Arc<Inode>,
+        file: &File,
+        offset: u64,
+        length: u64,
+        change: impl FnOnce() -> io::Result<R>,
+    ) -> io::Result<R> {
+        let _open = self.gate.read();
+        let mut undo = inode.undo.lock();
+        if undo.is_none() {
+            *undo = Some(Undo {
+                durable_size: file.metadata()?.len(),
+                blocks: BTreeMap::new(),
+            });
+            self.files.lock().insert(inode.number, inode.clone());
+        }
+        if let Some(undo) = &mut *undo {
+            let saved = undo.save(file, offset, length)?;
+            self.bytes.fetch_add(saved, Ordering::Relaxed);
+        }
+        change()
+    }
+
+    /// Makes everything written to the file so far durable. Also for a file that is gone.
+    pub(crate) fn sync(&self, inode: &Arc<Inode>) {
+        let _open = self.gate.read();
+        let mut undo = inode.undo.lock();
+        self.forget(inode, &mut undo);
+    }
+
+    /// The inode of a file that has something to undo, which the kernel may have forgotten.
+    pub(crate) fn find(&self, number: u64) -> Option<Arc<Inode>> {
+        self.files.lock().get(&number).cloned()
+    }
+
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Brings all files back to their last sync. With `torn`, each sector that was changed is kept
+    /// or lost by chance instead. Returns the files that changed.
+    pub(crate) fn power_loss(
+        &self,
+        mut torn: Option<fastrand::Rng>,
+    ) -> Result<Vec<Arc<Inode>>, (Arc<Inode>, io::Error)> {
+        let _alone = self.gate.write();
+        let mut files: Vec<_> = self.files.lock().values().cloned().collect();
+        files.sort_by_key(|inode| inode.number);
+        for inode in &files {
+            let mut undo = inode.undo.lock();
+            if let Some(undo) = &*undo {
+                inode
+                    .open(OFlags::RDWR)
+                    .and_then(|file| undo.revert(&file, torn.as_mut()))
+                    .map_err(|error| (inode.clone(), error))?;
+            }
+            self.forget(inode, &mut undo);
+        }
+        Ok(files)
+    }
+
+    fn forget(&self, inode: &Arc<Inode>, undo: &mut Option<Undo>) {
+        if let Some(undo) = undo.take() {
+            self.bytes.fetch_sub(undo.bytes(), Ordering::Relaxed);
+            self.files.lock().remove(&inode.number);
+        }
+    }
+}
+
+impl Undo {
+    fn save(&mut self, file: &File, offset: u64, length: u64) -> io::Result<u64> {
+        let end = offset.saturating_add(length).min(self.durable_size);
+        let mut saved = 0;
+        let mut buffer = [0; BLOCK as usize];
+        for block in offset / BLOCK..end.div_ceil(BLOCK) {
+            let std::collections::btree_map::Entry::Vacant(entry) = self.blocks.entry(block) else {
+                continue;
+            };
+            let read = read_fully(file, &mut buffer, block * BLOCK)?;
+            buffer[read..].fill(0);
+            entry.insert(if buffer.iter().all(|byte| *byte == 0) {
+                None
+            } else {
+                saved += BLOCK;
+                Some(buffer.into())
+            });
+        }
+        Ok(saved)
+    }
+
+    fn revert(&self, file: &File, mut torn: Option<&mut fastrand::Rng>) -> io::Result<()> {
+        if file.metadata()?.len() != self.durable_size {
+            file.set_len(self.durable_size)?;
+        }
+        let zeros = [0; BLOCK as usize];
+        for (block, old) in &self.blocks {
+            let old = old.as_deref().unwrap_or(&zeros);
+            let start = block * BLOCK;
+            let length = (self.durable_size - start).min(BLOCK) as usize;
+            let Some(random) = &mut torn else {
+                file.write_all_at(&old[..length], start)?;
+                continue;
+            };
+            for (n, sector) in old[..length].chunks(SECTOR).enumerate() {
+                if random.bool() {
+                    file.write_all_at(sector, start + (n * SECTOR) as u64)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        let full = self.blocks.values().filter(|old| old.is_some()).count();
+        full as u64 * BLOCK
+    }
+}
+
+/// Reads until the buffer is full or the file ends.
+pub(crate) fn read_fully(file: &File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let mut done = 0;
+    while done < buffer.len() {
+        match file.read_at(&mut buffer[done..], offset + done as u64) {
+            Ok(0) => break,
+            Ok(read) => done += read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(done)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file_of(contents: &[u8]) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(contents, 0).unwrap();
+        file
+    }
+
+    fn contents(file: &File) -> Vec<u8> {
+        let mut contents = vec![0; file.metadata().unwrap().len() as usize];
+        file.read_exact_at(&mut contents, 0).unwrap();
+        contents
+    }
+
+    /// Writes, shrinks and grows at random, and checks that reverting restores the beginning.
+    #[test]
+    fn reverting_restores_the_durable_contents() {
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..50 {
+            let mut old = vec![0; random.usize(0..40_000)];
+            random.fill(&mut old);
+            let file = file_of(&old);
+            let mut undo = Undo {
+                durable_size: old.len() as u64,
+                blocks: BTreeMap::new(),
+            };
+            for _ in 0..random.usize(1..20) {
+                let offset = random.u64(0..50_000);
+                if random.bool() {
+                    let data = vec![random.u8(..); random.usize(1..9000)];
+                    undo.save(&file, offset, data.len() as u64).unwrap();
+                    file.write_all_at(&data, offset).unwrap();
+                } else {
+                    undo.save(&file, offset, u64::MAX).unwrap();
+                    file.set_len(offset).unwrap();
+                }
+            }
+            undo.revert(&file, None).unwrap();
+            assert!(contents(&file) == old, "{} bytes", old.len());
+        }
+    }
+
+    #[test]
+    fn torn_sectors_are_old_or_new() {
+        let file = file_of(&[1; 65536]);
+        let mut undo = Undo {
+            durable_size: 65536,
+            blocks: BTreeMap::new(),
+        };
+        undo.save(&file, 16384, 16384).unwrap();
+        file.write_all_at(&[2; 16384], 16384).unwrap();
+        let mut random = fastrand::Rng::with_seed(1);
+        undo.revert(&file, Some(&mut random)).unwrap();
+        let after = contents(&file);
+        let sectors: Vec<u8> = after
+            .chunks(SECTOR)
+            .map(|sector| {
+                assert!(sector.iter().all(|byte| *byte == sector[0]));
+                sector[0]
+            })
+            .collect();
+        assert!(sectors[..32].iter().all(|byte| *byte == 1));
+        assert!(sectors[64..].iter().all(|byte| *byte == 1));
+        assert!(sectors[32..64].contains(&1) && sectors[32..64].contains(&2));
+    }
+}

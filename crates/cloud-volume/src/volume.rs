@@ -1,0 +1,351 @@
+//! The handle of a mounted volume.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Resource, Rlimit};
+
+use crate::control::{Control, Controls};
+use crate::engine::{Engine, fail};
+use crate::faults::{Fault, Faults};
+use crate::file_system::FileSystem;
+use crate::inodes::{Handles, Inodes};
+use crate::mounting::{self, Mounted};
+use crate::pacer::Pacer;
+use crate::pool::Pool;
+use crate::profile::Profile;
+use crate::statistics::{Counters, Statistics};
+use crate::unsynced::Unsynced;
+
+/// Threads for backing I/O that blocks: as many as a fast disk wants at a time.
+const POOL_THREADS: usize = 16;
+
+/// Descriptors wanted: one for each file and directory that the kernel has in mind.
+const DESCRIPTORS: u64 = 1 << 20;
+
+/// How long an unmount waits for open files to be closed.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Why a volume could not be mounted, used or unmounted.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("cannot use {path} as the {role}: {source}")]
+    Path {
+        path: PathBuf,
+        role: &'static str,
+        source: io::Error,
+    },
+    #[error("cannot mount a volume at {path}: {source}{advice}")]
+    Mount {
+        path: PathBuf,
+        source: io::Error,
+        advice: &'static str,
+    },
+    #[error("cannot unmount {path}: {source}")]
+    Unmount { path: PathBuf, source: io::Error },
+    #[error("cannot listen on the control socket {path}: {source}")]
+    Control { path: PathBuf, source: io::Error },
+    #[error("cannot start a thread: {0}")]
+    Thread(io::Error),
+    #[error("power loss: {0}")]
+    PowerLoss(io::Error),
+}
+
+/// How to mount a volume, besides where.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    pub profile: Profile,
+    /// Keep what every change overwrites until it is synced, so that the volume can lose power.
+    /// Costs memory for unsynced changes, and makes changes to one file take turns.
+    pub forget_unsynced: bool,
+    /// Carry syncs to the backing directory. Without it they cost their latency only.
+    pub sync_backing: bool,
+    /// A Unix socket at which the volume takes commands, for its user only.
+    pub control: Option<PathBuf>,
+}
+
+/// A way to mount volumes.
+pub struct CloudVolume;
+
+impl CloudVolume {
+    /// Mounts `backing` at `mountpoint`. Both must be directories; they may be the same one.
+    pub fn mount(
+        backing: impl AsRef<Path>,
+        mountpoint: impl AsRef<Path>,
+        profile: Profile,
+    ) -> Result<Volume, Error> {
+        let options = Options {
+            profile,
+            ..Options::default()
+        };
+        Self::mount_with(backing, mountpoint, options)
+    }
+
+    /// Mounts `backing` at `mountpoint` with more to choose. A mount whose server has died is taken
+    /// from the mountpoint first.
+    pub fn mount_with(
+        backing: impl AsRef<Path>,
+        mountpoint: impl AsRef<Path>,
+        options: Options,
+    ) -> Result<Volume, Error> {
+        let path_error = |path: &Path, role| {
+            let path = path.to_owned();
+            move |source: io::Error| Error::Path { path, role, source }
+        };
+        let mountpoint = mountpoint.as_ref();
+        let at_mountpoint = || path_error(mountpoint, "mountpoint");
+        mounting::detach_if_dead(mountpoint).map_err(at_mountpoint())?;
+        let mountpoint = mountpoint.canonicalize().map_err(at_mountpoint())?;
+        if !mountpoint.is_dir() {
+            return Err(at_mountpoint()(rustix::io::Errno::NOTDIR.into()));
+        }
+        let backing = backing.as_ref();
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let inodes = rustix::fs::open(backing, flags, Mode::empty())
+            .map_err(io::Error::from)
+            .and_then(Inodes::new)
+            .map_err(path_error(backing, "backing directory"))?;
+        raise_descriptor_limit();
+
+        let (pool, mut threads) = Pool::start(POOL_THREADS).map_err(Error::Thread)?;
+        let engine = Arc::new(Engine {
+            inodes,
+            handles: Handles::default(),
+            pacer: Pacer::new(options.profile),
+            pool,
+            faults: Faults::new(),
+            counters: Counters::default(),
+            unsynced: options.forget_unsynced.then(Unsynced::default),
+            sync_backing: options.sync_backing,
+            notifier: Default::default(),
+            storing: AtomicUsize::new(0),
+        });
+        let paced = engine.clone();
+        let pacer = engine.pacer.run(move |due| paced.complete(due));
+        threads.push(pacer.map_err(Error::Thread)?);
+        let stopper = Stopper::default();
+        let ended = stopper.clone();
+        let file_system = FileSystem::new(engine.clone(), move || ended.set(Stage::Ended));
+        let mut volume = Volume {
+            backing: backing.to_owned(),
+            mountpoint: mountpoint.clone(),
+            engine: engine.clone(),
+            mounted: None,
+            stopper: stopper.clone(),
+            control: None,
+            threads,
+        };
+        // From here on, dropping `volume` cleans up.
+        let mounted = mounting::mount(file_system, &mountpoint).map_err(|source| Error::Mount {
+            advice: advice(&source),
+            path: mountpoint.clone(),
+            source,
+        })?;
+        if let Some(notifier) = mounted.notifier() {
+            let _ = engine.notifier.set(notifier);
+        }
+        volume.mounted = Some(mounted);
+        if let Some(path) = options.control {
+            let control = Control::listen(&path, Controls { engine, stopper })
+                .map_err(|source| Error::Control { path, source })?;
+            volume.control = Some(control);
+        }
+        Ok(volume)
+    }
+}
+
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            " (is the fuse kernel module loaded, and fusermount3 from the package fuse3 installed?)"
+        }
+        io::ErrorKind::PermissionDenied => " (run as root, or install the package fuse3)",
+        _ => "",
+    }
+}
+
+fn raise_descriptor_limit() {
+    let now = rustix::process::getrlimit(Resource::Nofile);
+    let wanted = |maximum| Rlimit {
+        current: maximum,
+        maximum,
+    };
+    if now.current.is_some_and(|current| current < DESCRIPTORS)
+        && rustix::process::setrlimit(Resource::Nofile, wanted(Some(DESCRIPTORS))).is_err()
+    {
+        let _ = rustix::process::setrlimit(Resource::Nofile, wanted(now.maximum));
+    }
+}
+
+/// A mounted volume. Unmounts when dropped.
+pub struct Volume {
+    backing: PathBuf,
+    mountpoint: PathBuf,
+    engine: Arc<Engine>,
+    mounted: Option<Mounted>,
+    stopper: Stopper,
+    control: Option<Control>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Volume {
+    pub fn backing(&self) -> &Path {
+        &self.backing
+    }
+
+    pub fn mountpoint(&self) -> &Path {
+        &self.mountpoint
+    }
+
+    /// Changes the volume's performance at once, also for requests that wait.
+    pub fn set_profile(&self, profile: Profile) {
+        self.engine.pacer.set_profile(profile);
+    }
+
+    pub fn profile(&self) -> Profile {
+        self.engine.pacer.profile()
+    }
+
+    /// Totals since the mount.
+    pub fn statistics(&self) -> Statistics {
+        self.engine.statistics()
+    }
+
+    /// Adds a fault; a request meets the first that strikes it.
+    pub fn add_fault(&self, fault: Fault) {
+        self.engine.faults.add(fault);
+    }
+
+    pub fn clear_faults(&self) {
+        self.engine.faults.clear();
+    }
+
+    /// Answers no read, write or sync for `time`.
+    pub fn stall(&self, time: Duration) {
+        self.engine.pacer.stall(time);
+    }
+
+    /// Ends a stall early.
+    pub fn resume(&self) {
+        self.engine.pacer.resume();
+    }
+
+    /// Loses power: requests that wait fail with EIO, and all file contents and sizes go back to
+    /// what they were at each file's last sync. Returns how many files changed. Clients should be
+    /// stopped before, as a real machine would be. An error means that a file could not be reverted,
+    /// or that the volume is mounted without [`Options::forget_unsynced`].
+    pub fn power_loss(&self) -> Result<usize, Error> {
+        self.engine.power_loss(None).map_err(Error::PowerLoss)
+    }
+
+    /// Loses power like [`Volume::power_loss`], but of what was not synced each sector of 512 bytes
+    /// is lost or kept by chance, so that pages are torn. Sizes go back.
+    pub fn power_loss_torn(&self, seed: u64) -> Result<usize, Error> {
+        self.engine.power_loss(Some(seed)).map_err(Error::PowerLoss)
+    }
+
+    /// Something that can end [`Volume::wait`] from another thread.
+    pub fn stopper(&self) -> Stopper {
+        self.stopper.clone()
+    }
+
+    /// Waits until somebody unmounts the volume, or asks for that with a [`Stopper`] or through the
+    /// control socket.
+    pub fn wait(&self) {
+        self.stopper.wait_while(|stage| stage == Stage::Running);
+    }
+
+    /// Unmounts. Clients with files open are given two seconds to close them and then cut off.
+    pub fn unmount(mut self) -> Result<(), Error> {
+        self.shut_down()
+    }
+
+    fn shut_down(&mut self) -> Result<(), Error> {
+        drop(self.control.take());
+        let mut result = Ok(());
+        if let Some(mut mounted) = self.mounted.take() {
+            if !self.stopper.ended() {
+                match mounted.unmount(&self.mountpoint, PATIENCE) {
+                    Ok(false) => {}
+                    Ok(true) => log::warn!(
+                        "files on {} were still open and have been cut off",
+                        self.mountpoint.display()
+                    ),
+                    Err(source) => {
+                        result = Err(Error::Unmount {
+                            path: self.mountpoint.clone(),
+                            source,
+                        });
+                    }
+                }
+            }
+            let ended = self.stopper.wait_for_end(PATIENCE);
+            mounted.finish(ended);
+        }
+        for job in self.engine.pacer.stop() {
+            fail(job);
+        }
+        self.engine.pool.stop();
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+        result
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        if let Err(error) = self.shut_down() {
+            log::error!("{error}");
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Stage {
+    #[default]
+    Running,
+    Stopping,
+    Ended,
+}
+
+/// Asks for the end of a volume. See [`Volume::stopper`].
+#[derive(Clone, Default)]
+pub struct Stopper {
+    stage: Arc<(Mutex<Stage>, Condvar)>,
+}
+
+impl Stopper {
+    /// Ends [`Volume::wait`].
+    pub fn stop(&self) {
+        self.set(Stage::Stopping);
+    }
+
+    fn set(&self, stage: Stage) {
+        let mut now = self.stage.0.lock();
+        *now = stage.max(*now);
+        self.stage.1.notify_all();
+    }
+
+    fn ended(&self) -> bool {
+        *self.stage.0.lock() == Stage::Ended
+    }
+
+    fn wait_while(&self, waits: impl Fn(Stage) -> bool) {
+        let mut stage = self.stage.0.lock();
+        self.stage.1.wait_while(&mut stage, |stage| waits(*stage));
+    }
+
+    fn wait_for_end(&self, patience: Duration) -> bool {
+        let mut stage = self.stage.0.lock();
+        let not_yet = |stage: &mut Stage| *stage != Stage::Ended;
+        self.stage.1.wait_while_for(&mut stage, not_yet, patience);
+        *stage == Stage::Ended
+    }
+}
