@@ -1,9 +1,330 @@
-//! `bpe disable`.
+//! `bpe disable`: switches the extension off and undoes everything `bpe enable` did.
+//!
+//! Switching off comes first and takes effect at once. Later steps go on after one has failed, so
+//! that as much as possible is undone; running it again does the rest.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-#[derive(clap::Args)]
-pub struct Args {}
+use crate::connection::{self, plain};
+use crate::failure::{Exit, Failure};
+use crate::library::FILE_NAME;
+use crate::maintenance::{Maintenance, check_rights};
+use crate::pool;
+use crate::process::Process;
+use crate::record::{Place, Record};
+use crate::server::{Flavour, Server};
+use crate::server_options::{SNIPPET, ServerOptions};
+use crate::size::human;
+use crate::terminal;
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+#[derive(clap::Args)]
+pub struct Args {
+    /// Leave bpe.so in the server's plugin_dir
+    #[arg(long)]
+    keep_library: bool,
+    /// Folder that was given to `bpe enable --conf-dir`
+    #[arg(long, value_name = "FOLDER")]
+    conf_dir: Option<PathBuf>,
+    /// Folder that was given to `bpe enable --state-dir`
+    #[arg(long, value_name = "FOLDER", env = "BPE_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    connection: connection::Args,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut server = Server::connect(&args.connection)?;
+    check_rights(&mut server)?;
+    let there = There::look(&mut server, &args)?;
+    println!(
+        "{} {} at {}",
+        server.flavour, server.version, server.address
+    );
+    if there.is_nothing() {
+        println!("The extension is not on this server; nothing to undo.");
+        return Ok(Exit::Ok.into());
+    }
+    println!("This will be undone:");
+    for line in there.describe(&args) {
+        println!("  - {line}");
+    }
+    if !args.yes {
+        match terminal::confirm("Continue?") {
+            Some(true) => {}
+            Some(false) => {
+                println!("Nothing was changed.");
+                return Ok(Exit::No.into());
+            }
+            None => {
+                return Err(Failure::usage(
+                    "there is no terminal to ask on: add --yes to go on without asking",
+                )
+                .into());
+            }
+        }
+    }
+    let failures = undo(&mut server, &there, &args);
+    if failures.is_empty() {
+        println!("Disabled; the server is as it was before `bpe enable`.");
+        return Ok(Exit::Ok.into());
+    }
+    let text: Vec<_> = failures.iter().map(|line| format!("\n  {line}")).collect();
+    Err(
+        Failure::step(format!("not everything could be undone:{}", text.concat()))
+            .advise("mend what the messages say and run `bpe disable` again")
+            .into(),
+    )
+}
+
+/// What of the extension is on the server.
+struct There {
+    place: Place,
+    record: Option<Record>,
+    loaded: bool,
+    plugin_row: bool,
+    function_row: bool,
+    persisted: Vec<String>,
+    /// As the server sees it.
+    snippet: Option<PathBuf>,
+    process: Option<Process>,
+}
+
+impl There {
+    fn look(server: &mut Server, args: &Args) -> Result<Self, Failure> {
+        let failed = |error: mysql::Error| Failure::refused(plain(&error));
+        let place = Place::of(server, args.state_dir.as_deref())?;
+        let record = place.read()?;
+        let loaded = server.plugin_state().map_err(failed)?.is_some();
+        let has = |value: Option<String>| value.is_some_and(|count| count != "0");
+        let plugin_row = has(server
+            .value("SELECT COUNT(*) FROM mysql.plugin WHERE name = 'bpe'")
+            .map_err(failed)?);
+        let function_row = has(server
+            .value("SELECT COUNT(*) FROM mysql.func WHERE name = 'bpe_report'")
+            .map_err(failed)?);
+        let persisted = if server.flavour == Flavour::MySql {
+            server
+                .pairs(
+                    "SELECT VARIABLE_NAME, '' FROM performance_schema.persisted_variables \
+                     WHERE VARIABLE_NAME LIKE 'bpe\\_%'",
+                )
+                .map_err(failed)?
+                .into_iter()
+                .map(|(name, _)| name)
+                .collect()
+        } else {
+            Vec::new()
+        };
+        let process = Process::find(server).ok();
+        let snippet = process
+            .as_ref()
+            .and_then(|process| find_snippet(server, process, record.as_ref(), args));
+        Ok(Self {
+            place,
+            record,
+            loaded,
+            plugin_row,
+            function_row,
+            persisted,
+            snippet,
+            process,
+        })
+    }
+
+    fn is_nothing(&self) -> bool {
+        self.record.is_none()
+            && !self.loaded
+            && !self.plugin_row
+            && !self.function_row
+            && self.persisted.is_empty()
+            && self.snippet.is_none()
+    }
+
+    fn pool(&self) -> Option<(u64, u64)> {
+        let record = self.record.as_ref()?;
+        Some((record.pool_before?, record.pool_after?))
+    }
+
+    fn library(&self, args: &Args) -> Option<&Path> {
+        let record = self.record.as_ref().filter(|_| !args.keep_library)?;
+        record.library.as_deref()
+    }
+
+    fn describe(&self, args: &Args) -> Vec<String> {
+        let mut lines = Vec::new();
+        if self.loaded {
+            lines.push("bpe_enabled = OFF, at once".to_owned());
+        }
+        match self.pool() {
+            Some((before, _)) => {
+                lines.push(format!("innodb_buffer_pool_size back to {}", human(before)))
+            }
+            None if self.record.is_none() => lines.push(
+                "innodb_buffer_pool_size stays as it is: no record of what it was before"
+                    .to_owned(),
+            ),
+            None => {}
+        }
+        if !self.persisted.is_empty() {
+            lines.push(format!("RESET PERSIST {}", self.persisted.join(", ")));
+        }
+        if let Some(path) = &self.snippet {
+            lines.push(format!("remove {}", path.display()));
+        }
+        if self.function_row {
+            lines.push("drop the function bpe_report".to_owned());
+        }
+        if self.loaded || self.plugin_row {
+            lines.push("uninstall the plugin bpe".to_owned());
+        }
+        if let Some(path) = self.library(args) {
+            lines.push(format!("remove {}", path.display()));
+        }
+        lines
+    }
+}
+
+fn find_snippet(
+    server: &Server,
+    process: &Process,
+    record: Option<&Record>,
+    args: &Args,
+) -> Option<PathBuf> {
+    let options = ServerOptions::read(process, server.flavour, server.version);
+    let candidates = [
+        record.and_then(|record| record.snippet.clone()),
+        args.conf_dir.as_ref().map(|folder| folder.join(SNIPPET)),
+        options.snippet_folder().map(|folder| folder.join(SNIPPET)),
+    ];
+    candidates
+        .into_iter()
+        .flatten()
+        .find(|path| process.seen(path).exists())
+}
+
+/// Undoes everything; returns what did not work.
+fn undo(server: &mut Server, there: &There, args: &Args) -> Vec<String> {
+    let mut failures = Vec::new();
+    let mut done = |what: &str, result: Result<(), String>| match result {
+        Ok(()) => println!("  {what}"),
+        Err(why) => failures.push(format!("{what}: NOT done: {why}")),
+    };
+    let run = |server: &mut Server, sql: &str| {
+        server
+            .execute(sql)
+            .map_err(|error| format!("{} ({sql})", plain(&error)))
+    };
+    if there.loaded {
+        let result = run(server, "SET GLOBAL bpe_enabled = OFF");
+        done("extension switched off", result);
+    }
+    let maintenance = match Maintenance::begin(server) {
+        Ok(maintenance) => maintenance,
+        Err(why) => {
+            done("session prepared", Err(why));
+            return failures;
+        }
+    };
+    if let Some(record) = &there.record {
+        restore_pool(server, record, &mut done);
+    }
+    for name in &there.persisted {
+        let result = run(server, &format!("RESET PERSIST IF EXISTS {name}"));
+        done(&format!("{name} no longer persisted"), result);
+    }
+    if let (Some(path), Some(process)) = (&there.snippet, &there.process) {
+        done(
+            &format!("{} removed", path.display()),
+            remove(&process.seen(path)),
+        );
+    }
+    if there.function_row {
+        let result = run(server, "DROP FUNCTION IF EXISTS bpe_report");
+        done("function bpe_report dropped", result);
+    }
+    if there.loaded {
+        let result = run(server, "UNINSTALL PLUGIN bpe");
+        let warnings = server.warnings();
+        done("plugin uninstalled", result);
+        if !warnings.is_empty() {
+            println!("  the server says: {warnings}");
+        }
+    } else if there.plugin_row {
+        let result = run(server, "DELETE FROM mysql.plugin WHERE name = 'bpe'");
+        done("row in mysql.plugin removed", result);
+    }
+    if let (Some(path), Some(process)) = (there.library(args), &there.process) {
+        done(
+            &format!("{} removed", path.display()),
+            remove(&process.seen(path)),
+        );
+    }
+    if let (Some(record), Some(process)) = (&there.record, &there.process) {
+        for folder in &record.folders {
+            // Only an empty one: other servers may have their cache there.
+            if fs::remove_dir(process.seen(folder)).is_ok() {
+                done(&format!("{} removed", folder.display()), Ok(()));
+            }
+        }
+    }
+    if let Err(why) = maintenance.end(server) {
+        done("super_read_only", Err(why));
+    }
+    if there.process.is_none() {
+        println!(
+            "  note: the server's files were not looked for, as it runs elsewhere: remove {FILE_NAME} \
+             from its plugin_dir and {SNIPPET} from its option files if you put them there"
+        );
+    }
+    if failures.is_empty() {
+        if let Err(why) = there.place.remove() {
+            failures.push(why);
+        }
+    }
+    failures
+}
+
+fn restore_pool(
+    server: &mut Server,
+    record: &Record,
+    done: &mut impl FnMut(&str, Result<(), String>),
+) {
+    let (Some(before), Some(after)) = (record.pool_before, record.pool_after) else {
+        return;
+    };
+    if server.flavour == Flavour::MySql {
+        let sql = match &record.pool_persisted_before {
+            Some(value) => format!("SET PERSIST innodb_buffer_pool_size = {value}"),
+            None => "RESET PERSIST IF EXISTS innodb_buffer_pool_size".to_owned(),
+        };
+        let result = server.execute(&sql).map_err(|error| plain(&error));
+        done("persisted innodb_buffer_pool_size put back", result);
+    }
+    let now = server.number("innodb_buffer_pool_size").ok().flatten();
+    match now {
+        Some(now) if now == before => {}
+        Some(now) if now == after => {
+            let result = pool::resize(server, before).map(drop);
+            done(
+                &format!("innodb_buffer_pool_size is {} again", human(before)),
+                result,
+            );
+        }
+        _ => println!(
+            "  innodb_buffer_pool_size stays as it is: it has been changed since `bpe enable`"
+        ),
+    }
+}
+
+fn remove(path: &Path) -> Result<(), String> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
+        _ => Ok(()),
+    }
 }

@@ -19,12 +19,14 @@ mod enable;
 mod failure;
 mod journal;
 mod library;
+mod maintenance;
 mod pool;
 mod process;
 mod record;
 mod server;
 mod server_options;
 mod size;
+mod snippet;
 mod status;
 mod terminal;
 

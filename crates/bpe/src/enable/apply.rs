@@ -1,0 +1,448 @@
+//! Does what the plan says, step by step; when a step fails, puts back what was done.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use super::plan::{Permanence, Plan, by_hand, literal, persisted};
+use crate::connection::plain;
+use crate::failure::Failure;
+use crate::journal::Journal;
+use crate::library;
+use crate::maintenance::Maintenance;
+use crate::pool;
+use crate::server::{Flavour, Server, quoted};
+use crate::size::human;
+
+/// Runs the plan. On failure everything done so far is undone and the message says how that went.
+pub fn apply(server: &mut Server, plan: Plan) -> Result<(), Failure> {
+    let mut run = Run {
+        journal: Journal::default(),
+        server,
+        plan,
+    };
+    let maintenance = match Maintenance::begin(run.server) {
+        Ok(maintenance) => maintenance,
+        Err(why) => return Err(Failure::step(format!("{why}; nothing was changed"))),
+    };
+    let result = run.steps();
+    let Run {
+        journal,
+        server,
+        plan,
+    } = run;
+    let result = match result {
+        Ok(()) => {
+            // The old library is kept for undoing only.
+            if let Some(copy) = plan.copy.as_ref().filter(|copy| copy.replaces) {
+                let _ = fs::remove_file(old_library(&copy.to));
+            }
+            Ok(())
+        }
+        Err(failure) => Err(undone(failure, journal, server)),
+    };
+    match (maintenance.end(server), result) {
+        (Ok(()), result) => result,
+        (Err(why), Ok(())) => Err(Failure::step(why)),
+        (Err(why), Err(mut failure)) => {
+            failure.what.push_str(&format!("\n  {why}"));
+            Err(failure)
+        }
+    }
+}
+
+/// Adds to the failure what was put back.
+fn undone(mut failure: Failure, journal: Journal, server: &mut Server) -> Failure {
+    let lines = journal.roll_back(server);
+    let all = lines.iter().all(Result::is_ok);
+    for line in &lines {
+        let text = match line {
+            Ok(text) | Err(text) => text,
+        };
+        failure.what.push_str(&format!("\n  {text}"));
+    }
+    failure.what.push_str(if all {
+        "\n  The server is as it was before."
+    } else {
+        "\n  Not everything could be put back; `bpe disable` tries again."
+    });
+    failure
+}
+
+fn old_library(to: &Path) -> PathBuf {
+    to.with_file_name(format!(
+        ".{}.old-{}",
+        library::FILE_NAME,
+        std::process::id()
+    ))
+}
+
+struct Run<'a> {
+    server: &'a mut Server,
+    plan: Plan,
+    journal: Journal,
+}
+
+impl Run<'_> {
+    fn steps(&mut self) -> Result<(), Failure> {
+        self.note_record()?;
+        self.folders()?;
+        self.library()?;
+        self.install()?;
+        self.function()?;
+        self.settings()?;
+        self.check_active()?;
+        self.pool()?;
+        self.permanent()?;
+        self.conclude();
+        Ok(())
+    }
+
+    fn sql(&mut self, sql: &str) -> Result<(), Failure> {
+        self.server
+            .execute(sql)
+            .map_err(|error| Failure::step(format!("{sql} failed: {}", plain(&error))))
+    }
+
+    /// Undo by one statement.
+    fn undo_sql(&mut self, undone: impl Into<String>, sql: String) {
+        self.journal.note(undone, move |server: &mut Server| {
+            server.execute(&sql).map_err(|error| plain(&error))
+        });
+    }
+
+    /// The record is written first, so that `disable` can clean up even after this process died.
+    fn note_record(&mut self) -> Result<(), Failure> {
+        let before = self.plan.place.read()?;
+        let place = self.plan.place.clone();
+        self.journal.note(
+            "record of previous values put back",
+            move |_| match before {
+                Some(record) => place.write(&record),
+                None => place.remove(),
+            },
+        );
+        self.write_record()
+    }
+
+    fn write_record(&self) -> Result<(), Failure> {
+        self.plan
+            .place
+            .write(&self.plan.record)
+            .map_err(|why| Failure::step(why).advise("name another folder with --state-dir"))
+    }
+
+    fn folders(&mut self) -> Result<(), Failure> {
+        let Some(process) = self.plan.process.clone() else {
+            return Ok(());
+        };
+        for folder in self.plan.folders.clone() {
+            let seen = process.seen(&folder);
+            fs::DirBuilder::new()
+                .mode(0o700)
+                .create(&seen)
+                .map_err(|error| {
+                    Failure::step(format!("cannot make {}: {error}", folder.display()))
+                })?;
+            let remove = seen.clone();
+            self.journal
+                .note(format!("folder {} removed", folder.display()), move |_| {
+                    fs::remove_dir(&remove).map_err(|error| error.to_string())
+                });
+            let group = process.groups.last().copied();
+            std::os::unix::fs::chown(&seen, Some(process.uid), group).map_err(|error| {
+                Failure::step(format!("cannot hand over {}: {error}", folder.display()))
+            })?;
+            self.plan.record.folders.push(folder.clone());
+            println!("  made {}", folder.display());
+        }
+        if !self.plan.folders.is_empty() {
+            self.write_record()?;
+        }
+        Ok(())
+    }
+
+    fn library(&mut self) -> Result<(), Failure> {
+        let Some(copy) = self.plan.copy.clone() else {
+            return Ok(());
+        };
+        let old = library::place(&copy.from, &copy.to).map_err(|error| {
+            Failure::step(format!("cannot write {}: {error}", copy.place.display()))
+        })?;
+        let to = copy.to.clone();
+        match old {
+            Some(old) => self.journal.note("previous library put back", move |_| {
+                fs::rename(&old, &to).map_err(|error| error.to_string())
+            }),
+            None => {
+                self.plan.record.library = Some(copy.place.clone());
+                self.journal.note("library removed", move |_| {
+                    fs::remove_file(&to).map_err(|error| error.to_string())
+                });
+            }
+        }
+        self.write_record()?;
+        println!("  wrote {}", copy.place.display());
+        Ok(())
+    }
+
+    fn install(&mut self) -> Result<(), Failure> {
+        if !self.plan.install {
+            return Ok(());
+        }
+        if self.plan.stale_plugin_row {
+            // Left by a start without the library; INSTALL would stumble over it.
+            self.sql("DELETE FROM mysql.plugin WHERE name = 'bpe'")?;
+        }
+        let sql = match self.server.flavour {
+            Flavour::MariaDb => "INSTALL SONAME 'bpe'",
+            Flavour::MySql => "INSTALL PLUGIN bpe SONAME 'bpe.so'",
+        };
+        self.sql(sql).map_err(|failure| {
+            failure.advise(
+                "the server's error log says more; on another host, copy bpe.so into its \
+                 plugin_dir first",
+            )
+        })?;
+        self.undo_sql("plugin uninstalled", "UNINSTALL PLUGIN bpe".to_owned());
+        println!("  plugin installed");
+        Ok(())
+    }
+
+    fn function(&mut self) -> Result<(), Failure> {
+        if !self.plan.create_function {
+            return Ok(());
+        }
+        self.sql("DROP FUNCTION IF EXISTS bpe_report")?;
+        self.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+        self.undo_sql(
+            "function bpe_report dropped",
+            "DROP FUNCTION IF EXISTS bpe_report".to_owned(),
+        );
+        println!("  function bpe_report created");
+        Ok(())
+    }
+
+    fn settings(&mut self) -> Result<(), Failure> {
+        let changes: Vec<_> = self.plan.changes().cloned().collect();
+        for setting in changes {
+            let previous = setting.before.clone();
+            self.sql(&format!(
+                "SET GLOBAL {} = {}",
+                setting.name,
+                setting.literal()
+            ))
+            .map_err(|failure| {
+                failure.advise(
+                    "mend what the message says; `bpe doctor` with the same --path and --size \
+                     looks at everything",
+                )
+            })?;
+            match previous {
+                Some(previous) => self.undo_sql(
+                    format!("{} = {previous} again", setting.name),
+                    format!("SET GLOBAL {} = {}", setting.name, literal(&previous)),
+                ),
+                // A freshly installed plugin goes as a whole; what it holds on disk goes first.
+                None if setting.name == "bpe_enabled" => self.undo_sql(
+                    "bpe_enabled = OFF again",
+                    "SET GLOBAL bpe_enabled = OFF".to_owned(),
+                ),
+                None => {}
+            }
+            println!("  {} = {}", setting.name, setting.value);
+        }
+        Ok(())
+    }
+
+    fn check_active(&mut self) -> Result<(), Failure> {
+        let status = self.server.status("bpe\\_state%")?;
+        let text = |name: &str| status.get(name).map_or("unknown", String::as_str);
+        if text("bpe_state") == "active" {
+            return Ok(());
+        }
+        Err(Failure::step(format!(
+            "the extension is {}: {}",
+            text("bpe_state"),
+            text("bpe_state_reason")
+        ))
+        .advise("`bpe doctor` with the same --path and --size looks at everything"))
+    }
+
+    fn pool(&mut self) -> Result<(), Failure> {
+        let plan = &mut self.plan;
+        if !plan.lower_pool {
+            return Ok(());
+        }
+        let status = self.server.status("bpe\\_memory\\_bytes")?;
+        let used = status
+            .get("bpe_memory_bytes")
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(plan.expected_memory);
+        let now = self.server.number("innodb_buffer_pool_size")?.unwrap_or(0);
+        let Some(wanted) = plan.pool.lowered_for(used) else {
+            println!(
+                "  innodb_buffer_pool_size stays at {}: its smallest step is {}, more than 4 %",
+                human(plan.pool.size),
+                human(plan.pool.step)
+            );
+            return Ok(());
+        };
+        if wanted == now {
+            return Ok(());
+        }
+        plan.record.pool_before = Some(plan.pool.size);
+        plan.record.pool_after = Some(wanted);
+        self.write_record()?;
+        let reached = match pool::resize(self.server, wanted) {
+            Ok(reached) => reached,
+            Err(why) => {
+                // The extension works without it; the pool is a matter of memory alone.
+                println!("  innodb_buffer_pool_size could not be lowered: {why}");
+                self.server
+                    .number("innodb_buffer_pool_size")?
+                    .unwrap_or(now)
+            }
+        };
+        let plan = &mut self.plan;
+        if reached == plan.pool.size {
+            plan.record.pool_before = None;
+            plan.record.pool_after = None;
+        } else {
+            plan.record.pool_after = Some(reached);
+            println!(
+                "  innodb_buffer_pool_size lowered from {} to {}",
+                human(plan.pool.size),
+                human(reached)
+            );
+            self.journal.note(
+                format!("innodb_buffer_pool_size is {} again", human(now)),
+                move |server| pool::resize(server, now).map(drop),
+            );
+        }
+        self.write_record()
+    }
+
+    fn permanent(&mut self) -> Result<(), Failure> {
+        if self.server.flavour == Flavour::MySql {
+            self.persist()?;
+        }
+        let snippet = self.plan.snippet(self.plan.record.pool_after);
+        let (Permanence::Snippet { path, .. }, Some(process)) =
+            (self.plan.permanence.clone(), self.plan.process.clone())
+        else {
+            return Ok(());
+        };
+        let seen = process.seen(&path);
+        let before = fs::read(&seen).ok();
+        let undo_path = seen.clone();
+        replace(&seen, snippet.text(self.server.flavour).as_bytes())
+            .map_err(|error| Failure::step(format!("cannot write {}: {error}", path.display())))?;
+        self.journal.note("option file put back", move |_| {
+            match before {
+                Some(text) => replace(&undo_path, &text),
+                None => fs::remove_file(&undo_path),
+            }
+            .map_err(|error| error.to_string())
+        });
+        self.plan.record.snippet = Some(path.clone());
+        self.write_record()?;
+        println!("  wrote {}", path.display());
+        self.forget_plugin_row()
+    }
+
+    /// The snippet loads the plugin now; a row in mysql.plugin besides would make every start log
+    /// that it exists already.
+    fn forget_plugin_row(&mut self) -> Result<(), Failure> {
+        let library = self
+            .server
+            .value("SELECT dl FROM mysql.plugin WHERE name = 'bpe'")
+            .map_err(|error| Failure::step(plain(&error)))?;
+        let Some(library) = library else {
+            return Ok(());
+        };
+        self.sql("DELETE FROM mysql.plugin WHERE name = 'bpe'")?;
+        self.undo_sql(
+            "row in mysql.plugin put back",
+            format!(
+                "INSERT INTO mysql.plugin (name, dl) VALUES ('bpe', {})",
+                quoted(&library)
+            ),
+        );
+        Ok(())
+    }
+
+    fn persist(&mut self) -> Result<(), Failure> {
+        let before = persisted(self.server)?;
+        let mut wanted: Vec<(String, String)> = self
+            .plan
+            .settings
+            .iter()
+            .map(|setting| (setting.name.to_owned(), setting.value.clone()))
+            .collect();
+        if let Some(size) = self.plan.record.pool_after {
+            let name = "innodb_buffer_pool_size";
+            let previous = before.iter().find(|(known, _)| known == name);
+            // Persisted by ourselves in an earlier run: keep what the record says of before.
+            let ours = previous.is_some_and(|(_, value)| *value == size.to_string());
+            if !ours {
+                self.plan.record.pool_persisted_before = previous.map(|(_, value)| value.clone());
+                self.write_record()?;
+            }
+            wanted.push((name.to_owned(), size.to_string()));
+        }
+        for (name, value) in wanted {
+            let previous = before
+                .iter()
+                .find(|(known, _)| *known == name)
+                .map(|(_, value)| value.clone());
+            if previous.as_ref() == Some(&value) {
+                continue;
+            }
+            self.sql(&format!("SET PERSIST {name} = {}", literal(&value)))?;
+            match previous {
+                Some(previous) => self.undo_sql(
+                    format!("persisted {name} is {previous} again"),
+                    format!("SET PERSIST {name} = {}", literal(&previous)),
+                ),
+                None => self.undo_sql(
+                    format!("{name} no longer persisted"),
+                    format!("RESET PERSIST IF EXISTS {name}"),
+                ),
+            }
+        }
+        println!("  settings persisted");
+        Ok(())
+    }
+
+    fn conclude(&mut self) {
+        if let Permanence::ByHand { why, .. } = &self.plan.permanence {
+            println!("  note: {why}");
+            let snippet = self.plan.snippet(self.plan.record.pool_after);
+            println!(
+                "  to keep it over a restart, {}",
+                by_hand(self.server.flavour, &snippet)
+            );
+        }
+        let status = self.server.status("bpe%").unwrap_or_default();
+        let mode = status.get("bpe_load_mode").map_or("", String::as_str);
+        println!("Enabled. `bpe status` shows how it does.");
+        if mode == "runtime" && self.server.is_mariadb() {
+            println!(
+                "Loaded on the running server: where it uses io_uring, only synchronous reads are \
+                 served until its next start."
+            );
+        }
+    }
+}
+
+/// Writes a whole new file and renames it over the old one.
+fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    library::write_new(&new, contents, 0o644)
+        .and_then(|()| fs::rename(&new, path))
+        .inspect_err(|_| {
+            let _ = fs::remove_file(&new);
+        })
+}

@@ -1,0 +1,122 @@
+//! `bpe enable`: installs the extension on a running server, switches it on, lowers the buffer
+//! pool by what it takes, and makes all of that permanent.
+//!
+//! [`plan`] finds out what there is and what must change, and refuses what cannot work before
+//! anything is touched; [`apply`] does it step by step and puts everything back when one fails.
+//! What was there before is kept in a [`crate::record::Record`] for `bpe disable`. Running it again
+//! changes only what differs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use crate::connection;
+use crate::failure::{Exit, Failure};
+use crate::maintenance::check_rights;
+use crate::server::Server;
+use crate::{disk, size, terminal};
+
+mod apply;
+mod plan;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folders (or files) on fast local disks for the cache, `:` between them
+    #[arg(long, value_name = "PATH[:PATH...]")]
+    path: String,
+    /// Size of the cache, all disks together, such as 100G
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: u64,
+    /// Number of cache instances, 0 to 64; 0 lets the extension choose by the CPU's cores
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=64))]
+    instances: Option<u64>,
+    /// At most this many pages of 16 KiB are written to the cache per second; 0 for no limit
+    #[arg(long, value_name = "N")]
+    io_capacity: Option<u64>,
+    /// Leave innodb_buffer_pool_size as it is
+    #[arg(long)]
+    keep_pool: bool,
+    /// The library bpe.so to install, when it lies neither beside this command nor where a package
+    /// puts it
+    #[arg(long, value_name = "FILE")]
+    library: Option<PathBuf>,
+    /// Folder for the option file that makes it permanent, when it is not the one the server's
+    /// option files include
+    #[arg(long, value_name = "FOLDER")]
+    conf_dir: Option<PathBuf>,
+    /// Folder in which `bpe disable` finds what was there before
+    #[arg(long, value_name = "FOLDER", env = "BPE_STATE_DIR")]
+    state_dir: Option<PathBuf>,
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+    #[command(flatten)]
+    connection: connection::Args,
+}
+
+/// What the user wants, checked as far as it can be without a server.
+#[derive(Debug)]
+struct Wish {
+    paths: Vec<PathBuf>,
+    size: u64,
+    /// Variables and values, in the order in which they are set.
+    settings: Vec<(&'static str, String)>,
+}
+
+impl Wish {
+    fn of(args: &Args) -> Result<Self, Failure> {
+        let paths =
+            disk::split(&args.path).map_err(|why| Failure::usage(format!("--path: {why}")))?;
+        if args.size == 0 {
+            return Err(Failure::usage(
+                "--size is 0: give the cache some room, such as 8 times the buffer pool",
+            ));
+        }
+        let joined: Vec<_> = paths
+            .iter()
+            .map(|p| p.to_string_lossy().into_owned())
+            .collect();
+        let mut settings = vec![
+            ("bpe_path", joined.join(":")),
+            ("bpe_size", args.size.to_string()),
+        ];
+        if let Some(instances) = args.instances {
+            settings.push(("bpe_instances", instances.to_string()));
+        }
+        if let Some(pages) = args.io_capacity {
+            settings.push(("bpe_io_capacity", pages.to_string()));
+        }
+        Ok(Self {
+            paths,
+            size: args.size,
+            settings,
+        })
+    }
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let wish = Wish::of(&args)?;
+    let mut server = Server::connect(&args.connection)?;
+    check_rights(&mut server)?;
+    let plan = plan::Plan::make(&mut server, &wish, &args)?;
+    print!("{plan}");
+    if plan.is_empty() {
+        return Ok(Exit::Ok.into());
+    }
+    if !args.yes {
+        match terminal::confirm("Continue?") {
+            Some(true) => {}
+            Some(false) => {
+                println!("Nothing was changed.");
+                return Ok(Exit::No.into());
+            }
+            None => {
+                return Err(Failure::usage(
+                    "there is no terminal to ask on: add --yes to go on without asking",
+                )
+                .into());
+            }
+        }
+    }
+    apply::apply(&mut server, plan)?;
+    Ok(Exit::Ok.into())
+}

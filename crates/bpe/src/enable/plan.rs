@@ -1,0 +1,569 @@
+//! What `enable` will change on this server, worked out before anything is touched.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::{Args, Wish};
+use crate::connection::plain;
+use crate::elf::Symbols;
+use crate::failure::Failure;
+use crate::library;
+use crate::maintenance::will_lift_read_only;
+use crate::pool::{Pool, expected_memory};
+use crate::process::Process;
+use crate::record::{Place, Record};
+use crate::server::{Flavour, Server, Support, quoted, support};
+use crate::server_options::{SNIPPET, ServerOptions};
+use crate::size::human;
+use crate::snippet::Snippet;
+use crate::{disk, server_options};
+
+/// One variable to set.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    pub name: &'static str,
+    pub value: String,
+    /// Its value now; None while the plugin is not loaded.
+    pub before: Option<String>,
+}
+
+impl Setting {
+    /// As SQL: numbers bare, everything else quoted.
+    pub fn literal(&self) -> String {
+        literal(&self.value)
+    }
+}
+
+pub fn literal(value: &str) -> String {
+    if value.parse::<u64>().is_ok() || matches!(value, "ON" | "OFF") {
+        value.to_owned()
+    } else {
+        quoted(value)
+    }
+}
+
+/// Copying the library. Paths as this command reaches them, but `place`, as the server sees it.
+#[derive(Debug, Clone)]
+pub struct Copy {
+    pub from: PathBuf,
+    pub to: PathBuf,
+    pub place: PathBuf,
+    /// Another file is there already.
+    pub replaces: bool,
+    /// The server has it loaded: the new one comes into use when it is loaded anew.
+    pub loaded: bool,
+}
+
+/// How a restart is survived.
+#[derive(Debug, Clone)]
+pub enum Permanence {
+    /// A snippet at this place, as the server sees it.
+    Snippet {
+        path: PathBuf,
+        early_load: Option<String>,
+    },
+    /// None can be written, for this reason; the user is told the lines.
+    ByHand {
+        why: String,
+        early_load: Option<String>,
+    },
+}
+
+pub struct Plan {
+    pub process: Option<Process>,
+    pub place: Place,
+    pub record: Record,
+    pub title: String,
+    pub copy: Option<Copy>,
+    pub folders: Vec<PathBuf>,
+    pub lift_read_only: bool,
+    pub install: bool,
+    pub stale_plugin_row: bool,
+    pub create_function: bool,
+    /// All wished settings and bpe_enabled, last.
+    pub settings: Vec<Setting>,
+    pub pool: Pool,
+    pub lower_pool: bool,
+    pub expected_memory: u64,
+    pub permanence: Permanence,
+    /// Nothing but the permanent part differs from what is there.
+    pub permanent_differs: bool,
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    pub fn make(server: &mut Server, wish: &Wish, args: &Args) -> Result<Self, Failure> {
+        let mut notes = Vec::new();
+        match support(server.flavour, server.version) {
+            Support::Tested => {}
+            Support::Expected => notes.push(format!(
+                "{} {} is expected to work but not tested by this project",
+                server.flavour, server.version
+            )),
+            Support::No => {
+                return Err(Failure::refused(format!(
+                    "{} {} is not supported; nothing was changed",
+                    server.flavour, server.version
+                ))
+                .advise("it takes MariaDB 10.6 or MySQL 8.0, or newer"));
+            }
+        }
+        let process = Process::find(server);
+        let place = Place::of(server, args.state_dir.as_deref())?;
+        let mut record = place.read()?.unwrap_or_default();
+        let title = title(server, process.as_ref().ok());
+        record.server.clone_from(&title);
+
+        let failed = |error: mysql::Error| Failure::refused(plain(&error));
+        let state = server.plugin_state().map_err(failed)?;
+        let loaded = match state.as_deref() {
+            None => false,
+            Some("ACTIVE") => true,
+            Some(other) => {
+                return Err(Failure::refused(format!(
+                    "plugin bpe is on the server already, but {other}; nothing was changed"
+                ))
+                .advise("restart the server, then run `bpe enable` again"));
+            }
+        };
+        let copy = library_step(server, &process, args, loaded, &mut notes)?;
+        let folders = match &process {
+            Ok(process) => check_paths(process, wish)?,
+            Err(_) => Vec::new(),
+        };
+        let row = server
+            .value("SELECT dl FROM mysql.plugin WHERE name = 'bpe'")
+            .map_err(failed)?;
+        let create_function = server.value("SELECT bpe_report('summary')").is_err();
+
+        let now = server.variables("bpe\\_%")?;
+        let settings: Vec<_> = wish
+            .settings
+            .iter()
+            .map(|(name, value)| (*name, value.clone()))
+            .chain([("bpe_enabled", "ON".to_owned())])
+            .map(|(name, value)| Setting {
+                name,
+                value,
+                before: now.get(name).cloned(),
+            })
+            .collect();
+
+        let mut pool = Pool::of(server)?;
+        // Lowered by us before and not touched since: count from what it was.
+        if let (Some(before), Some(after)) = (record.pool_before, record.pool_after) {
+            if after == pool.size {
+                pool.size = before;
+            }
+        }
+        let page_size = server.number("innodb_page_size")?.unwrap_or(16 << 10);
+        let expected_memory = expected_memory(wish.size, page_size);
+        if wish.size < pool.size {
+            notes.push(format!(
+                "a cache of {} is smaller than the buffer pool of {} and will help little",
+                human(wish.size),
+                human(pool.size)
+            ));
+        }
+
+        let permanence = permanence(server, &process, args, &mut notes);
+        let mut plan = Self {
+            place,
+            record,
+            title,
+            copy,
+            folders,
+            lift_read_only: will_lift_read_only(server)?,
+            install: !loaded,
+            stale_plugin_row: !loaded && row.is_some(),
+            create_function,
+            settings,
+            pool,
+            lower_pool: !args.keep_pool,
+            expected_memory,
+            permanence,
+            permanent_differs: true,
+            notes,
+            process: process.ok(),
+        };
+        plan.permanent_differs = plan.differs_permanently(server)?;
+        Ok(plan)
+    }
+
+    /// Settings that differ from what the server has.
+    pub fn changes(&self) -> impl Iterator<Item = &Setting> {
+        self.settings
+            .iter()
+            .filter(|setting| setting.before.as_ref() != Some(&setting.value))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.copy.is_none()
+            && !self.install
+            && !self.create_function
+            && !self.permanent_differs
+            && self.changes().next().is_none()
+    }
+
+    /// The snippet for this plan, with the pool as it came to be.
+    pub fn snippet(&self, pool_after: Option<u64>) -> Snippet {
+        let early_load = match &self.permanence {
+            Permanence::Snippet { early_load, .. } | Permanence::ByHand { early_load, .. } => {
+                early_load.clone()
+            }
+        };
+        Snippet {
+            settings: self
+                .settings
+                .iter()
+                .map(|setting| (setting.name.to_owned(), setting.value.clone()))
+                .collect(),
+            pool_before: pool_after.map(|_| self.pool.size),
+            pool_after,
+            early_load_before: early_load,
+        }
+    }
+
+    fn differs_permanently(&self, server: &mut Server) -> Result<bool, Failure> {
+        if let (Permanence::Snippet { path, .. }, Some(process)) = (&self.permanence, &self.process)
+        {
+            let wanted = self.snippet(self.record.pool_after).text(server.flavour);
+            if fs::read_to_string(process.seen(path)).ok().as_ref() != Some(&wanted) {
+                return Ok(true);
+            }
+        }
+        if server.flavour == Flavour::MySql {
+            let persisted = persisted(server)?;
+            return Ok(self.settings.iter().any(|setting| {
+                !persisted
+                    .iter()
+                    .any(|(name, value)| name == setting.name && *value == setting.value)
+            }));
+        }
+        Ok(false)
+    }
+}
+
+/// What MySQL has persisted, by name.
+pub fn persisted(server: &mut Server) -> Result<Vec<(String, String)>, Failure> {
+    server
+        .pairs("SELECT VARIABLE_NAME, VARIABLE_VALUE FROM performance_schema.persisted_variables")
+        .map_err(|error| {
+            Failure::refused(format!(
+                "cannot read persisted variables: {}",
+                plain(&error)
+            ))
+        })
+}
+
+fn title(server: &Server, process: Option<&Process>) -> String {
+    let mut title = format!(
+        "{} {} at {}",
+        server.flavour, server.version, server.address
+    );
+    if let Some(process) = process {
+        title.push_str(&format!(
+            " (process {}, user {})",
+            process.pid,
+            process.user_name()
+        ));
+    }
+    title
+}
+
+fn library_step(
+    server: &mut Server,
+    process: &Result<Process, String>,
+    args: &Args,
+    loaded: bool,
+    notes: &mut Vec<String>,
+) -> Result<Option<Copy>, Failure> {
+    let folder = server
+        .variable("plugin_dir")?
+        .ok_or_else(|| Failure::refused("the server does not tell its plugin_dir"))?;
+    let place = Path::new(&folder).join(library::FILE_NAME);
+    let process = match process {
+        Ok(process) => process,
+        Err(why) => {
+            notes.push(format!(
+                "{why}: bpe.so must lie in its {} already, and --path is not checked",
+                folder
+            ));
+            return Ok(None);
+        }
+    };
+    let to = process.seen(&place);
+    let there = to.is_file();
+    let from = match library::find(args.library.as_deref()) {
+        Ok(from) => from,
+        // Installed by a package or by hand: that will do unless another one was named.
+        Err(_) if there && args.library.is_none() => return Ok(None),
+        Err(failure) => return Err(failure),
+    };
+    let architecture = Symbols::of(&process.executable())
+        .ok()
+        .map(|symbols| symbols.architecture);
+    library::check(&from, server.flavour, architecture)
+        .map_err(|why| Failure::refused(format!("{why}; nothing was changed")))?;
+    if there && library::same(&from, &to) {
+        return Ok(None);
+    }
+    let writable = rustix::fs::access(
+        process.seen(Path::new(&folder)),
+        rustix::fs::Access::WRITE_OK,
+    );
+    if let Err(error) = writable {
+        return Err(Failure::refused(format!(
+            "the library cannot be put into the server's plugin_dir {folder}: {}; \
+             nothing was changed",
+            std::io::Error::from(error)
+        ))
+        .advise(format!(
+            "run with sudo, or copy it yourself: sudo install -m 644 {} {}",
+            from.display(),
+            place.display()
+        )));
+    }
+    if there && loaded {
+        notes.push(
+            "the server goes on with the library it has loaded; the new one comes into use at its \
+             next start"
+                .to_owned(),
+        );
+    }
+    Ok(Some(Copy {
+        from,
+        to,
+        place,
+        replaces: there,
+        loaded,
+    }))
+}
+
+/// Checks every cache path as the server sees it. Returns the folders that must be made.
+fn check_paths(process: &Process, wish: &Wish) -> Result<Vec<PathBuf>, Failure> {
+    let mut folders = Vec::new();
+    let share = wish.size / wish.paths.len() as u64;
+    for path in &wish.paths {
+        let refuse = |why: String| {
+            Failure::refused(format!(
+                "--path {}: {why}; nothing was changed",
+                path.display()
+            ))
+        };
+        let seen = process.seen(path);
+        let parent = path.parent().unwrap_or(Path::new("/"));
+        let (there, below) = match fs::symlink_metadata(&seen) {
+            Ok(meta) if meta.is_symlink() => {
+                return Err(refuse(format!(
+                    "is a symbolic link, which the extension does not follow: name its target{}",
+                    fs::read_link(&seen)
+                        .map(|target| format!(" {}", target.display()))
+                        .unwrap_or_default()
+                )));
+            }
+            Ok(meta) if meta.is_dir() || meta.is_file() => (true, path.as_path()),
+            Ok(_) => return Err(refuse("is neither a folder nor a file".to_owned())),
+            Err(_) if process.seen(parent).is_dir() => (false, parent),
+            Err(error) => {
+                return Err(refuse(error.to_string())
+                    .advise("make a folder on a fast local disk and name that"));
+            }
+        };
+        if there {
+            disk::may_write(process, path).map_err(refuse)?;
+        } else if rustix::process::geteuid().is_root() {
+            folders.push(path.clone());
+        } else {
+            return Err(refuse("does not exist".to_owned()).advise(format!(
+                "run with sudo and it is made for you, or: sudo install -d -m 700 -o {} {}",
+                process.user_name(),
+                path.display()
+            )));
+        }
+        let room = disk::room(&process.seen(below)).map_err(|error| refuse(error.to_string()))?;
+        if room.read_only {
+            return Err(refuse(
+                "is on a file system mounted read-only for the server".to_owned(),
+            ));
+        }
+        let usable = room.free + disk::taken(&seen);
+        if share > usable {
+            return Err(refuse(format!(
+                "has room for {} of {} only, but {} are wanted there",
+                human(usable),
+                human(room.total),
+                human(share)
+            ))
+            .advise(format!(
+                "free some, or give a --size of at most {}",
+                human(usable / 20 * 19 * wish.paths.len() as u64)
+            )));
+        }
+    }
+    Ok(folders)
+}
+
+fn permanence(
+    server: &Server,
+    process: &Result<Process, String>,
+    args: &Args,
+    notes: &mut Vec<String>,
+) -> Permanence {
+    let process = match process {
+        Ok(process) => process,
+        Err(why) => {
+            return Permanence::ByHand {
+                why: why.clone(),
+                early_load: None,
+            };
+        }
+    };
+    let options = ServerOptions::read(process, server.flavour, server.version);
+    let name = |folder: &Path| folder.join(SNIPPET);
+    let early_load = options.value("early_plugin_load").map(str::to_owned);
+    let folder = match (&args.conf_dir, options.snippet_folder()) {
+        (Some(folder), _) => {
+            if !options.reads(folder) {
+                notes.push(format!(
+                    "the server's option files do not include {}: make sure that it reads it",
+                    folder.display()
+                ));
+            }
+            folder.clone()
+        }
+        (None, Some(folder)) => folder.to_path_buf(),
+        (None, None) => {
+            return Permanence::ByHand {
+                why: "the server's option files include no folder".to_owned(),
+                early_load,
+            };
+        }
+    };
+    let seen = process.seen(&folder);
+    if let Err(error) = rustix::fs::access(&seen, rustix::fs::Access::WRITE_OK) {
+        return Permanence::ByHand {
+            why: format!(
+                "cannot write to {}: {}",
+                folder.display(),
+                std::io::Error::from(error)
+            ),
+            early_load,
+        };
+    }
+    let path = name(&folder);
+    let overridable = match server.flavour {
+        Flavour::MariaDb => "innodb_buffer_pool_size",
+        Flavour::MySql => "early_plugin_load",
+    };
+    if let Some(file) = options.overridden_by(overridable, &path) {
+        notes.push(format!(
+            "{} sets {overridable} after {} is read and wins at the next start: change it there",
+            file.display(),
+            path.display()
+        ));
+    }
+    if process.option(overridable).is_some() {
+        notes.push(format!(
+            "{overridable} stands on the server's command line and wins at the next start: \
+             change it there"
+        ));
+    }
+    Permanence::Snippet { path, early_load }
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}", self.title)?;
+        for note in &self.notes {
+            writeln!(f, "  note: {note}")?;
+        }
+        if self.is_empty() {
+            return writeln!(f, "Already enabled with these settings; nothing to change.");
+        }
+        writeln!(f, "This will change:")?;
+        let mut step = |text: String| writeln!(f, "  - {text}");
+        for folder in &self.folders {
+            step(format!(
+                "make the folder {} for the server's user",
+                folder.display()
+            ))?;
+        }
+        if let Some(copy) = &self.copy {
+            step(format!(
+                "{} {} by {}",
+                if copy.replaces { "replace" } else { "write" },
+                copy.place.display(),
+                copy.from.display()
+            ))?;
+        }
+        if self.lift_read_only {
+            step("super_read_only: off for a moment, then on again".to_owned())?;
+        }
+        if self.install {
+            step("install the plugin bpe on the running server".to_owned())?;
+        }
+        if self.create_function {
+            step("create the function bpe_report".to_owned())?;
+        }
+        for setting in self.changes() {
+            let shown = match (setting.name, setting.value.parse()) {
+                ("bpe_size", Ok(bytes)) => format!("{} ({})", setting.value, human(bytes)),
+                _ => setting.value.clone(),
+            };
+            let before = match setting.before.as_deref() {
+                None | Some("") => String::new(),
+                Some(before) => format!(" (was {before})"),
+            };
+            step(format!("SET GLOBAL {} = {shown}{before}", setting.name))?;
+        }
+        if self.lower_pool {
+            step(match self.pool.lowered_for(self.expected_memory) {
+                Some(lowered) => format!(
+                    "innodb_buffer_pool_size: {} lowered by about {} for what the extension takes \
+                     (at most 4 %)",
+                    human(self.pool.size),
+                    human(self.pool.size - lowered)
+                ),
+                None => format!(
+                    "innodb_buffer_pool_size stays at {}: the server changes it in steps of {}, \
+                     more than 4 % of it; the extension takes about {} besides",
+                    human(self.pool.size),
+                    human(self.pool.step),
+                    human(self.expected_memory)
+                ),
+            })?;
+        }
+        step(match &self.permanence {
+            Permanence::Snippet { path, .. } => {
+                format!("write {} so that a restart keeps it", path.display())
+            }
+            Permanence::ByHand { why, .. } => {
+                format!("say what to write into an option file so that a restart keeps it ({why})")
+            }
+        })?;
+        writeln!(
+            f,
+            "The server goes on running. `bpe disable` undoes all of it."
+        )
+    }
+}
+
+/// The lines a user must write where no snippet can be.
+pub fn by_hand(flavour: Flavour, snippet: &Snippet) -> String {
+    let text = snippet.text(flavour);
+    let lines: Vec<_> = text
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .map(|line| format!("    {line}"))
+        .collect();
+    format!(
+        "write this into {} (or any option file that the server reads):\n{}",
+        match flavour {
+            Flavour::MariaDb => format!("/etc/mysql/mariadb.conf.d/{}", server_options::SNIPPET),
+            Flavour::MySql => format!("/etc/mysql/mysql.conf.d/{}", server_options::SNIPPET),
+        },
+        lines.join("\n")
+    )
+}

@@ -1,0 +1,140 @@
+//! Changing a server's plugins without side effects: the rights that takes, checked by statements
+//! that change nothing, and a session whose statements reach no replica.
+//!
+//! CREATE FUNCTION is written to the binary log, and a replica without the library would stop at
+//! it; so `sql_log_bin` (and `wsrep_on` on Galera) is off for the session. MySQL's
+//! `super_read_only` refuses INSTALL PLUGIN; it is lifted for the moment, `read_only` stays.
+
+use crate::connection::plain;
+use crate::failure::Failure;
+use crate::server::{Flavour, Server, error_code};
+
+/// "You need the ... privilege" in its several forms.
+const DENIED: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1370];
+/// "The server is running with the --super-read-only option".
+const READ_ONLY: u16 = 1290;
+
+/// Checks that the account may do what `enable` and `disable` do. Changes nothing.
+pub fn check_rights(server: &mut Server) -> Result<(), Failure> {
+    let mut missing = Vec::new();
+    let global = match server.flavour {
+        Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
+        Flavour::MariaDb => "SUPER",
+    };
+    let binary_log = match server.flavour {
+        Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
+        Flavour::MariaDb => "BINLOG ADMIN",
+    };
+    let probes = [
+        (
+            "SET GLOBAL max_connect_errors = @@GLOBAL.max_connect_errors",
+            global,
+            "*.*",
+        ),
+        ("SET SESSION sql_log_bin = OFF", binary_log, "*.*"),
+        (
+            "INSERT INTO mysql.plugin SELECT * FROM mysql.plugin WHERE 1 = 0",
+            "SELECT, INSERT",
+            "mysql.*",
+        ),
+        (
+            "INSERT INTO mysql.func SELECT * FROM mysql.func WHERE 1 = 0",
+            "SELECT, INSERT",
+            "mysql.*",
+        ),
+        ("DELETE FROM mysql.plugin WHERE 1 = 0", "DELETE", "mysql.*"),
+        ("DELETE FROM mysql.func WHERE 1 = 0", "DELETE", "mysql.*"),
+    ];
+    for (sql, privilege, on) in probes {
+        let Err(error) = server.execute(sql) else {
+            continue;
+        };
+        match error_code(&error) {
+            READ_ONLY => {}
+            code if DENIED.contains(&code) => {
+                let grant = format!("GRANT {privilege} ON {on} TO ");
+                if !missing.contains(&grant) {
+                    missing.push(grant);
+                }
+            }
+            _ => {
+                return Err(Failure::refused(format!(
+                    "cannot find out what this account may do: {} ({sql})",
+                    plain(&error)
+                )));
+            }
+        }
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let account = server
+        .value("SELECT CURRENT_USER()")
+        .ok()
+        .flatten()
+        .unwrap_or_else(|| server.user.clone());
+    let account = match account.rsplit_once('@') {
+        Some((user, host)) => format!("'{user}'@'{host}'"),
+        None => account,
+    };
+    let grants: Vec<_> = missing
+        .iter()
+        .map(|grant| format!("{grant}{account};"))
+        .collect();
+    Err(Failure::refused(format!(
+        "the account {account} lacks the rights to change plugins and global variables; \
+         nothing was changed"
+    ))
+    .advise(format!(
+        "log in as an administrator, or as one:\n{}",
+        grants.join("\n")
+    )))
+}
+
+/// A session in which nothing reaches a replica; `end` puts the server's switches back.
+#[derive(Debug, Default)]
+pub struct Maintenance {
+    lifted: bool,
+}
+
+impl Maintenance {
+    pub fn begin(server: &mut Server) -> Result<Self, String> {
+        let run = |server: &mut Server, sql: &str| {
+            server
+                .execute(sql)
+                .map_err(|error| format!("{sql} failed: {}", plain(&error)))
+        };
+        run(server, "SET SESSION sql_log_bin = OFF")?;
+        let is_on = |server: &mut Server, name: &str| {
+            let value = server.variable(name).map_err(|failure| failure.to_string());
+            Ok::<_, String>(matches!(value?.as_deref(), Some("ON" | "1")))
+        };
+        if is_on(server, "wsrep_on")? {
+            run(server, "SET SESSION wsrep_on = OFF")?;
+        }
+        let lifted = is_on(server, "super_read_only")?;
+        if lifted {
+            run(server, "SET GLOBAL super_read_only = OFF")?;
+        }
+        Ok(Self { lifted })
+    }
+
+    pub fn end(self, server: &mut Server) -> Result<(), String> {
+        if !self.lifted {
+            return Ok(());
+        }
+        server
+            .execute("SET GLOBAL super_read_only = ON")
+            .map_err(|error| {
+                format!(
+                    "super_read_only could NOT be switched on again: {}",
+                    plain(&error)
+                )
+            })
+    }
+}
+
+/// Whether `Maintenance` will lift super_read_only.
+pub fn will_lift_read_only(server: &mut Server) -> Result<bool, Failure> {
+    Ok(server.variable("super_read_only")?.as_deref() == Some("ON"))
+}

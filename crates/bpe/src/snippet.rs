@@ -1,0 +1,109 @@
+//! The snippet that makes the extension permanent: a file in the server's folder of option files.
+//!
+//! On MariaDB it loads the plugin before InnoDB and holds the settings; on MySQL it only loads the
+//! plugin early, as the settings are persisted by the server itself. `loose-` keeps a server
+//! starting whose library is gone; both servers log an error line for a missing library and go on.
+
+use crate::server::Flavour;
+use crate::server_options::option_text;
+
+/// What the snippet says.
+#[derive(Debug, Clone, Default)]
+pub struct Snippet {
+    /// Names and values of the extension's variables (MariaDB).
+    pub settings: Vec<(String, String)>,
+    pub pool_before: Option<u64>,
+    pub pool_after: Option<u64>,
+    /// What early-plugin-load held before (MySQL takes one value for it).
+    pub early_load_before: Option<String>,
+}
+
+impl Snippet {
+    pub fn text(&self, flavour: Flavour) -> String {
+        let mut text = String::from(
+            "# Written by `bpe enable`: the InnoDB buffer pool extension. `bpe disable` removes it.\n",
+        );
+        match flavour {
+            Flavour::MariaDb => self.mariadb(&mut text),
+            Flavour::MySql => self.mysql(&mut text),
+        }
+        text
+    }
+
+    fn mariadb(&self, text: &mut String) {
+        text.push_str("[mariadb]\nplugin_load_add = bpe\n");
+        for (name, value) in &self.settings {
+            text.push_str(&format!("loose-{name} = {}\n", option_text(value)));
+        }
+        if let (Some(before), Some(after)) = (self.pool_before, self.pool_after) {
+            text.push_str(&format!(
+                "# Lowered from {before} by what the extension takes.\n\
+                 innodb_buffer_pool_size = {after}\n"
+            ));
+        }
+    }
+
+    fn mysql(&self, text: &mut String) {
+        text.push_str("# The settings are persisted by the server (SET PERSIST).\n");
+        if let (Some(before), Some(after)) = (self.pool_before, self.pool_after) {
+            text.push_str(&format!(
+                "# innodb_buffer_pool_size was lowered from {before} to {after}.\n"
+            ));
+        }
+        let ours = "bpe=bpe.so";
+        let load = match self.early_load_before.as_deref() {
+            None | Some("") => ours.to_owned(),
+            Some(before) if before.split(';').any(|part| part.trim() == ours) => before.to_owned(),
+            // The option holds one value; a later one replaces it.
+            Some(before) => format!("{before};{ours}"),
+        };
+        text.push_str(&format!("[mysqld]\nearly-plugin-load = \"{load}\"\n"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mariadb_loads_early_and_keeps_the_settings() {
+        let snippet = Snippet {
+            settings: vec![
+                ("bpe_path".into(), "/mnt/a b".into()),
+                ("bpe_size".into(), "1024".into()),
+            ],
+            pool_before: Some(100),
+            pool_after: Some(96),
+            ..Snippet::default()
+        };
+        let text = snippet.text(Flavour::MariaDb);
+        for line in [
+            "[mariadb]",
+            "plugin_load_add = bpe",
+            "loose-bpe_path = \"/mnt/a b\"",
+            "loose-bpe_size = 1024",
+            "innodb_buffer_pool_size = 96",
+        ] {
+            assert!(
+                text.lines().any(|l| l == line),
+                "{line} is missing in\n{text}"
+            );
+        }
+        let unchanged = Snippet::default().text(Flavour::MariaDb);
+        assert!(!unchanged.contains("pool_size"));
+    }
+
+    #[test]
+    fn mysql_keeps_other_early_plugins() {
+        let text = |before: Option<&str>| {
+            Snippet {
+                early_load_before: before.map(str::to_owned),
+                ..Snippet::default()
+            }
+            .text(Flavour::MySql)
+        };
+        assert!(text(None).contains("early-plugin-load = \"bpe=bpe.so\"\n"));
+        assert!(text(Some("keyring.so")).contains("\"keyring.so;bpe=bpe.so\""));
+        assert!(text(Some("keyring.so;bpe=bpe.so")).contains("\"keyring.so;bpe=bpe.so\""));
+    }
+}
