@@ -197,7 +197,7 @@ fn prepare_read(iocb: &mut Iocb) {
     let (Some(active), Some(pending)) = (&*guard, Pending::begin()) else {
         return;
     };
-    let located = if iocb.buffer.is_multiple_of(BUFFER_ALIGNMENT) {
+    let located = if iocb.buffer % BUFFER_ALIGNMENT == 0 {
         active.extension.locate(target.page, iocb.length as usize)
     } else {
         None
@@ -285,8 +285,9 @@ fn take_back(iocb: &mut Iocb, request: Request) {
         } => {
             iocb.fd = fd;
             iocb.offset = offset;
-            if let Some(active) = &*switch::active()
-                && active.epoch == request.epoch
+            if let Some(active) = switch::active()
+                .as_ref()
+                .filter(|active| active.epoch == request.epoch)
             {
                 active.extension.release(located);
             }
@@ -331,7 +332,8 @@ fn complete(event: &mut IoEvent, request: Request) {
                     active.extension.prove(&located, bytes)
                 }
                 Some(active) => {
-                    active.extension.release(located);
+                    let errno = i32::try_from(-event.result.min(0)).unwrap_or(libc::EIO);
+                    active.extension.release_failed(located, errno);
                     false
                 }
                 None => false,
@@ -400,6 +402,7 @@ mod tests {
 
     #[test]
     fn a_context_counts_as_armed_only_after_its_harvester_came_by() {
+        let _turn = switch::MODE_UNDER_TEST.lock();
         disarm_all();
         entering_harvest(0x1000); // off: must not arm
         assert!(!is_armed(0x1000));

@@ -64,9 +64,7 @@ pub unsafe fn read(
     let started = Instant::now();
     let result = real();
     count_data_read(active, target.file, started);
-    if result == length as isize
-        && let Some(ticket) = ticket
-    {
+    if let (true, Some(ticket)) = (result == length as isize, ticket) {
         // SAFETY: the read filled the buffer.
         let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
         offer(active, target, bytes, ticket, Source::Read);
@@ -84,9 +82,7 @@ pub fn count_data_read(active: &Active, file: &DataFile, started: Instant) {
 
 /// Offers a page to the cache if its header says that it is the page that belongs there.
 pub fn offer(active: &Active, target: Target, bytes: &[u8], ticket: ReadTicket, source: Source) {
-    if let Some(header) = header_page(bytes)
-        && target.file.header_fits(target.page.page, header)
-    {
+    if header_page(bytes).is_some_and(|header| target.file.header_fits(target.page.page, header)) {
         active.extension.offer(target.page, bytes, ticket, source);
     }
 }
@@ -162,7 +158,7 @@ pub fn begin_write(fd: i32, length: usize, offset: i64, settles: bool) -> Option
     if file.page_size() != page_size {
         file.replace_contents(); // learned anew meanwhile: the pages just dropped were the wrong ones
     }
-    let whole = length as u64 == size && (offset as u64).is_multiple_of(size);
+    let whole = length as u64 == size && offset as u64 % size == 0;
     Some(Write::Pages {
         file,
         first: PageId {

@@ -469,11 +469,14 @@ pub fn memory_bytes() -> u64 {
 
 impl Registry {
     fn fresh(&mut self) -> &'static DataFile {
-        if let Some((since, _)) = self.resting.front()
-            && since.elapsed() >= REST
-            && let Some((_, file)) = self.resting.pop_front()
+        if self
+            .resting
+            .front()
+            .is_some_and(|(since, _)| since.elapsed() >= REST)
         {
-            return file;
+            if let Some((_, file)) = self.resting.pop_front() {
+                return file;
+            }
         }
         self.objects += 1;
         Box::leak(Box::new(DataFile::new(self.objects)))

@@ -271,18 +271,56 @@ fn store(program: &Program, address: usize, value: usize) -> Result<(), PatchErr
     Ok(())
 }
 
-/// Names of the main program's imports among `names`, for a report.
-pub fn imports_among(names: &[&'static str]) -> Vec<&'static str> {
-    let mut found = Vec::new();
-    if let Some(program) = main_program() {
-        let _ = visit_slots(&program, |symbol, _| {
-            if let Ok(symbol) = symbol.to_str()
-                && let Some(name) = names.iter().find(|name| **name == symbol)
-                && !found.contains(name)
-            {
-                found.push(*name);
-            }
-        });
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static ORIGINAL: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn never() {}
+
+    #[test]
+    fn nothing_is_patched_when_an_import_is_missing() {
+        let imports = [Import {
+            names: &["malloc"],
+            hook: never as *const () as usize,
+            original: &ORIGINAL,
+        }];
+        let result = patch(&imports, &[&["malloc"], &["no_such_call", "nor_this_one"]]);
+        assert_eq!(
+            result,
+            Err(PatchError::Missing(vec![
+                "no_such_call or nor_this_one".into()
+            ]))
+        );
+        assert_eq!(ORIGINAL.load(Ordering::SeqCst), 0);
+        // The heap still works: `malloc` was not touched.
+        assert_eq!(vec![1u8; 100_000].len(), 100_000);
     }
-    found
+
+    static GETPPID: AtomicUsize = AtomicUsize::new(0);
+
+    extern "C" fn someone() -> i32 {
+        4242
+    }
+
+    #[test]
+    fn an_import_is_redirected_and_the_original_kept() {
+        // SAFETY: a plain C call; also makes the test program import it.
+        let before = unsafe { libc::getppid() };
+        let imports = [Import {
+            names: &["getppid"],
+            hook: someone as *const () as usize,
+            original: &GETPPID,
+        }];
+        let found = patch(&imports, &[&["getppid"]]).expect("a program with a GOT");
+        assert_eq!(found, ["getppid"]);
+        // SAFETY: a plain C call, and the original with its own type.
+        unsafe {
+            assert_eq!(libc::getppid(), 4242);
+            let original: extern "C" fn() -> i32 =
+                std::mem::transmute(GETPPID.load(Ordering::SeqCst));
+            assert_eq!(original(), before);
+        }
+    }
 }

@@ -25,29 +25,37 @@ impl Level {
     }
 }
 
-/// Writes one line to the error log. Never fails, never blocks longer than a write to standard error does.
+/// Writes one line to the error log, in the form of the server's own lines. Never fails, never blocks longer than a
+/// write to standard error does.
 pub fn line(level: Level, text: &str) {
-    let mut line = String::with_capacity(text.len() + 48);
-    let mut now: libc::time_t = 0;
-    // SAFETY: plain C calls on memory we own.
-    let tm = unsafe {
-        libc::time(&mut now);
-        let mut tm: libc::tm = std::mem::zeroed();
-        libc::localtime_r(&now, &mut tm);
-        tm
+    let mut line = String::with_capacity(text.len() + 64);
+    let text = text.replace('\n', " ");
+    // SAFETY: plain C calls on memory of our own; all-zero values are valid for both structures.
+    let (local, utc, micros) = unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_REALTIME, &mut now);
+        let (mut local, mut utc): (libc::tm, libc::tm) = std::mem::zeroed();
+        libc::localtime_r(&now.tv_sec, &mut local);
+        libc::gmtime_r(&now.tv_sec, &mut utc);
+        (local, utc, now.tv_nsec / 1000)
     };
-    let _ = writeln!(
-        line,
-        "{:04}-{:02}-{:02} {:2}:{:02}:{:02} 0 [{}] bpe: {}",
-        tm.tm_year + 1900,
-        tm.tm_mon + 1,
-        tm.tm_mday,
-        tm.tm_hour,
-        tm.tm_min,
-        tm.tm_sec,
-        level.name(),
-        text.replace('\n', " ")
-    );
+    let level = level.name();
+    let date = |tm: &libc::tm| (tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday);
+    let _ = if crate::abi::server().0 == crate::abi::Flavour::MySql {
+        let (year, month, day) = date(&utc);
+        let (hour, minute, second) = (utc.tm_hour, utc.tm_min, utc.tm_sec);
+        writeln!(
+            line,
+            "{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{micros:06}Z 0 [{level}] [bpe] {text}"
+        )
+    } else {
+        let (year, month, day) = date(&local);
+        let (hour, minute, second) = (local.tm_hour, local.tm_min, local.tm_sec);
+        writeln!(
+            line,
+            "{year:04}-{month:02}-{day:02} {hour:2}:{minute:02}:{second:02} 0 [{level}] bpe: {text}"
+        )
+    };
     // SAFETY: the buffer is valid for its length; standard error may be closed, then nothing happens.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
 }

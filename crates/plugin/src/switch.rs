@@ -137,12 +137,17 @@ pub fn pending_requests() -> u32 {
     PENDING.load(Ordering::SeqCst)
 }
 
+/// Tests that change the mode, or count on it, take turns.
+#[cfg(test)]
+pub static MODE_UNDER_TEST: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn off_waits_for_pending_requests() {
+        let _turn = MODE_UNDER_TEST.lock();
         start_tracking();
         MODE.store(TRACK | SERVE, Ordering::SeqCst);
         let request = Pending::begin().expect("serving");

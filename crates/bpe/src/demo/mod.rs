@@ -1,9 +1,187 @@
-//! `bpe demo`.
+//! `bpe demo`: shows on this machine what the extension does, with the load test of the reference.
+//!
+//! A private server runs on an emulated cloud volume, first without the extension, then with it,
+//! and finally with all data on the fast disk itself, which is the ceiling. Each gets the same
+//! files, the same options and the same three sysbench commands.
+//!
+//! The rooms: [`plan`] sizes everything; [`settings`] is what every server is started with;
+//! [`dataset`] loads the tables once and keeps them; [`workspace`] is the folder, [`volume`] the
+//! cloud volume, [`sysbench`] the load; [`stages`] runs one side after the other and fills
+//! [`results`]; [`table`] and [`report`] show them. [`progress`] talks meanwhile, and [`interrupt`]
+//! sees to it that nothing is left when it ends early.
+
+mod dataset;
+mod extension;
+mod interrupt;
+mod observer;
+mod plan;
+mod progress;
+mod report;
+mod results;
+mod settings;
+mod stages;
+mod sysbench;
+mod table;
+mod tools;
+mod volume;
+mod workspace;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-#[derive(clap::Args)]
-pub struct Args {}
+use anyhow::{Context, Result, bail};
 
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
+use crate::size;
+
+/// What clap parses.
+#[derive(clap::Args)]
+pub struct Args {
+    /// The server: mariadb-10.11, mariadb-11.8 or mysql-9.7
+    #[arg(long, default_value = "mariadb-10.11", value_parser = server_name)]
+    server: private_server::Flavour,
+    /// Sizes of the buffer pool, each with a table of its own, such as 64M,128M
+    /// [default: 64M, with --quick 32M]
+    #[arg(long, value_delimiter = ',', value_parser = size::parse)]
+    pool: Vec<u64>,
+    /// Multiplies the default pool, and with it data and cache, for bigger machines
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024),
+          conflicts_with = "pool")]
+    scale: u64,
+    /// A short run, under four minutes: smaller, and less exact
+    #[arg(long)]
+    quick: bool,
+    /// Seconds of each measured test [default: 40, with --quick 10]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(3..=3600))]
+    time: Option<u64>,
+    /// Folder for the report and, while it runs, for the servers: on the fast local disk
+    /// [default: demo-SERVER in the current folder]
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Load the tables anew instead of using those kept from an earlier run, and keep none
+    #[arg(long)]
+    fresh: bool,
+    /// The extension's library [default: bpe.so beside this program]
+    #[arg(long)]
+    library: Option<PathBuf>,
+    /// Run some sides only (for work on the demonstration itself)
+    #[arg(long, hide = true, value_delimiter = ',', default_values = ["off", "on", "ceiling"])]
+    sides: Vec<results::SideName>,
+}
+
+fn server_name(text: &str) -> Result<private_server::Flavour, String> {
+    private_server::Flavour::from_name(text).ok_or_else(|| {
+        let names: Vec<&str> = private_server::Flavour::ALL.map(|f| f.name()).to_vec();
+        format!("known servers are {}", names.join(", "))
+    })
+}
+
+/// Runs the demonstration.
+///
+/// # Errors
+/// With what happened and what to do. Whatever the outcome, nothing stays running or mounted.
+pub fn run(args: Args) -> Result<ExitCode> {
+    interrupt::install()?;
+    let result = demonstrate(&args);
+    // After a signal the interrupt thread cleans up and ends the process; what failed here meanwhile
+    // failed because of it.
+    interrupt::park_if_interrupted();
+    result
+}
+
+fn demonstrate(args: &Args) -> Result<ExitCode> {
+    let plans = plan::plans(args);
+    let tools = tools::Tools::find(args)?;
+    let folder = args
+        .folder
+        .clone()
+        .unwrap_or_else(|| PathBuf::from(format!("demo-{}", args.server.name())));
+    let workspace = workspace::Workspace::create(&folder)?;
+    let need: u64 = plans.iter().map(plan::Plan::disk_space).max().unwrap_or(0);
+    workspace.require_space(need)?;
+
+    let progress = progress::Progress::new(plans.iter().map(|p| p.estimate(args)).sum());
+    let installation = provide_server(args, &progress)?;
+    let mut results = results::Results::begin(args, &installation, &plans, &folder)?;
+    for plan in &plans {
+        let bench = stages::Bench {
+            plan,
+            tools: &tools,
+            installation: &installation,
+            workspace: &workspace,
+            progress: &progress,
+        };
+        let run = stages::run_plan(&bench, args);
+        match run {
+            Ok(run) => results.runs.push(run),
+            Err(error) => {
+                progress.close();
+                return Err(error.context(format!("logs are in {}", workspace.logs().display())));
+            }
+        }
+    }
+    results.end();
+    progress.close();
+
+    let json = folder.join("results.json");
+    std::fs::write(&json, serde_json::to_string_pretty(&results)?)
+        .with_context(|| format!("cannot write {}", json.display()))?;
+    let html = folder.join("report.html");
+    std::fs::write(&html, report::html(&results))
+        .with_context(|| format!("cannot write {}", html.display()))?;
+    print!("{}", table::text(&results));
+    println!(
+        "\nReport with charts: {}\nFigures as JSON:    {}",
+        shown(&html),
+        shown(&json)
+    );
+    drop(workspace);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn shown(path: &std::path::Path) -> String {
+    path.canonicalize()
+        .unwrap_or_else(|_| path.to_owned())
+        .display()
+        .to_string()
+}
+
+fn provide_server(
+    args: &Args,
+    progress: &progress::Progress,
+) -> Result<private_server::Installation> {
+    let stage = progress.stage(&format!("Finding {}", args.server.name()), 0);
+    let mut lines = 0_u32;
+    let found = args.server.provide(&mut |line| {
+        lines += 1;
+        // The first line says what is happening; debootstrap's own ones pass by.
+        if lines == 1 {
+            progress.say(line);
+        } else {
+            stage.message(line);
+        }
+    });
+    match found {
+        Ok(installation) => {
+            stage.finish(&format!(
+                "Server: {} {}",
+                if installation.flavour.is_mysql() {
+                    "MySQL"
+                } else {
+                    "MariaDB"
+                },
+                installation.version
+            ));
+            Ok(installation)
+        }
+        Err(error) => {
+            progress.close();
+            let hint = match args.server {
+                private_server::Flavour::MariaDb1011 => {
+                    "\nOn Debian 12: apt-get install mariadb-server-core"
+                }
+                _ => "\nIt needs root and debootstrap: apt-get install debootstrap",
+            };
+            bail!("{error}{hint}")
+        }
+    }
 }

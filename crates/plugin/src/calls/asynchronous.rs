@@ -66,11 +66,10 @@ fn harvest(context: usize, events: *mut IoEvent, real: impl Fn() -> c_long) -> c
     guarded(real, |real| {
         aio::entering_harvest(context);
         let got = real();
-        if let Ok(got) = usize::try_from(got)
-            && got > 0
-        {
-            // SAFETY: the kernel filled `got` events.
-            aio::harvested(unsafe { std::slice::from_raw_parts_mut(events, got) });
+        let filled = usize::try_from(got).unwrap_or(0);
+        if filled > 0 {
+            // SAFETY: the kernel filled that many events.
+            aio::harvested(unsafe { std::slice::from_raw_parts_mut(events, filled) });
         }
         got
     })

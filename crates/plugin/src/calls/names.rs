@@ -94,12 +94,16 @@ unsafe fn around_open(
             .flatten();
         let _blocked = truncated.map(|(file, _)| file.block());
         let fd = real();
-        if fd >= 0
-            && let Some(stat) = files::stat_descriptor(fd)
-            && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+        let stat = if fd >= 0 {
+            files::stat_descriptor(fd)
+        } else {
+            None
+        };
+        let followed = stat
+            .filter(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG)
             // A followed file may be opened under any name; if it can be written to, we must know.
-            && (named || files::of_inode(&stat).is_some())
-        {
+            .filter(|stat| named || files::of_inode(stat).is_some());
+        if let Some(stat) = followed {
             let anew = flags & (libc::O_TRUNC | libc::O_CREAT) != 0;
             files::attach(fd, &stat, name, Attach::Opened { anew });
         }
