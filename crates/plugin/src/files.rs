@@ -9,7 +9,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use extension::{FileId, MAX_PAGE, MIN_PAGE};
@@ -26,6 +26,9 @@ const RELEARN_AFTER: u32 = 64;
 
 static TABLE: [AtomicPtr<DataFile>; DESCRIPTORS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
+
+/// One more than the highest descriptor that was ever registered.
+static REGISTERED_BELOW: AtomicUsize = AtomicUsize::new(0);
 
 static NEXT_FILE_ID: AtomicU32 = AtomicU32::new(1);
 
@@ -330,6 +333,7 @@ pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
         }
         file
     };
+    REGISTERED_BELOW.fetch_max(fd as usize + 1, Ordering::SeqCst);
     match TABLE.get(fd as usize) {
         Some(slot) if how == Attach::Found => {
             let new = std::ptr::from_ref(file).cast_mut();
@@ -424,10 +428,18 @@ pub fn forget_unlinked(file: &'static DataFile) {
     }
 }
 
+/// A followed file has another name now.
+pub fn renamed(inode: (u64, u64), name: &[u8]) {
+    let file = REGISTRY.lock().by_inode.get(&inode).copied();
+    if let Some(file) = file {
+        file.details.lock().name = String::from_utf8_lossy(name).into_owned();
+    }
+}
+
 /// Forgets all files and descriptors, after switching off.
 pub fn forget_all() {
     let mut registry = REGISTRY.lock();
-    for slot in &TABLE[..open_limit()] {
+    for slot in &TABLE[..REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS)] {
         if !slot.load(Ordering::Relaxed).is_null() {
             slot.store(std::ptr::null_mut(), Ordering::SeqCst);
         }

@@ -195,6 +195,10 @@ unsafe fn around_removal(
                 file.unbar();
             }
         }
+        if let (0, Some(inode)) = (result, replaced_by) {
+            // SAFETY: the caller's promise; the path was not null, or there would be nothing to replace.
+            files::renamed(inode, unsafe { CStr::from_ptr(path) }.to_bytes());
+        }
         result
     })
 }
