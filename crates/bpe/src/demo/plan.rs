@@ -1,0 +1,139 @@
+//! How large and how long: the reference's ratios, scaled to this machine.
+
+use super::Args;
+use super::results::SideName;
+
+/// Tables of the reference's test.
+pub const TABLES: u64 = 30;
+/// Client threads of the reference's test.
+pub const THREADS: u64 = 64;
+/// Data in pools, between the reference's 24 and 25.
+const DATA_PER_POOL: f64 = 24.5;
+/// Cache in pools.
+const CACHE_PER_POOL: u64 = 8;
+/// Bytes of an .ibd file per row as sysbench fills it, secondary index included.
+const BYTES_PER_ROW: f64 = 272.6;
+
+const MIB: u64 = 1 << 20;
+
+/// One run with one size of the buffer pool.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Memory for InnoDB's buffer pool, bytes; the side with the extension shares it.
+    pub pool: u64,
+    /// Size of the extension's cache, bytes.
+    pub cache: u64,
+    /// Rows in each of the tables.
+    pub rows: u64,
+    pub times: Times,
+}
+
+/// Durations in seconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Load before each measured test, not counted.
+    pub lead: u64,
+    /// Each measured test.
+    pub test: u64,
+    /// The most that filling the cache may take.
+    pub warm_max: u64,
+    /// The test during which the extension is switched off and on.
+    pub switch: u64,
+}
+
+/// The plans that the arguments ask for.
+pub fn plans(args: &Args) -> Vec<Plan> {
+    let (pool, times) = if args.quick {
+        (
+            32 * MIB,
+            Times {
+                lead: 3,
+                test: 10,
+                warm_max: 40,
+                switch: 18,
+            },
+        )
+    } else {
+        (
+            64 * MIB,
+            Times {
+                lead: 8,
+                test: 40,
+                warm_max: 120,
+                switch: 45,
+            },
+        )
+    };
+    let times = Times {
+        test: args.time.unwrap_or(times.test),
+        ..times
+    };
+    let pools = if args.pool.is_empty() {
+        vec![pool * args.scale]
+    } else {
+        args.pool.clone()
+    };
+    pools
+        .into_iter()
+        .map(|pool| Plan::new(pool, times))
+        .collect()
+}
+
+impl Plan {
+    fn new(pool: u64, times: Times) -> Plan {
+        // Whole MiB, the step in which the servers can resize the pool; 8 MiB is their least.
+        let pool = (pool / MIB).max(8) * MIB;
+        let rows = pool as f64 * DATA_PER_POOL / BYTES_PER_ROW / TABLES as f64;
+        Plan {
+            pool,
+            cache: pool * CACHE_PER_POOL,
+            rows: (rows / 100.0).round() as u64 * 100,
+            times,
+        }
+    }
+
+    /// Bytes that the tables will take, about.
+    pub fn data(&self) -> u64 {
+        (self.rows as f64 * TABLES as f64 * BYTES_PER_ROW) as u64
+    }
+
+    /// Disk space for the loaded tables, one working copy with its logs, and the cache.
+    pub fn disk_space(&self) -> u64 {
+        2 * self.data() + self.cache + (2 << 30)
+    }
+
+    /// About how long the run takes, in seconds.
+    pub fn estimate(&self, args: &Args) -> u64 {
+        let gib = self.data() as f64 / (1_u64 << 30) as f64;
+        let load = (gib * 20.0) as u64 + 5;
+        let one_side = 3 * (self.times.lead + self.times.test) + (gib * 5.0) as u64 + 6;
+        let on = one_side + self.times.warm_max / 2 + self.times.switch;
+        load + args
+            .sides
+            .iter()
+            .map(|side| if *side == SideName::On { on } else { one_side })
+            .sum::<u64>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ratios_are_the_references() {
+        let times = Times {
+            lead: 1,
+            test: 1,
+            warm_max: 1,
+            switch: 1,
+        };
+        for pool in [32 * MIB, 64 * MIB, 1 << 30] {
+            let plan = Plan::new(pool, times);
+            assert_eq!(plan.cache, 8 * pool);
+            let ratio = plan.data() as f64 / pool as f64;
+            assert!((24.0..=25.0).contains(&ratio), "{ratio}");
+        }
+        assert_eq!(Plan::new(1, times).pool, 8 * MIB);
+    }
+}

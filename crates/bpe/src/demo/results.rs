@@ -1,0 +1,355 @@
+//! What was measured: the content of `results.json`, from which table and report are made.
+
+use std::path::Path;
+
+use anyhow::Result;
+use private_server::Installation;
+use serde::{Deserialize, Serialize};
+
+use super::Args;
+use super::plan::{Plan, TABLES, THREADS};
+use super::sysbench::{Interval, Summary, Workload};
+use super::{settings, sysbench};
+
+/// Where the data is and whether the extension helps.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum SideName {
+    /// Data on the volume, without the extension.
+    Off,
+    /// Data on the volume, with the extension.
+    On,
+    /// All data on the fast disk.
+    Ceiling,
+}
+
+impl SideName {
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            SideName::Off => "off",
+            SideName::On => "on",
+            SideName::Ceiling => "ceiling",
+        }
+    }
+}
+
+/// The whole demonstration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Results {
+    /// Version of this program.
+    pub version: String,
+    /// Seconds since 1970 at the beginning.
+    pub began: u64,
+    /// Wall-clock time of the whole run, seconds.
+    pub seconds: f64,
+    pub quick: bool,
+    /// For example `MariaDB 10.11.19-MariaDB-0+deb12u1`.
+    pub server: String,
+    /// Name of the server on the command line.
+    pub flavour: String,
+    pub machine: Machine,
+    /// Server options, each with its reason.
+    pub settings: Vec<(String, String)>,
+    /// The sysbench commands as run, without the socket.
+    pub commands: Vec<String>,
+    /// The volume in words.
+    pub volume: String,
+    pub runs: Vec<PoolRun>,
+}
+
+/// The machine it ran on.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Machine {
+    pub cores: usize,
+    pub processor: String,
+    /// Bytes.
+    pub memory: u64,
+    pub kernel: String,
+    pub system: String,
+    /// File system type of the demonstration's folder.
+    pub file_system: String,
+}
+
+/// Everything measured with one size of the pool. Sizes in bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct PoolRun {
+    pub pool: u64,
+    /// The tables' files, as found.
+    pub data: u64,
+    pub cache: u64,
+    pub tables: u64,
+    pub rows: u64,
+    pub threads: u64,
+    /// Seconds for loading the tables; None when those of an earlier run were used.
+    pub load_seconds: Option<f64>,
+    pub sides: Vec<Side>,
+    pub warmup: Option<Warmup>,
+    pub switching: Option<Switching>,
+    pub memory: Option<Memory>,
+}
+
+/// One side: three tests on one server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Side {
+    pub name: SideName,
+    pub tests: Vec<Test>,
+}
+
+/// One measured test.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Test {
+    pub workload: Workload,
+    /// Seconds of load before, not counted in the summary.
+    pub lead: Vec<Interval>,
+    pub intervals: Vec<Interval>,
+    pub summary: Summary,
+    pub work: Work,
+}
+
+/// What the disks and the extension did during a test: differences of counters.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Work {
+    /// Hits and misses of the extension.
+    pub hits: u64,
+    pub misses: u64,
+    /// Requests that reached the disk with the data files; None where the data is on the fast disk.
+    pub disk_reads: Option<u64>,
+    pub disk_writes: Option<u64>,
+    /// Reads that InnoDB asked for.
+    pub innodb_reads: u64,
+}
+
+/// Filling of the cache.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Warmup {
+    pub points: Vec<WarmPoint>,
+    /// Seconds from switching on until the hit ratio stopped rising.
+    pub seconds: f64,
+    /// Whether it did within the time allowed.
+    pub settled: bool,
+}
+
+/// One second of filling.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct WarmPoint {
+    pub t: f64,
+    pub qps: f64,
+    /// Percent of this second's page reads.
+    pub hit_ratio: f64,
+    /// Bytes in the cache.
+    pub cached: u64,
+}
+
+/// The extension switched off and on under oltp_read_write.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Switching {
+    pub intervals: Vec<Interval>,
+    pub events: Vec<SwitchEvent>,
+    pub summary: Summary,
+}
+
+/// One SET GLOBAL.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct SwitchEvent {
+    /// Seconds since the test began.
+    pub t: f64,
+    /// Whether it was switched on.
+    pub on: bool,
+    /// How long the statement took, milliseconds.
+    pub took_ms: f64,
+}
+
+/// Memory in bytes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Memory {
+    /// `Bpe_memory_bytes`, the largest seen.
+    pub extension: u64,
+    /// The pool that was left for InnoDB.
+    pub pool_left: u64,
+}
+
+impl Work {
+    /// Percent of the page reads that the extension served.
+    pub fn hit_ratio(&self) -> Option<f64> {
+        let all = self.hits + self.misses;
+        (all > 0).then(|| self.hits as f64 * 100.0 / all as f64)
+    }
+}
+
+impl Side {
+    /// The test of a workload, if it was run.
+    pub fn test(&self, workload: Workload) -> Option<&Test> {
+        self.tests.iter().find(|test| test.workload == workload)
+    }
+}
+
+impl PoolRun {
+    /// The side of that name, if it was run.
+    pub fn side(&self, name: SideName) -> Option<&Side> {
+        self.sides.iter().find(|side| side.name == name)
+    }
+
+    /// The test of a workload on a side.
+    pub fn test(&self, name: SideName, workload: Workload) -> Option<&Test> {
+        self.side(name)?.test(workload)
+    }
+
+    /// Queries per second.
+    pub fn qps(&self, name: SideName, workload: Workload) -> Option<f64> {
+        Some(self.test(name, workload)?.summary.qps)
+    }
+
+    /// Gain in QPS by the extension, percent.
+    pub fn gain(&self, workload: Workload) -> Option<f64> {
+        let off = self.qps(SideName::Off, workload)?;
+        let on = self.qps(SideName::On, workload)?;
+        (off > 0.0).then(|| (on / off - 1.0) * 100.0)
+    }
+
+    /// QPS with the extension in percent of the ceiling.
+    pub fn of_ceiling(&self, workload: Workload) -> Option<f64> {
+        let ceiling = self.qps(SideName::Ceiling, workload)?;
+        let on = self.qps(SideName::On, workload)?;
+        (ceiling > 0.0).then(|| on / ceiling * 100.0)
+    }
+
+    /// Reads of the data disk per query that the extension saved, percent.
+    pub fn reads_saved(&self, workload: Workload) -> Option<f64> {
+        let per_query = |name| {
+            let test = self.test(name, workload)?;
+            let reads = test.work.disk_reads? as f64;
+            (test.summary.queries > 0).then(|| reads / test.summary.queries as f64)
+        };
+        let off: f64 = per_query(SideName::Off)?;
+        let on: f64 = per_query(SideName::On)?;
+        (off > 0.0).then(|| (1.0 - on / off) * 100.0)
+    }
+}
+
+impl Results {
+    /// Everything that is known before the first test.
+    ///
+    /// # Errors
+    /// None that stops a demonstration; facts that cannot be read stay empty.
+    pub fn begin(
+        args: &Args,
+        installation: &Installation,
+        plans: &[Plan],
+        folder: &Path,
+    ) -> Result<Results> {
+        let began = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0, |since| since.as_secs());
+        let product = if args.server.is_mysql() {
+            "MySQL"
+        } else {
+            "MariaDB"
+        };
+        let commands = plans
+            .iter()
+            .flat_map(|plan| {
+                Workload::ALL.map(|workload| {
+                    format!(
+                        "sysbench {} {} --time={} run",
+                        workload.script(),
+                        sysbench::test_options(plan.rows).join(" "),
+                        plan.times.test
+                    )
+                })
+            })
+            .collect();
+        Ok(Results {
+            version: env!("CARGO_PKG_VERSION").into(),
+            began,
+            seconds: 0.0,
+            quick: args.quick,
+            server: format!("{product} {}", installation.version),
+            flavour: args.server.name().into(),
+            machine: Machine::look(folder),
+            settings: settings::settings(args.server)
+                .map(|one| (one.option.into(), one.reason.into()))
+                .collect(),
+            commands,
+            volume: super::volume::DESCRIPTION.into(),
+            runs: Vec::new(),
+        })
+    }
+
+    /// Notes the time that all of it took.
+    pub fn end(&mut self) {
+        let now = std::time::SystemTime::now()
+            .duration_since(std::time::UNIX_EPOCH)
+            .map_or(0.0, |since| since.as_secs_f64());
+        self.seconds = (now - self.began as f64).max(0.0);
+    }
+}
+
+impl PoolRun {
+    /// An empty run of a plan.
+    pub fn begin(plan: &Plan) -> PoolRun {
+        PoolRun {
+            pool: plan.pool,
+            data: 0,
+            cache: plan.cache,
+            tables: TABLES,
+            rows: plan.rows,
+            threads: THREADS,
+            load_seconds: None,
+            sides: Vec::new(),
+            warmup: None,
+            switching: None,
+            memory: None,
+        }
+    }
+}
+
+impl Machine {
+    fn look(folder: &Path) -> Machine {
+        let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+        let field = |text: &str, key: &str| -> Option<String> {
+            text.lines()
+                .find(|line| line.starts_with(key))
+                .and_then(|line| line.split_once([':', '=']))
+                .map(|(_, value)| value.trim().trim_matches('"').to_owned())
+        };
+        let memory = field(&read("/proc/meminfo"), "MemTotal")
+            .and_then(|text| text.trim_end_matches(" kB").parse::<u64>().ok())
+            .map_or(0, |kib| kib << 10);
+        Machine {
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            processor: field(&read("/proc/cpuinfo"), "model name").unwrap_or_default(),
+            memory,
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            system: field(&read("/etc/os-release"), "PRETTY_NAME").unwrap_or_default(),
+            file_system: file_system_of(folder).unwrap_or_default(),
+        }
+    }
+}
+
+/// Type of the file system that holds `folder`: the longest mount point that is its ancestor.
+fn file_system_of(folder: &Path) -> Option<String> {
+    let folder = folder.canonicalize().ok()?;
+    let mounts = std::fs::read_to_string("/proc/self/mounts").ok()?;
+    mounts
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ').skip(1);
+            Some((words.next()?, words.next()?))
+        })
+        .filter(|(place, _)| folder.starts_with(place))
+        .max_by_key(|(place, _)| place.len())
+        .map(|(_, kind)| kind.to_owned())
+}

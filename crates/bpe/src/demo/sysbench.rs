@@ -1,0 +1,323 @@
+//! The load: sysbench's own commands, as the reference gives them, read line by line while they run.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use super::plan::{TABLES, THREADS};
+
+/// The reference's three tests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Workload {
+    ReadOnly,
+    WriteOnly,
+    ReadWrite,
+}
+
+impl Workload {
+    /// In the order in which they run.
+    pub const ALL: [Workload; 3] = [Workload::ReadOnly, Workload::WriteOnly, Workload::ReadWrite];
+
+    /// sysbench's name of the test.
+    pub fn script(self) -> &'static str {
+        match self {
+            Workload::ReadOnly => "oltp_read_only",
+            Workload::WriteOnly => "oltp_write_only",
+            Workload::ReadWrite => "oltp_read_write",
+        }
+    }
+
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            Workload::ReadOnly => "Read only",
+            Workload::WriteOnly => "Write only",
+            Workload::ReadWrite => "Mixed",
+        }
+    }
+
+    /// Gain in QPS that the reference measured on 8 cores and 16 GB, in percent.
+    pub fn reference_gain(self) -> f64 {
+        match self {
+            Workload::ReadOnly => 80.0,
+            Workload::WriteOnly => 33.0,
+            Workload::ReadWrite => 103.0,
+        }
+    }
+}
+
+/// One second of a test.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Interval {
+    /// Seconds since the test began.
+    pub t: f64,
+    pub qps: f64,
+    /// 95th percentile of the transactions' latency in this second, milliseconds.
+    pub p95_ms: f64,
+}
+
+/// What sysbench sums up at the end of a test.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Summary {
+    pub qps: f64,
+    pub tps: f64,
+    /// Statements run.
+    pub queries: u64,
+    /// Latency of transactions, milliseconds.
+    pub average_ms: f64,
+    pub p95_ms: f64,
+    pub max_ms: f64,
+    /// Transactions repeated after a deadlock or a lock wait timeout, as is usual.
+    pub repeated: u64,
+    pub reconnects: u64,
+}
+
+/// How to reach the server, and with which tables.
+pub struct Sysbench<'a> {
+    pub program: &'a Path,
+    pub socket: &'a Path,
+    /// Rows in each table.
+    pub rows: u64,
+    /// Folder for the outputs.
+    pub logs: &'a Path,
+}
+
+/// The options that belong to the test itself, also shown in the report.
+pub fn test_options(rows: u64) -> Vec<String> {
+    vec![
+        format!("--tables={TABLES}"),
+        format!("--table-size={rows}"),
+        format!("--threads={THREADS}"),
+        "--rand-type=special".into(),
+        "--rand-spec-pct=15".into(),
+    ]
+}
+
+impl Sysbench<'_> {
+    /// Creates and fills the tables in database `sbtest`, `threads` at a time. `tick` is called
+    /// whenever a table is begun, with the number begun so far.
+    ///
+    /// # Errors
+    /// With sysbench's own words.
+    pub fn prepare(&self, threads: u64, tick: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut command = self.command("oltp_read_only");
+        command.args([
+            format!("--tables={TABLES}"),
+            format!("--table-size={}", self.rows),
+            format!("--threads={threads}"),
+            "prepare".into(),
+        ]);
+        let mut begun = 0;
+        self.run_command(command, "prepare", &mut |line| {
+            if line.starts_with("Creating table") {
+                begun += 1;
+                tick(begun);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(())
+    }
+
+    /// Runs a test for `seconds`; `each` gets every second as it passes, and may end the test early;
+    /// there is no summary then.
+    ///
+    /// # Errors
+    /// When a statement fails (other than by a deadlock, which sysbench repeats) or sysbench does.
+    pub fn run(
+        &self,
+        workload: Workload,
+        seconds: u64,
+        name: &str,
+        each: &mut dyn FnMut(&Interval) -> Result<ControlFlow<()>>,
+    ) -> Result<(Vec<Interval>, Option<Summary>)> {
+        let mut command = self.command(workload.script());
+        command.args(test_options(self.rows));
+        command.args([
+            format!("--time={seconds}"),
+            "--events=0".into(),
+            "--report-interval=1".into(),
+            "run".into(),
+        ]);
+        let mut intervals = Vec::new();
+        let output = self.run_command(command, name, &mut |line| {
+            let Some(interval) = parse_interval(line) else {
+                return Ok(ControlFlow::Continue(()));
+            };
+            let go_on = each(&interval);
+            intervals.push(interval);
+            go_on
+        })?;
+        let Some(output) = output else {
+            return Ok((intervals, None));
+        };
+        let summary = parse_summary(&output)
+            .with_context(|| format!("sysbench printed no summary; see {name}.log"))?;
+        Ok((intervals, Some(summary)))
+    }
+
+    fn command(&self, script: &str) -> Command {
+        let mut command = Command::new(self.program);
+        command
+            .arg(script)
+            .args([
+                "--db-driver=mysql",
+                "--mysql-user=root",
+                "--mysql-db=sbtest",
+            ])
+            .arg(format!("--mysql-socket={}", self.socket.display()));
+        command
+    }
+
+    fn run_command(
+        &self,
+        mut command: Command,
+        name: &str,
+        each_line: &mut dyn FnMut(&str) -> Result<ControlFlow<()>>,
+    ) -> Result<Option<String>> {
+        let log_path = self.logs.join(format!("{name}.log"));
+        let mut log = File::create(&log_path)
+            .with_context(|| format!("cannot make {}", log_path.display()))?;
+        writeln!(log, "{command:?}")?;
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log.try_clone()?);
+        let mut child = private_server::process::spawn(command, libc::SIGKILL)
+            .context("cannot start sysbench")?;
+        let mut output = String::new();
+        let stdout = child.stdout.take().context("sysbench's output")?;
+        for line in BufReader::new(stdout).lines() {
+            let Ok(line) = line else { break };
+            writeln!(log, "{line}")?;
+            match each_line(&line) {
+                Ok(ControlFlow::Continue(())) => {}
+                ended => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    return ended.map(|_| None);
+                }
+            }
+            output.push_str(&line);
+            output.push('\n');
+        }
+        let status = child.wait().context("waiting for sysbench")?;
+        if !status.success() {
+            let text = std::fs::read_to_string(&log_path).unwrap_or_default();
+            let fatal: Vec<&str> = text
+                .lines()
+                .filter(|line| line.contains("FATAL"))
+                .take(3)
+                .collect();
+            bail!(
+                "sysbench {name} failed ({status}): {}",
+                if fatal.is_empty() {
+                    log_path.display().to_string()
+                } else {
+                    fatal.join("; ")
+                }
+            );
+        }
+        Ok(Some(output))
+    }
+}
+
+/// `[ 2s ] thds: 64 tps: 10.0 qps: 160.5 (r/w/o: ...) lat (ms,95%): 95.81 err/s: 0.00 ...`
+fn parse_interval(line: &str) -> Option<Interval> {
+    let rest = line.strip_prefix('[')?;
+    let (time, rest) = rest.split_once("s ]")?;
+    let after = |key: &str| -> Option<f64> {
+        let start = rest.find(key)? + key.len();
+        rest[start..].split_whitespace().next()?.parse().ok()
+    };
+    Some(Interval {
+        t: time.trim().parse().ok()?,
+        qps: after(" qps:")?,
+        p95_ms: after("lat (ms,95%):")?,
+    })
+}
+
+fn parse_summary(output: &str) -> Option<Summary> {
+    // "    queries:      410336 (20423.76 per sec.)"
+    let count_and_rate = |key: &str| -> Option<(u64, f64)> {
+        let line = output
+            .lines()
+            .map(str::trim)
+            .find(|line| line.starts_with(key))?;
+        let mut words = line[key.len()..].split_whitespace();
+        let count = words.next()?.parse().ok()?;
+        let rate = words.next()?.trim_start_matches('(').parse().ok()?;
+        Some((count, rate))
+    };
+    let latency = |key: &str| -> Option<f64> {
+        let start = output.find("Latency (ms):")?;
+        let line = output[start..]
+            .lines()
+            .map(str::trim)
+            .find(|line| line.starts_with(key))?;
+        line[key.len()..].trim().parse().ok()
+    };
+    let (queries, qps) = count_and_rate("queries:")?;
+    Some(Summary {
+        qps,
+        tps: count_and_rate("transactions:")?.1,
+        queries,
+        average_ms: latency("avg:")?,
+        p95_ms: latency("95th percentile:")?,
+        max_ms: latency("max:")?,
+        repeated: count_and_rate("ignored errors:").map_or(0, |found| found.0),
+        reconnects: count_and_rate("reconnects:").map_or(0, |found| found.0),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_is_read() {
+        let line = "[ 12s ] thds: 64 tps: 1070.31 qps: 17423.44 (r/w/o: 15252.37/0.00/2171.07) \
+                    lat (ms,95%): 95.81 err/s: 0.00 reconn/s: 0.00";
+        let expected = Interval {
+            t: 12.0,
+            qps: 17423.44,
+            p95_ms: 95.81,
+        };
+        assert_eq!(parse_interval(line), Some(expected));
+        assert_eq!(parse_interval("Threads started!"), None);
+        assert_eq!(parse_interval("[ xs ] qps: 1"), None);
+    }
+
+    #[test]
+    fn a_summary_is_read() {
+        let output = "SQL statistics:
+    queries performed:
+        read:                            359044
+        total:                           410336
+    transactions:                        25646  (1276.48 per sec.)
+    queries:                             410336 (20423.76 per sec.)
+    ignored errors:                      3      (0.15 per sec.)
+    reconnects:                          0      (0.00 per sec.)
+
+Latency (ms):
+         min:                                    2.11
+         avg:                                   49.97
+         max:                                  301.20
+         95th percentile:                       81.48
+         sum:                              1281521.22
+";
+        let summary = parse_summary(output).unwrap();
+        assert_eq!(summary.qps, 20423.76);
+        assert_eq!(summary.tps, 1276.48);
+        assert_eq!(summary.queries, 410336);
+        assert_eq!((summary.average_ms, summary.max_ms), (49.97, 301.2));
+        assert_eq!(summary.p95_ms, 81.48);
+        assert_eq!((summary.repeated, summary.reconnects), (3, 0));
+        assert_eq!(parse_summary("FATAL: no"), None);
+    }
+}

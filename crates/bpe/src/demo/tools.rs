@@ -1,0 +1,81 @@
+//! The programs and the library that the demonstration needs, looked for before anything begins.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+
+use super::Args;
+use super::results::SideName;
+
+/// Where they are.
+pub struct Tools {
+    pub sysbench: PathBuf,
+    pub cloud_volume: PathBuf,
+    /// None only when the side with the extension is not run.
+    pub library: Option<PathBuf>,
+}
+
+impl Tools {
+    /// Finds all of them.
+    ///
+    /// # Errors
+    /// Says everything that is missing and what to do, at once.
+    pub fn find(args: &Args) -> Result<Tools> {
+        let program = std::env::current_exe().context("cannot find this program's own file")?;
+        let beside = program.parent().unwrap_or(Path::new("."));
+        let mut missing = Vec::new();
+
+        let sysbench = in_path("sysbench");
+        if sysbench.is_none() {
+            missing.push("sysbench (apt-get install sysbench)".to_owned());
+        }
+        if in_path("fusermount3").is_none() {
+            missing.push("fusermount3 (apt-get install fuse3)".to_owned());
+        }
+        if !Path::new("/dev/fuse").exists() {
+            missing
+                .push("/dev/fuse (modprobe fuse; in a container: --device /dev/fuse)".to_owned());
+        }
+        let cloud_volume = Some(beside.join("cloud-volume"))
+            .filter(|path| path.is_file())
+            .or_else(|| in_path("cloud-volume"));
+        if cloud_volume.is_none() {
+            missing.push(format!(
+                "cloud-volume, the emulated volume, in {} (make build)",
+                beside.display()
+            ));
+        }
+        let wanted = args.sides.contains(&SideName::On);
+        let library = match &args.library {
+            Some(path) if path.is_file() => Some(path.clone()),
+            Some(path) => bail!("there is no library {}", path.display()),
+            None => ["bpe.so", "libbpe.so"]
+                .iter()
+                .map(|name| beside.join(name))
+                .find(|path| path.is_file()),
+        };
+        if wanted && library.is_none() {
+            missing.push(format!(
+                "bpe.so, the extension, in {} (make build, or say --library)",
+                beside.display()
+            ));
+        }
+        if !missing.is_empty() {
+            bail!("the demonstration needs\n  - {}", missing.join("\n  - "));
+        }
+        Ok(Tools {
+            sysbench: sysbench.unwrap_or_default(),
+            cloud_volume: cloud_volume.unwrap_or_default(),
+            library: library.filter(|_| wanted),
+        })
+    }
+}
+
+/// A program in $PATH or where Debian keeps programs for root.
+pub fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))
+        .map(|dir| dir.join(name))
+        .find(|path| path.is_file())
+}

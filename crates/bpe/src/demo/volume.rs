@@ -1,0 +1,125 @@
+//! The emulated cloud volume, a process of its own: when this one is killed, it unmounts and ends.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use cloud_volume::Statistics;
+use private_server::process;
+
+use super::interrupt;
+
+/// The volume's properties, for the report. They are the defaults of `cloud-volume`.
+pub const DESCRIPTION: &str =
+    "3,000 IOPS shared by reads and writes, 0.5 ms per I/O, 125 MB/s, no burst";
+
+/// How long mounting and unmounting may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A mounted volume. Dropping it unmounts.
+pub struct Volume {
+    child: Child,
+    mountpoint: PathBuf,
+    control: PathBuf,
+}
+
+impl Volume {
+    /// Mounts `backing` at `mountpoint` with the default profile. `control` is where its socket
+    /// will be, `log` gets its messages.
+    ///
+    /// # Errors
+    /// With the volume's own words.
+    pub fn mount(
+        program: &Path,
+        backing: &Path,
+        mountpoint: &Path,
+        control: &Path,
+        log: &Path,
+    ) -> Result<Volume> {
+        let log_file =
+            File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+        let mut command = Command::new(program);
+        command
+            .arg("mount")
+            .args([backing, mountpoint])
+            .arg("--control")
+            .arg(control)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log_file);
+        let mut child = process::spawn(command, libc::SIGTERM)
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        let stdout = child.stdout.take();
+        let volume = Volume {
+            child,
+            mountpoint: mountpoint.to_owned(),
+            control: control.to_owned(),
+        };
+        // It prints one line once it is mounted. Read on a thread, so that waiting has a limit.
+        let (sender, line) = channel();
+        std::thread::spawn(move || {
+            let mut text = String::new();
+            if let Some(stdout) = stdout {
+                let _ = BufReader::new(stdout).read_line(&mut text);
+            }
+            let _ = sender.send(text);
+        });
+        match line.recv_timeout(PATIENCE) {
+            Ok(text) if text.contains("mounted") => Ok(volume),
+            _ => {
+                drop(volume);
+                let said = std::fs::read_to_string(log).unwrap_or_default();
+                bail!("the emulated volume was not mounted: {}", said.trim())
+            }
+        }
+    }
+
+    /// Counters since it was mounted.
+    ///
+    /// # Errors
+    /// When the volume does not answer.
+    pub fn statistics(&self) -> Result<Statistics> {
+        let text = self.send("statistics")?;
+        serde_json::from_str(&text).context("the volume's statistics")
+    }
+
+    /// Takes away all limits and latency.
+    ///
+    /// # Errors
+    /// When the volume does not answer.
+    pub fn set_unlimited(&self) -> Result<()> {
+        self.send("profile unlimited").map(drop)
+    }
+
+    fn send(&self, command: &str) -> Result<String> {
+        cloud_volume::send(&self.control, command)
+            .with_context(|| format!("the emulated volume does not answer \"{command}\""))
+    }
+
+    /// Unmounts and waits for the end of the process.
+    ///
+    /// # Errors
+    /// When it is still mounted after that.
+    pub fn unmount(mut self) -> Result<()> {
+        self.end();
+        if interrupt::is_mounted(&self.mountpoint) {
+            bail!("{} is still mounted", self.mountpoint.display());
+        }
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        process::end(&mut self.child, libc::SIGTERM, PATIENCE);
+        interrupt::unmount_if_mounted(&self.mountpoint);
+    }
+}
+
+impl Drop for Volume {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
