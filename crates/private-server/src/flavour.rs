@@ -222,14 +222,29 @@ impl Installation {
         Path::new(&self.command[0])
     }
 
+    /// Another program of the same installation, such as `innochecksum`, as a command without
+    /// arguments; `None` when the installation lacks it.
+    pub fn tool(&self, name: &str) -> Option<Command> {
+        let program = self.base.join("bin").join(name);
+        if !program.is_file() {
+            return None;
+        }
+        // All but the last word start the program: nothing, or the loader of a private root.
+        let mut words = self.command[..self.command.len() - 1].to_vec();
+        words.push(program.into_os_string());
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        Some(command)
+    }
+
     /// The server's own share of the command line, before any option: program, `--no-defaults`,
     /// user and the folders of the installation.
-    pub(crate) fn base_command(&self, datadir: &Path) -> Command {
+    pub(crate) fn base_command(&self, datadir: &Path, user: Option<&str>) -> Command {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
         command.arg("--no-defaults");
         if rustix::process::geteuid().is_root() {
-            command.arg("--user=root");
+            command.arg(format!("--user={}", user.unwrap_or("root")));
         }
         let option = |name: &str, path: &Path| {
             let mut text = OsString::from(name);

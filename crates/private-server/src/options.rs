@@ -23,6 +23,7 @@ pub struct Options {
     pub(crate) extra: Vec<String>,
     pub(crate) start_timeout: Duration,
     pub(crate) preload: Option<PathBuf>,
+    pub(crate) user: Option<String>,
 }
 
 impl Options {
@@ -38,6 +39,7 @@ impl Options {
             extra: Vec::new(),
             start_timeout: Duration::from_secs(120),
             preload: None,
+            user: None,
         }
     }
 
@@ -77,6 +79,13 @@ impl Options {
     /// Preloads a library (LD_PRELOAD) into the server process alone.
     pub fn preload(mut self, library: impl AsRef<Path>) -> Self {
         self.preload = Some(library.as_ref().to_owned());
+        self
+    }
+
+    /// Lets a server that root starts change to this user, as services do. The data directory must
+    /// be the user's; the folder `run` is handed over. Without it the server stays root.
+    pub fn user(mut self, name: &str) -> Self {
+        self.user = Some(name.to_owned());
         self
     }
 }

@@ -65,7 +65,11 @@ impl Installation {
         let tmp = run.join("tmp");
         fs::create_dir_all(&tmp).doing(|| format!("cannot make {}", tmp.display()))?;
 
-        let mut command = self.base_command(&options.datadir);
+        if let Some(user) = &options.user {
+            hand_over(user, &[run, &log, &tmp])?;
+        }
+
+        let mut command = self.base_command(&options.datadir, options.user.as_deref());
         command.arg(format!("--socket={}", socket.display()));
         command.arg(format!("--pid-file={}", run.join("pid").display()));
         command.arg(format!("--tmpdir={}", tmp.display()));
@@ -374,6 +378,21 @@ fn text_of(value: &mysql::Value) -> Option<String> {
         mysql::Value::NULL => None,
         mysql::Value::Bytes(bytes) => Some(String::from_utf8_lossy(bytes).into_owned()),
         other => Some(other.as_sql(true).trim_matches('\'').to_owned()),
+    }
+}
+
+/// Makes `user` the owner of each of the paths, by the system's own program.
+fn hand_over(user: &str, paths: &[&Path]) -> Result<()> {
+    let what = || format!("cannot make {user} the owner of the server's run folder");
+    let status = std::process::Command::new("chown")
+        .arg(user)
+        .args(paths)
+        .status()
+        .doing(what)?;
+    if status.success() {
+        Ok(())
+    } else {
+        Err(std::io::Error::other(format!("chown ended with {status}"))).doing(what)
     }
 }
 
