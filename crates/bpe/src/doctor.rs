@@ -1,9 +1,0 @@
-//! `bpe doctor`.
-use std::process::ExitCode;
-
-#[derive(clap::Args)]
-pub struct Args {}
-
-pub fn run(_args: Args) -> anyhow::Result<ExitCode> {
-    anyhow::bail!("not built yet")
-}

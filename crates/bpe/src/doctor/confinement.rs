@@ -1,0 +1,209 @@
+//! What may keep the server from a folder although its permissions allow it: AppArmor, SELinux,
+//! and the restrictions of its systemd unit.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::finding::Finding;
+use crate::disk;
+use crate::process::Process;
+
+pub fn look(process: &Process, path: &Path) -> Vec<Finding> {
+    [
+        apparmor(process, path),
+        selinux(process, path),
+        unit(process, path),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn apparmor(process: &Process, path: &Path) -> Option<Finding> {
+    let read = |name: &str| fs::read_to_string(format!("/proc/{}/attr/{name}", process.pid)).ok();
+    if fs::read_to_string("/sys/module/apparmor/parameters/enabled")
+        .is_ok_and(|text| !text.starts_with('Y'))
+    {
+        return None;
+    }
+    let label = read("apparmor/current").or_else(|| read("current"))?;
+    let (profile, mode) = label.trim().rsplit_once(" (")?;
+    if mode.trim_end_matches(')') != "enforce" {
+        return Some(Finding::ok(
+            "AppArmor",
+            format!("profile {profile} does not enforce"),
+        ));
+    }
+    let file = profile.trim_start_matches('/').replace('/', ".");
+    let rules = ["", "local/"]
+        .iter()
+        .filter_map(|folder| fs::read_to_string(format!("/etc/apparmor.d/{folder}{file}")).ok())
+        .collect::<Vec<_>>()
+        .concat();
+    if allows(&rules, path) {
+        return Some(Finding::ok(
+            "AppArmor",
+            format!("profile {profile} allows {}", path.display()),
+        ));
+    }
+    let shown = path.display();
+    Some(
+        Finding::fail(
+            "AppArmor",
+            format!("profile {profile} is enforced and does not allow {shown}"),
+        )
+        .advise(format!(
+            "add these lines to /etc/apparmor.d/local/{file}:\n  {shown}/ r,\n  {shown}/** rwk,\n\
+             then: sudo apparmor_parser -r /etc/apparmor.d/{file}"
+        )),
+    )
+}
+
+/// Whether some rule lets a file below `path` be read, written and locked. Knows the plain globs
+/// that such rules are written with.
+fn allows(rules: &str, path: &Path) -> bool {
+    let wanted = format!("{}/bpe-0123456789abcdef.cache", path.display());
+    rules.lines().any(|line| {
+        let line = line
+            .trim()
+            .trim_start_matches("owner ")
+            .trim_end_matches(',');
+        if line.starts_with('#') || line.starts_with("deny") {
+            return false;
+        }
+        let Some((pattern, access)) = line.rsplit_once(char::is_whitespace) else {
+            return false;
+        };
+        let pattern = pattern.trim().trim_matches('"');
+        ['r', 'w', 'k'].iter().all(|&c| access.contains(c)) && glob(pattern, &wanted)
+    })
+}
+
+/// `*` stays within a folder, `**` does not.
+fn glob(pattern: &str, text: &str) -> bool {
+    let Some(star) = pattern.find('*') else {
+        return pattern == text;
+    };
+    let (head, tail) = pattern.split_at(star);
+    let Some(rest) = text.strip_prefix(head) else {
+        return false;
+    };
+    let (deep, tail) = match tail.strip_prefix("**") {
+        Some(tail) => (true, tail),
+        None => (false, &tail[1..]),
+    };
+    let end = if deep {
+        rest.len()
+    } else {
+        rest.find('/').unwrap_or(rest.len())
+    };
+    (0..=end)
+        .filter(|&at| rest.is_char_boundary(at))
+        .any(|at| glob(tail, &rest[at..]))
+}
+
+fn selinux(process: &Process, path: &Path) -> Option<Finding> {
+    let enforcing = fs::read_to_string("/sys/fs/selinux/enforce").ok()?;
+    if enforcing.trim() != "1" {
+        return None;
+    }
+    let domain = fs::read_to_string(format!("/proc/{}/attr/current", process.pid)).ok()?;
+    if !domain.contains(":mysqld_t:") {
+        return None;
+    }
+    let seen = process.seen(path);
+    let mut value = vec![0; 256];
+    let length = rustix::fs::getxattr(&seen, "security.selinux", &mut value).unwrap_or(0);
+    let label = String::from_utf8_lossy(&value[..length]).into_owned();
+    if label.contains(":mysqld_db_t:") {
+        return Some(Finding::ok("SELinux", "the folder has type mysqld_db_t"));
+    }
+    let shown = path.display();
+    Some(
+        Finding::fail(
+            "SELinux",
+            format!("is enforced, and {shown} has not the type mysqld_db_t"),
+        )
+        .advise(format!(
+            "sudo semanage fcontext -a -t mysqld_db_t '{shown}(/.*)?' && sudo restorecon -R {shown}"
+        )),
+    )
+}
+
+/// A unit's ProtectHome, PrivateTmp or ProtectSystem give the server another view of the files.
+fn unit(process: &Process, path: &Path) -> Option<Finding> {
+    let unit = process.unit()?;
+    // In a chroot or container paths mean other files, and nothing can be compared.
+    if !process.shares_root() {
+        return None;
+    }
+    let shown = path.display();
+    let own = fs::metadata(path).ok()?;
+    let hidden = match fs::metadata(process.seen(path)) {
+        Ok(seen) => (seen.dev(), seen.ino()) != (own.dev(), own.ino()),
+        Err(_) => true,
+    };
+    if hidden {
+        return Some(
+            Finding::fail(
+                "systemd",
+                format!("{unit} hides {shown} from the server (ProtectHome or PrivateTmp)"),
+            )
+            .advise("choose a folder outside of /home, /root, /run/user, /tmp and /var/tmp"),
+        );
+    }
+    let read_only = |path: &Path| disk::room(path).is_ok_and(|room| room.read_only);
+    if read_only(&process.seen(path)) && !read_only(path) {
+        return Some(
+            Finding::fail(
+                "systemd",
+                format!("{unit} lets the server only read {shown} (ProtectSystem)"),
+            )
+            .advise(format!(
+                "sudo systemctl edit {unit}, add the lines\n  [Service]\n  ReadWritePaths={shown}\n\
+                 and restart the server"
+            )),
+        );
+    }
+    Some(Finding::ok("systemd", format!("{unit} allows {shown}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn apparmor_rules_are_understood() {
+        let path = Path::new("/mnt/nvme/bpe");
+        let covered = [
+            "  /mnt/nvme/bpe/** rwk,",
+            "/mnt/** rwk,",
+            "owner /mnt/nvme/bpe/*.cache mrwk,",
+            "\"/mnt/nvme/*/**\" rwkl,",
+        ];
+        for rule in covered {
+            assert!(allows(rule, path), "{rule}");
+        }
+        let not_covered = [
+            "/mnt/nvme/bpe/** r,",
+            "/var/lib/mysql/** rwk,",
+            "/mnt/* rwk,",
+            "# /mnt/nvme/bpe/** rwk,",
+            "deny /mnt/nvme/bpe/** rwk,",
+            "",
+        ];
+        for rule in not_covered {
+            assert!(!allows(rule, path), "{rule}");
+        }
+    }
+
+    #[test]
+    fn globs_stop_at_folders() {
+        assert!(glob("/a/*", "/a/b"));
+        assert!(!glob("/a/*", "/a/b/c"));
+        assert!(glob("/a/**", "/a/b/c"));
+        assert!(glob("/a/*/c", "/a/b/c"));
+        assert!(!glob("/b", "/a"));
+    }
+}

@@ -1,0 +1,186 @@
+//! `bpe doctor`: says beforehand whether the extension will work on a server, and help.
+//!
+//! It changes nothing. Each room looks at one thing: [`server`] at the version, the executable's
+//! imports and how it does I/O, [`place`] at the cache paths, [`confinement`] at AppArmor, SELinux
+//! and systemd, [`benefit`] at memory and at what there is to gain, [`measure`] at both disks.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::connection;
+use crate::failure::{Exit, Failure};
+use crate::process::Process;
+use crate::server::Server;
+use crate::terminal::Paint;
+use crate::{disk, size};
+use finding::{Finding, Level};
+
+mod benefit;
+mod confinement;
+mod finding;
+mod measure;
+mod place;
+mod server;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Folders (or files) on fast local disks for the cache, `:` between them
+    #[arg(long, value_name = "PATH[:PATH...]")]
+    path: String,
+    /// Size of the cache, all disks together, such as 100G
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    size: u64,
+    /// Do not measure the disks
+    #[arg(long)]
+    no_measure: bool,
+    /// Seconds for each measurement
+    #[arg(long, value_name = "N", default_value_t = 2, hide = true,
+          value_parser = clap::value_parser!(u64).range(1..=60))]
+    measure_seconds: u64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connection: connection::Args,
+}
+
+/// Collects findings; on a terminal or in a pipe they appear as they come.
+struct Doctor {
+    findings: Vec<Finding>,
+    silent: bool,
+    paint: Paint,
+}
+
+impl Doctor {
+    fn add(&mut self, finding: Finding) {
+        if !self.silent {
+            println!("{}", finding.line(self.paint));
+        }
+        self.findings.push(finding);
+    }
+
+    fn extend(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        for finding in findings {
+            self.add(finding);
+        }
+    }
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let paths = disk::split(&args.path).map_err(|why| Failure::usage(format!("--path: {why}")))?;
+    if args.size == 0 {
+        return Err(Failure::usage("--size is 0: give the cache some room, such as 100G").into());
+    }
+    let mut doctor = Doctor {
+        findings: Vec::new(),
+        silent: args.json,
+        paint: Paint::stdout(),
+    };
+    let mut connected = Server::connect(&args.connection);
+    let process = match &mut connected {
+        Ok(server) => look_at_server(&mut doctor, server),
+        Err(failure) => {
+            let mut finding = Finding::fail("server", failure.what.clone());
+            finding.advice.clone_from(&failure.advice);
+            doctor.add(finding);
+            None
+        }
+    };
+    // A server on another host has other disks: nothing here says anything about them.
+    let elsewhere = connected.is_ok() && process.is_none();
+    if !elsewhere {
+        let data = connected
+            .as_mut()
+            .ok()
+            .and_then(|server| server.variable("datadir").ok().flatten())
+            .map(PathBuf::from);
+        look_at_paths(&mut doctor, &args, &paths, process.as_ref(), data);
+    }
+    if let Ok(server) = &mut connected {
+        doctor.extend(benefit::memory(server, args.size, process.is_some())?);
+        doctor.extend(benefit::gain(server, args.size)?);
+    }
+    let worst = doctor.findings.iter().map(|finding| finding.level).max();
+    let exit = match (worst, &connected) {
+        (_, Err(_)) => Exit::Connect,
+        (Some(Level::Fail), _) => Exit::No,
+        _ => Exit::Ok,
+    };
+    conclude(&doctor, worst, args.json);
+    Ok(exit.into())
+}
+
+fn look_at_server(doctor: &mut Doctor, server: &mut Server) -> Option<Process> {
+    doctor.add(server::version(server));
+    match Process::find(server) {
+        Ok(process) => {
+            doctor.extend(server::engine(server, &process));
+            doctor.extend(server::load_modes(server, &process));
+            Some(process)
+        }
+        Err(why) => {
+            doctor.add(
+                Finding::warn("host", format!("{why}: its executable and disks cannot be seen"))
+                    .advise("run `bpe doctor` on the server's host"),
+            );
+            None
+        }
+    }
+}
+
+fn look_at_paths(
+    doctor: &mut Doctor,
+    args: &Args,
+    paths: &[PathBuf],
+    process: Option<&Process>,
+    data: Option<PathBuf>,
+) {
+    let share = args.size / paths.len() as u64;
+    let data = data.map(|path| process.map_or(path.clone(), |process| process.seen(&path)));
+    let duration = Duration::from_secs(args.measure_seconds);
+    let mut data_speed = None;
+    for path in paths {
+        let look = place::look(path, share, process, data.as_deref());
+        let usable = look.usable.clone();
+        doctor.extend(look.findings);
+        if let Some(process) = process {
+            doctor.extend(confinement::look(process, path));
+        }
+        let Some(folder) = usable.filter(|_| !args.no_measure) else {
+            continue;
+        };
+        if let (None, Some(data)) = (&data_speed, &data) {
+            let (finding, speed) = measure::data_disk(data, duration);
+            doctor.add(finding);
+            data_speed = speed;
+        }
+        doctor.extend(measure::cache_disk(
+            path,
+            &folder,
+            share,
+            duration,
+            data_speed.as_ref(),
+        ));
+    }
+}
+
+fn conclude(doctor: &Doctor, worst: Option<Level>, as_json: bool) {
+    let verdict = match worst {
+        Some(Level::Fail) => "It will not work like this: mend what is marked fail.",
+        Some(Level::Warn) => "It will work; look at the warnings first.",
+        _ => "It will work.",
+    };
+    if as_json {
+        let findings: Vec<_> = doctor.findings.iter().map(Finding::json).collect();
+        let works = worst != Some(Level::Fail);
+        println!(
+            "{:#}",
+            json!({ "works": works, "verdict": verdict, "findings": findings })
+        );
+    } else {
+        println!("{}", doctor.paint.bold(verdict));
+    }
+}

@@ -1,0 +1,222 @@
+//! A cache path: is it there, may the server use it, is there room, does O_DIRECT work, and is it
+//! another disk than the data's.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use super::finding::Finding;
+use crate::disk;
+use crate::process::Process;
+use crate::size::human;
+
+/// Below this share of the file system left free, other users of the disk get into trouble.
+const RESERVE: u64 = 100;
+
+pub struct Look {
+    pub findings: Vec<Finding>,
+    /// The folder in which the disk can be measured, as this command reaches it.
+    pub usable: Option<PathBuf>,
+}
+
+/// Looks at one cache path that is to take `share` bytes. `data` is the data directory as this
+/// command reaches it.
+pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Path>) -> Look {
+    let mut findings = Vec::new();
+    let seen = process.map_or_else(|| path.to_path_buf(), |process| process.seen(path));
+    let shown = path.display();
+    let stop = |findings: Vec<Finding>| Look {
+        findings,
+        usable: None,
+    };
+    let folder = match fs::symlink_metadata(&seen) {
+        Ok(meta) if meta.is_symlink() => {
+            findings.push(
+                Finding::fail(
+                    "path",
+                    format!("{shown} is a symbolic link, which the extension does not follow"),
+                )
+                .advise(format!(
+                    "name its target{}",
+                    fs::read_link(&seen)
+                        .map(|target| format!(": {}", target.display()))
+                        .unwrap_or_default()
+                )),
+            );
+            return stop(findings);
+        }
+        Ok(meta) if meta.is_dir() => seen.clone(),
+        Ok(meta) if meta.is_file() => parent(&seen),
+        Ok(_) => {
+            findings.push(
+                Finding::fail("path", format!("{shown} is neither a folder nor a file"))
+                    .advise("put a file system on the disk, mount it and name a folder on it"),
+            );
+            return stop(findings);
+        }
+        Err(_) if parent(&seen).is_dir() => {
+            let user = process.map_or("mysql".to_owned(), Process::user_name);
+            findings.push(
+                Finding::warn("path", format!("{shown} does not exist yet")).advise(format!(
+                    "`sudo bpe enable` makes it, or: sudo install -d -m 700 -o {user} {shown}"
+                )),
+            );
+            parent(&seen)
+        }
+        Err(error) => {
+            findings.push(
+                Finding::fail("path", format!("{shown}: {error}"))
+                    .advise("name a folder on a fast local disk"),
+            );
+            return stop(findings);
+        }
+    };
+    if let (Some(process), true) = (process, seen.exists()) {
+        findings.push(match disk::may_write(process, path) {
+            Ok(()) => Finding::ok(
+                "permissions",
+                format!("{} may write to {shown}", process.user_name()),
+            ),
+            Err(why) => match why.split_once(": ") {
+                Some((what, command)) => {
+                    Finding::fail("permissions", what).advise(command.to_owned())
+                }
+                None => Finding::fail("permissions", why),
+            },
+        });
+    }
+    findings.push(room(path, &seen, &folder, share));
+    let direct = disk::direct_io(&folder);
+    let usable = direct.is_ok().then(|| folder.clone());
+    findings.push(match direct {
+        Ok(true) => Finding::ok("O_DIRECT", format!("works on {shown}")),
+        Ok(false) => Finding::warn(
+            "O_DIRECT",
+            format!(
+                "does not work on {shown}: cached pages would also take memory of the operating \
+                 system"
+            ),
+        )
+        .advise("ext4 and XFS take it; tmpfs and some network and overlay file systems do not"),
+        Err(error) => Finding::warn("O_DIRECT", format!("cannot be tried on {shown}: {error}"))
+            .advise("run `bpe doctor` with sudo"),
+    });
+    if let Some(data) = data {
+        findings.extend(another_disk(&folder, data, path));
+        findings.extend(data_direct(data));
+    }
+    Look { findings, usable }
+}
+
+fn parent(path: &Path) -> PathBuf {
+    path.parent().unwrap_or(Path::new("/")).to_path_buf()
+}
+
+fn room(path: &Path, seen: &Path, folder: &Path, share: u64) -> Finding {
+    let shown = path.display();
+    let room = match disk::room(folder) {
+        Ok(room) => room,
+        Err(error) => return Finding::fail("room", format!("{shown}: {error}")),
+    };
+    if room.read_only {
+        return Finding::fail("room", format!("{shown} is mounted read-only"));
+    }
+    let usable = room.free + disk::taken(seen);
+    let text = format!(
+        "{} of {} free on {shown}, {} wanted",
+        human(usable),
+        human(room.total),
+        human(share)
+    );
+    if share > usable {
+        return Finding::fail("room", text).advise(format!(
+            "free some, or give it at most {}",
+            human(usable / 20 * 19)
+        ));
+    }
+    if usable - share < room.total / RESERVE {
+        return Finding::warn("room", format!("{text}: less than 1 % would be left"))
+            .advise("leave some room for the file system");
+    }
+    Finding::ok("room", text)
+}
+
+fn another_disk(folder: &Path, data: &Path, path: &Path) -> Option<Finding> {
+    let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).ok();
+    let (cache, data) = (device(folder)?, device(data)?);
+    Some(if cache == data {
+        Finding::warn(
+            "disks",
+            format!(
+                "{} is on the file system of the data directory: pages would be read from the same \
+                 disk, only from another place",
+                path.display()
+            ),
+        )
+        .advise("name a folder on another, faster disk")
+    } else {
+        Finding::ok(
+            "disks",
+            format!("{} is on another file system than the data", path.display()),
+        )
+    })
+}
+
+/// The data directory's file system, where O_DIRECT is the server's business: it only says how the
+/// measurement is to be read.
+fn data_direct(data: &Path) -> Option<Finding> {
+    match disk::direct_io(data) {
+        Ok(true) => Some(Finding::ok("O_DIRECT", "works on the data directory")),
+        Ok(false) => Some(Finding::warn(
+            "O_DIRECT",
+            "does not work on the data directory: the operating system caches pages there already, \
+             and the extension helps only beyond that",
+        )),
+        Err(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    fn level(look: &Look, topic: &str) -> Option<Level> {
+        look.findings
+            .iter()
+            .find(|finding| finding.topic == topic)
+            .map(|finding| finding.level)
+    }
+
+    #[test]
+    fn a_good_folder_passes() {
+        let folder = tempfile::tempdir().unwrap();
+        let look = look(folder.path(), 1 << 20, None, Some(folder.path()));
+        assert_eq!(level(&look, "room"), Some(Level::Ok));
+        // The data on the same disk.
+        assert_eq!(level(&look, "disks"), Some(Level::Warn));
+        assert_eq!(look.usable.as_deref(), Some(folder.path()));
+    }
+
+    #[test]
+    fn bad_places_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let link = folder.path().join("link");
+        std::os::unix::fs::symlink(folder.path(), &link).unwrap();
+        assert_eq!(
+            level(&look(&link, 1, None, None), "path"),
+            Some(Level::Fail)
+        );
+        let deep = folder.path().join("not/there");
+        assert_eq!(
+            level(&look(&deep, 1, None, None), "path"),
+            Some(Level::Fail)
+        );
+        let new = folder.path().join("new");
+        assert_eq!(level(&look(&new, 1, None, None), "path"), Some(Level::Warn));
+        let null = Path::new("/dev/null");
+        assert_eq!(level(&look(null, 1, None, None), "path"), Some(Level::Fail));
+        let huge = look(folder.path(), i64::MAX as u64, None, None);
+        assert_eq!(level(&huge, "room"), Some(Level::Fail));
+    }
+}
