@@ -70,6 +70,20 @@ pub fn expected_memory(size: u64, page_size: u64) -> u64 {
     size / page_size.max(1) * 16 + (size / 512).clamp(MIB, 64 * MIB)
 }
 
+/// The largest cache whose expected memory stays within 4 % of a pool of `pool` bytes.
+pub fn largest_cache(pool: u64, page_size: u64) -> u64 {
+    let (mut fits, mut over) = (0, 1_u64 << 50);
+    while over - fits > MIB {
+        let middle = fits.midpoint(over);
+        if expected_memory(middle, page_size) <= pool / MOST {
+            fits = middle;
+        } else {
+            over = middle;
+        }
+    }
+    fits / MIB * MIB
+}
+
 /// Sets the pool's size and waits until the server has it. Returns the size it came to.
 ///
 /// # Errors
@@ -171,5 +185,9 @@ mod tests {
     fn expected_memory_is_small_beside_the_cache() {
         assert_eq!(expected_memory(GIB, 16 << 10), MIB + 2 * MIB);
         assert!(expected_memory(100 * GIB, 16 << 10) < 200 * MIB);
+        let largest = largest_cache(128 * MIB, 16 << 10);
+        assert!(expected_memory(largest, 16 << 10) <= 128 * MIB / MOST);
+        assert!(expected_memory(largest + 2 * MIB, 16 << 10) > 128 * MIB / MOST);
+        assert_eq!(largest_cache(MIB, 16 << 10), 0);
     }
 }

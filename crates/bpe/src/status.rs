@@ -236,7 +236,9 @@ impl Snapshot {
 
     fn device_lines(&self, line: &mut impl FnMut(&str, String), paint: Paint) {
         let devices = self.devices.as_ref().and_then(Value::as_array);
-        for (index, device) in devices.into_iter().flatten().enumerate() {
+        let named = |device: &&Value| device["path"].as_str().is_some_and(|path| !path.is_empty());
+        let devices = devices.into_iter().flatten().filter(named);
+        for (index, device) in devices.enumerate() {
             let text = |name: &str| device[name].as_str().unwrap_or("");
             let number = |name: &str| device[name].as_f64().unwrap_or(0.0);
             let healthy = device["active"].as_bool().unwrap_or(false);

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::finding::Finding;
 use crate::failure::Failure;
-use crate::pool::{Pool, expected_memory};
+use crate::pool::{Pool, expected_memory, largest_cache};
 use crate::server::Server;
 use crate::size::human;
 
@@ -26,11 +26,11 @@ pub fn memory(server: &mut Server, size: u64, local: bool) -> Result<Vec<Finding
     );
     let mut findings = Vec::new();
     if percent > 4.0 {
-        let most = size as f64 * 4.0 / percent;
+        let most = largest_cache(pool.size, page_size);
         findings.push(
             Finding::warn("memory", format!("{text}: more than 4 %")).advise(format!(
                 "a --size of at most {} stays within 4 %, or make the pool larger",
-                human(most as u64)
+                human(most)
             )),
         );
     } else {

@@ -225,9 +225,20 @@ impl Run<'_> {
     }
 
     fn settings(&mut self) -> Result<(), Failure> {
-        let changes: Vec<_> = self.plan.changes().cloned().collect();
+        let mut changes: Vec<_> = self.plan.changes().cloned().collect();
+        if self.plan.rebuilds() {
+            // Off and on, as only switching on says at once what is wrong with the new settings.
+            self.sql("SET GLOBAL bpe_enabled = OFF")?;
+            self.undo_sql(
+                "bpe_enabled = ON again",
+                "SET GLOBAL bpe_enabled = ON".to_owned(),
+            );
+            changes.extend(self.plan.settings.last().cloned());
+        }
         for setting in changes {
             let previous = setting.before.clone();
+            // bpe_enabled after a rebuild.
+            let unchanged = previous.as_ref() == Some(&setting.value);
             self.sql(&format!(
                 "SET GLOBAL {} = {}",
                 setting.name,
@@ -240,6 +251,10 @@ impl Run<'_> {
                 )
             })?;
             match previous {
+                Some(_) if unchanged => self.undo_sql(
+                    "switched off to change the settings back",
+                    format!("SET GLOBAL {} = OFF", setting.name),
+                ),
                 Some(previous) => self.undo_sql(
                     format!("{} = {previous} again", setting.name),
                     format!("SET GLOBAL {} = {}", setting.name, literal(&previous)),

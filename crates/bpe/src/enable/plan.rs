@@ -19,6 +19,9 @@ use crate::size::human;
 use crate::snippet::Snippet;
 use crate::{disk, server_options};
 
+/// Variables whose change builds the cache anew.
+const REBUILDING: [&str; 3] = ["bpe_path", "bpe_size", "bpe_instances"];
+
 /// One variable to set.
 #[derive(Debug, Clone)]
 pub struct Setting {
@@ -51,8 +54,6 @@ pub struct Copy {
     pub place: PathBuf,
     /// Another file is there already.
     pub replaces: bool,
-    /// The server has it loaded: the new one comes into use when it is loaded anew.
-    pub loaded: bool,
 }
 
 /// How a restart is survived.
@@ -198,6 +199,17 @@ impl Plan {
             .filter(|setting| setting.before.as_ref() != Some(&setting.value))
     }
 
+    /// Whether a running cache must be built anew, empty.
+    pub fn rebuilds(&self) -> bool {
+        let on = self
+            .settings
+            .iter()
+            .any(|s| s.name == "bpe_enabled" && s.before.as_deref() == Some("ON"));
+        on && self
+            .changes()
+            .any(|setting| REBUILDING.contains(&setting.name))
+    }
+
     pub fn is_empty(&self) -> bool {
         self.copy.is_none()
             && !self.install
@@ -337,7 +349,6 @@ fn library_step(
         to,
         place,
         replaces: there,
-        loaded,
     }))
 }
 
@@ -517,6 +528,9 @@ impl fmt::Display for Plan {
                 Some(before) => format!(" (was {before})"),
             };
             step(format!("SET GLOBAL {} = {shown}{before}", setting.name))?;
+        }
+        if self.rebuilds() {
+            step("the cache is built anew and begins empty".to_owned())?;
         }
         if self.lower_pool {
             step(match self.pool.lowered_for(self.expected_memory) {
