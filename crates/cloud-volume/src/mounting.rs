@@ -48,8 +48,15 @@ pub(crate) fn mount(file_system: FileSystem, mountpoint: &Path) -> io::Result<Mo
         }
         Err(error) => return Err(error.into()),
     };
+    // Threads inherit the priority of the one that starts them.
+    let spawn = move || {
+        crate::pacer::raise_priority();
+        session.spawn()
+    };
+    let spawned = std::thread::Builder::new().spawn(spawn)?.join();
+    let session = spawned.map_err(|_| io::Error::other("cannot start the FUSE session"))?;
     Ok(Mounted {
-        session: Some(session.spawn()?),
+        session: Some(session?),
         through_helper,
     })
 }
