@@ -237,12 +237,20 @@ impl Installation {
         Some(command)
     }
 
-    /// The server's own share of the command line, before any option: program, `--no-defaults`,
-    /// user and the folders of the installation.
-    pub(crate) fn base_command(&self, datadir: &Path, user: Option<&str>) -> Command {
+    /// The server's own share of the command line, before any option: program, the option file or
+    /// `--no-defaults`, user and the folders of the installation.
+    pub(crate) fn base_command(
+        &self,
+        datadir: &Path,
+        user: Option<&str>,
+        defaults_file: Option<&Path>,
+    ) -> Command {
         let mut command = Command::new(&self.command[0]);
         command.args(&self.command[1..]);
-        command.arg("--no-defaults");
+        match defaults_file {
+            Some(file) => command.arg(format!("--defaults-file={}", file.display())),
+            None => command.arg("--no-defaults"),
+        };
         if rustix::process::geteuid().is_root() {
             command.arg(format!("--user={}", user.unwrap_or("root")));
         }

@@ -43,7 +43,7 @@ impl Installation {
         let log_path = scratch.path().join("log");
         let log = File::create(&log_path).doing(|| "cannot make a log file".into())?;
 
-        let mut command = self.base_command(datadir, None);
+        let mut command = self.base_command(datadir, None, None);
         command.args(options);
         command.stdout(Stdio::null()).stderr(log);
         command.arg(format!("--tmpdir={}", scratch.path().display()));

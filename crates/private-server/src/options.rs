@@ -24,6 +24,7 @@ pub struct Options {
     pub(crate) start_timeout: Duration,
     pub(crate) preload: Option<PathBuf>,
     pub(crate) user: Option<String>,
+    pub(crate) defaults_file: Option<PathBuf>,
 }
 
 impl Options {
@@ -40,6 +41,7 @@ impl Options {
             start_timeout: Duration::from_secs(120),
             preload: None,
             user: None,
+            defaults_file: None,
         }
     }
 
@@ -86,6 +88,13 @@ impl Options {
     /// be the user's; the folder `run` is handed over. Without it the server stays root.
     pub fn user(mut self, name: &str) -> Self {
         self.user = Some(name.to_owned());
+        self
+    }
+
+    /// Reads this option file (and what it includes) instead of none. The size of the buffer pool is
+    /// then the file's affair.
+    pub fn defaults_file(mut self, file: impl AsRef<Path>) -> Self {
+        self.defaults_file = Some(file.as_ref().to_owned());
         self
     }
 }

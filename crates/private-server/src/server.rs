@@ -69,12 +69,18 @@ impl Installation {
             hand_over(user, &[run, &log, &tmp])?;
         }
 
-        let mut command = self.base_command(&options.datadir, options.user.as_deref());
+        let mut command = self.base_command(
+            &options.datadir,
+            options.user.as_deref(),
+            options.defaults_file.as_deref(),
+        );
         command.arg(format!("--socket={}", socket.display()));
         command.arg(format!("--pid-file={}", run.join("pid").display()));
         command.arg(format!("--tmpdir={}", tmp.display()));
         command.arg(format!("--plugin-dir={}", plugins.display()));
-        command.arg(format!("--innodb-buffer-pool-size={}", options.buffer_pool));
+        if options.defaults_file.is_none() {
+            command.arg(format!("--innodb-buffer-pool-size={}", options.buffer_pool));
+        }
         command.arg("--innodb-buffer-pool-chunk-size=1048576");
         match options.port {
             Some(port) => {
