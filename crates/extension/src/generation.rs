@@ -46,9 +46,7 @@ impl Generations {
     }
 
     /// Bytes of memory held.
-    pub fn memory_bytes(&self) -> u64 {
-        (self.stripes.len() * size_of::<AtomicU64>()) as u64
-    }
+    pub(crate) const BYTES: u64 = (STRIPES * size_of::<AtomicU64>()) as u64;
 
     fn stripe(owner: u32, page: u32) -> usize {
         mix64((u64::from(owner) << 32) | u64::from(page)) as usize % STRIPES

@@ -1,19 +1,37 @@
-//! Cache engine of innodb-bpe: a second-level cache of clean pages on fast local disks. A plain library.
-#![allow(dead_code)] // until the engine uses them
+//! Cache engine of innodb-bpe: a second-level cache of clean pages on fast local disks.
+//!
+//! A plain library. It knows pages, instances, admission, segments, devices and statistics, and nothing of servers. What one
+//! sees first is the path of a page: [`extension`] (facade, life of a page, order of locks) -> [`instance`] ->
+//! [`directory`], [`admission`] -> [`staging`] -> [`writer`], [`reclaim`] -> [`segment`] -> [`device`].
 
+mod admission;
 mod config;
+mod device;
+mod directory;
 mod extension;
 mod generation;
+mod instance;
+mod memory;
+mod open;
+mod pace;
 mod page;
+mod reclaim;
+mod report;
+mod segment;
+mod shared;
+mod staging;
 mod statistics;
+#[cfg(test)]
+mod tests;
+mod thread;
+mod writer;
 
 pub use config::{
     AdmissionMode, Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError,
     OwnerIdentity,
 };
-pub use extension::{
-    Extension, Located, MissReason, OfferOutcome, ReadOutcome, Source, check_device,
-};
+pub use device::file::check_device;
+pub use extension::{Extension, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};
 pub use page::{FileId, MAX_PAGE, MIN_PAGE, PageId, is_page_length};
 pub use statistics::{

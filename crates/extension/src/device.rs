@@ -1,0 +1,231 @@
+//! A device: one cache file, how it is read, and whether it works.
+//!
+//! Reads come from any thread, writes from the device's writer alone. A device that is given up ([`health`]) answers no
+//! reads; its writer removes every entry that points to it before the device is used again, and the segments' sequence
+//! numbers tell readers that were busy throughout.
+
+pub(crate) mod file;
+pub(crate) mod health;
+pub(crate) mod storage;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+
+use crate::config::{DeviceConfig, OpenError};
+use crate::memory::{BOUNCE, with_bounce};
+use crate::segment::format::{Header, SegmentName};
+use crate::segment::{Geometry, Table};
+use crate::statistics::{Counter, DeviceStatistics};
+use file::{CacheFile, Wrap};
+use health::Health;
+use storage::{Closed, read_exact, write_all};
+
+pub(crate) struct Device {
+    pub config: DeviceConfig,
+    pub path: PathBuf,
+    pub geometry: Geometry,
+    pub table: Table,
+    pub health: Health,
+    pub session: u64,
+    file: ArcSwap<CacheFile>,
+    closed: AtomicBool,
+    pub free_segments: Counter,
+    pub reads: Counter,
+    pub bytes_read: Counter,
+    pub writes: Counter,
+    pub bytes_written: Counter,
+}
+
+/// Why a read gave nothing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fault {
+    /// The device is failed.
+    Failed,
+    /// This read failed or came short.
+    Error,
+}
+
+impl Device {
+    pub fn open(
+        config: &DeviceConfig,
+        geometry: Geometry,
+        session: u64,
+        wrap: &Wrap,
+    ) -> Result<Device, OpenError> {
+        let path = file::file_path(config)?;
+        let mut device = Device {
+            config: config.clone(),
+            path,
+            geometry,
+            table: Table::new(geometry.segments),
+            health: Health::new(),
+            session,
+            file: ArcSwap::from_pointee(CacheFile::closed()),
+            // There is nothing to remove before the file is open.
+            closed: AtomicBool::new(true),
+            free_segments: Counter::default(),
+            reads: Counter::default(),
+            bytes_read: Counter::default(),
+            writes: Counter::default(),
+            bytes_written: Counter::default(),
+        };
+        device.file = ArcSwap::from_pointee(CacheFile::open(config, device.header(true), wrap)?);
+        device.closed = AtomicBool::new(false);
+        device.free_segments.set(u64::from(geometry.segments));
+        Ok(device)
+    }
+
+    pub fn header(&self, in_use: bool) -> Header {
+        Header {
+            in_use,
+            owner: self.config.owner,
+            session: self.session,
+            file_bytes: self.geometry.file_bytes(),
+            segment_bytes: self.geometry.segment_bytes,
+        }
+    }
+
+    pub fn segment_name(&self, segment: u32) -> SegmentName {
+        SegmentName {
+            session: self.session,
+            segment,
+            sequence: self.table.sequence(segment),
+        }
+    }
+
+    pub fn file(&self) -> Arc<CacheFile> {
+        self.file.load_full()
+    }
+
+    pub fn replace_file(&self, file: CacheFile) {
+        self.file.store(Arc::new(file));
+    }
+
+    /// Lets go of the file. Its descriptor is closed once no located page holds it.
+    pub fn close_file(&self) {
+        self.file.store(Arc::new(CacheFile::closed()));
+    }
+
+    /// Removes the file, for good.
+    pub fn close(&self) {
+        if !self.closed.swap(true, Ordering::SeqCst) {
+            self.file.load().remove(&self.path, self.header(false));
+            self.close_file();
+        }
+    }
+
+    /// Whether a page at this location can be read directly into a buffer at this address.
+    pub fn suits(&self, file: &CacheFile, location: u32, address: usize, length: usize) -> bool {
+        let offset = self.geometry.offset_of(location);
+        (offset as usize | address | length) & (file.alignment - 1) == 0
+    }
+
+    /// Reads the stored bytes at `location` into `buffer`, whatever its alignment.
+    pub fn read_into(&self, location: u32, buffer: &mut [u8]) -> Result<(), Fault> {
+        let file = self.file.load();
+        if self.suits(&file, location, buffer.as_ptr() as usize, buffer.len()) {
+            let offset = self.geometry.offset_of(location);
+            self.guarded(buffer.len(), || read_exact(&*file.storage, buffer, offset))
+        } else {
+            drop(file);
+            self.read_with(location, buffer.len(), |bytes| {
+                buffer.copy_from_slice(bytes)
+            })
+        }
+    }
+
+    /// Reads `length` bytes, at most a largest page, into the thread's bounce buffer and passes them on.
+    pub fn read_with<R>(
+        &self,
+        location: u32,
+        length: usize,
+        pass: impl FnOnce(&[u8]) -> R,
+    ) -> Result<R, Fault> {
+        let file = self.file.load();
+        let mask = file.alignment - 1;
+        let offset = self.geometry.offset_of(location);
+        let before = offset as usize & mask;
+        let whole = (before + length + mask) & !mask;
+        if whole > BOUNCE {
+            return Err(Fault::Error);
+        }
+        with_bounce(|bounce| {
+            let start = offset - before as u64;
+            self.guarded(length, || {
+                read_exact(&*file.storage, &mut bounce[..whole], start)
+            })?;
+            Ok(pass(&bounce[before..before + length]))
+        })
+        .unwrap_or(Err(Fault::Error))
+    }
+
+    fn guarded(&self, bytes: usize, read: impl FnOnce() -> io::Result<()>) -> Result<(), Fault> {
+        let underway = self.health.begin_read().ok_or(Fault::Failed)?;
+        let result = read();
+        drop(underway);
+        self.reads.add(1);
+        match result {
+            Ok(()) => {
+                self.bytes_read.add(bytes as u64);
+                self.health.note_success();
+                Ok(())
+            }
+            Err(error) => {
+                self.health.note_error(&error);
+                Err(Fault::Error)
+            }
+        }
+    }
+
+    /// Writes whole blocks. By the device's writer.
+    pub fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
+        let file = self.file.load();
+        self.writes.add(1);
+        match write_all(&*file.storage, bytes, offset) {
+            Ok(()) => {
+                self.bytes_written.add(bytes.len() as u64);
+                Ok(())
+            }
+            Err(error) => {
+                self.health.note_write_error(&error);
+                Err(Fault::Error)
+            }
+        }
+    }
+
+    pub fn statistics(&self) -> DeviceStatistics {
+        DeviceStatistics {
+            path: self.path.clone(),
+            bytes: self.geometry.file_bytes(),
+            segment_bytes: self.geometry.segment_bytes,
+            segments: self.geometry.segments.into(),
+            free_segments: self.free_segments.get(),
+            pages: self.table.cached().0,
+            bytes_written: self.bytes_written.get(),
+            bytes_read: self.bytes_read.get(),
+            reads: self.reads.get(),
+            writes: self.writes.get(),
+            errors: self.health.errors(),
+            active: self.health.active(),
+            state: self.health.describe(),
+            direct_io: self.file.load().direct,
+        }
+    }
+}
+
+impl Drop for Device {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl CacheFile {
+    /// In place of a file that has been let go.
+    pub fn closed() -> CacheFile {
+        CacheFile::of(Box::new(Closed))
+    }
+}

@@ -1,0 +1,527 @@
+//! Opening a cache file: safely, exclusively, at its full size; and letting it go.
+//!
+//! The file is created by us alone, or is one that this server left behind, or is an empty one that an administrator has put
+//! there. Never is a link followed in its name, and whatever other users could change is refused. Its contents are not
+//! used: it is emptied and allocated anew, so that a full disk shows now and not later.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::storage::{Storage, read_exact, write_all};
+use crate::config::{DeviceConfig, DeviceFacts, OpenError};
+use crate::memory::with_bounce;
+use crate::segment::format::{BLOCK, HEADER_BYTES, Header, HeaderError, PROBE_OFFSET, VERSION};
+use crate::segment::{Geometry, LEAST_DEVICE_BYTES};
+
+/// Of a file system, so much stays free: this share of it, at least `LEAST_RESERVE`.
+const RESERVE_SHARE: u64 = 100;
+const LEAST_RESERVE: u64 = 64 << 20;
+
+const ADVICE_ACCESS: &str = "check that the directory exists and that the server's user may use it \
+                             (and that AppArmor or SELinux lets the server do so)";
+
+/// Puts something between the engine and a file just opened. For tests.
+pub(crate) type Wrap = dyn Fn(File) -> Box<dyn Storage> + Send + Sync;
+
+/// An open cache file.
+pub(crate) struct CacheFile {
+    pub storage: Box<dyn Storage>,
+    pub direct: bool,
+    /// Offsets, lengths and addresses of direct reads must be multiples of this.
+    pub alignment: usize,
+    /// The file was there, empty, before us: it is emptied rather than removed at the end.
+    provided: bool,
+    identity: (u64, u64),
+}
+
+/// The path of the cache file that the configuration means.
+pub(crate) fn file_path(config: &DeviceConfig) -> Result<PathBuf, OpenError> {
+    let path = &config.path;
+    if !path.is_absolute() {
+        return Err(OpenError::RelativePath { path: path.clone() });
+    }
+    match fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Ok(path.join(&config.file_name)),
+        Ok(metadata) if !metadata.is_file() => Err(OpenError::NotRegular {
+            path: path.clone(),
+            what: kind_of(metadata.file_type()),
+        }),
+        _ if path.as_os_str().as_bytes().ends_with(b"/") => Err(OpenError::Io {
+            path: path.clone(),
+            action: "use directory",
+            source: io::ErrorKind::NotFound.into(),
+            advice: "create the directory, owned by the server's user, or correct the path",
+        }),
+        _ => Ok(path.clone()),
+    }
+}
+
+fn kind_of(kind: fs::FileType) -> &'static str {
+    if kind.is_dir() {
+        "a directory"
+    } else if kind.is_symlink() {
+        "a symbolic link"
+    } else if kind.is_block_device() {
+        "a block device"
+    } else if kind.is_char_device() {
+        "a character device"
+    } else if kind.is_fifo() {
+        "a pipe"
+    } else {
+        "a socket"
+    }
+}
+
+fn failed(
+    path: &Path,
+    action: &'static str,
+    advice: &'static str,
+) -> impl FnOnce(io::Error) -> OpenError {
+    let path = path.to_path_buf();
+    move |source| OpenError::Io {
+        path,
+        action,
+        source,
+        advice,
+    }
+}
+
+/// What is there before the file is opened.
+struct Survey {
+    path: PathBuf,
+    parent: PathBuf,
+    existing: Option<fs::Metadata>,
+}
+
+fn survey(config: &DeviceConfig) -> Result<Survey, OpenError> {
+    if config.bytes < LEAST_DEVICE_BYTES {
+        let (path, bytes) = (config.path.clone(), config.bytes);
+        return Err(OpenError::TooSmall {
+            path,
+            bytes,
+            minimum: LEAST_DEVICE_BYTES,
+        });
+    }
+    let path = file_path(config)?;
+    let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
+    check_parent(&parent)?;
+    let existing = match fs::symlink_metadata(&path) {
+        Ok(metadata) => {
+            check_file(&path, &metadata)?;
+            Some(metadata)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(failed(&path, "look at", ADVICE_ACCESS)(error)),
+    };
+    Ok(Survey {
+        path,
+        parent,
+        existing,
+    })
+}
+
+/// In a directory that everybody may write to without its sticky bit, anybody can replace our file.
+fn check_parent(parent: &Path) -> Result<(), OpenError> {
+    let metadata = fs::metadata(parent).map_err(failed(parent, "use directory", ADVICE_ACCESS))?;
+    if metadata.mode() & 0o002 != 0 && metadata.mode() & 0o1000 == 0 {
+        return Err(OpenError::Insecure {
+            path: parent.to_path_buf(),
+            what: String::from("is a directory that every user may write to"),
+            advice: "remove that right (chmod o-w) or set the sticky bit (chmod +t)",
+        });
+    }
+    Ok(())
+}
+
+fn check_file(path: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
+    if !metadata.is_file() {
+        return Err(OpenError::NotRegular {
+            path: path.to_path_buf(),
+            what: kind_of(metadata.file_type()),
+        });
+    }
+    let us = rustix::process::geteuid().as_raw();
+    let what = if metadata.uid() != us {
+        format!(
+            "belongs to user {}, not to the server's user {us}",
+            metadata.uid()
+        )
+    } else if metadata.nlink() > 1 {
+        format!("has {} names (hard links)", metadata.nlink())
+    } else if metadata.mode() & 0o077 != 0 {
+        format!("has mode {:04o}", metadata.mode() & 0o7777)
+    } else {
+        return Ok(());
+    };
+    Err(OpenError::Insecure {
+        path: path.to_path_buf(),
+        what,
+        advice: "remove the file or make it 0600 and ours",
+    })
+}
+
+/// Bytes an unprivileged user may still allocate, and how many of them we leave alone.
+fn free_space(directory: &Path) -> Result<(u64, u64), OpenError> {
+    let fs = rustix::fs::statvfs(directory)
+        .map_err(|e| failed(directory, "ask for the free space of", ADVICE_ACCESS)(e.into()))?;
+    let reserve = (fs.f_blocks.saturating_mul(fs.f_frsize) / RESERVE_SHARE).max(LEAST_RESERVE);
+    Ok((fs.f_bavail.saturating_mul(fs.f_frsize), reserve))
+}
+
+fn check_space(survey: &Survey, bytes: u64) -> Result<u64, OpenError> {
+    let (free, reserve) = free_space(&survey.parent)?;
+    // What an existing file has allocated is given back first.
+    let ours = survey
+        .existing
+        .as_ref()
+        .map_or(0, |metadata| metadata.blocks() * 512);
+    let needed = bytes.saturating_add(reserve);
+    if free.saturating_add(ours) < needed {
+        return Err(OpenError::NoSpace {
+            path: survey.path.clone(),
+            free: free + ours,
+            needed,
+            reserve,
+        });
+    }
+    Ok(free)
+}
+
+const FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+fn open(path: &Path, flags: OFlags) -> Result<File, Errno> {
+    rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+}
+
+/// Opens past the page cache where that is possible.
+fn open_direct(path: &Path, flags: OFlags) -> Result<(File, bool), Errno> {
+    match open(path, flags | OFlags::DIRECT) {
+        Ok(file) => Ok((file, true)),
+        // Whether O_CREAT has made the file before O_DIRECT was refused depends on the file system.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => match open(path, flags) {
+            Err(Errno::EXIST) => open(path, flags - OFlags::EXCL).map(|file| (file, false)),
+            other => other.map(|file| (file, false)),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// Finds out whether the device could be opened as configured. Leaves nothing behind.
+///
+/// # Errors
+/// What `Extension::open` would say, as far as it can be known without allocating the space.
+pub fn check_device(config: &DeviceConfig) -> Result<DeviceFacts, OpenError> {
+    let survey = survey(config)?;
+    let direct = match &survey.existing {
+        Some(_) => {
+            let (file, direct) = open_existing(&survey.path)?;
+            check_header(&survey.path, &file, config)?;
+            direct
+        }
+        None => try_creating(&survey)?,
+    };
+    let free_bytes = check_space(&survey, config.bytes)?;
+    let parent =
+        fs::metadata(&survey.parent).map_err(failed(&survey.parent, "look at", ADVICE_ACCESS))?;
+    Ok(DeviceFacts {
+        exists: survey.existing.is_some(),
+        path: survey.path,
+        direct,
+        device_number: parent.dev(),
+        free_bytes,
+        segment_bytes: Geometry::segment_bytes_for(config.bytes),
+    })
+}
+
+fn try_creating(survey: &Survey) -> Result<bool, OpenError> {
+    let refused = |error: Errno| failed(&survey.path, "create", ADVICE_ACCESS)(error.into());
+    let unnamed = OFlags::RDWR | OFlags::TMPFILE | OFlags::CLOEXEC;
+    match open_direct(&survey.parent, unnamed) {
+        Ok((_, direct)) => Ok(direct),
+        // The file system does not know unnamed files.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
+            let mut name = survey
+                .path
+                .file_name()
+                .unwrap_or(OsStr::new("bpe"))
+                .to_os_string();
+            name.push(format!(".check-{}", std::process::id()));
+            let path = survey.parent.join(name);
+            let (_, direct) =
+                open_direct(&path, FLAGS | OFlags::CREATE | OFlags::EXCL).map_err(refused)?;
+            let _ = fs::remove_file(&path);
+            Ok(direct)
+        }
+        Err(error) => Err(refused(error)),
+    }
+}
+
+fn open_existing(path: &Path) -> Result<(File, bool), OpenError> {
+    let (file, direct) = open_direct(path, FLAGS).map_err(|error| match error {
+        Errno::LOOP => OpenError::NotRegular {
+            path: path.to_path_buf(),
+            what: "a symbolic link",
+        },
+        _ => failed(path, "open", ADVICE_ACCESS)(error.into()),
+    })?;
+    // What is open now counts, not what was there before.
+    let metadata = file
+        .metadata()
+        .map_err(failed(path, "look at", ADVICE_ACCESS))?;
+    check_file(path, &metadata)?;
+    lock(path, &file)?;
+    Ok((file, direct))
+}
+
+fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
+    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+        Errno::WOULDBLOCK => OpenError::InUse {
+            path: path.to_path_buf(),
+        },
+        _ => failed(path, "lock", "put the cache file on a local file system")(error.into()),
+    })
+}
+
+/// Whether the existing file is an empty one. Refuses what is not ours.
+fn check_header(path: &Path, file: &File, config: &DeviceConfig) -> Result<bool, OpenError> {
+    let metadata = file
+        .metadata()
+        .map_err(failed(path, "look at", ADVICE_ACCESS))?;
+    if metadata.len() == 0 {
+        return Ok(true);
+    }
+    let foreign = || OpenError::Foreign {
+        path: path.to_path_buf(),
+    };
+    if metadata.len() < HEADER_BYTES as u64 {
+        return Err(foreign());
+    }
+    let header = with_bounce(|buffer| {
+        read_exact(file, &mut buffer[..HEADER_BYTES], 0)?;
+        Ok(Header::decode(&buffer[..HEADER_BYTES]))
+    });
+    match header
+        .unwrap_or(Err(io::ErrorKind::OutOfMemory.into()))
+        .map_err(failed(path, "read", ADVICE_ACCESS))?
+    {
+        Ok(header) if header.owner == config.owner => Ok(false),
+        Ok(_) => Err(OpenError::OtherOwner {
+            path: path.to_path_buf(),
+        }),
+        Err(HeaderError::Foreign) => Err(foreign()),
+        Err(HeaderError::Version(version)) => Err(OpenError::Version {
+            path: path.to_path_buf(),
+            version,
+            known: VERSION,
+        }),
+    }
+}
+
+impl CacheFile {
+    /// A storage without a name.
+    pub fn of(storage: Box<dyn Storage>) -> CacheFile {
+        CacheFile {
+            storage,
+            direct: false,
+            alignment: 1,
+            provided: false,
+            identity: (0, 0),
+        }
+    }
+
+    /// Opens, locks, allocates and stamps the file.
+    pub fn open(
+        config: &DeviceConfig,
+        header: Header,
+        wrap: &Wrap,
+    ) -> Result<CacheFile, OpenError> {
+        let survey = survey(config)?;
+        check_space(&survey, header.file_bytes)?;
+        let path = &survey.path;
+        let (file, direct, created, provided) = match &survey.existing {
+            None => {
+                let (file, direct) = open_direct(path, FLAGS | OFlags::CREATE | OFlags::EXCL)
+                    .map_err(|error| failed(path, "create", ADVICE_ACCESS)(error.into()))?;
+                let metadata = file
+                    .metadata()
+                    .map_err(failed(path, "look at", ADVICE_ACCESS))?;
+                check_file(path, &metadata)?;
+                lock(path, &file)?;
+                (file, direct, true, false)
+            }
+            Some(_) => {
+                let (file, direct) = open_existing(path)?;
+                let provided = check_header(path, &file, config)?;
+                (file, direct, false, provided)
+            }
+        };
+        let metadata = file
+            .metadata()
+            .map_err(failed(path, "look at", ADVICE_ACCESS))?;
+        let identity = (metadata.dev(), metadata.ino());
+        let undo = Undo {
+            path,
+            file: file.try_clone().ok(),
+            created,
+        };
+        if let Err(error) = file
+            .set_len(0)
+            .and_then(|()| allocate(&file, header.file_bytes))
+        {
+            if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) {
+                let (free, reserve) = free_space(&survey.parent)?;
+                drop(undo);
+                return Err(OpenError::NoSpace {
+                    path: path.clone(),
+                    free,
+                    needed: header.file_bytes,
+                    reserve,
+                });
+            }
+            return Err(failed(
+                path,
+                "allocate",
+                "lower the size, or raise a quota or file size limit",
+            )(error));
+        }
+        let mut opened = CacheFile {
+            storage: wrap(file),
+            direct,
+            alignment: BLOCK,
+            provided,
+            identity,
+        };
+        let tested = opened
+            .write_header(header)
+            .and_then(|()| opened.probe(header.session));
+        tested.map_err(failed(
+            path,
+            "write to and read from",
+            "see the system log for errors of that disk",
+        ))?;
+        opened.alignment = opened.find_alignment();
+        undo.keep();
+        Ok(opened)
+    }
+
+    pub fn write_header(&self, header: Header) -> io::Result<()> {
+        with_bounce(|buffer| {
+            header.encode(&mut buffer[..HEADER_BYTES]);
+            write_all(&*self.storage, &buffer[..HEADER_BYTES], 0)
+        })
+        .unwrap_or(Err(io::ErrorKind::OutOfMemory.into()))
+    }
+
+    /// Writes a block and reads it back.
+    pub fn probe(&self, nonce: u64) -> io::Result<()> {
+        let fill = |block: &mut [u8]| {
+            for (i, word) in block.chunks_exact_mut(8).enumerate() {
+                word.copy_from_slice(&crate::page::mix64(nonce ^ i as u64).to_le_bytes());
+            }
+        };
+        with_bounce(|buffer| {
+            let (written, read) = buffer.split_at_mut(BLOCK);
+            fill(written);
+            write_all(&*self.storage, written, PROBE_OFFSET)?;
+            let read = &mut read[..BLOCK];
+            read_exact(&*self.storage, read, PROBE_OFFSET)?;
+            if read == written {
+                Ok(())
+            } else {
+                Err(io::Error::other(
+                    "a test block was not read as it was written",
+                ))
+            }
+        })
+        .unwrap_or(Err(io::ErrorKind::OutOfMemory.into()))
+    }
+
+    /// Direct reads of many devices may be aligned to 512 bytes only, which spares small pages a copy.
+    fn find_alignment(&self) -> usize {
+        if !self.direct {
+            return 1;
+        }
+        let small = with_bounce(|buffer| {
+            self.storage
+                .read_at(&mut buffer[512..1024], PROBE_OFFSET + 512)
+        });
+        if matches!(small, Some(Ok(512))) {
+            512
+        } else {
+            BLOCK
+        }
+    }
+
+    /// Makes the file as long as it should be again.
+    pub fn extend(&self, path: &Path, bytes: u64) -> io::Result<()> {
+        let (now, names) = self.storage.facts()?;
+        if now >= bytes || names == 0 {
+            return Ok(());
+        }
+        let file = open(path, FLAGS)?;
+        let metadata = file.metadata()?;
+        if (metadata.dev(), metadata.ino()) != self.identity {
+            return Err(io::Error::other("the cache file was replaced"));
+        }
+        allocate(&file, bytes)
+    }
+
+    /// Gives the disk space back.
+    pub fn remove(&self, path: &Path, header: Header) {
+        let _ = self.write_header(header);
+        let Ok(metadata) = fs::symlink_metadata(path) else {
+            return;
+        };
+        if (metadata.dev(), metadata.ino()) != self.identity {
+            return;
+        }
+        if self.provided || fs::remove_file(path).is_err() {
+            if let Ok(file) = open(path, FLAGS) {
+                let _ = file.set_len(0);
+            }
+        }
+    }
+}
+
+fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        Ok(()) => Ok(()),
+        Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(bytes),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Undoes what was done to the file if opening does not come to its end.
+struct Undo<'a> {
+    path: &'a Path,
+    file: Option<File>,
+    created: bool,
+}
+
+impl Undo<'_> {
+    fn keep(mut self) {
+        self.file = None;
+        self.created = false;
+    }
+}
+
+impl Drop for Undo<'_> {
+    fn drop(&mut self) {
+        if self.created {
+            let _ = fs::remove_file(self.path);
+        } else if let Some(file) = &self.file {
+            let _ = file.set_len(0);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

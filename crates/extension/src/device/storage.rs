@@ -1,0 +1,102 @@
+//! What the engine needs of a cache file once it is open: reads and writes at offsets. Tests put a faulty one in between.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::{FileExt, MetadataExt};
+
+pub(crate) trait Storage: Send + Sync {
+    /// As pread: may come short.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// As pwrite: may come short.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize>;
+    /// Bytes of the file, and the names it has.
+    fn facts(&self) -> io::Result<(u64, u64)>;
+    fn raw_fd(&self) -> RawFd;
+}
+
+impl Storage for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        FileExt::write_at(self, bytes, offset)
+    }
+
+    fn facts(&self) -> io::Result<(u64, u64)> {
+        let metadata = self.metadata()?;
+        Ok((metadata.len(), metadata.nlink()))
+    }
+
+    fn raw_fd(&self) -> RawFd {
+        self.as_raw_fd()
+    }
+}
+
+/// Reads all of `buffer`. End of file is an error.
+pub(crate) fn read_exact(
+    storage: &dyn Storage,
+    mut buffer: &mut [u8],
+    mut offset: u64,
+) -> io::Result<()> {
+    while !buffer.is_empty() {
+        match storage.read_at(buffer, offset) {
+            Ok(0) => {
+                return Err(io::Error::new(
+                    io::ErrorKind::UnexpectedEof,
+                    "the cache file has become shorter",
+                ));
+            }
+            Ok(n) => {
+                let n = n.min(buffer.len());
+                buffer = &mut buffer[n..];
+                offset += n as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+pub(crate) fn write_all(
+    storage: &dyn Storage,
+    mut bytes: &[u8],
+    mut offset: u64,
+) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match storage.write_at(bytes, offset) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => {
+                let n = n.min(bytes.len());
+                bytes = &bytes[n..];
+                offset += n as u64;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// In place of a file that has been let go.
+pub(crate) struct Closed;
+
+impl Storage for Closed {
+    fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
+        Err(io::Error::other("the cache file is closed"))
+    }
+
+    fn write_at(&self, _: &[u8], _: u64) -> io::Result<usize> {
+        Err(io::Error::other("the cache file is closed"))
+    }
+
+    fn facts(&self) -> io::Result<(u64, u64)> {
+        Err(io::Error::other("the cache file is closed"))
+    }
+
+    fn raw_fd(&self) -> RawFd {
+        -1
+    }
+}

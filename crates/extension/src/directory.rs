@@ -1,0 +1,503 @@
+//! Directory of one instance: where each cached page lies, in under 12 bytes a page.
+//!
+//! A bucket is one cache line of six entries. A page may be in two buckets: the first comes from its hash, the other is
+//! `turn(fingerprint) - bucket` (modulo their number), which leads from either to the other without knowing the page, so
+//! that entries can be moved to make room (partial-key cuckoo hashing). Directories are sized to be 90 % full.
+//!
+//! An entry has a fingerprint of 14 bits, not the page: what is found must be proven with `check`. Of two pages with the same
+//! fingerprint and the same buckets only one is ever entered, so there is at most one match, and removing the match of a
+//! page always removes the page. One lookup of an absent page in 1,400 finds somebody else's entry.
+
+use std::io;
+
+use crate::memory::{Mapped, Zeroable};
+use crate::page::PageId;
+use crate::staging::UNIT;
+
+const WAYS: usize = 6;
+const CLOCK: u16 = 3;
+const KIND_BITS: u32 = 5;
+const FINGERPRINTS: u32 = 1 << 14;
+/// Entries for every hundred places.
+const LOAD_PERCENT: u64 = 90;
+
+/// How a page is stored, in five bits.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Kind(u8);
+
+impl Kind {
+    pub const STAGED: Kind = Kind(7);
+    /// Most units of `packed_unit` that a compressed page may take.
+    pub const MOST_PACKED: usize = 14;
+
+    /// As it is, `length` bytes.
+    pub fn raw(length: usize) -> Kind {
+        debug_assert!(crate::page::is_page_length(length));
+        Kind((length / UNIT).trailing_zeros() as u8)
+    }
+
+    /// Compressed, in `units` of `packed_unit`.
+    pub fn packed(units: usize) -> Kind {
+        debug_assert!((1..=Self::MOST_PACKED).contains(&units));
+        Kind(7 + units as u8)
+    }
+
+    /// Bytes in which the stored length of a compressed page of `page_length` is counted.
+    pub fn packed_unit(page_length: usize) -> usize {
+        (page_length / 16).max(UNIT)
+    }
+
+    pub fn is_raw(self) -> bool {
+        self.0 < 7
+    }
+
+    /// Bytes on the device of a page of `page_length`; `None` if a page of that length is not stored in this way.
+    pub fn stored(self, page_length: usize) -> Option<usize> {
+        match self.0 {
+            0..7 => (UNIT << self.0 == page_length).then_some(page_length),
+            7 => None,
+            n => {
+                let stored = usize::from(n - 7) * Self::packed_unit(page_length);
+                (stored < page_length).then_some(stored)
+            }
+        }
+    }
+
+    pub fn to_byte(self) -> u8 {
+        self.0
+    }
+
+    /// `None` for what no page on a device has.
+    pub fn from_byte(byte: u8) -> Option<Kind> {
+        (byte != 7 && byte <= 7 + Self::MOST_PACKED as u8).then_some(Kind(byte))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Entry {
+    pub check: u32,
+    /// Frame if staged, else the first unit over all devices.
+    pub location: u32,
+    pub kind: Kind,
+    /// Hits since it was entered or last looked at by the clock, at most 3.
+    pub clock: u8,
+}
+
+/// Where a page may be: its fingerprint and first bucket.
+#[derive(Clone, Copy)]
+pub(crate) struct Key {
+    fingerprint: u16,
+    bucket: u32,
+}
+
+/// Where an entry is. Good until the directory is changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Slot {
+    bucket: u32,
+    way: u8,
+}
+
+#[repr(C, align(64))]
+struct Bucket {
+    /// Five bits for each way.
+    kinds: u32,
+    /// Fingerprint (never 0) and clock; 0: empty.
+    marks: [u16; WAYS],
+    checks: [u32; WAYS],
+    locations: [u32; WAYS],
+}
+
+const _: () = assert!(size_of::<Bucket>() == 64);
+
+// SAFETY: integers; zero is the empty bucket.
+unsafe impl Zeroable for Bucket {}
+
+impl Bucket {
+    fn way_of(&self, fingerprint: u16) -> Option<usize> {
+        self.marks.iter().position(|mark| mark >> 2 == fingerprint)
+    }
+
+    fn empty_way(&self) -> Option<usize> {
+        self.marks.iter().position(|&mark| mark == 0)
+    }
+
+    fn kind(&self, way: usize) -> Kind {
+        Kind((self.kinds >> (way as u32 * KIND_BITS)) as u8 & ((1 << KIND_BITS) - 1))
+    }
+
+    fn get(&self, way: usize) -> Entry {
+        Entry {
+            check: self.checks[way],
+            location: self.locations[way],
+            kind: self.kind(way),
+            clock: (self.marks[way] & CLOCK) as u8,
+        }
+    }
+
+    fn set(&mut self, way: usize, fingerprint: u16, entry: Entry) {
+        let shift = way as u32 * KIND_BITS;
+        self.kinds =
+            self.kinds & !(((1 << KIND_BITS) - 1) << shift) | u32::from(entry.kind.0) << shift;
+        self.marks[way] = fingerprint << 2 | u16::from(entry.clock.min(CLOCK as u8));
+        self.checks[way] = entry.check;
+        self.locations[way] = entry.location;
+    }
+}
+
+pub(crate) struct Directory {
+    buckets: Mapped<Bucket>,
+    used: u64,
+}
+
+impl Directory {
+    fn buckets_for(pages: u64) -> u64 {
+        (pages * 100).div_ceil(LOAD_PERCENT * WAYS as u64).max(2)
+    }
+
+    /// Memory that a directory for so many pages takes.
+    pub fn memory_needed(pages: u64) -> u64 {
+        (Self::buckets_for(pages) * size_of::<Bucket>() as u64).next_multiple_of(4096)
+    }
+
+    pub fn new(pages: u64) -> io::Result<Directory> {
+        let buckets =
+            u32::try_from(Self::buckets_for(pages)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        Ok(Directory {
+            buckets: Mapped::new(buckets as usize)?,
+            used: 0,
+        })
+    }
+
+    #[cfg(test)]
+    pub fn memory_bytes(&self) -> u64 {
+        self.buckets.memory_bytes()
+    }
+
+    /// Pages entered.
+    pub fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Pages for which it was sized.
+    pub fn capacity(&self) -> u64 {
+        (self.buckets.len() * WAYS) as u64 * LOAD_PERCENT / 100
+    }
+
+    pub fn buckets(&self) -> usize {
+        self.buckets.len()
+    }
+
+    pub fn key(&self, page: PageId) -> Key {
+        let hash = page.hash();
+        Key {
+            fingerprint: (hash as u32 % (FINGERPRINTS - 1)) as u16 + 1,
+            bucket: (((hash >> 32) * self.buckets.len() as u64) >> 32) as u32,
+        }
+    }
+
+    /// The other bucket of an entry.
+    fn other(&self, bucket: u32, fingerprint: u16) -> u32 {
+        let buckets = self.buckets.len() as u64;
+        let turn = (u64::from(u32::from(fingerprint).wrapping_mul(0x9e37_79b1)) * buckets) >> 32;
+        let other = turn + buckets - u64::from(bucket);
+        (if other >= buckets {
+            other - buckets
+        } else {
+            other
+        }) as u32
+    }
+
+    /// Whether the entry of one page can be found in search of the other.
+    pub fn look_alike(&self, one: PageId, other: PageId) -> bool {
+        let (a, b) = (self.key(one), self.key(other));
+        let alike = a.fingerprint == b.fingerprint;
+        one != other
+            && alike
+            && (a.bucket == b.bucket || self.other(a.bucket, a.fingerprint) == b.bucket)
+    }
+
+    pub fn find(&self, key: Key) -> Option<Slot> {
+        if let Some(way) = self.buckets[key.bucket as usize].way_of(key.fingerprint) {
+            return Some(Slot {
+                bucket: key.bucket,
+                way: way as u8,
+            });
+        }
+        let bucket = self.other(key.bucket, key.fingerprint);
+        let way = self.buckets[bucket as usize].way_of(key.fingerprint)?;
+        Some(Slot {
+            bucket,
+            way: way as u8,
+        })
+    }
+
+    pub fn get(&self, slot: Slot) -> Entry {
+        self.buckets[slot.bucket as usize].get(slot.way.into())
+    }
+
+    /// Counts a hit.
+    pub fn touch(&mut self, slot: Slot) {
+        let mark = &mut self.buckets[slot.bucket as usize].marks[usize::from(slot.way)];
+        if *mark & CLOCK < CLOCK {
+            *mark += 1;
+        }
+    }
+
+    /// Changes everything but the identity.
+    pub fn replace(&mut self, slot: Slot, entry: Entry) {
+        let bucket = &mut self.buckets[slot.bucket as usize];
+        let fingerprint = bucket.marks[usize::from(slot.way)] >> 2;
+        bucket.set(slot.way.into(), fingerprint, entry);
+    }
+
+    pub fn remove(&mut self, slot: Slot) -> Entry {
+        let bucket = &mut self.buckets[slot.bucket as usize];
+        let entry = bucket.get(slot.way.into());
+        bucket.marks[usize::from(slot.way)] = 0;
+        self.used -= 1;
+        entry
+    }
+
+    /// Enters a page that has no match. When there is no place, and none can be made in a bounded number of steps, the
+    /// entry with the lowest clock among the page's twelve gives way and is returned.
+    pub fn insert(&mut self, key: Key, entry: Entry) -> Option<Entry> {
+        debug_assert!(self.find(key).is_none());
+        let candidates = [key.bucket, self.other(key.bucket, key.fingerprint)];
+        for bucket in candidates {
+            if let Some(way) = self.buckets[bucket as usize].empty_way() {
+                return self.place(bucket, way, key, entry);
+            }
+        }
+        for bucket in candidates {
+            if let Some(way) = self.vacate(bucket, 1).or_else(|| self.vacate(bucket, 2)) {
+                return self.place(bucket, way, key, entry);
+            }
+        }
+        let ways = candidates
+            .iter()
+            .flat_map(|&bucket| (0..WAYS as u8).map(move |way| Slot { bucket, way }));
+        let slot = ways.min_by_key(|&slot| self.get(slot).clock)?;
+        let victim = self.remove(slot);
+        self.place(slot.bucket, slot.way.into(), key, entry);
+        Some(victim)
+    }
+
+    fn place(&mut self, bucket: u32, way: usize, key: Key, entry: Entry) -> Option<Entry> {
+        self.buckets[bucket as usize].set(way, key.fingerprint, entry);
+        self.used += 1;
+        None
+    }
+
+    /// Frees a way of a full bucket by moving one entry to its other bucket, where a way is free (`depth` 1) or can be freed
+    /// in the same manner. Returns the way.
+    fn vacate(&mut self, bucket: u32, depth: u32) -> Option<usize> {
+        for way in 0..WAYS {
+            let fingerprint = self.buckets[bucket as usize].marks[way] >> 2;
+            let other = self.other(bucket, fingerprint);
+            if other == bucket {
+                continue;
+            }
+            let free = match self.buckets[other as usize].empty_way() {
+                Some(free) => Some(free),
+                None if depth > 1 => self.vacate(other, depth - 1),
+                None => None,
+            };
+            // Vacating `other` may have moved an entry into this bucket's place; then look at the way again.
+            if let Some(free) = free {
+                if self.buckets[bucket as usize].marks[way] >> 2 == fingerprint {
+                    let entry = self.buckets[bucket as usize].get(way);
+                    self.buckets[other as usize].set(free, fingerprint, entry);
+                    self.buckets[bucket as usize].marks[way] = 0;
+                    return Some(way);
+                }
+            }
+        }
+        None
+    }
+
+    /// Removes the entries of `count` buckets from `first` on for which `condemned` says so.
+    pub fn sweep(&mut self, first: usize, count: usize, mut condemned: impl FnMut(Entry) -> bool) {
+        let end = (first + count).min(self.buckets.len());
+        let mut removed = 0;
+        for bucket in &mut self.buckets[first.min(end)..end] {
+            for way in 0..WAYS {
+                if bucket.marks[way] != 0 && condemned(bucket.get(way)) {
+                    bucket.marks[way] = 0;
+                    removed += 1;
+                }
+            }
+        }
+        self.used -= removed;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+    use crate::page::FileId;
+
+    fn page(n: u32) -> PageId {
+        PageId::new(FileId(n % 7), n)
+    }
+
+    fn entry(n: u32) -> Entry {
+        Entry {
+            check: n,
+            location: n.wrapping_mul(7),
+            kind: Kind::raw(16384),
+            clock: 0,
+        }
+    }
+
+    #[test]
+    fn kinds_know_their_length() {
+        for length in [1024, 2048, 4096, 8192, 16384, 32768, 65536] {
+            assert_eq!(Kind::raw(length).stored(length), Some(length));
+            assert_eq!(Kind::raw(length).stored(length * 2), None);
+            assert_eq!(
+                Kind::from_byte(Kind::raw(length).to_byte()),
+                Some(Kind::raw(length))
+            );
+        }
+        assert_eq!(Kind::packed(5).stored(16384), Some(5 * 1024));
+        assert_eq!(Kind::packed(5).stored(65536), Some(5 * 4096));
+        assert_eq!(Kind::packed(5).stored(4096), None);
+        assert_eq!(Kind::from_byte(7), None);
+        assert_eq!(Kind::from_byte(22), None);
+        assert!(!Kind::STAGED.is_raw());
+    }
+
+    #[test]
+    fn ninety_percent_fit_without_eviction_and_cost_under_twelve_bytes() {
+        let pages = 200_000;
+        let mut d = Directory::new(pages).unwrap();
+        let mut lost = 0;
+        for n in 0..pages as u32 {
+            let key = d.key(page(n));
+            match d.find(key) {
+                Some(slot) => d.replace(slot, entry(n)),
+                None => lost += u32::from(d.insert(key, entry(n)).is_some()),
+            }
+        }
+        assert_eq!(lost, 0);
+        assert!(d.memory_bytes() < pages * 12, "{}", d.memory_bytes());
+        let found = (0..pages as u32).filter(|&n| {
+            let slot = d.find(d.key(page(n)));
+            slot.is_some_and(|slot| d.get(slot).check == n)
+        });
+        // The rest were replaced by pages of the same fingerprint and buckets.
+        assert!(found.count() > pages as usize - 200);
+    }
+
+    #[test]
+    fn absent_pages_rarely_match() {
+        let mut d = Directory::new(100_000).unwrap();
+        for n in 0..100_000 {
+            let key = d.key(page(n));
+            if d.find(key).is_none() {
+                d.insert(key, entry(n));
+            }
+        }
+        let matches = (1_000_000..2_000_000)
+            .filter(|&n| d.find(d.key(page(n))).is_some())
+            .count();
+        assert!((300..1200).contains(&matches), "{matches}");
+    }
+
+    #[test]
+    fn behaves_like_a_map_even_when_overfull() {
+        for capacity in [1, 20, 500, 3000] {
+            let mut d = Directory::new(capacity).unwrap();
+            let mut model: HashMap<(u32, u16), Entry> = HashMap::new();
+            let mut random = capacity;
+            for _ in 0..60_000 {
+                random = crate::page::mix64(random + 1);
+                let n = (random >> 8) as u32 % (capacity as u32 * 2);
+                let key = d.key(page(n));
+                // The identity of an entry: its fingerprint and the lower of its two buckets.
+                let identity = (
+                    key.bucket.min(d.other(key.bucket, key.fingerprint)),
+                    key.fingerprint,
+                );
+                let slot = d.find(key);
+                assert_eq!(slot.map(|s| d.get(s)), model.get(&identity).copied());
+                match (random & 7, slot) {
+                    (0..2, Some(slot)) => {
+                        d.remove(slot);
+                        model.remove(&identity);
+                    }
+                    (2..4, Some(slot)) => {
+                        d.touch(slot);
+                        model.get_mut(&identity).unwrap().clock = d.get(slot).clock;
+                    }
+                    (_, Some(slot)) => {
+                        d.replace(slot, entry(n ^ 77));
+                        model.insert(identity, entry(n ^ 77));
+                    }
+                    (_, None) => {
+                        let new = Entry {
+                            location: (random >> 32) as u32,
+                            ..entry(n)
+                        };
+                        if let Some(victim) = d.insert(key, new) {
+                            let at = *model
+                                .iter()
+                                .find(|(_, e)| **e == victim)
+                                .expect("a victim was entered")
+                                .0;
+                            model.remove(&at);
+                        }
+                        model.insert(identity, new);
+                    }
+                }
+                assert_eq!(d.used(), model.len() as u64);
+            }
+        }
+    }
+
+    #[test]
+    fn the_entry_with_the_lowest_clock_gives_way() {
+        let mut d = Directory::new(10).unwrap();
+        for n in 0..10_000 {
+            let key = d.key(page(n));
+            let victim = match d.find(key) {
+                Some(_) => None,
+                None => d.insert(key, entry(n)),
+            };
+            if let Some(slot) = d.find(key) {
+                for _ in 0..n % 4 {
+                    d.touch(slot);
+                }
+            }
+            if n < 100 {
+                assert!(victim.is_none_or(|v| v.clock < 3) || n > 30);
+            }
+        }
+        assert!(d.used() <= 18);
+    }
+
+    #[test]
+    fn a_sweep_removes_what_it_is_told() {
+        let mut d = Directory::new(1000).unwrap();
+        for n in 0..900 {
+            let key = d.key(page(n));
+            if d.find(key).is_none() {
+                d.insert(key, entry(n));
+            }
+        }
+        let before = d.used();
+        let mut odd = 0;
+        for first in (0..d.buckets()).step_by(10) {
+            d.sweep(first, 10, |e| {
+                odd += u64::from(e.check % 2 == 1);
+                e.check % 2 == 1
+            });
+        }
+        assert!(odd > 400);
+        assert_eq!(d.used(), before - odd);
+        d.sweep(0, usize::MAX / 2, |e| e.check % 2 == 1);
+        assert_eq!(d.used(), before - odd);
+    }
+}

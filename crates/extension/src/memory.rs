@@ -1,0 +1,203 @@
+//! Memory of fixed size, taken from the kernel when the extension opens.
+//!
+//! Mapped rather than allocated, for three reasons: a failure is an error and not an abort of the server; every page is
+//! touched at once, so that what the extension reports is what the process shows; and the contents, which are pages of
+//! tables, stay out of core dumps.
+
+use std::cell::RefCell;
+use std::io;
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+const HUGE_PAGE: usize = 2 << 20;
+const PAGE: usize = 4096;
+
+/// Types for which all bytes zero is a value, and which need no drop.
+///
+/// # Safety
+/// The implementor promises both.
+pub(crate) unsafe trait Zeroable {}
+
+// SAFETY: zero is a value of each of these.
+unsafe impl Zeroable for u8 {}
+// SAFETY: as above.
+unsafe impl Zeroable for [u64; 8] {}
+
+/// A slice of zeroed, touched memory of its own mapping.
+pub(crate) struct Mapped<T> {
+    start: NonNull<T>,
+    length: usize,
+}
+
+// SAFETY: `Mapped` owns its memory like a `Box<[T]>`.
+unsafe impl<T: Send> Send for Mapped<T> {}
+// SAFETY: as above.
+unsafe impl<T: Sync> Sync for Mapped<T> {}
+
+impl<T: Zeroable> Mapped<T> {
+    pub fn new(length: usize) -> io::Result<Mapped<T>> {
+        if length == 0 {
+            return Ok(Mapped::empty());
+        }
+        let bytes = Self::bytes_of(length).ok_or(io::ErrorKind::OutOfMemory)?;
+        // SAFETY: a new anonymous mapping touches no existing memory.
+        let start = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )?
+        };
+        // SAFETY: the range is the mapping just made; the advice changes no contents.
+        unsafe {
+            let _ = madvise(start, bytes, Advice::LinuxDontDump);
+            if bytes >= HUGE_PAGE {
+                let _ = madvise(start, bytes, Advice::LinuxHugepage);
+            }
+        }
+        let memory = Mapped {
+            start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+            length,
+        };
+        // SAFETY: as above.
+        match unsafe { madvise(start, bytes, Advice::LinuxPopulateWrite) } {
+            Ok(()) => {}
+            Err(rustix::io::Errno::INVAL) => {
+                // Kernels before 5.14: touch every page.
+                for offset in (0..bytes).step_by(PAGE) {
+                    // SAFETY: within the mapping, which nobody else knows yet.
+                    unsafe { start.cast::<u8>().add(offset).write_volatile(0) };
+                }
+            }
+            Err(error) => return Err(error.into()),
+        }
+        Ok(memory)
+    }
+
+    fn bytes_of(length: usize) -> Option<usize> {
+        length
+            .checked_mul(size_of::<T>())?
+            .checked_next_multiple_of(PAGE)
+    }
+}
+
+impl<T> Mapped<T> {
+    pub const fn empty() -> Mapped<T> {
+        Mapped {
+            start: NonNull::dangling(),
+            length: 0,
+        }
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        (self.length * size_of::<T>()).next_multiple_of(PAGE) as u64
+    }
+
+    pub fn as_ptr(&self) -> *mut T {
+        self.start.as_ptr()
+    }
+}
+
+impl<T> Deref for Mapped<T> {
+    type Target = [T];
+
+    fn deref(&self) -> &[T] {
+        // SAFETY: `length` values, zeroed at the start, owned by self.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T> DerefMut for Mapped<T> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        // SAFETY: as above, and self is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.length) }
+    }
+}
+
+impl<T> Drop for Mapped<T> {
+    fn drop(&mut self) {
+        if self.length > 0 {
+            let bytes = (self.length * size_of::<T>()).next_multiple_of(PAGE);
+            // SAFETY: exactly the mapping made in `new`; no reference to it outlives self.
+            unsafe {
+                let _ = munmap(self.start.as_ptr().cast(), bytes);
+            }
+        }
+    }
+}
+
+/// Bytes held by bounce buffers of all threads.
+static BOUNCE_BYTES: AtomicU64 = AtomicU64::new(0);
+
+struct Bounce(Option<Mapped<u8>>);
+
+impl Drop for Bounce {
+    fn drop(&mut self) {
+        if let Some(memory) = &self.0 {
+            BOUNCE_BYTES.fetch_sub(memory.memory_bytes(), Ordering::Relaxed);
+        }
+    }
+}
+
+thread_local! {
+    static BUFFER: RefCell<Bounce> = const { RefCell::new(Bounce(None)) };
+}
+
+/// Bytes of the bounce buffer: a largest page and a block on either side.
+pub(crate) const BOUNCE: usize = crate::page::MAX_PAGE + 2 * PAGE;
+
+/// Lends the thread's page-aligned buffer of [`BOUNCE`] bytes, made at the first use. `None` if it cannot be made, is in
+/// use further up the stack or the thread is about to end.
+pub(crate) fn with_bounce<R>(use_buffer: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    BUFFER
+        .try_with(|cell| {
+            let mut bounce = cell.try_borrow_mut().ok()?;
+            if bounce.0.is_none() {
+                let memory = Mapped::new(BOUNCE).ok()?;
+                BOUNCE_BYTES.fetch_add(memory.memory_bytes(), Ordering::Relaxed);
+                bounce.0 = Some(memory);
+            }
+            bounce.0.as_deref_mut().map(use_buffer)
+        })
+        .ok()
+        .flatten()
+}
+
+pub(crate) fn bounce_bytes() -> u64 {
+    BOUNCE_BYTES.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_zeroed_and_aligned() {
+        let mut m = Mapped::<u8>::new(10_000).unwrap();
+        assert_eq!(m.memory_bytes(), 12288);
+        assert_eq!(m.as_ptr() as usize % PAGE, 0);
+        assert!(m.iter().all(|&b| b == 0));
+        m[9_999] = 1;
+        assert_eq!(Mapped::<u8>::new(0).unwrap().len(), 0);
+    }
+
+    #[test]
+    fn impossible_sizes_are_errors() {
+        assert!(Mapped::<[u64; 8]>::new(usize::MAX / 2).is_err());
+        assert!(Mapped::<u8>::new(1 << 60).is_err());
+    }
+
+    #[test]
+    fn the_bounce_buffer_is_lent_once_at_a_time() {
+        let inner = with_bounce(|outer| {
+            assert_eq!(outer.len(), BOUNCE);
+            with_bounce(|_| ()).is_some()
+        });
+        assert_eq!(inner, Some(false));
+        assert!(bounce_bytes() >= BOUNCE as u64);
+    }
+}

@@ -1,0 +1,290 @@
+//! Opening an extension: checks the configuration, plans the memory, opens the devices, builds the parts.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::admission::{Admission, LEAST_SKETCH_BYTES, SKETCH_BYTES};
+use crate::config::{Compression, Config, MAX_INSTANCES, OpenError};
+use crate::device::Device;
+use crate::device::file::Wrap;
+use crate::directory::Directory;
+use crate::generation::Generations;
+use crate::instance::Instance;
+use crate::page::{EXTENT_SHIFT, is_page_length, mix64};
+use crate::segment::{Geometry, LEAST_DEVICE_BYTES, Table};
+use crate::shared::Shared;
+use crate::staging::{Staging, UNIT};
+use crate::statistics::Padded;
+use crate::writer::Writer;
+
+const LEAST_STAGING: u64 = 1 << 20;
+const MOST_STAGING: u64 = 64 << 20;
+/// Staging is this part of the devices.
+const STAGING_SHARE: u64 = 512;
+/// What is not worth planning: histograms, counters, small vectors.
+const SUNDRIES: u64 = 64 << 10;
+/// Pages that fit into the space of a page when they are compressed, times five.
+const LZ4_FIFTHS: u64 = 8;
+
+/// How much memory goes where.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Plan {
+    instances: u64,
+    /// Pages for which the directory of an instance is made.
+    entries: u64,
+    /// Pages of an instance on average.
+    pages: u64,
+    sketch_bytes: u64,
+    staging: u64,
+    fixed: u64,
+}
+
+impl Plan {
+    fn new(config: &Config, geometries: &[Geometry]) -> Plan {
+        let instances = u64::from(config.instances);
+        let bytes: u64 = geometries.iter().map(Geometry::data_bytes).sum();
+        let mut total = bytes / u64::from(config.nominal_page);
+        if config.compression == Compression::Lz4 {
+            total = total * LZ4_FIFTHS / 5;
+        }
+        let pages = total.div_ceil(instances);
+        // Extents fall on instances by chance: one standard deviation more than the mean, and the directory's own slack.
+        let extent = 1u64 << EXTENT_SHIFT;
+        let spread = if instances > 1 {
+            extent * (pages / extent + 1).isqrt()
+        } else {
+            0
+        };
+        let segments: u64 = geometries
+            .iter()
+            .map(|g| Table::memory_needed(g.segments))
+            .sum();
+        Plan {
+            instances,
+            entries: pages + spread,
+            pages,
+            sketch_bytes: SKETCH_BYTES,
+            staging: (bytes / STAGING_SHARE).clamp(LEAST_STAGING, MOST_STAGING),
+            fixed: segments
+                + geometries.len() as u64 * Writer::BYTES
+                + Generations::BYTES
+                + SUNDRIES,
+        }
+    }
+
+    fn memory(&self) -> u64 {
+        let instance = Directory::memory_needed(self.entries)
+            + Admission::memory_needed(self.pages, self.sketch_bytes);
+        self.instances * instance + Staging::memory_needed(self.staging) + self.fixed
+    }
+
+    /// Gives up staging, then counters, until the plan fits.
+    fn fit(mut self, limit: u64, device_bytes: u64) -> Result<Plan, OpenError> {
+        while limit > 0 && self.memory() > limit {
+            if self.staging > LEAST_STAGING {
+                self.staging = (self.staging / 2).max(LEAST_STAGING);
+            } else if self.sketch_bytes > LEAST_SKETCH_BYTES {
+                self.sketch_bytes = LEAST_SKETCH_BYTES;
+            } else {
+                return Err(OpenError::MemoryLimit {
+                    limit,
+                    device_bytes,
+                    needed: self.memory(),
+                });
+            }
+        }
+        Ok(self)
+    }
+}
+
+fn check(config: &Config) -> Result<(), OpenError> {
+    if config.devices.is_empty() {
+        return Err(OpenError::NoDevice);
+    }
+    if !(1..=MAX_INSTANCES).contains(&config.instances) {
+        return Err(OpenError::Instances {
+            instances: config.instances,
+        });
+    }
+    if !is_page_length(config.nominal_page as usize) {
+        return Err(OpenError::NominalPage {
+            bytes: config.nominal_page,
+        });
+    }
+    Ok(())
+}
+
+/// Lays the devices one after the other into the space of locations.
+fn lay_out(config: &Config) -> Result<Vec<Geometry>, OpenError> {
+    let total = config
+        .devices
+        .iter()
+        .fold(0u64, |sum, device| sum.saturating_add(device.bytes));
+    let mut base = 0;
+    let mut geometries = Vec::new();
+    for device in &config.devices {
+        if device.bytes < LEAST_DEVICE_BYTES {
+            return Err(OpenError::TooSmall {
+                path: device.path.clone(),
+                bytes: device.bytes,
+                minimum: LEAST_DEVICE_BYTES,
+            });
+        }
+        let too_large = OpenError::TooLarge {
+            bytes: total,
+            maximum: u64::from(u32::MAX) * UNIT as u64,
+        };
+        let geometry = Geometry::new(base, device.bytes).ok_or(too_large)?;
+        base += geometry.units() as u32;
+        geometries.push(geometry);
+    }
+    Ok(geometries)
+}
+
+/// Tells the footers of this opening from those of any other.
+fn new_session() -> u64 {
+    let time = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |t| t.as_nanos() as u64);
+    let mut random = [0u8; 8];
+    // SAFETY: the buffer has that many bytes; without random bytes the time and the process have to do.
+    unsafe {
+        libc::getrandom(
+            random.as_mut_ptr().cast(),
+            random.len(),
+            libc::GRND_NONBLOCK,
+        );
+    }
+    mix64(time) ^ u64::from_le_bytes(random) ^ u64::from(std::process::id())
+}
+
+pub(crate) fn open(
+    config: &Config,
+    generations: Arc<Generations>,
+    wrap: &Wrap,
+) -> Result<Shared, OpenError> {
+    check(config)?;
+    let geometries = lay_out(config)?;
+    let device_bytes = geometries.iter().map(Geometry::data_bytes).sum();
+    let plan = Plan::new(config, &geometries).fit(config.memory_limit, device_bytes)?;
+    let no_memory = |source| OpenError::Memory {
+        bytes: plan.memory(),
+        source,
+    };
+    let mut instances = Vec::new();
+    for _ in 0..plan.instances {
+        let directory = Directory::new(plan.entries).map_err(no_memory)?;
+        let admission = Admission::new(plan.pages, plan.sketch_bytes).map_err(no_memory)?;
+        instances.push(Padded(Instance::new(directory, admission)));
+    }
+    let staging = Staging::new(plan.staging).map_err(no_memory)?;
+    let session = new_session();
+    let mut devices = Vec::new();
+    for (device, geometry) in config.devices.iter().zip(geometries) {
+        devices.push(Device::open(device, geometry, session, wrap)?);
+    }
+    Ok(Shared::new(
+        generations,
+        instances.into(),
+        staging,
+        devices.into(),
+        config.compression,
+        config.admission,
+        config.io_capacity,
+        plan.memory(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::DeviceConfig;
+
+    fn config(bytes: u64, instances: u32) -> Config {
+        let device = DeviceConfig {
+            path: "/nowhere".into(),
+            bytes,
+            owner: Default::default(),
+            file_name: String::from("cache"),
+        };
+        Config {
+            devices: vec![device],
+            instances,
+            ..Config::default()
+        }
+    }
+
+    fn plan(config: &Config) -> Plan {
+        Plan::new(config, &lay_out(config).unwrap())
+    }
+
+    #[test]
+    fn at_most_sixteen_bytes_a_page_for_directory_and_sketch() {
+        for (bytes, instances) in [(1 << 30, 1), (64 << 30, 8), (1 << 40, 16)] {
+            let plan = plan(&config(bytes, instances));
+            let pages = bytes / 16384;
+            let memory = plan.memory() - Staging::memory_needed(plan.staging) - plan.fixed;
+            let most = if instances > 8 || instances == 1 {
+                16 * pages
+            } else {
+                17 * pages
+            };
+            assert!(
+                memory <= most,
+                "{bytes}: {} bytes a page",
+                memory as f64 / pages as f64
+            );
+        }
+    }
+
+    #[test]
+    fn a_limit_shrinks_staging_first_and_is_refused_with_the_number_needed() {
+        let c = config(64 << 30, 8);
+        let whole = plan(&c);
+        assert_eq!(whole.staging, 64 << 20);
+        assert_eq!(whole.fit(0, 1).unwrap(), whole);
+        let tight = whole.fit(whole.memory() - 1, 1).unwrap();
+        assert_eq!(
+            (tight.staging, tight.sketch_bytes),
+            (32 << 20, SKETCH_BYTES)
+        );
+        let Err(OpenError::MemoryLimit { needed, .. }) = whole.fit(1 << 20, 1) else {
+            panic!()
+        };
+        assert!(whole.fit(needed, 1).is_ok());
+        assert!(whole.fit(needed - 1, 1).is_err());
+    }
+
+    #[test]
+    fn bad_configurations() {
+        assert!(matches!(
+            check(&Config::default()),
+            Err(OpenError::NoDevice)
+        ));
+        assert!(matches!(
+            check(&config(1 << 30, 0)),
+            Err(OpenError::Instances { .. })
+        ));
+        assert!(matches!(
+            check(&config(1 << 30, 65)),
+            Err(OpenError::Instances { .. })
+        ));
+        let page = Config {
+            nominal_page: 1000,
+            ..config(1 << 30, 1)
+        };
+        assert!(matches!(check(&page), Err(OpenError::NominalPage { .. })));
+        assert!(matches!(
+            lay_out(&config(1 << 20, 1)),
+            Err(OpenError::TooSmall { .. })
+        ));
+        assert!(matches!(
+            lay_out(&config(1 << 43, 1)),
+            Err(OpenError::TooLarge { .. })
+        ));
+        assert!(matches!(
+            lay_out(&config(u64::MAX, 1)),
+            Err(OpenError::TooLarge { .. })
+        ));
+    }
+}

@@ -1,0 +1,88 @@
+//! Pace of the writers: bytes written to all devices per second.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// A bucket that holds what may be written in this time.
+const BURST: f64 = 0.25;
+
+/// A token bucket that may be overdrawn by one write, so that a write larger than the burst is not stuck.
+pub(crate) struct Pacer {
+    /// Bytes per second; 0: no limit.
+    rate: AtomicU64,
+    bucket: Mutex<Bucket>,
+}
+
+struct Bucket {
+    bytes: f64,
+    at: Instant,
+}
+
+impl Pacer {
+    pub fn new(rate: u64, now: Instant) -> Pacer {
+        Pacer {
+            rate: AtomicU64::new(rate),
+            bucket: Mutex::new(Bucket {
+                bytes: rate as f64 * BURST,
+                at: now,
+            }),
+        }
+    }
+
+    pub fn set_rate(&self, rate: u64) {
+        self.rate.store(rate, Ordering::Relaxed);
+    }
+
+    /// Takes leave to write: `None`, or the time after which to ask again.
+    pub fn take(&self, bytes: u64, now: Instant) -> Option<Duration> {
+        let rate = self.rate.load(Ordering::Relaxed) as f64;
+        if rate == 0.0 {
+            return None;
+        }
+        let mut bucket = self.bucket.lock();
+        let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
+        bucket.bytes = (bucket.bytes + passed * rate).min(rate * BURST);
+        bucket.at = now;
+        if bucket.bytes <= 0.0 {
+            return Some(Duration::from_secs_f64(
+                (-bucket.bytes / rate).clamp(0.001, 3600.0),
+            ));
+        }
+        bucket.bytes -= bytes as f64;
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_is_kept() {
+        let start = Instant::now();
+        let pacer = Pacer::new(1_000_000, start);
+        let (mut now, mut written) = (start, 0);
+        while now < start + Duration::from_secs(10) {
+            match pacer.take(262_144, now) {
+                None => written += 262_144,
+                Some(wait) => now += wait,
+            }
+        }
+        assert!((9_900_000..10_900_000).contains(&written), "{written}");
+    }
+
+    #[test]
+    fn no_limit_and_a_changed_limit() {
+        let now = Instant::now();
+        let pacer = Pacer::new(0, now);
+        assert!((0..1000).all(|_| pacer.take(1 << 30, now).is_none()));
+        pacer.set_rate(1);
+        let later = now + Duration::from_secs(1);
+        assert_eq!(pacer.take(1 << 20, later), None);
+        assert!(pacer.take(1, later).is_some());
+        pacer.set_rate(0);
+        assert_eq!(pacer.take(1, later), None);
+    }
+}

@@ -1,0 +1,59 @@
+//! Adds up what is counted in many places.
+
+use crate::memory::bounce_bytes;
+use crate::shared::Shared;
+use crate::statistics::Statistics;
+
+pub(crate) fn statistics(shared: &Shared) -> Statistics {
+    let written = &shared.written;
+    let mut s = Statistics {
+        bytes_written_user: written.user_bytes.get(),
+        evicted: written.evicted.get(),
+        reinserted: written.reinserted.get(),
+        purged: written.purged.get(),
+        failed_proofs: written.failed_proofs.get(),
+        memory_bytes: shared.memory_bytes + bounce_bytes(),
+        bytes_cached: shared.staging.used(),
+        read_latency: shared.latency.snapshot(),
+        ..Statistics::default()
+    };
+    for instance in &shared.instances {
+        let c = &instance.0.counters;
+        let i = instance.0.statistics();
+        s.hits += i.hits;
+        s.misses += i.misses;
+        s.pages_cached += i.pages;
+        s.pages_staged += i.staged;
+        s.lock_accesses += i.lock_accesses;
+        s.lock_waits += i.lock_waits;
+        s.hits_staged += c.hits_staged.get();
+        s.hits_located += c.hits_located.get();
+        s.misses_absent += c.absent.get();
+        s.misses_device_failed += c.device_failed.get();
+        s.misses_device_error += c.device_error.get();
+        s.misses_reclaimed += c.reclaimed.get();
+        s.misses_invalidated += c.invalidated_during.get();
+        s.misses_failed_proof += c.failed_proof.get();
+        s.misses_collision += c.collision.get();
+        s.misses_unsuitable += c.unsuitable.get();
+        s.not_locatable += c.not_locatable.get();
+        s.offered += c.offered.get();
+        s.admitted += c.admitted.get();
+        s.rejected += c.rejected.get();
+        s.already_cached += c.already_cached.get();
+        s.stale_offers += c.stale.get();
+        s.dropped_staging_full += c.staging_full.get();
+        s.evicted_directory_full += c.directory_full.get();
+        s.invalidated += c.invalidated.get();
+        s.admission_threshold += instance.0.threshold() / shared.instances.len() as f64;
+    }
+    s.failed_proofs += s.misses_failed_proof;
+    for device in &shared.devices {
+        s.bytes_cached += device.table.cached().1;
+        s.bytes_capacity += device.geometry.data_bytes();
+        s.bytes_written_total += device.bytes_written.get();
+        s.bytes_read += device.bytes_read.get();
+        s.device_errors += device.health.errors();
+    }
+    s
+}

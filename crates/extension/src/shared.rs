@@ -1,0 +1,218 @@
+//! What the facade and the writers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::config::{AdmissionMode, Compression};
+use crate::device::Device;
+use crate::directory::{Entry, Kind};
+use crate::generation::Generations;
+use crate::instance::Instance;
+use crate::pace::Pacer;
+use crate::page::PageId;
+use crate::staging::Staging;
+use crate::statistics::{Counter, LatencyHistogram, Padded};
+
+/// Bytes that a writer collects before it writes.
+pub(crate) const CHUNK: usize = 256 << 10;
+/// Free segments that a writer keeps for itself, to have where to write the pages of a segment that it reclaims.
+pub(crate) const RESERVED_SEGMENTS: u64 = 2;
+/// A writer looks for staged pages at least so often.
+pub(crate) const TICK: Duration = Duration::from_millis(100);
+
+pub(crate) struct Shared {
+    pub generations: Arc<Generations>,
+    pub instances: Box<[Padded<Instance>]>,
+    pub staging: Staging,
+    pub devices: Box<[Device]>,
+    pub compression: Compression,
+    pub pacer: Pacer,
+    pub wake: Wake,
+    pub latency: LatencyHistogram,
+    pub written: Written,
+    /// Bytes of all memory whose size is fixed when the extension is opened.
+    pub memory_bytes: u64,
+    mode: AtomicU8,
+    #[cfg(test)]
+    pub canary: crate::tests::Canary,
+}
+
+/// Counted by the writers.
+#[derive(Default)]
+pub(crate) struct Written {
+    pub user_bytes: Counter,
+    pub evicted: Counter,
+    pub reinserted: Counter,
+    pub purged: Counter,
+    pub failed_proofs: Counter,
+}
+
+impl Shared {
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the parts are built where they can fail"
+    )]
+    pub fn new(
+        generations: Arc<Generations>,
+        instances: Box<[Padded<Instance>]>,
+        staging: Staging,
+        devices: Box<[Device]>,
+        compression: Compression,
+        mode: AdmissionMode,
+        io_capacity: u64,
+        memory_bytes: u64,
+    ) -> Shared {
+        let wake_at = (CHUNK as u64).min(staging.capacity() / 4);
+        let shared = Shared {
+            generations,
+            instances,
+            staging,
+            devices,
+            compression,
+            pacer: Pacer::new(io_capacity, Instant::now()),
+            wake: Wake::new(wake_at),
+            latency: LatencyHistogram::new(),
+            written: Written::default(),
+            memory_bytes,
+            mode: AtomicU8::new(0),
+            #[cfg(test)]
+            canary: crate::tests::Canary::default(),
+        };
+        shared.set_mode(mode);
+        shared
+    }
+
+    pub fn mode(&self) -> AdmissionMode {
+        if self.mode.load(Ordering::Relaxed) == 0 {
+            AdmissionMode::All
+        } else {
+            AdmissionMode::Frequency
+        }
+    }
+
+    pub fn set_mode(&self, mode: AdmissionMode) {
+        self.mode.store(
+            u8::from(mode == AdmissionMode::Frequency),
+            Ordering::Relaxed,
+        );
+    }
+
+    pub fn instance(&self, page: PageId) -> &Instance {
+        &self.instances[page.instance(self.instances.len() as u32)].0
+    }
+
+    /// The device on which a location lies.
+    pub fn device_at(&self, location: u32) -> Option<&Device> {
+        self.devices
+            .iter()
+            .find(|device| device.geometry.holds(location))
+    }
+
+    /// An entry was removed. Under the lock of its instance.
+    pub fn entry_removed(&self, entry: Entry) {
+        if entry.kind != Kind::STAGED {
+            if let Some(device) = self.device_at(entry.location) {
+                device
+                    .table
+                    .dead(device.geometry.segment_of(entry.location));
+            }
+        }
+    }
+
+    /// Some device takes pages.
+    pub fn any_active(&self) -> bool {
+        self.devices.iter().any(|device| device.health.active())
+    }
+
+    /// Pages can be written without evicting others.
+    pub fn has_room(&self) -> bool {
+        let roomy = |device: &Device| {
+            device.health.active() && device.free_segments.get() > RESERVED_SEGMENTS
+        };
+        self.devices.iter().any(roomy)
+    }
+}
+
+/// How writers are woken and stopped.
+pub(crate) struct Wake {
+    stop: AtomicBool,
+    /// Somebody has announced work that no writer has looked at.
+    announced: AtomicBool,
+    /// Staged bytes worth waking for.
+    pub staged: u64,
+    mutex: Mutex<()>,
+    condvar: Condvar,
+    /// Writer threads that have not ended.
+    running: AtomicU32,
+    ended: Condvar,
+}
+
+impl Wake {
+    fn new(staged: u64) -> Wake {
+        Wake {
+            stop: AtomicBool::new(false),
+            announced: AtomicBool::new(false),
+            staged,
+            mutex: Mutex::new(()),
+            condvar: Condvar::new(),
+            running: AtomicU32::new(0),
+            ended: Condvar::new(),
+        }
+    }
+
+    /// There is work. Costs a load unless it is news.
+    pub fn announce(&self) {
+        if !self.announced.load(Ordering::Relaxed) && !self.announced.swap(true, Ordering::Relaxed)
+        {
+            let _guard = self.mutex.lock();
+            self.condvar.notify_all();
+        }
+    }
+
+    pub fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// Waits for work, for the end, or for the time to pass.
+    pub fn wait(&self, time: Duration) {
+        let mut guard = self.mutex.lock();
+        if !self.stopped() && !self.announced.load(Ordering::Relaxed) {
+            self.condvar.wait_for(&mut guard, time);
+        }
+        self.announced.store(false, Ordering::Relaxed);
+    }
+
+    /// Waits for the end or for the time to pass.
+    pub fn pause(&self, time: Duration) {
+        let mut guard = self.mutex.lock();
+        let until = Instant::now() + time;
+        while !self.stopped() && !self.condvar.wait_until(&mut guard, until).timed_out() {}
+    }
+
+    pub fn thread_begins(&self) {
+        self.running.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn thread_ends(&self) {
+        let _guard = self.mutex.lock();
+        self.running.fetch_sub(1, Ordering::SeqCst);
+        self.ended.notify_all();
+    }
+
+    /// Tells the threads to end, and waits for them, but not longer than this. Whether all have ended.
+    pub fn stop(&self, patience: Duration) -> bool {
+        let mut guard = self.mutex.lock();
+        self.stop.store(true, Ordering::Release);
+        self.condvar.notify_all();
+        let until = Instant::now() + patience;
+        while self.running.load(Ordering::SeqCst) > 0 {
+            if self.ended.wait_until(&mut guard, until).timed_out() {
+                return self.running.load(Ordering::SeqCst) == 0;
+            }
+        }
+        true
+    }
+}

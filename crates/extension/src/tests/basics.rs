@@ -1,0 +1,438 @@
+//! What one caller sees.
+
+use std::os::unix::fs::{FileExt, PermissionsExt};
+
+use super::*;
+use crate::{Compression, MissReason, OpenError};
+
+const ALL_LENGTHS: [usize; 7] = [1024, 2048, 4096, 8192, 16384, 32768, 65536];
+const ABSENT: ReadOutcome = ReadOutcome::Miss(MissReason::Absent);
+
+#[test]
+fn pages_of_all_lengths_are_served_from_staging_and_from_the_device() {
+    for compression in [Compression::Off, Compression::Lz4] {
+        let f = inline(|c| c.compression = compression);
+        for (file, length) in (0..).zip(ALL_LENGTHS) {
+            for n in 0..5 {
+                assert_eq!(f.read(page(file, n), 1, length), ABSENT);
+                assert_eq!(f.offer(page(file, n), 1, length), OfferOutcome::Admitted);
+                assert_eq!(f.read(page(file, n), 1, length), ReadOutcome::Hit);
+            }
+        }
+        assert_eq!(f.extension.statistics().hits_staged, 35);
+        f.pump();
+        f.check_books();
+        let s = f.extension.statistics();
+        assert_eq!(
+            (s.pages_staged, s.pages_cached, s.hits, s.misses),
+            (0, 35, 35, 35)
+        );
+        for (file, length) in (0..).zip(ALL_LENGTHS) {
+            for n in 0..5 {
+                assert_eq!(
+                    f.read(page(file, n), 1, length),
+                    ReadOutcome::Hit,
+                    "{length} {compression:?}"
+                );
+            }
+            let wrong = if length == 1024 { 2048 } else { length / 2 };
+            assert!(matches!(
+                f.read(page(file, 0), 1, wrong),
+                ReadOutcome::Miss(_)
+            ));
+        }
+        let s = f.extension.statistics();
+        assert_eq!((s.hits, s.hits_staged), (70, 35));
+        assert_eq!(
+            f.extension.file_pages(&[FileId(0), FileId(6), FileId(9)])[2],
+            0
+        );
+        let stored = s.bytes_written_user as usize;
+        let raw = 5 * ALL_LENGTHS.iter().sum::<usize>();
+        match compression {
+            Compression::Off => assert_eq!(stored, raw),
+            Compression::Lz4 => assert!(stored < raw * 3 / 4, "{stored} of {raw}"),
+        }
+    }
+}
+
+#[test]
+fn misaligned_buffers_work() {
+    let f = inline(|_| {});
+    f.offer(page(1, 1), 1, 16384);
+    f.pump();
+    let mut memory = vec![0; 20000];
+    for shift in [0, 1, 512, 1024, 3000] {
+        let buffer = &mut memory[shift..shift + 16384];
+        assert_eq!(f.extension.read(page(1, 1), buffer), ReadOutcome::Hit);
+        assert!(*buffer == content(page(1, 1), 1, 16384));
+    }
+}
+
+#[test]
+fn odd_lengths_are_refused() {
+    let f = inline(|_| {});
+    let ticket = f.generations.begin_read(0, 0).unwrap();
+    for length in [0, 1, 512, 5000, 131_072] {
+        let mut buffer = vec![0; length];
+        assert_eq!(
+            f.extension.read(page(0, 0), &mut buffer),
+            ReadOutcome::Miss(MissReason::Unsuitable)
+        );
+        assert_eq!(
+            f.extension.offer(page(0, 0), &buffer, ticket, Source::Read),
+            OfferOutcome::Unsuitable
+        );
+        assert!(f.extension.locate(page(0, 0), length).is_none());
+    }
+}
+
+#[test]
+fn a_written_page_is_gone_until_it_is_offered_again() {
+    let f = inline(|_| {});
+    for pump in [false, true] {
+        f.offer(page(1, 1), 1, 4096);
+        if pump {
+            f.pump();
+        }
+        let old = f.generations.begin_read(1, 1).unwrap();
+        f.generations.begin_write(1, 1, 1);
+        assert!(f.extension.invalidate(FileId(1), 1, 1));
+        assert!(!f.extension.invalidate(FileId(1), 1, 1));
+        assert_eq!(f.read(page(1, 1), 1, 4096), ABSENT);
+        let stale = f
+            .extension
+            .offer(page(1, 1), &content(page(1, 1), 1, 4096), old, Source::Read);
+        assert_eq!(stale, OfferOutcome::Stale);
+        f.generations.end_write(1, 1, 1).unwrap();
+        let stale = f
+            .extension
+            .offer(page(1, 1), &content(page(1, 1), 1, 4096), old, Source::Read);
+        assert_eq!(stale, OfferOutcome::Stale);
+        assert_eq!(f.write(page(1, 1), 2, 4096), OfferOutcome::Admitted);
+        assert_eq!(f.read(page(1, 1), 2, 4096), ReadOutcome::Hit);
+        assert_eq!(f.offer(page(1, 1), 2, 4096), OfferOutcome::AlreadyCached);
+        f.pump();
+        assert_eq!(f.read(page(1, 1), 2, 4096), ReadOutcome::Hit);
+        assert_eq!(f.offer(page(1, 1), 2, 4096), OfferOutcome::AlreadyCached);
+        f.check_books();
+        assert!(f.extension.invalidate(FileId(1), 0, 5));
+    }
+    assert_eq!(f.extension.statistics().invalidated, 4);
+}
+
+#[test]
+fn ranges_of_any_length_are_invalidated() {
+    let f = inline(|_| {});
+    for (first, pages, gone) in [
+        (10, 20, 10..30),
+        (64, 64, 64..128),
+        (0, u32::MAX, 0..200),
+        (100, 5000, 100..200),
+        (150, 0, 0..0),
+    ] {
+        (0..200).for_each(|n| drop(f.offer(page(3, n), 1, 1024)));
+        f.offer(page(4, 15), 1, 1024);
+        f.pump();
+        assert_eq!(
+            f.extension.invalidate(FileId(3), first, pages),
+            !gone.is_empty()
+        );
+        for n in 0..200 {
+            assert_eq!(
+                f.read(page(3, n), 1, 1024) == ReadOutcome::Hit,
+                !gone.contains(&n),
+                "{first} {pages} {n}"
+            );
+        }
+        assert_eq!(f.read(page(4, 15), 1, 1024), ReadOutcome::Hit);
+        assert!(!f.extension.invalidate(FileId(5), first, pages));
+        f.extension.invalidate(FileId(3), 0, u32::MAX);
+        f.check_books();
+    }
+}
+
+#[test]
+fn a_full_device_goes_round_and_keeps_what_is_hit() {
+    for compression in [Compression::Off, Compression::Lz4] {
+        let f = inline(|c| c.compression = compression);
+        // The device holds 512 pages raw.
+        for n in 0..4000 {
+            f.offer(page(1, n), 1, 16384);
+            f.pump();
+            for hot in 0..20.min(n) {
+                f.read(page(1, hot), 1, 16384);
+            }
+        }
+        f.check_books();
+        let s = f.extension.statistics();
+        assert!(s.evicted > 2000 && s.reinserted > 20, "{s:?}");
+        assert_eq!((s.failed_proofs, s.device_errors), (0, 0));
+        for hot in 0..20 {
+            assert_eq!(
+                f.read(page(1, hot), 1, 16384),
+                ReadOutcome::Hit,
+                "{hot} {compression:?}"
+            );
+        }
+        let cached = (0..4000)
+            .filter(|&n| f.read(page(1, n), 1, 16384) == ReadOutcome::Hit)
+            .count();
+        match compression {
+            Compression::Off => assert!((300..512).contains(&cached), "{cached}"),
+            Compression::Lz4 => assert!((500..1024).contains(&cached), "{cached}"),
+        }
+    }
+}
+
+#[test]
+fn forgotten_files_make_room_for_others() {
+    let f = inline(|_| {});
+    for n in 0..300 {
+        f.offer(page(1, n), 1, 16384);
+        f.pump();
+        f.read(page(1, n), 1, 16384);
+    }
+    assert_eq!(f.extension.file_pages(&[FileId(1)]), [300]);
+    f.extension.forget_file(FileId(1));
+    assert_eq!(f.extension.file_pages(&[FileId(1)]), [0]);
+    for n in 0..512 {
+        f.offer(page(2, n), 1, 16384);
+        f.pump();
+    }
+    f.check_books();
+    let s = f.extension.statistics();
+    assert_eq!(s.reinserted, 0);
+    assert!(s.evicted >= 250, "{s:?}");
+}
+
+#[test]
+fn staging_is_bounded() {
+    let f = inline(|_| {});
+    let outcomes: Vec<_> = (0..100).map(|n| f.offer(page(1, n), 1, 16384)).collect();
+    assert_eq!(
+        outcomes
+            .iter()
+            .filter(|o| **o == OfferOutcome::Admitted)
+            .count(),
+        64
+    );
+    assert_eq!(outcomes.last(), Some(&OfferOutcome::StagingFull));
+    assert_eq!(f.extension.statistics().dropped_staging_full, 36);
+    f.pump();
+    assert_eq!(f.offer(page(1, 99), 1, 16384), OfferOutcome::Admitted);
+}
+
+#[test]
+fn the_gate_opens_for_pages_asked_for_often_and_for_updates() {
+    let f = inline(|c| {
+        c.admission = AdmissionMode::Frequency;
+        c.instances = 1;
+    });
+    let mut buffer = vec![0; 16384];
+    let mut access = |n: u32| {
+        let hit = f.extension.read(page(1, n), &mut buffer) == ReadOutcome::Hit;
+        let outcome = (!hit).then(|| f.offer(page(1, n), 1, 16384));
+        f.pump();
+        outcome
+    };
+    for _ in 0..5 {
+        (0..400).for_each(|n| drop(access(n)));
+    }
+    let before = f.extension.statistics();
+    (10_000..14_000).for_each(|n| drop(access(n)));
+    let after = f.extension.statistics();
+    assert!(
+        after.rejected - before.rejected > 3500,
+        "a scan must not get in: {after:?}"
+    );
+    let kept = (0..400)
+        .filter(|&n| f.read(page(1, n), 1, 16384) == ReadOutcome::Hit)
+        .count();
+    assert!(kept > 300, "{kept}");
+    let hot = (0..10).filter_map(|_| access(50_000)).collect::<Vec<_>>();
+    assert_eq!(hot.last(), Some(&OfferOutcome::Admitted), "{hot:?}");
+    assert_eq!(f.write(page(1, 50_000), 2, 16384), OfferOutcome::Admitted);
+    assert_eq!(f.write(page(1, 60_000), 2, 16384), OfferOutcome::Rejected);
+    f.extension.set_admission(AdmissionMode::All);
+    assert_eq!(f.offer(page(1, 60_001), 1, 16384), OfferOutcome::Admitted);
+}
+
+#[test]
+fn located_pages_are_read_by_the_caller_and_proven() {
+    let f = inline(|_| {});
+    f.offer(page(1, 1), 1, 16384);
+    assert!(f.extension.locate(page(1, 1), 16384).is_none(), "staged");
+    f.pump();
+    assert!(
+        f.extension.locate(page(1, 1), 8192).is_none(),
+        "of another length"
+    );
+    assert!(f.extension.locate(page(1, 2), 16384).is_none(), "absent");
+    let located = f.extension.locate(page(1, 1), 16384).unwrap();
+    let file = std::fs::File::open(f.directory.path().join("cache")).unwrap();
+    let mut bytes = vec![0; located.length as usize];
+    file.read_exact_at(&mut bytes, located.offset).unwrap();
+    assert!(bytes == content(page(1, 1), 1, 16384));
+    assert!(f.extension.prove(&located, &bytes));
+    f.extension
+        .release(f.extension.locate(page(1, 1), 16384).unwrap());
+    f.extension
+        .release_failed(f.extension.locate(page(1, 1), 16384).unwrap(), libc::EIO);
+    let s = f.extension.statistics();
+    assert_eq!(
+        (s.hits, s.hits_located, s.not_locatable, s.misses_absent),
+        (1, 1, 2, 1)
+    );
+    assert_eq!((s.misses_device_error, s.device_errors), (1, 1));
+    // Written meanwhile.
+    let located = f.extension.locate(page(1, 1), 16384).unwrap();
+    f.write(page(1, 1), 2, 16384);
+    assert!(!f.extension.prove(&located, &bytes));
+    f.pump();
+    // Damaged.
+    let located = f.extension.locate(page(1, 1), 16384).unwrap();
+    let mut bytes = content(page(1, 1), 2, 16384);
+    bytes[5000] ^= 1;
+    assert!(!f.extension.prove(&located, &bytes));
+    assert_eq!(
+        f.read(page(1, 1), 2, 16384),
+        ABSENT,
+        "the entry was dropped"
+    );
+    assert_eq!(f.extension.statistics().failed_proofs, 1);
+}
+
+#[test]
+fn a_located_page_whose_segment_was_reused_is_not_believed() {
+    let f = inline(|_| {});
+    f.offer(page(1, 1), 1, 16384);
+    f.pump();
+    let located = f.extension.locate(page(1, 1), 16384).unwrap();
+    for n in 2..3000 {
+        f.offer(page(1, n), 1, 16384);
+        f.pump();
+    }
+    assert!(!f.extension.prove(&located, &content(page(1, 1), 1, 16384)));
+    assert_eq!(f.extension.statistics().misses_reclaimed, 1);
+}
+
+#[test]
+fn pages_with_the_same_fingerprint_are_told_apart_from_damage() {
+    let f = inline(|c| c.instances = 1);
+    let victim = page(1, 1);
+    f.offer(victim, 1, 4096);
+    f.pump();
+    let twin = {
+        let state = f.extension.shared().instance(victim).lock();
+        (2..u32::MAX)
+            .map(|n| page(1, n))
+            .find(|&n| state.directory.look_alike(n, victim))
+            .unwrap()
+    };
+    assert_eq!(
+        f.read(twin, 1, 4096),
+        ReadOutcome::Miss(MissReason::Collision)
+    );
+    assert_eq!(f.read(victim, 1, 4096), ABSENT);
+    let s = f.extension.statistics();
+    assert_eq!(
+        (s.failed_proofs, s.device_errors, s.misses_collision),
+        (0, 0, 1)
+    );
+    // Staged pages are told apart exactly; on the device the newer replaces the older.
+    f.offer(victim, 1, 4096);
+    assert_eq!(f.read(twin, 1, 4096), ABSENT);
+    assert!(!f.extension.invalidate(twin.file, twin.page, 1));
+    assert_eq!(f.offer(twin, 1, 4096), OfferOutcome::Admitted);
+    assert_eq!(f.read(victim, 1, 4096), ABSENT);
+    assert_eq!(f.read(twin, 1, 4096), ReadOutcome::Hit);
+    f.pump();
+    assert_eq!(f.read(twin, 1, 4096), ReadOutcome::Hit);
+    f.check_books();
+}
+
+#[test]
+fn several_devices_share_the_pages() {
+    let second = tempfile::tempdir().unwrap();
+    let f = inline(|c| c.devices.push(device(second.path(), "other", SMALLEST * 2)));
+    for n in 0..3000 {
+        f.offer(page(1, n), 1, 16384);
+        if n % 40 == 0 {
+            // Writers take turns at being first.
+            f.extension.with_writers(|writers| writers.reverse());
+            f.pump();
+        }
+    }
+    f.pump();
+    f.check_books();
+    let devices = f.extension.device_statistics();
+    assert!(
+        devices
+            .iter()
+            .all(|d| d.pages > 100 && d.active && d.state == "active"),
+        "{devices:?}"
+    );
+    let hits = (0..3000)
+        .filter(|&n| f.read(page(1, n), 1, 16384) == ReadOutcome::Hit)
+        .count();
+    assert_eq!(hits as u64, f.extension.statistics().pages_cached);
+}
+
+#[test]
+fn opening_leaves_a_private_file_and_closing_none() {
+    let f = inline(|_| {});
+    let path = f.directory.path().join("cache");
+    let metadata = std::fs::metadata(&path).unwrap();
+    assert_eq!(metadata.len(), SMALLEST);
+    assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
+    let again = Extension::open_inline(
+        config(f.directory.path(), SMALLEST),
+        Arc::clone(&f.generations),
+    );
+    assert!(matches!(again, Err(OpenError::InUse { .. })));
+    assert!(path.exists());
+    drop(f.extension);
+    assert!(!path.exists());
+}
+
+#[test]
+fn memory_is_what_was_planned() {
+    let f = inline(|c| c.instances = 3);
+    let shared = f.extension.shared();
+    let mut parts = shared.staging.memory_bytes();
+    for instance in &shared.instances {
+        let state = instance.0.lock();
+        parts += state.directory.memory_bytes() + state.admission.memory_bytes();
+    }
+    let told = f.extension.statistics().memory_bytes;
+    assert!(parts < told && told < parts + (2 << 20), "{parts} {told}");
+}
+
+#[test]
+fn writers_in_threads_write_and_end() {
+    let directory = tempfile::tempdir().unwrap();
+    let generations = Arc::new(Generations::new());
+    let c = Config {
+        io_capacity: 100 << 20,
+        ..config(directory.path(), SMALLEST)
+    };
+    let extension = Extension::open(c, Arc::clone(&generations)).unwrap();
+    let f = Fixture {
+        extension,
+        generations,
+        directory,
+    };
+    for n in 0..1000 {
+        while f.offer(page(1, n), 1, 16384) == OfferOutcome::StagingFull {
+            std::thread::yield_now();
+        }
+    }
+    while f.extension.statistics().pages_staged > 0 || f.extension.staged_bytes() > 0 {
+        std::thread::yield_now();
+    }
+    f.check_books();
+    assert_eq!(f.read(page(1, 999), 1, 16384), ReadOutcome::Hit);
+    drop(f.extension);
+    assert!(!f.directory.path().join("cache").exists());
+}
