@@ -1,0 +1,30 @@
+# make build     leaves dist/bpe.so, dist/bpe and dist/cloud-volume
+# make test      unit tests, and integration tests against real servers
+# make demo      installs what is missing, builds, and demonstrates the extension
+#                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
+
+SERVER ?= mariadb-10.11
+ARGS ?=
+CARGO ?= cargo
+
+# A rustup that was installed a moment ago is not yet in the shell's PATH.
+export PATH := $(PATH):$(HOME)/.cargo/bin
+built := $(or $(CARGO_TARGET_DIR),target)/release
+
+.PHONY: build test demo dependencies
+
+build:
+	$(CARGO) build --release --locked -p plugin -p bpe -p cloud-volume
+	mkdir -p dist
+	install -m 0644 $(built)/libbpe.so dist/bpe.so
+	install -m 0755 $(built)/bpe $(built)/cloud-volume dist/
+
+test:
+	$(CARGO) test --locked --workspace
+
+demo: dependencies
+	$(MAKE) --no-print-directory build
+	dist/bpe demo --server $(SERVER) $(ARGS)
+
+dependencies:
+	scripts/install-dependencies $(SERVER)
