@@ -482,6 +482,11 @@ impl Writer {
         self.probe_at = Instant::now();
     }
 
+    #[cfg(test)]
+    pub fn hurry_check(&mut self) {
+        self.checked_at -= CHECK_EVERY * 2;
+    }
+
     /// Removes every entry that refers to the device or to a frame that waits for it, and frees all segments.
     fn purge(&mut self, shared: &Shared, device: &Device) {
         for pending in std::mem::take(&mut self.pending) {

@@ -459,10 +459,13 @@ impl CacheFile {
         }
     }
 
-    /// Makes the file as long as it should be again.
+    /// Makes the file as long as it should be again. Fails if it has lost its name.
     pub fn extend(&self, path: &Path, bytes: u64) -> io::Result<()> {
         let (now, names) = self.storage.facts()?;
-        if now >= bytes || names == 0 {
+        if names == 0 {
+            return Err(io::Error::other("the cache file was deleted"));
+        }
+        if now >= bytes {
             return Ok(());
         }
         let file = open(path, FLAGS)?;
@@ -473,19 +476,23 @@ impl CacheFile {
         allocate(&file, bytes)
     }
 
-    /// Gives the disk space back.
+    /// Gives the disk space back; if that cannot be, `header` says that nothing is in the file.
     pub fn remove(&self, path: &Path, header: Header) {
-        let _ = self.write_header(header);
         let Ok(metadata) = fs::symlink_metadata(path) else {
             return;
         };
         if (metadata.dev(), metadata.ino()) != self.identity {
             return;
         }
-        if self.provided || fs::remove_file(path).is_err() {
-            if let Ok(file) = open(path, FLAGS) {
-                let _ = file.set_len(0);
-            }
+        if !self.provided && fs::remove_file(path).is_ok() {
+            return;
+        }
+        if open(path, FLAGS)
+            .map_err(io::Error::from)
+            .and_then(|file| file.set_len(0))
+            .is_err()
+        {
+            let _ = self.write_header(header);
         }
     }
 }

@@ -1,1 +1,240 @@
+//! Tests of opening cache files.
 
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+use crate::config::OwnerIdentity;
+use crate::segment::format::DATA_OFFSET;
+
+const BYTES: u64 = LEAST_DEVICE_BYTES;
+
+fn config(path: &Path) -> DeviceConfig {
+    DeviceConfig {
+        path: path.to_path_buf(),
+        bytes: BYTES,
+        owner: OwnerIdentity([3; 16]),
+        file_name: "bpe.cache".into(),
+    }
+}
+
+fn header(owner: u8) -> Header {
+    Header {
+        in_use: true,
+        owner: OwnerIdentity([owner; 16]),
+        session: 5,
+        file_bytes: DATA_OFFSET + (8 << 20),
+        segment_bytes: 1 << 20,
+    }
+}
+
+fn try_open(path: &Path) -> Result<CacheFile, OpenError> {
+    CacheFile::open(&config(path), header(3), &|file| Box::new(file))
+}
+
+/// Both the dry run and the opening refuse, with this in the message, and change nothing.
+fn refused(path: &Path, wanted: &str) {
+    let listing = |path: &Path| {
+        let mut names: Vec<_> = fs::read_dir(path.parent().unwrap())
+            .unwrap()
+            .flatten()
+            .map(|e| e.file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    let before = listing(path);
+    for error in [
+        check_device(&config(path)).map(drop).unwrap_err(),
+        try_open(path).map(drop).unwrap_err(),
+    ] {
+        let message = error.to_string();
+        assert!(message.contains(wanted), "{message}");
+        assert!(message.contains(';'), "no advice: {message}");
+    }
+    assert_eq!(listing(path), before);
+}
+
+#[test]
+fn a_directory_gets_a_file_and_loses_it() {
+    let d = tempfile::tempdir().unwrap();
+    let facts = check_device(&config(d.path())).unwrap();
+    assert_eq!(
+        (facts.exists, facts.path.clone()),
+        (false, d.path().join("bpe.cache"))
+    );
+    assert_eq!(
+        fs::read_dir(d.path()).unwrap().count(),
+        0,
+        "the dry run left something"
+    );
+    let file = try_open(d.path()).unwrap();
+    let metadata = fs::metadata(&facts.path).unwrap();
+    assert_eq!(
+        (metadata.len(), metadata.mode() & 0o7777),
+        (header(3).file_bytes, 0o600)
+    );
+    assert!(metadata.blocks() * 512 >= metadata.len(), "allocated");
+    assert_eq!(facts.direct, file.direct);
+    file.remove(&facts.path, header(3));
+    assert!(!facts.path.exists());
+}
+
+#[test]
+fn a_file_left_behind_is_taken_over_by_its_owner_alone() {
+    let d = tempfile::tempdir().unwrap();
+    let path = d.path().join("bpe.cache");
+    drop(try_open(d.path()).unwrap());
+    assert!(path.exists(), "as after a crash");
+    assert!(check_device(&config(&path)).unwrap().exists);
+    let file = try_open(&path).unwrap();
+    refused(&path, "in use by another server");
+    drop(file);
+    let mut other = config(&path);
+    other.owner = OwnerIdentity([4; 16]);
+    let error = CacheFile::open(&other, header(4), &|file| Box::new(file))
+        .map(drop)
+        .unwrap_err();
+    assert!(matches!(error, OpenError::OtherOwner { .. }));
+    assert!(matches!(
+        check_device(&other),
+        Err(OpenError::OtherOwner { .. })
+    ));
+    try_open(&path).unwrap().remove(&path, header(3));
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_provided_empty_file_is_used_and_left_empty() {
+    let d = tempfile::tempdir().unwrap();
+    let path = d.path().join("mine");
+    File::create(&path)
+        .unwrap()
+        .set_permissions(fs::Permissions::from_mode(0o600))
+        .unwrap();
+    let file = try_open(&path).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), header(3).file_bytes);
+    file.remove(&path, header(3));
+    assert_eq!(fs::metadata(&path).unwrap().len(), 0);
+}
+
+#[test]
+fn what_is_not_ours_is_left_alone() {
+    let d = tempfile::tempdir().unwrap();
+    let path = d.path().join("x");
+    let private = fs::Permissions::from_mode(0o600);
+    for bytes in [&b"precious"[..], &[0; 10_000]] {
+        fs::write(&path, bytes).unwrap();
+        fs::set_permissions(&path, private.clone()).unwrap();
+        refused(&path, "not a cache file");
+        assert_eq!(fs::read(&path).unwrap(), bytes);
+    }
+    let mut block = vec![0; HEADER_BYTES];
+    header(3).encode(&mut block);
+    block[8] = 9;
+    fs::write(&path, &block).unwrap();
+    refused(&path, "format version 9");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    refused(&path, "mode 0640");
+    fs::set_permissions(&path, private).unwrap();
+    fs::hard_link(&path, d.path().join("y")).unwrap();
+    refused(&path, "2 names");
+}
+
+#[test]
+fn links_and_special_files_are_refused() {
+    let d = tempfile::tempdir().unwrap();
+    let target = d.path().join("target");
+    fs::write(&target, b"").unwrap();
+    let link = d.path().join("link");
+    symlink(&target, &link).unwrap();
+    refused(&link, "a symbolic link");
+    symlink(d.path().join("nowhere"), d.path().join("dangling")).unwrap();
+    refused(&d.path().join("dangling"), "a symbolic link");
+    let fifo = d.path().join("fifo");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &fifo,
+        rustix::fs::FileType::Fifo,
+        Mode::RUSR | Mode::WUSR,
+        0,
+    )
+    .unwrap();
+    refused(&fifo, "a pipe");
+    refused(Path::new("/dev/null"), "a character device");
+    // In a directory, too.
+    let inner = d.path().join("inner");
+    fs::create_dir(&inner).unwrap();
+    symlink(&target, inner.join("bpe.cache")).unwrap();
+    assert!(matches!(
+        try_open(&inner),
+        Err(OpenError::NotRegular { .. })
+    ));
+    assert_eq!(fs::metadata(&target).unwrap().len(), 0);
+}
+
+#[test]
+fn bad_places_are_refused() {
+    let d = tempfile::tempdir().unwrap();
+    refused(
+        &d.path()
+            .join("none")
+            .join("file")
+            .parent()
+            .unwrap()
+            .join(""),
+        "create the directory",
+    );
+    assert!(matches!(
+        check_device(&config(Path::new("cache"))),
+        Err(OpenError::RelativePath { .. })
+    ));
+    let missing = d.path().join("missing").join("file");
+    assert!(
+        check_device(&config(&missing))
+            .unwrap_err()
+            .to_string()
+            .contains("No such file")
+    );
+    let open = d.path().join("open");
+    fs::create_dir(&open).unwrap();
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).unwrap();
+    refused(&open.join("file"), "every user may write");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o1777)).unwrap();
+    assert!(check_device(&config(&open)).is_ok());
+    let small = DeviceConfig {
+        bytes: BYTES - 1,
+        ..config(d.path())
+    };
+    assert!(matches!(
+        check_device(&small),
+        Err(OpenError::TooSmall { minimum: BYTES, .. })
+    ));
+}
+
+#[test]
+fn a_disk_too_small_is_refused_before_anything_is_allocated() {
+    let d = tempfile::tempdir().unwrap();
+    let huge = DeviceConfig {
+        bytes: 1 << 50,
+        ..config(d.path())
+    };
+    let Err(OpenError::NoSpace {
+        free,
+        needed,
+        reserve,
+        ..
+    }) = check_device(&huge)
+    else {
+        panic!()
+    };
+    assert!(needed > 1 << 50 && free < needed && reserve >= LEAST_RESERVE);
+    let header = Header {
+        file_bytes: 1 << 50,
+        ..header(3)
+    };
+    assert!(matches!(
+        CacheFile::open(&huge, header, &|file| Box::new(file)),
+        Err(OpenError::NoSpace { .. })
+    ));
+    assert_eq!(fs::read_dir(d.path()).unwrap().count(), 0);
+}

@@ -131,7 +131,7 @@ fn ranges_of_any_length_are_invalidated() {
         (100, 5000, 100..200),
         (150, 0, 0..0),
     ] {
-        (0..200).for_each(|n| drop(f.offer(page(3, n), 1, 1024)));
+        (0..200).for_each(|n| _ = f.offer(page(3, n), 1, 1024));
         f.offer(page(4, 15), 1, 1024);
         f.pump();
         assert_eq!(
@@ -160,7 +160,7 @@ fn a_full_device_goes_round_and_keeps_what_is_hit() {
         for n in 0..4000 {
             f.offer(page(1, n), 1, 16384);
             f.pump();
-            for hot in 0..20.min(n) {
+            for hot in (0..20.min(n)).filter(|_| n % 20 == 0) {
                 f.read(page(1, hot), 1, 16384);
             }
         }
@@ -180,7 +180,7 @@ fn a_full_device_goes_round_and_keeps_what_is_hit() {
             .count();
         match compression {
             Compression::Off => assert!((300..512).contains(&cached), "{cached}"),
-            Compression::Lz4 => assert!((500..1024).contains(&cached), "{cached}"),
+            Compression::Lz4 => assert!((400..1024).contains(&cached), "{cached}"),
         }
     }
 }
@@ -237,19 +237,19 @@ fn the_gate_opens_for_pages_asked_for_often_and_for_updates() {
         outcome
     };
     for _ in 0..5 {
-        (0..400).for_each(|n| drop(access(n)));
+        (0..250).for_each(|n| _ = access(n));
     }
     let before = f.extension.statistics();
-    (10_000..14_000).for_each(|n| drop(access(n)));
+    (10_000..14_000).for_each(|n| _ = access(n));
     let after = f.extension.statistics();
     assert!(
         after.rejected - before.rejected > 3500,
         "a scan must not get in: {after:?}"
     );
-    let kept = (0..400)
+    let kept = (0..250)
         .filter(|&n| f.read(page(1, n), 1, 16384) == ReadOutcome::Hit)
         .count();
-    assert!(kept > 300, "{kept}");
+    assert!(kept > 230, "{kept}");
     let hot = (0..10).filter_map(|_| access(50_000)).collect::<Vec<_>>();
     assert_eq!(hot.last(), Some(&OfferOutcome::Admitted), "{hot:?}");
     assert_eq!(f.write(page(1, 50_000), 2, 16384), OfferOutcome::Admitted);

@@ -1,1 +1,414 @@
+//! A device that fails in every way a device can. Whatever it does, a hit is the right page, and the device is given up and
+//! taken back as it should be.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::MissReason;
+use crate::device::storage::Storage;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u64)]
+enum Fault {
+    None,
+    ReadError,
+    ShortRead,
+    EndOfFile,
+    FlippedBit,
+    /// The bytes of another place are read.
+    MisdirectedRead,
+    WriteError,
+    DiskFull,
+    /// Told to be written, but not.
+    LostWrite,
+    /// Written to another place.
+    MisdirectedWrite,
+    /// Only the first half is written.
+    TornWrite,
+}
+
+const ALL: [Fault; 11] = [
+    Fault::None,
+    Fault::ReadError,
+    Fault::ShortRead,
+    Fault::EndOfFile,
+    Fault::FlippedBit,
+    Fault::MisdirectedRead,
+    Fault::WriteError,
+    Fault::DiskFull,
+    Fault::LostWrite,
+    Fault::MisdirectedWrite,
+    Fault::TornWrite,
+];
+
+/// What goes wrong, once in so many calls.
+struct Plan {
+    fault: AtomicU64,
+    every: AtomicU64,
+    calls: AtomicU64,
+}
+
+impl Plan {
+    fn set(&self, fault: Fault, every: u64) {
+        self.every.store(every, Ordering::SeqCst);
+        self.fault.store(fault as u64, Ordering::SeqCst);
+    }
+
+    fn now(&self) -> Fault {
+        let call = self.calls.fetch_add(1, Ordering::SeqCst);
+        let due = crate::page::mix64(call).is_multiple_of(self.every.load(Ordering::SeqCst));
+        if due {
+            ALL[self.fault.load(Ordering::SeqCst) as usize]
+        } else {
+            Fault::None
+        }
+    }
+}
+
+struct Faulty {
+    file: File,
+    plan: Arc<Plan>,
+}
+
+/// Faults spare the header and the block for probing but for plain errors.
+const DATA: u64 = crate::segment::format::DATA_OFFSET;
+const AWAY: u64 = 128 << 10;
+
+impl Storage for Faulty {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let fault = self.plan.now();
+        let elsewhere = if offset >= DATA + AWAY {
+            offset - AWAY
+        } else {
+            offset + AWAY
+        };
+        match fault {
+            Fault::ReadError => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Fault::EndOfFile => Ok(0),
+            Fault::ShortRead if buffer.len() > 4096 => {
+                self.file.read_at(&mut buffer[..4096], offset)
+            }
+            Fault::MisdirectedRead if offset >= DATA => self.file.read_at(buffer, elsewhere),
+            Fault::FlippedBit if offset >= DATA => {
+                let n = self.file.read_at(buffer, offset)?;
+                buffer[n / 2] ^= 0x10;
+                Ok(n)
+            }
+            _ => self.file.read_at(buffer, offset),
+        }
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let elsewhere = if offset >= DATA + AWAY {
+            offset - AWAY
+        } else {
+            offset + AWAY
+        };
+        match self.plan.now() {
+            Fault::WriteError => Err(io::Error::from_raw_os_error(libc::EIO)),
+            Fault::DiskFull => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+            Fault::LostWrite if offset >= DATA => Ok(bytes.len()),
+            Fault::MisdirectedWrite if offset >= DATA => self.file.write_at(bytes, elsewhere),
+            Fault::TornWrite if offset >= DATA => {
+                Storage::write_at(&self.file, &bytes[..bytes.len() / 2 / 4096 * 4096], offset)?;
+                Ok(bytes.len())
+            }
+            _ => Storage::write_at(&self.file, bytes, offset),
+        }
+    }
+
+    fn facts(&self) -> io::Result<(u64, u64)> {
+        self.file.facts()
+    }
+
+    fn raw_fd(&self) -> RawFd {
+        self.file.raw_fd()
+    }
+}
+
+fn faulty(change: impl FnOnce(&mut Config)) -> (Fixture, Arc<Plan>) {
+    let plan = Arc::new(Plan {
+        fault: AtomicU64::new(0),
+        every: AtomicU64::new(1),
+        calls: AtomicU64::new(0),
+    });
+    let wrapped = Arc::clone(&plan);
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(directory.path(), SMALLEST);
+    change(&mut config);
+    let generations = Arc::new(Generations::new());
+    let wrap = move |file| -> Box<dyn Storage> {
+        Box::new(Faulty {
+            file,
+            plan: Arc::clone(&wrapped),
+        })
+    };
+    let extension =
+        Extension::open_with(&config, Arc::clone(&generations), Arc::new(wrap), false).unwrap();
+    (
+        Fixture {
+            extension,
+            generations,
+            directory,
+        },
+        plan,
+    )
+}
+
+fn state(f: &Fixture) -> String {
+    f.extension.device_statistics()[0].state.clone()
+}
+
+/// Reads, offers and writes at random; a hit must be right. Returns hits.
+fn churn(f: &Fixture, versions: &mut [u32], steps: u64, seed: u64) -> u64 {
+    let mut hits = 0;
+    for step in 0..steps {
+        let random = crate::page::mix64(seed << 32 | step);
+        let n = random as usize % versions.len();
+        if random >> 40 & 15 == 0 {
+            versions[n] += 1;
+            f.write(page(1, n as u32), versions[n], 8192);
+        } else {
+            match f.read(page(1, n as u32), versions[n], 8192) {
+                ReadOutcome::Hit => hits += 1,
+                ReadOutcome::Miss(_) => _ = f.offer(page(1, n as u32), versions[n], 8192),
+            }
+        }
+        if step % 20 == 0 {
+            f.pump();
+        }
+    }
+    f.pump();
+    hits
+}
+
+#[test]
+fn whatever_goes_wrong_now_and_then_a_hit_is_the_right_page() {
+    for fault in ALL {
+        let (f, plan) = faulty(|_| {});
+        let mut versions = vec![0; 1200];
+        plan.set(fault, 13);
+        churn(&f, &mut versions, 6000, 1);
+        let s = f.extension.statistics();
+        match fault {
+            Fault::None | Fault::ShortRead => {
+                assert_eq!((s.device_errors, s.failed_proofs), (0, 0))
+            }
+            Fault::ReadError | Fault::EndOfFile | Fault::WriteError | Fault::DiskFull => {
+                assert!(
+                    s.device_errors > 0 && s.failed_proofs == 0,
+                    "{fault:?} {s:?}"
+                );
+            }
+            _ => assert!(s.failed_proofs > 0, "{fault:?} {s:?}"),
+        }
+        // Once the cause is gone, it heals.
+        plan.set(Fault::None, 1);
+        f.extension.with_writers(|writers| writers[0].hurry_probe());
+        f.pump();
+        f.extension.with_writers(|writers| writers[0].hurry_probe());
+        f.pump();
+        assert_eq!(state(&f), "active", "{fault:?}");
+        assert!(churn(&f, &mut versions, 6000, 2) > 500, "{fault:?}");
+        f.check_books();
+    }
+}
+
+#[test]
+fn a_device_that_cannot_be_read_is_given_up_and_taken_back() {
+    let (f, plan) = faulty(|_| {});
+    for n in 0..60 {
+        f.offer(page(1, n), 1, 4096);
+    }
+    f.pump();
+    plan.set(Fault::ReadError, 1);
+    for n in 0..8 {
+        assert_eq!(
+            f.read(page(1, n), 1, 4096),
+            ReadOutcome::Miss(MissReason::DeviceError)
+        );
+    }
+    assert!(state(&f).contains("Input/output error"), "{}", state(&f));
+    assert_eq!(
+        f.read(page(1, 9), 1, 4096),
+        ReadOutcome::Miss(MissReason::DeviceFailed)
+    );
+    assert!(f.extension.locate(page(1, 9), 4096).is_none());
+    assert_eq!(f.offer(page(1, 99), 1, 4096), OfferOutcome::Unsuitable);
+    f.pump();
+    let s = f.extension.statistics();
+    assert_eq!((s.pages_cached, s.purged, s.device_errors), (0, 60, 8));
+    // A probe that fails changes nothing.
+    f.extension.with_writers(|writers| writers[0].hurry_probe());
+    f.pump();
+    assert!(state(&f).starts_with("failed"));
+    plan.set(Fault::None, 1);
+    f.extension.with_writers(|writers| writers[0].hurry_probe());
+    f.pump();
+    assert_eq!(state(&f), "active");
+    assert_eq!(
+        f.read(page(1, 9), 1, 4096),
+        ReadOutcome::Miss(MissReason::Absent)
+    );
+    assert_eq!(f.offer(page(1, 9), 2, 4096), OfferOutcome::Admitted);
+    f.pump();
+    assert_eq!(f.read(page(1, 9), 2, 4096), ReadOutcome::Hit);
+    f.check_books();
+}
+
+#[test]
+fn a_full_disk_fails_the_device_and_no_page_is_lost_track_of() {
+    let (f, plan) = faulty(|_| {});
+    f.offer(page(1, 1), 1, 4096);
+    f.pump();
+    plan.set(Fault::DiskFull, 1);
+    f.offer(page(1, 2), 1, 4096);
+    assert_eq!(
+        f.read(page(1, 2), 1, 4096),
+        ReadOutcome::Hit,
+        "staged pages are served"
+    );
+    f.pump();
+    assert!(state(&f).contains("No space left"), "{}", state(&f));
+    assert!(matches!(f.read(page(1, 2), 1, 4096), ReadOutcome::Miss(_)));
+    f.pump();
+    f.check_books();
+    assert_eq!(f.extension.statistics().pages_cached, 0);
+}
+
+#[test]
+fn the_other_device_goes_on() {
+    let second = tempfile::tempdir().unwrap();
+    let (f, plan) = faulty(|c| c.devices.push(device(second.path(), "other", SMALLEST)));
+    for n in 0..200 {
+        f.offer(page(1, n), 1, 4096);
+        f.extension.with_writers(|writers| writers.reverse());
+        f.pump();
+    }
+    // Both devices share the plan; only one is told.
+    f.extension.shared().devices[0].health.fail("pulled out");
+    let hits = (0..200)
+        .filter(|&n| f.read(page(1, n), 1, 4096) == ReadOutcome::Hit)
+        .count();
+    assert!((50..150).contains(&hits), "{hits}");
+    f.pump();
+    assert_eq!(f.extension.statistics().pages_cached, hits as u64);
+    for n in 0..200 {
+        f.offer(page(1, n), 1, 4096);
+        f.pump();
+    }
+    assert!((0..200).all(|n| f.read(page(1, n), 1, 4096) == ReadOutcome::Hit));
+    f.check_books();
+    plan.set(Fault::None, 1);
+}
+
+#[test]
+fn a_truncated_file_is_noticed_and_extended() {
+    let f = inline(|_| {});
+    for n in 0..100 {
+        f.offer(page(1, n), 1, 16384);
+        f.pump();
+    }
+    let path = f.directory.path().join("cache");
+    File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(DATA)
+        .unwrap();
+    for n in 0..8 {
+        assert_eq!(
+            f.read(page(1, n), 1, 16384),
+            ReadOutcome::Miss(MissReason::DeviceError)
+        );
+    }
+    assert!(state(&f).contains("shorter"), "{}", state(&f));
+    f.pump();
+    f.extension.with_writers(|writers| writers[0].hurry_probe());
+    f.pump();
+    assert_eq!(state(&f), "active");
+    assert_eq!(std::fs::metadata(&path).unwrap().len(), SMALLEST);
+    f.offer(page(1, 1), 1, 16384);
+    f.pump();
+    assert_eq!(f.read(page(1, 1), 1, 16384), ReadOutcome::Hit);
+}
+
+#[test]
+fn a_deleted_file_is_mentioned_and_made_anew_when_it_fails() {
+    let f = inline(|_| {});
+    f.offer(page(1, 1), 1, 16384);
+    f.pump();
+    let path = f.directory.path().join("cache");
+    std::fs::remove_file(&path).unwrap();
+    f.extension.with_writers(|writers| writers[0].hurry_check());
+    f.pump();
+    assert!(
+        state(&f).contains("active; the cache file was deleted"),
+        "{}",
+        state(&f)
+    );
+    assert_eq!(f.read(page(1, 1), 1, 16384), ReadOutcome::Hit);
+    f.extension.shared().devices[0]
+        .health
+        .fail("something else");
+    f.pump();
+    f.extension.with_writers(|writers| writers[0].hurry_probe());
+    f.pump();
+    assert!(path.exists());
+    f.extension.with_writers(|writers| writers[0].hurry_check());
+    f.pump();
+    assert_eq!(state(&f), "active");
+}
+
+#[test]
+fn a_panic_in_the_writer_leaves_a_server_that_misses() {
+    struct Bomb(File, Arc<AtomicBool>);
+    impl Storage for Bomb {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            Storage::read_at(&self.0, buffer, offset)
+        }
+        fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+            assert!(!self.1.load(Ordering::SeqCst), "boom");
+            Storage::write_at(&self.0, bytes, offset)
+        }
+        fn facts(&self) -> io::Result<(u64, u64)> {
+            self.0.facts()
+        }
+        fn raw_fd(&self) -> RawFd {
+            self.0.raw_fd()
+        }
+    }
+    let armed = Arc::new(AtomicBool::new(false));
+    let switch = Arc::clone(&armed);
+    let directory = tempfile::tempdir().unwrap();
+    let generations = Arc::new(Generations::new());
+    let wrap = move |file| -> Box<dyn Storage> { Box::new(Bomb(file, Arc::clone(&switch))) };
+    let config = config(directory.path(), SMALLEST);
+    let extension =
+        Extension::open_with(&config, Arc::clone(&generations), Arc::new(wrap), true).unwrap();
+    let f = Fixture {
+        extension,
+        generations,
+        directory,
+    };
+    armed.store(true, Ordering::SeqCst);
+    f.offer(page(1, 1), 1, 16384);
+    while f.extension.device_statistics()[0].active {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert!(
+        state(&f).contains("internal error in its writer (boom)"),
+        "{}",
+        state(&f)
+    );
+    f.read(page(1, 1), 1, 16384);
+    assert_eq!(f.offer(page(1, 2), 1, 16384), OfferOutcome::Unsuitable);
+    let begun = Instant::now();
+    drop(f.extension);
+    assert!(begun.elapsed() < Duration::from_secs(60));
+    assert!(!f.directory.path().join("cache").exists());
+}
