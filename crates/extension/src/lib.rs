@@ -34,6 +34,7 @@ pub use device::file::check_device;
 pub use extension::{Extension, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};
 pub use page::{FileId, MAX_PAGE, MIN_PAGE, PageId, is_page_length};
+pub use segment::LEAST_DEVICE_BYTES;
 pub use statistics::{
     DeviceStatistics, HistogramSnapshot, InstanceStatistics, LatencyHistogram, Statistics,
 };

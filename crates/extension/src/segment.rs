@@ -18,7 +18,7 @@ const LEAST_SEGMENT_BYTES: u64 = 1 << 20;
 const MOST_SEGMENT_BYTES: u64 = 4 << 20;
 
 /// Least bytes of a cache file.
-pub(crate) const LEAST_DEVICE_BYTES: u64 = DATA_OFFSET + LEAST_SEGMENTS * LEAST_SEGMENT_BYTES;
+pub const LEAST_DEVICE_BYTES: u64 = DATA_OFFSET + LEAST_SEGMENTS * LEAST_SEGMENT_BYTES;
 
 /// Where the segments of a device lie, in its file and in the space of locations of all devices.
 #[derive(Clone, Copy, Debug)]

@@ -31,9 +31,6 @@ pub static ASYNC_IO: AtomicU64 = AtomicU64::new(0);
 /// `bpe_io_capacity` counts writes of this many bytes.
 pub const CAPACITY_UNIT: u64 = 16 * 1024;
 
-/// The least that one path may get, bytes.
-const SMALLEST_DEVICE: u64 = 16 << 20;
-
 /// How asynchronous I/O is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncIo {
@@ -151,7 +148,7 @@ impl Settings {
             .filter(|path| !path.is_empty())
             .count()
             .max(1);
-        paths as u64 * SMALLEST_DEVICE
+        paths as u64 * extension::LEAST_DEVICE_BYTES
     }
 
     /// Looks at paths and size without leaving anything behind. `own` are cache files that this server uses now.
