@@ -1,1 +1,33 @@
+//! What the tests inside real servers share.
+//!
+//! One test program for each subject (`enabling.rs`, `ddl.rs`, ...), each with its own `main` that names its tests to a
+//! [`Suite`](harness::Suite). A test is a function of a [`Place`](place::Place): a folder with a fresh data directory
+//! for one kind of server. Most tests run for every kind.
+//!
+//! What shows a wrong page: nothing in the servers does, an old page is as valid as the current one. Three witnesses are
+//! used instead:
+//! * [`ledger`]: many clients, each knows the exact version of every row that is its own, and says so when it is given
+//!   another one; sums of money that only move from row to row must stay.
+//! * [`deterministic`]: a load whose end state does not depend on timing, so that checksums of tables can be compared
+//!   between a server with the plugin and one without.
+//! * [`verification`]: the servers' own checks, after a clean stop and a start without the plugin.
+//!
+//! `canary.rs` shows that these witnesses see a cache that does not invalidate.
+//!
+//! Timing decides nothing: figures are noted ([`harness::note`]) and shown at the end of `make test`.
 
+pub mod deterministic;
+pub mod harness;
+pub mod ledger;
+pub mod library;
+pub mod mounts;
+pub mod place;
+pub mod probe;
+pub mod sql;
+pub mod sysbench;
+pub mod verification;
+
+pub use harness::{Outcome, Suite, note, skip};
+pub use place::Place;
+pub use private_server::mysql;
+pub use private_server::{Flavour, Load, Options, Server};

@@ -1,0 +1,482 @@
+//! A load that notices a page that is not the current one.
+//!
+//! Every row belongs to one client, which remembers the version that it has committed last. A row that is read again,
+//! long after its page left the buffer pool, must have exactly that version and the bytes that go with it. Money moves
+//! between rows of all clients; the sum over all tables is the same in every snapshot.
+//!
+//! The servers may be killed under the load: what is not known then is whether the one statement under way was
+//! committed, and that is settled by looking ([`Ledger::settle`]).
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use parking_lot::Mutex;
+use private_server::Server;
+use private_server::mysql::{self, Conn, prelude::Queryable};
+
+use crate::sql;
+
+/// Money of each row at the beginning.
+const START: i64 = 1000;
+
+/// The tables, and what their rows must be.
+pub struct Ledger {
+    database: String,
+    tables: u32,
+    rows: u32,
+    width: u32,
+    clients: Vec<Mutex<Client>>,
+}
+
+/// What a client knows of the rows that are its own.
+struct Client {
+    number: u32,
+    random: fastrand::Rng,
+    /// Version of row `index`; the row is `index * clients + number`.
+    versions: Vec<u32>,
+    /// An update whose outcome is not known: index and the new version.
+    unsettled: Option<(usize, u32)>,
+}
+
+/// What a run of the load did.
+#[derive(Debug, Default)]
+pub struct Counts {
+    pub reads: AtomicU64,
+    pub updates: AtomicU64,
+    pub transfers: AtomicU64,
+    pub audits: AtomicU64,
+}
+
+impl std::fmt::Display for Counts {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "{} rows read, {} updates, {} transfers, {} audits",
+            self.reads.load(Ordering::Relaxed),
+            self.updates.load(Ordering::Relaxed),
+            self.transfers.load(Ordering::Relaxed),
+            self.audits.load(Ordering::Relaxed)
+        )
+    }
+}
+
+/// Why a client stopped.
+enum Stop {
+    /// The server went away or refused a statement.
+    Server(mysql::Error),
+    /// A row was not what it must be.
+    Wrong(String),
+}
+
+impl From<mysql::Error> for Stop {
+    fn from(error: mysql::Error) -> Stop {
+        Stop::Server(error)
+    }
+}
+
+type Step = Result<(), Stop>;
+
+impl Ledger {
+    /// Makes and fills `tables` tables of `rows` rows of about `width` bytes in database `ledger`, for `clients` clients.
+    pub fn create(
+        server: &Server,
+        tables: u32,
+        rows: u32,
+        width: u32,
+        clients: u32,
+    ) -> anyhow::Result<Ledger> {
+        Ledger::create_in(server, "ledger", tables, rows, width, clients)
+    }
+
+    /// [`Ledger::create`] with another name of the database.
+    pub fn create_in(
+        server: &Server,
+        database: &str,
+        tables: u32,
+        rows: u32,
+        width: u32,
+        clients: u32,
+    ) -> anyhow::Result<Ledger> {
+        let rows = rows / clients * clients;
+        let mut connection = server.connect()?;
+        connection.query_drop(format!("CREATE DATABASE {database}"))?;
+        for table in 0..tables {
+            connection.query_drop(format!(
+                "CREATE TABLE {database}.t{table} (id INT UNSIGNED PRIMARY KEY, version INT UNSIGNED NOT NULL, \
+                 money BIGINT NOT NULL, pad VARBINARY(4000) NOT NULL, KEY (version)) ENGINE=InnoDB"
+            ))?;
+            for first in (0..rows).step_by(500) {
+                let values: Vec<String> = (first..rows.min(first + 500))
+                    .map(|id| format!("({id},0,{START},x'{}')", pad(table, id, 0, width)))
+                    .collect();
+                connection.query_drop(format!(
+                    "INSERT INTO {database}.t{table} VALUES {}",
+                    values.join(",")
+                ))?;
+            }
+        }
+        let own = (rows / clients * tables) as usize;
+        Ok(Ledger {
+            database: database.into(),
+            tables,
+            rows,
+            width,
+            clients: (0..clients)
+                .map(|number| {
+                    Mutex::new(Client {
+                        number,
+                        random: fastrand::Rng::with_seed(u64::from(number) + 1),
+                        versions: vec![0; own],
+                        unsettled: None,
+                    })
+                })
+                .collect(),
+        })
+    }
+
+    /// Runs all clients for `time`. Any failed statement (but for deadlocks, which are tried again) and any wrong row is
+    /// an error.
+    pub fn run(&self, server: &Server, time: Duration) -> anyhow::Result<Counts> {
+        self.run_while(server, time, || Ok(()))
+    }
+
+    /// The same, while `meanwhile` runs in this thread (once).
+    pub fn run_while(
+        &self,
+        server: &Server,
+        time: Duration,
+        meanwhile: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Counts> {
+        let (counts, stops) = self.drive(server, time, meanwhile)?;
+        for stop in stops {
+            match stop {
+                Stop::Wrong(what) => anyhow::bail!("{what}"),
+                Stop::Server(error) => return Err(error).context("a statement of the load failed"),
+            }
+        }
+        Ok(counts)
+    }
+
+    /// Runs all clients until the server is killed after `time`; wrong rows are an error, lost connections are not.
+    pub fn run_and_kill(&self, server: Server, time: Duration) -> anyhow::Result<Counts> {
+        let pid = rustix::process::Pid::from_raw(server.pid() as i32).context("a pid")?;
+        let (counts, stops) = self.drive(&server, time + Duration::from_secs(60), || {
+            std::thread::sleep(time);
+            rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+            Ok(())
+        })?;
+        server.kill();
+        for stop in stops {
+            if let Stop::Wrong(what) = stop {
+                anyhow::bail!("{what}");
+            }
+        }
+        Ok(counts)
+    }
+
+    fn drive(
+        &self,
+        server: &Server,
+        time: Duration,
+        meanwhile: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<(Counts, Vec<Stop>)> {
+        let counts = Counts::default();
+        let until = Instant::now() + time;
+        let failed = AtomicBool::new(false);
+        let go_on = || Instant::now() < until && !failed.load(Ordering::Relaxed);
+        let guard = |step: Step| {
+            step.inspect_err(|_| failed.store(true, Ordering::Relaxed))
+                .err()
+        };
+        let (stops, meanwhile) =
+            std::thread::scope(|scope| {
+                let mut workers = Vec::new();
+                for client in &self.clients {
+                    let (counts, go_on, guard) = (&counts, &go_on, &guard);
+                    workers.push(scope.spawn(move || {
+                        guard(self.client(server, &mut client.lock(), counts, go_on))
+                    }));
+                }
+                let (counts, go_on, guard) = (&counts, &go_on, &guard);
+                workers.push(scope.spawn(move || guard(self.auditor(server, counts, go_on))));
+                let meanwhile = meanwhile();
+                if meanwhile.is_err() {
+                    failed.store(true, Ordering::Relaxed);
+                }
+                let stops: Vec<Stop> = workers
+                    .into_iter()
+                    .filter_map(|worker| match worker.join() {
+                        Ok(stop) => stop,
+                        Err(_) => Some(Stop::Wrong("a client panicked".into())),
+                    })
+                    .collect();
+                (stops, meanwhile)
+            });
+        // A wrong row explains more than what was seen meanwhile.
+        if stops.iter().all(|stop| matches!(stop, Stop::Server(_))) {
+            meanwhile?;
+        }
+        Ok((counts, stops))
+    }
+
+    fn client(
+        &self,
+        server: &Server,
+        client: &mut Client,
+        counts: &Counts,
+        go_on: &dyn Fn() -> bool,
+    ) -> Step {
+        let mut connection = connect(server)?;
+        while go_on() {
+            match client.random.u32(0..100) {
+                0..55 => {
+                    let index = client.any();
+                    self.expect(&mut connection, client, index)?;
+                    counts.reads.fetch_add(1, Ordering::Relaxed);
+                }
+                55..90 => {
+                    self.update(&mut connection, client)?;
+                    counts.updates.fetch_add(1, Ordering::Relaxed);
+                }
+                _ => {
+                    self.transfer(&mut connection, client)?;
+                    counts.transfers.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn place(&self, client: &Client, index: usize) -> (u32, u32) {
+        let clients = self.clients.len() as u32;
+        let each = (self.rows / clients) as usize;
+        (
+            (index / each) as u32,
+            (index % each) as u32 * clients + client.number,
+        )
+    }
+
+    fn fetch(
+        &self,
+        connection: &mut Conn,
+        table: u32,
+        id: u32,
+    ) -> Result<Option<(u32, String)>, mysql::Error> {
+        connection.query_first(format!(
+            "SELECT version, LOWER(HEX(pad)) FROM {}.t{table} WHERE id = {id}",
+            self.database
+        ))
+    }
+
+    /// The row must have the version that this client gave it.
+    fn expect(&self, connection: &mut Conn, client: &Client, index: usize) -> Step {
+        let (table, id) = self.place(client, index);
+        let expected = client.versions[index];
+        let row = self.fetch(connection, table, id)?;
+        match row {
+            Some((version, bytes))
+                if version == expected && bytes == pad(table, id, version, self.width) =>
+            {
+                Ok(())
+            }
+            Some((version, bytes)) => Err(Stop::Wrong(format!(
+                "a wrong row: {}.t{table} id {id} has version {version}, but {expected} was committed; its bytes are {}",
+                self.database,
+                if bytes == pad(table, id, version, self.width) {
+                    "those of that version"
+                } else {
+                    "of neither"
+                }
+            ))),
+            None => Err(Stop::Wrong(format!(
+                "a missing row: {}.t{table} id {id}",
+                self.database
+            ))),
+        }
+    }
+
+    fn update(&self, connection: &mut Conn, client: &mut Client) -> Step {
+        let index = client.any();
+        let (table, id) = self.place(client, index);
+        let new = client.versions[index] + 1;
+        client.unsettled = Some((index, new));
+        repeat(|| {
+            connection.query_drop(format!(
+                "UPDATE {}.t{table} SET version = {new}, pad = x'{}' WHERE id = {id}",
+                self.database,
+                pad(table, id, new, self.width)
+            ))
+        })?;
+        client.unsettled = None;
+        client.versions[index] = new;
+        Ok(())
+    }
+
+    fn transfer(&self, connection: &mut Conn, client: &mut Client) -> Step {
+        let tables = client.random.u32(0..self.tables);
+        let (from, to) = (
+            client.random.u32(0..self.rows),
+            client.random.u32(0..self.rows),
+        );
+        let other = client.random.u32(0..self.tables);
+        let amount = client.random.i64(1..100);
+        Ok(repeat(|| {
+            connection.query_drop("BEGIN")?;
+            for (table, id, amount) in [(tables, from, -amount), (other, to, amount)] {
+                connection.query_drop(format!(
+                    "UPDATE {}.t{table} SET money = money + {amount} WHERE id = {id}",
+                    self.database
+                ))?;
+            }
+            connection.query_drop("COMMIT")
+        })?)
+    }
+
+    /// Sums all money in one snapshot: a read of everything, with read-ahead.
+    fn auditor(&self, server: &Server, counts: &Counts, go_on: &dyn Fn() -> bool) -> Step {
+        let mut connection = connect(server)?;
+        while go_on() {
+            let sum = self.sum(&mut connection)?;
+            if sum != self.money() {
+                return Err(Stop::Wrong(format!(
+                    "the money does not sum up: {sum} instead of {}",
+                    self.money()
+                )));
+            }
+            counts.audits.fetch_add(1, Ordering::Relaxed);
+            let pause = Instant::now() + Duration::from_millis(500);
+            while go_on() && Instant::now() < pause {
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Ok(())
+    }
+
+    fn money(&self) -> i64 {
+        START * i64::from(self.rows) * i64::from(self.tables)
+    }
+
+    fn sum(&self, connection: &mut Conn) -> Result<i64, mysql::Error> {
+        let sums: Vec<String> = (0..self.tables)
+            .map(|table| {
+                format!(
+                    "(SELECT SUM(money) FROM {}.t{table} FORCE INDEX (PRIMARY))",
+                    self.database
+                )
+            })
+            .collect();
+        let sum: Option<i64> =
+            connection.query_first(format!("SELECT CAST({} AS SIGNED)", sums.join(" + ")))?;
+        Ok(sum.unwrap_or_default())
+    }
+
+    /// After a crash: what became of the statement of each client that was under way.
+    pub fn settle(&self, server: &Server) -> anyhow::Result<()> {
+        let mut connection = server.connect()?;
+        for client in &self.clients {
+            let client = &mut *client.lock();
+            let Some((index, new)) = client.unsettled.take() else {
+                continue;
+            };
+            let (table, id) = self.place(client, index);
+            let (version, _) = self
+                .fetch(&mut connection, table, id)?
+                .context("a row is missing")?;
+            ensure!(
+                version == new || version == client.versions[index],
+                "{}.t{table} id {id} has version {version}, neither {new} nor the one before",
+                self.database
+            );
+            client.versions[index] = version;
+        }
+        Ok(())
+    }
+
+    /// Looks at every row, and at the sum.
+    pub fn verify(&self, server: &Server) -> anyhow::Result<()> {
+        let mut connection = server.connect()?;
+        for client in &self.clients {
+            let client = client.lock();
+            ensure!(client.unsettled.is_none(), "settle first");
+        }
+        let clients: Vec<_> = self.clients.iter().map(|client| client.lock()).collect();
+        let each = (self.rows / clients.len() as u32) as usize;
+        for table in 0..self.tables {
+            let mut seen = 0;
+            let mut wrong = Vec::new();
+            connection
+                .query_iter(format!(
+                    "SELECT id, version, LOWER(HEX(pad)) FROM {}.t{table}",
+                    self.database
+                ))?
+                .try_for_each(|row| {
+                    let (id, version, bytes): (u32, u32, String) = mysql::from_row(row?);
+                    let client = &clients[id as usize % clients.len()];
+                    let expected =
+                        client.versions[table as usize * each + id as usize / clients.len()];
+                    if version != expected || bytes != pad(table, id, version, self.width) {
+                        wrong.push(format!("id {id}: version {version} instead of {expected}"));
+                    }
+                    seen += 1;
+                    Ok::<_, mysql::Error>(())
+                })?;
+            ensure!(
+                wrong.is_empty(),
+                "{}.t{table}: {} wrong rows, {}",
+                self.database,
+                wrong.len(),
+                wrong[..wrong.len().min(5)].join("; ")
+            );
+            ensure!(
+                seen == self.rows,
+                "{}.t{table} has {seen} rows instead of {}",
+                self.database,
+                self.rows
+            );
+        }
+        let sum = self.sum(&mut connection)?;
+        ensure!(
+            sum == self.money(),
+            "the money does not sum up: {sum} instead of {}",
+            self.money()
+        );
+        Ok(())
+    }
+
+    /// Bytes that the rows take at least.
+    pub fn bytes(&self) -> u64 {
+        u64::from(self.tables) * u64::from(self.rows) * u64::from(self.width)
+    }
+}
+
+impl Client {
+    fn any(&mut self) -> usize {
+        self.random.usize(0..self.versions.len())
+    }
+}
+
+fn pad(table: u32, id: u32, version: u32, width: u32) -> String {
+    sql::hex_pad(id.wrapping_mul(31).wrapping_add(table), version, width)
+}
+
+fn connect(server: &Server) -> Result<Conn, Stop> {
+    server.connect().map_err(|error| match error {
+        private_server::Error::Sql { source, .. } => Stop::Server(source),
+        other => Stop::Wrong(other.to_string()),
+    })
+}
+
+/// A deadlock or a lock wait timeout is no failure: the transaction is made again, as every application does.
+fn repeat(mut transaction: impl FnMut() -> Result<(), mysql::Error>) -> Result<(), mysql::Error> {
+    const DEADLOCK: u16 = 1213;
+    const LOCK_WAIT_TIMEOUT: u16 = 1205;
+    const CHANGED_SINCE_SNAPSHOT: u16 = 1020;
+    loop {
+        match transaction() {
+            Err(mysql::Error::MySqlError(error))
+                if [DEADLOCK, LOCK_WAIT_TIMEOUT, CHANGED_SINCE_SNAPSHOT].contains(&error.code) => {}
+            other => return other,
+        }
+    }
+}

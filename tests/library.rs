@@ -1,0 +1,64 @@
+//! The library under test: `BPE_LIBRARY`, or the release build of this workspace, built when it is not up to date.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use anyhow::{Context, bail, ensure};
+
+/// The path of `bpe.so`.
+pub fn library() -> anyhow::Result<&'static Path> {
+    static LIBRARY: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let found = LIBRARY.get_or_init(|| {
+        match std::env::var_os("BPE_LIBRARY") {
+            Some(path) => PathBuf::from(path)
+                .canonicalize()
+                .context("BPE_LIBRARY names no file"),
+            None => build(&[], &target_folder()),
+        }
+        .map_err(|error| format!("{error:#}"))
+    });
+    match found {
+        Ok(path) => Ok(path),
+        Err(reason) => bail!("{reason}"),
+    }
+}
+
+/// The library with the switches that make it wrong on purpose, in a target folder of its own so that it can never be
+/// taken for the real one.
+pub fn canary() -> anyhow::Result<PathBuf> {
+    build(&["--features", "canary"], &target_folder().join("canary"))
+}
+
+fn build(options: &[&str], target: &Path) -> anyhow::Result<PathBuf> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("this package lies in a workspace")?;
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .current_dir(workspace)
+        .args(["build", "--release", "--quiet", "-p", "plugin", "--lib"])
+        .args(options)
+        .arg("--target-dir")
+        .arg(target)
+        .stdin(Stdio::null())
+        .output()
+        .context("cargo build")?;
+    ensure!(
+        output.status.success(),
+        "bpe.so does not build: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let library = target.join("release/libbpe.so");
+    library
+        .canonicalize()
+        .with_context(|| format!("{} is missing", library.display()))
+}
+
+/// Where cargo builds: the folder above the one that this program lies in (`<target>/<profile>/deps/<program>`).
+pub fn target_folder() -> PathBuf {
+    std::env::current_exe()
+        .ok()
+        .and_then(|program| Some(program.ancestors().nth(3)?.to_path_buf()))
+        .unwrap_or_else(std::env::temp_dir)
+}

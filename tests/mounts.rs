@@ -1,0 +1,104 @@
+//! Small file systems for the tests: in memory (no O_DIRECT there) and in a file (with a size of its own).
+//!
+//! They need root; without, the test is skipped.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+
+use crate::harness::skip;
+
+/// A mounted file system; unmounted and removed when dropped.
+pub struct Mount {
+    folder: PathBuf,
+    image: Option<PathBuf>,
+}
+
+impl Mount {
+    /// A file system in memory.
+    pub fn memory(folder: &Path, bytes: u64) -> anyhow::Result<Mount> {
+        std::fs::create_dir_all(folder)?;
+        mount(
+            &[
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={bytes},mode=755"),
+                "tmpfs",
+            ],
+            folder,
+        )?;
+        Ok(Mount {
+            folder: folder.to_path_buf(),
+            image: None,
+        })
+    }
+
+    /// An ext4 file system in a file of `bytes` beside the folder.
+    pub fn image(folder: &Path, bytes: u64) -> anyhow::Result<Mount> {
+        std::fs::create_dir_all(folder)?;
+        let image = folder.with_extension("image");
+        std::fs::File::create(&image)?.set_len(bytes)?;
+        run(Command::new("mkfs.ext4")
+            .args(["-q", "-F", "-m", "0", "-O", "^has_journal"])
+            .arg(&image))?;
+        let image_text = image.display().to_string();
+        mount(&["-o", "loop", &image_text], folder)?;
+        Ok(Mount {
+            folder: folder.to_path_buf(),
+            image: Some(image),
+        })
+    }
+
+    /// Remounts it read-only or writable.
+    pub fn set_read_only(&self, read_only: bool) -> anyhow::Result<()> {
+        let options = if read_only {
+            "remount,ro"
+        } else {
+            "remount,rw"
+        };
+        run(Command::new("mount")
+            .args(["-o", options])
+            .arg(&self.folder))
+    }
+
+    /// The folder it is mounted on.
+    pub fn path(&self) -> &Path {
+        &self.folder
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        // A server that is being killed may hold it for a moment; lazily then.
+        if run(Command::new("umount").arg(&self.folder)).is_err() {
+            let _ = run(Command::new("umount").arg("--lazy").arg(&self.folder));
+        }
+        if let Some(image) = &self.image {
+            let _ = std::fs::remove_file(image);
+        }
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
+fn mount(arguments: &[&str], folder: &Path) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(skip("mounting a file system for the test needs root"));
+    }
+    run(Command::new("mount").args(arguments).arg(folder))
+        .map_err(|error| skip(format!("cannot mount a file system: {error:#}")))
+}
+
+fn run(command: &mut Command) -> anyhow::Result<()> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{command:?}"))?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(())
+}

@@ -1,0 +1,282 @@
+//! A folder with a data directory of its own for one test.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use private_server::{Flavour, Installation, Load, Options, Server};
+use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
+
+use crate::library;
+
+/// Bytes of a buffer pool that every data set of these tests is much larger than.
+pub const POOL: u64 = 8 << 20;
+
+/// A place for servers of one kind, one after the other or several at once.
+pub struct Place {
+    pub installation: Installation,
+    folder: std::cell::RefCell<Option<TempDir>>,
+    root: PathBuf,
+    /// The library under test, when it is not where everybody finds it.
+    library: Option<PathBuf>,
+}
+
+impl Place {
+    /// A new folder with an initialised data directory, copied from one that is made once for each kind of server.
+    pub fn new(flavour: Flavour) -> anyhow::Result<Place> {
+        let place = Place::empty(flavour)?;
+        let template = template(&place.installation)?;
+        copy_folder(&template, &place.data())?;
+        Ok(place)
+    }
+
+    /// A place that the user `user` owns and can reach, in the folder for temporary files. Needs root.
+    pub fn readable_by(user: &str, flavour: Flavour) -> anyhow::Result<Place> {
+        let mut place = Place::empty(flavour)?;
+        let folder = tempfile::Builder::new().prefix("bpe-").tempdir()?;
+        place.root = folder.path().canonicalize()?;
+        place.folder = Some(folder).into();
+        std::fs::create_dir(place.cache())?;
+        copy_folder(&template(&place.installation)?, &place.data())?;
+        // The library too must be in reach.
+        copy_folder(library::library()?, &place.root.join("libbpe.so"))?;
+        let status = Command::new("chown")
+            .arg("-R")
+            .arg(user)
+            .arg(&place.root)
+            .status()?;
+        ensure!(status.success(), "chown ended with {status}");
+        place.library = Some(place.root.join("libbpe.so"));
+        Ok(place)
+    }
+
+    /// A folder without data directory.
+    pub fn empty(flavour: Flavour) -> anyhow::Result<Place> {
+        let installation = flavour.provide(&mut |_| ())?;
+        let base = work_folder()?;
+        let folder = tempfile::Builder::new().prefix("place-").tempdir_in(base)?;
+        let root = folder.path().canonicalize()?;
+        std::fs::create_dir(root.join("cache"))?;
+        Ok(Place {
+            installation,
+            folder: Some(folder).into(),
+            root,
+            library: None,
+        })
+    }
+
+    /// The place's folder.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The data directory.
+    pub fn data(&self) -> PathBuf {
+        self.root.join("data")
+    }
+
+    /// A directory for cache files, on the same disk as the data.
+    pub fn cache(&self) -> PathBuf {
+        self.root.join("cache")
+    }
+
+    /// Whether it is MySQL rather than MariaDB.
+    pub fn is_mysql(&self) -> bool {
+        self.installation.flavour.is_mysql()
+    }
+
+    /// Options of a server on the data directory without the plugin: a small pool, and no log that nobody reads.
+    pub fn options(&self) -> Options {
+        self.options_of("data", "run")
+    }
+
+    /// The same for another data directory and run folder of this place.
+    pub fn options_of(&self, data: &str, run: &str) -> Options {
+        let options = Options::new(self.root.join(data), self.root.join(run))
+            .buffer_pool(POOL)
+            .start_timeout(Duration::from_secs(180))
+            // The kernel keeps what a killed process has written, so a commit survives what these tests do.
+            .option("--innodb-flush-log-at-trx-commit=2")
+            .option("--innodb-fast-shutdown=1")
+            .option("--innodb-buffer-pool-dump-at-shutdown=OFF")
+            .option("--innodb-buffer-pool-load-at-startup=OFF");
+        if self.is_mysql() {
+            options
+                .option("--skip-log-bin")
+                .option("--innodb-redo-log-capacity=64M")
+        } else {
+            options.option("--innodb-log-file-size=64M")
+        }
+    }
+
+    /// Options with the plugin loaded early, and switched on with `bytes` of cache in [`Place::cache`].
+    pub fn early(&self, bytes: u64) -> anyhow::Result<Options> {
+        Ok(self.early_disabled(bytes)?.option("--bpe-enabled=ON"))
+    }
+
+    /// Options with the plugin loaded early and set up, but not switched on.
+    pub fn early_disabled(&self, bytes: u64) -> anyhow::Result<Options> {
+        Ok(self
+            .options()
+            .plugin(self.library()?, "bpe", Load::Early)
+            .option(format!("--bpe-path={}", self.cache().display()))
+            .option(format!("--bpe-size={bytes}")))
+    }
+
+    /// Options with the library in the plugin directory.
+    pub fn installable(&self) -> anyhow::Result<Options> {
+        Ok(self.options().plugin(self.library()?, "bpe", Load::BySql))
+    }
+
+    fn library(&self) -> anyhow::Result<&Path> {
+        match &self.library {
+            Some(library) => Ok(library),
+            None => library::library(),
+        }
+    }
+
+    /// Uses another library than the one under test.
+    pub fn use_library(&mut self, library: PathBuf) {
+        self.library = Some(library);
+    }
+
+    /// Starts a server.
+    pub fn start(&self, options: Options) -> anyhow::Result<Server> {
+        Ok(self.installation.start(options)?)
+    }
+
+    /// The statement that installs the plugin.
+    pub fn install_statement(&self) -> &'static str {
+        if self.is_mysql() {
+            "INSTALL PLUGIN bpe SONAME 'bpe.so'"
+        } else {
+            "INSTALL SONAME 'bpe'"
+        }
+    }
+
+    /// The statement that uninstalls it.
+    pub fn uninstall_statement(&self) -> &'static str {
+        if self.is_mysql() {
+            "UNINSTALL PLUGIN bpe"
+        } else {
+            "UNINSTALL SONAME 'bpe'"
+        }
+    }
+
+    /// Installs the plugin on a running server and sets path and size; not switched on.
+    pub fn install(&self, server: &Server, bytes: u64) -> anyhow::Result<()> {
+        server.sql(self.install_statement())?;
+        server.sql(&format!(
+            "SET GLOBAL bpe_path = '{}'",
+            self.cache().display()
+        ))?;
+        server.sql(&format!("SET GLOBAL bpe_size = {bytes}"))?;
+        Ok(())
+    }
+
+    /// Cache files that are there now.
+    pub fn cache_files(&self) -> Vec<PathBuf> {
+        files_in(&self.cache())
+    }
+
+    /// The end of each server's error log, for the message of a failed test.
+    pub fn last_words(&self) -> String {
+        let mut text = String::new();
+        let entries = std::fs::read_dir(&self.root)
+            .into_iter()
+            .flatten()
+            .flatten();
+        for entry in entries {
+            let log = entry.path().join("error.log");
+            let Ok(bytes) = std::fs::read(&log) else {
+                continue;
+            };
+            let log_text = String::from_utf8_lossy(&bytes).into_owned();
+            let lines: Vec<&str> = log_text.lines().collect();
+            let tail = &lines[lines.len().saturating_sub(25)..];
+            text.push_str(&format!(
+                "end of {}:\n  {}\n",
+                log.display(),
+                tail.join("\n  ")
+            ));
+        }
+        text
+    }
+
+    /// With `BPE_TEST_KEEP` set, the folder of a failed test stays.
+    pub fn keep_for_inspection(&self) {
+        if std::env::var_os("BPE_TEST_KEEP").is_some()
+            && let Some(folder) = self.folder.take()
+        {
+            eprintln!("    kept: {}", folder.keep().display());
+        }
+    }
+}
+
+/// Regular files and links directly in a folder.
+pub fn files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| !path.is_dir())
+        .collect();
+    files.sort();
+    files
+}
+
+/// Where places are made: `BPE_TEST_FOLDER`, or a folder beside the build.
+pub fn work_folder() -> anyhow::Result<PathBuf> {
+    let folder = std::env::var_os("BPE_TEST_FOLDER")
+        .map_or_else(|| library::target_folder().join("places"), PathBuf::from);
+    std::fs::create_dir_all(&folder)
+        .with_context(|| format!("cannot make {}", folder.display()))?;
+    Ok(folder)
+}
+
+/// An initialised data directory of this very server, made once and copied from then on.
+fn template(installation: &Installation) -> anyhow::Result<PathBuf> {
+    let folder = work_folder()?.join("templates");
+    std::fs::create_dir_all(&folder)?;
+    let lock = std::fs::File::create(folder.join("lock"))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    let version: String = installation
+        .version
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        })
+        .collect();
+    let template = folder.join(format!("{}-{version}", installation.flavour.name()));
+    if !template.exists() {
+        let partial = template.with_extension("partial");
+        let _ = std::fs::remove_dir_all(&partial);
+        let options: &[&str] = if installation.flavour.is_mysql() {
+            &["--innodb-redo-log-capacity=64M", "--skip-log-bin"]
+        } else {
+            &["--innodb-log-file-size=64M"]
+        };
+        installation.initialise_with(&partial, options)?;
+        std::fs::rename(&partial, &template)?;
+    }
+    Ok(template)
+}
+
+/// Copies a folder with holes and owners as they are.
+pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let status = Command::new("cp")
+        .args(["-a", "--reflink=auto", "--sparse=auto", "--"])
+        .arg(from)
+        .arg(to)
+        .status()
+        .context("cp")?;
+    ensure!(status.success(), "cp ended with {status}");
+    Ok(())
+}

@@ -1,0 +1,222 @@
+//! Statements, and what they are expected to say.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use private_server::Server;
+use private_server::mysql::{self, Conn, prelude::Queryable};
+
+/// Runs each statement on one connection.
+pub fn run(server: &Server, statements: &[&str]) -> anyhow::Result<()> {
+    let mut connection = server.connect()?;
+    for statement in statements {
+        connection
+            .query_drop(statement)
+            .with_context(|| short(statement))?;
+    }
+    Ok(())
+}
+
+/// First column of the first row as a number.
+pub fn number(server: &Server, statement: &str) -> anyhow::Result<u64> {
+    let value = server.value(statement)?;
+    value
+        .as_deref()
+        .and_then(|text| text.parse().ok())
+        .with_context(|| format!("{}: no number but {value:?}", short(statement)))
+}
+
+/// The message of the error that the server gives for a statement that must fail; the server must live on.
+pub fn refusal(server: &Server, statement: &str) -> anyhow::Result<String> {
+    let mut connection = server.connect()?;
+    match connection.query_drop(statement) {
+        Ok(()) => bail!("{}: accepted, but should be refused", short(statement)),
+        Err(mysql::Error::MySqlError(error)) => {
+            ensure!(
+                server.value("SELECT 1")?.as_deref() == Some("1"),
+                "{}: the server does not answer any more",
+                short(statement)
+            );
+            Ok(error.message)
+        }
+        Err(error) => Err(error).with_context(|| short(statement)),
+    }
+}
+
+/// Runs a statement and returns its warnings.
+pub fn warnings(server: &Server, statement: &str) -> anyhow::Result<Vec<String>> {
+    let mut connection = server.connect()?;
+    connection
+        .query_drop(statement)
+        .with_context(|| short(statement))?;
+    let rows: Vec<(String, u32, String)> = connection.query("SHOW WARNINGS")?;
+    Ok(rows.into_iter().map(|(_, _, text)| text).collect())
+}
+
+/// A status variable of the plugin as text; `name` without `Bpe_`.
+pub fn status(server: &Server, name: &str) -> anyhow::Result<String> {
+    let all = server.status("bpe\\_%")?;
+    all.iter()
+        .find(|(known, _)| known.eq_ignore_ascii_case(&format!("bpe_{name}")))
+        .map(|(_, value)| value.clone())
+        .with_context(|| {
+            format!(
+                "there is no status variable Bpe_{name}; there are {:?}",
+                all.keys()
+            )
+        })
+}
+
+/// A status variable of the plugin as a number.
+pub fn figure(server: &Server, name: &str) -> anyhow::Result<u64> {
+    let text = status(server, name)?;
+    text.parse()
+        .with_context(|| format!("Bpe_{name} is '{text}'"))
+}
+
+/// Fails unless the state is as expected; says the reason that the server gives.
+pub fn expect_state(server: &Server, state: &str) -> anyhow::Result<()> {
+    let now = status(server, "state")?;
+    ensure!(
+        now == state,
+        "the state is '{now}' ({}), expected '{state}'",
+        status(server, "state_reason")?
+    );
+    Ok(())
+}
+
+/// Waits until `done` says so, at most `limit`.
+pub fn wait_until(
+    what: &str,
+    limit: Duration,
+    mut done: impl FnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let started = Instant::now();
+    loop {
+        if done()? {
+            return Ok(());
+        }
+        ensure!(
+            started.elapsed() < limit,
+            "not after {} s: {what}",
+            limit.as_secs()
+        );
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Makes `table` (with its database) and fills it with `rows` rows of about `width` bytes that do not compress well.
+/// Columns: `id` from 1 on, `v` (0), `pad`. `attributes` follow the columns, for example `ROW_FORMAT=COMPRESSED`.
+pub fn fill(
+    connection: &mut Conn,
+    table: &str,
+    rows: u32,
+    width: u32,
+    attributes: &str,
+) -> anyhow::Result<()> {
+    let database = table.split('.').next().unwrap_or("d");
+    connection.query_drop(format!("CREATE DATABASE IF NOT EXISTS {database}"))?;
+    connection.query_drop(format!(
+        "CREATE TABLE {table} (id INT UNSIGNED PRIMARY KEY, v INT UNSIGNED NOT NULL, pad VARBINARY(4000) NOT NULL, \
+         KEY (v)) ENGINE=InnoDB {attributes}"
+    ))?;
+    insert(connection, table, 1, rows, width)?;
+    // Without statistics the servers scan the table where they should look rows up.
+    connection.query_drop(format!("ANALYZE TABLE {table}"))?;
+    Ok(())
+}
+
+/// Inserts rows `first` to `last` as [`fill`] does.
+pub fn insert(
+    connection: &mut Conn,
+    table: &str,
+    first: u32,
+    last: u32,
+    width: u32,
+) -> anyhow::Result<()> {
+    let mut row = first;
+    while row <= last {
+        let batch = (last - row + 1).min(500);
+        let values: Vec<String> = (row..row + batch)
+            .map(|id| format!("({id},0,x'{}')", hex_pad(id, 0, width)))
+            .collect();
+        connection.query_drop(format!("INSERT INTO {table} VALUES {}", values.join(",")))?;
+        row += batch;
+    }
+    Ok(())
+}
+
+/// Bytes of `pad` for a row and version, as hexadecimal digits: `width` bytes that look random.
+pub fn hex_pad(id: u32, version: u32, width: u32) -> String {
+    let mut random = fastrand::Rng::with_seed(u64::from(id) << 32 | u64::from(version));
+    let mut text = String::with_capacity(width as usize * 2 + 16);
+    while text.len() < width as usize * 2 {
+        text.push_str(&format!("{:016x}", random.u64(..)));
+    }
+    text.truncate(width as usize * 2);
+    text
+}
+
+/// Reads all rows of a table that [`fill`] made by primary key, in another order than stored, so that pages are read one
+/// by one; returns the sum of `id` and of `v`.
+pub fn read_all(connection: &mut Conn, table: &str, rows: u32) -> anyhow::Result<(u64, u64)> {
+    // A stride that has no common factor with the number of rows visits each row once.
+    let mut stride = (rows / 7 * 3).max(1);
+    while gcd(stride, rows) != 1 {
+        stride += 1;
+    }
+    let (mut ids, mut versions) = (0u64, 0u64);
+    let mut at = 0u32;
+    let mut visited = 0;
+    while visited < rows {
+        let batch = (rows - visited).min(200);
+        let list: Vec<String> = (0..batch)
+            .map(|_| {
+                let id = at + 1;
+                at = (at + stride) % rows;
+                id.to_string()
+            })
+            .collect();
+        visited += batch;
+        let sums: Option<(u64, u64)> = connection.query_first(format!(
+            "SELECT CAST(SUM(id) AS UNSIGNED), CAST(SUM(v + LENGTH(pad) * 0) AS UNSIGNED) FROM {table} \
+             FORCE INDEX (PRIMARY) WHERE id IN ({})",
+            list.join(",")
+        ))?;
+        let (id, version) = sums.context("no sums")?;
+        ids += id;
+        versions += version;
+    }
+    Ok((ids, versions))
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// A row's `v` and `pad` as stored must be those of [`hex_pad`] for all rows; returns how many rows there are.
+pub fn verify_pads(connection: &mut Conn, table: &str, width: u32) -> anyhow::Result<u32> {
+    let mut rows = 0;
+    let mut wrong = Vec::new();
+    connection
+        .query_iter(format!("SELECT id, v, HEX(pad) FROM {table}"))?
+        .try_for_each(|row| {
+            let (id, version, pad): (u32, u32, String) = mysql::from_row(row?);
+            rows += 1;
+            if pad != hex_pad(id, version, width).to_uppercase() {
+                wrong.push(id);
+            }
+            Ok::<_, mysql::Error>(())
+        })?;
+    ensure!(
+        wrong.is_empty(),
+        "{table}: {} rows have other contents than written, first ids {:?}",
+        wrong.len(),
+        &wrong[..wrong.len().min(10)]
+    );
+    Ok(rows)
+}
+
+fn short(statement: &str) -> String {
+    statement.chars().take(160).collect()
+}
