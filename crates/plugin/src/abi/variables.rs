@@ -466,11 +466,10 @@ unsafe extern "C" fn update_instances(
     save: *const c_void,
 ) {
     callback(|| {
-        // SAFETY: the server's default check stores a 64-bit number.
-        let new = unsafe { *save.cast::<i64>() };
-        let new = i32::try_from(new)
-            .unwrap_or(0)
-            .clamp(0, extension::MAX_INSTANCES as i32);
+        // SAFETY: for an INT variable the default check of both servers stores an int; the bytes
+        // beyond it are whatever lay there.
+        let new = unsafe { *save.cast::<i32>() };
+        let new = new.clamp(0, extension::MAX_INSTANCES as i32);
         if settings::INSTANCES.swap(new, Ordering::SeqCst) != new {
             controller::request_rebuild();
         }
