@@ -245,7 +245,9 @@ fn undo(server: &mut Server, there: &There, args: &Args) -> Vec<String> {
         );
     }
     if there.function_row {
-        let result = run(server, "DROP FUNCTION IF EXISTS bpe_report");
+        // The row alone is there after a start without the library.
+        let result = run(server, "DROP FUNCTION IF EXISTS bpe_report")
+            .and_then(|()| run(server, "DELETE FROM mysql.func WHERE name = 'bpe_report'"));
         done("function bpe_report dropped", result);
     }
     if there.loaded {

@@ -9,6 +9,12 @@ use crate::process::Process;
 
 /// O_DIRECT wants memory, offset and length aligned to the device's block; 4 KiB suits all.
 pub const ALIGNMENT: usize = 4096;
+/// The first bytes of a cache file.
+const MAGIC: &[u8; 8] = b"BPECACHE";
+
+/// What is said of a file that is no cache.
+pub const FOREIGN: &str = "is a file with other contents, which the extension does not touch";
+pub const FOREIGN_ADVICE: &str = "name a folder, or a file that does not exist yet";
 
 /// Splits `bpe_path` into its parts.
 ///
@@ -118,6 +124,17 @@ pub fn may_write(process: &Process, path: &Path) -> Result<(), String> {
         "the server's user {user} may not write to {0}: chown {user} {0}",
         path.display()
     ))
+}
+
+/// Whether this is a file with other contents than a cache, which the extension would not take.
+pub fn is_foreign_file(path: &Path) -> bool {
+    let mut magic = [0; MAGIC.len()];
+    let Ok(file) = File::open(path) else {
+        return false;
+    };
+    let foreign = |meta: Metadata| meta.is_file() && meta.len() > 0;
+    file.metadata().is_ok_and(foreign)
+        && (file.read_exact_at(&mut magic, 0).is_err() || magic != *MAGIC)
 }
 
 /// Whether files in this folder can be opened with O_DIRECT, by trying one without a name.
@@ -257,6 +274,23 @@ mod tests {
         assert!(may_write(&stranger, path).is_err());
         let member = server(meta.uid() + 12_345, &[meta.gid()]);
         assert!(may_write(&member, path).is_ok());
+    }
+
+    #[test]
+    fn foreign_files_are_known() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("f");
+        assert!(!is_foreign_file(&path));
+        for (contents, foreign) in [
+            ("", false),
+            ("BPECACHE and more", false),
+            ("BPE", true),
+            ("something else", true),
+        ] {
+            fs::write(&path, contents).unwrap();
+            assert_eq!(is_foreign_file(&path), foreign, "{contents}");
+        }
+        assert!(!is_foreign_file(folder.path()));
     }
 
     #[test]

@@ -18,6 +18,8 @@ use crate::server::Server;
 /// The most of the pool that is taken away: 1 / 25 = 4 %.
 const MOST: u64 = 25;
 const MIB: u64 = 1 << 20;
+/// What MariaDB allocates the pool in.
+const EXTENT: u64 = 8 * MIB;
 /// MySQL shrinks the pool in a background thread; a long transaction can hold that up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -27,6 +29,8 @@ pub struct Pool {
     pub size: u64,
     /// Sizes are multiples of this.
     pub step: u64,
+    /// The size beyond which the pool cannot grow without a restart, where there is one.
+    pub max: Option<u64>,
 }
 
 impl Pool {
@@ -39,7 +43,17 @@ impl Pool {
         Ok(Self {
             size,
             step: step(chunk, instances),
+            max: server.number("innodb_buffer_pool_size_max")?,
         })
+    }
+
+    /// What `innodb_buffer_pool_size_max` must be set to when the server starts with a lowered pool,
+    /// so that it can come back to this size: nothing where the limit lies higher anyway.
+    pub fn max_to_keep(self) -> Option<u64> {
+        // The server rounds the limit up to its allocation unit.
+        self.max
+            .filter(|&max| max < self.size + EXTENT)
+            .map(|_| self.size)
     }
 
     /// The size to lower the pool to when `memory` bytes are used elsewhere; None when no allowed
@@ -133,7 +147,11 @@ mod tests {
 
     #[test]
     fn lowers_by_what_is_used_in_the_servers_steps() {
-        let pool = |size, step| Pool { size, step };
+        let pool = |size, step| Pool {
+            size,
+            step,
+            max: None,
+        };
         // MariaDB, 1 MiB steps: 1.2 MiB used takes 2 MiB.
         assert_eq!(
             pool(128 * MIB, MIB).lowered_for(MIB + MIB / 5),
@@ -163,6 +181,7 @@ mod tests {
                     let pool = Pool {
                         size: size * MIB,
                         step: step * MIB,
+                        max: None,
                     };
                     if let Some(lowered) = pool.lowered_for(memory * MIB) {
                         assert!(lowered <= pool.size, "{pool:?} {memory}");
@@ -173,6 +192,19 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn room_to_come_back_is_kept() {
+        let pool = |max| Pool {
+            size: 100 * MIB,
+            step: MIB,
+            max,
+        };
+        assert_eq!(pool(Some(104 * MIB)).max_to_keep(), Some(100 * MIB));
+        assert_eq!(pool(Some(100 * MIB)).max_to_keep(), Some(100 * MIB));
+        assert_eq!(pool(Some(8 << 40)).max_to_keep(), None);
+        assert_eq!(pool(None).max_to_keep(), None);
     }
 
     #[test]

@@ -110,9 +110,19 @@ impl Process {
         }
     }
 
-    /// The executable file, even when it has been replaced on disk.
+    /// The server's program file, even when it has been replaced on disk.
     pub fn executable(&self) -> PathBuf {
-        PathBuf::from(format!("/proc/{}/exe", self.pid))
+        let own = PathBuf::from(format!("/proc/{}/exe", self.pid));
+        // Started by the dynamic loader, as in some bundles, the process's executable is the
+        // loader; the program is then among the mapped files.
+        if fs::read_link(&own).is_ok_and(|target| is_server_name(&target)) {
+            return own;
+        }
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap_or_default();
+        maps.lines()
+            .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
+            .find(|path| is_server_name(path))
+            .map_or(own, |path| self.seen(path))
     }
 
     /// Whether the server's `/` is this process's, too.
@@ -180,8 +190,20 @@ fn is_loopback(host: &str) -> bool {
 
 /// With socket activation the listener is systemd; a stale pid file may name anything.
 fn is_server(pid: i32) -> bool {
-    fs::read_to_string(format!("/proc/{pid}/comm"))
-        .is_ok_and(|name| name.starts_with("mysqld") || name.starts_with("mariadbd"))
+    // The program's name stands first, or after the dynamic loader's own arguments.
+    const LOADER_ARGUMENTS: usize = 8;
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|bytes| {
+        strings(&bytes)
+            .take(LOADER_ARGUMENTS)
+            .any(|argument| is_server_name(Path::new(&argument)))
+    })
+}
+
+fn is_server_name(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    // A file replaced by an upgrade shows as "mariadbd (deleted)".
+    let name = name.trim_end_matches(" (deleted)");
+    matches!(name, "mysqld" | "mariadbd" | "mysqld-debug")
 }
 
 #[cfg(test)]
@@ -207,6 +229,26 @@ mod tests {
         assert_eq!(process.option("defaults_file"), Some("/a"));
         assert_eq!(process.option("innodb_buffer_pool_size"), Some("5M"));
         assert_eq!(process.option("port"), None);
+    }
+
+    #[test]
+    fn server_programs_are_known_by_name() {
+        for name in [
+            "/usr/sbin/mysqld",
+            "mariadbd",
+            "/usr/sbin/mariadbd (deleted)",
+        ] {
+            assert!(is_server_name(Path::new(name)), "{name}");
+        }
+        for name in [
+            "/usr/bin/mysqld_safe",
+            "systemd",
+            "/lib64/ld-linux-x86-64.so.2",
+            "",
+        ] {
+            assert!(!is_server_name(Path::new(name)), "{name}");
+        }
+        assert!(!is_server(std::process::id() as i32));
     }
 
     #[test]

@@ -14,6 +14,9 @@ pub struct Snippet {
     pub settings: Vec<(String, String)>,
     pub pool_before: Option<u64>,
     pub pool_after: Option<u64>,
+    /// Newer MariaDB releases let the pool grow no further than this, by default its size at start;
+    /// without it `disable` could not restore the pool after a restart.
+    pub pool_max: Option<u64>,
     /// What early-plugin-load held before (MySQL takes one value for it).
     pub early_load_before: Option<String>,
 }
@@ -40,6 +43,9 @@ impl Snippet {
                 "# Lowered from {before} by what the extension takes.\n\
                  innodb_buffer_pool_size = {after}\n"
             ));
+            if let Some(max) = self.pool_max {
+                text.push_str(&format!("loose-innodb_buffer_pool_size_max = {max}\n"));
+            }
         }
     }
 
@@ -54,7 +60,9 @@ impl Snippet {
         let load = match self.early_load_before.as_deref() {
             None | Some("") => ours.to_owned(),
             Some(before) if before.split(';').any(|part| part.trim() == ours) => before.to_owned(),
-            // The option holds one value; a later one replaces it.
+            // The option holds one value; a later one replaces it. Ours goes last: the server
+            // gives up the list at the first library that it cannot load, and a keyring matters
+            // more.
             Some(before) => format!("{before};{ours}"),
         };
         text.push_str(&format!("[mysqld]\nearly-plugin-load = \"{load}\"\n"));
@@ -74,6 +82,7 @@ mod tests {
             ],
             pool_before: Some(100),
             pool_after: Some(96),
+            pool_max: Some(100),
             ..Snippet::default()
         };
         let text = snippet.text(Flavour::MariaDb);
@@ -83,6 +92,7 @@ mod tests {
             "loose-bpe_path = \"/mnt/a b\"",
             "loose-bpe_size = 1024",
             "innodb_buffer_pool_size = 96",
+            "loose-innodb_buffer_pool_size_max = 100",
         ] {
             assert!(
                 text.lines().any(|l| l == line),

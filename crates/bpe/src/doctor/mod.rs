@@ -123,8 +123,11 @@ fn look_at_server(doctor: &mut Doctor, server: &mut Server) -> Option<Process> {
         }
         Err(why) => {
             doctor.add(
-                Finding::warn("host", format!("{why}: its executable and disks cannot be seen"))
-                    .advise("run `bpe doctor` on the server's host"),
+                Finding::warn(
+                    "host",
+                    format!("{why}: its executable and disks cannot be seen"),
+                )
+                .advise("run `bpe doctor` on the server's host"),
             );
             None
         }

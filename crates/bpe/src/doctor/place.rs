@@ -46,6 +46,13 @@ pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Pa
             return stop(findings);
         }
         Ok(meta) if meta.is_dir() => seen.clone(),
+        Ok(_) if disk::is_foreign_file(&seen) => {
+            findings.push(
+                Finding::fail("path", format!("{shown} {}", disk::FOREIGN))
+                    .advise(disk::FOREIGN_ADVICE),
+            );
+            return stop(findings);
+        }
         Ok(meta) if meta.is_file() => parent(&seen),
         Ok(_) => {
             findings.push(

@@ -233,6 +233,7 @@ impl Plan {
                 .collect(),
             pool_before: pool_after.map(|_| self.pool.size),
             pool_after,
+            pool_max: self.pool.max_to_keep(),
             early_load_before: early_load,
         }
     }
@@ -373,6 +374,9 @@ fn check_paths(process: &Process, wish: &Wish) -> Result<Vec<PathBuf>, Failure> 
                         .map(|target| format!(" {}", target.display()))
                         .unwrap_or_default()
                 )));
+            }
+            Ok(_) if disk::is_foreign_file(&seen) => {
+                return Err(refuse(disk::FOREIGN.to_owned()).advise(disk::FOREIGN_ADVICE));
             }
             Ok(meta) if meta.is_dir() || meta.is_file() => (true, path.as_path()),
             Ok(_) => return Err(refuse("is neither a folder nor a file".to_owned())),

@@ -1,0 +1,552 @@
+//! The command against real servers: what `enable` changes, that a restart keeps it, that `disable`
+//! and every failed `enable` leave the server as it was, and what it says to wrong input.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, ensure};
+use integration_tests::harness::Outcome;
+use integration_tests::place::files_in;
+use integration_tests::{Flavour, Load, Options, Place, Server, Suite, library};
+use serde_json::Value;
+
+const MIB: u64 = 1 << 20;
+/// 4 % of it is several MiB, the step of both servers here.
+const POOL: u64 = 128 * MIB;
+const CACHE: u64 = 256 * MIB;
+
+fn main() -> ExitCode {
+    Suite::new("command")
+        .all("enabling_survives_a_restart", enabling_survives_a_restart)
+        .each(
+            "a_failed_enable_changes_nothing",
+            a_failed_enable_changes_nothing,
+        )
+        .each("wrong_input_changes_nothing", wrong_input_changes_nothing)
+        .each(
+            "a_missing_library_stops_no_server",
+            a_missing_library_stops_no_server,
+        )
+        .each("settings_change_or_stay", settings_change_or_stay)
+        .each("without_option_folder", without_option_folder)
+        .each("doctor_tells", doctor_tells)
+        .with(
+            Flavour::MySql97,
+            "super_read_only_stays",
+            super_read_only_stays,
+        )
+        .with(
+            Flavour::MySql97,
+            "other_early_plugins_stay",
+            other_early_plugins_stay,
+        )
+        .with(Flavour::MariaDb1011, "permissions", permissions)
+        .with(
+            Flavour::MariaDb1011,
+            "connection_options",
+            connection_options,
+        )
+        .run()
+}
+
+/// One run of the command.
+#[derive(Debug)]
+struct Run {
+    code: i32,
+    text: String,
+}
+
+impl Run {
+    fn expect(self, code: i32, parts: &[&str]) -> anyhow::Result<Self> {
+        ensure!(
+            self.code == code,
+            "exit code {} instead of {code}:\n{}",
+            self.code,
+            self.text
+        );
+        for part in parts {
+            ensure!(
+                self.text.contains(part),
+                "`{part}` is missing in:\n{}",
+                self.text
+            );
+        }
+        Ok(self)
+    }
+
+    fn json(&self) -> anyhow::Result<Value> {
+        serde_json::from_str(&self.text).with_context(|| self.text.clone())
+    }
+}
+
+/// A server with an option file that includes a folder, as distributions set it up.
+struct Host<'a> {
+    place: &'a Place,
+    server: Option<Server>,
+}
+
+impl<'a> Host<'a> {
+    fn new(place: &'a Place) -> anyhow::Result<Self> {
+        let mut host = Self {
+            place,
+            server: None,
+        };
+        fs::create_dir(host.conf())?;
+        fs::write(
+            host.option_file(),
+            format!(
+                "[mysqld]\ninnodb_buffer_pool_size = {POOL}\n!includedir {}\n",
+                host.conf().display()
+            ),
+        )?;
+        host.start(false)?;
+        Ok(host)
+    }
+
+    fn conf(&self) -> PathBuf {
+        self.place.root().join("conf.d")
+    }
+
+    fn snippet(&self) -> PathBuf {
+        self.conf().join("zz-bpe.cnf")
+    }
+
+    fn option_file(&self) -> PathBuf {
+        self.place.root().join("my.cnf")
+    }
+
+    fn plugins(&self) -> PathBuf {
+        self.place.root().join("run/plugins")
+    }
+
+    fn options(&self) -> Options {
+        self.place.options().defaults_file(self.option_file())
+    }
+
+    /// Starting makes the plugin folder anew: `with_library` puts back what `enable` had put there.
+    fn start(&mut self, with_library: bool) -> Outcome {
+        let mut options = self.options();
+        if with_library {
+            options = options.plugin(library::library()?, "bpe", Load::BySql);
+        }
+        self.server = Some(self.place.start(options)?);
+        Ok(())
+    }
+
+    fn restart(&mut self, with_library: bool) -> Outcome {
+        self.server.take().context("no server")?.stop()?;
+        fs::write(self.log(), "")?;
+        self.start(with_library)
+    }
+
+    fn log(&self) -> PathBuf {
+        self.place.root().join("run/error.log")
+    }
+
+    fn log_text(&self) -> anyhow::Result<String> {
+        Ok(String::from_utf8_lossy(&fs::read(self.log())?).into_owned())
+    }
+
+    fn server(&self) -> &Server {
+        self.server.as_ref().expect("the server runs")
+    }
+
+    fn value(&self, sql: &str) -> anyhow::Result<String> {
+        Ok(self.server().value(sql)?.unwrap_or_default())
+    }
+
+    fn pool(&self) -> anyhow::Result<u64> {
+        Ok(self.value("SELECT @@innodb_buffer_pool_size")?.parse()?)
+    }
+
+    fn is_mysql(&self) -> bool {
+        self.place.is_mysql()
+    }
+
+    fn bpe<S: AsRef<OsStr>>(&self, arguments: &[S]) -> anyhow::Result<Run> {
+        let socket = format!("--socket={}", self.server().socket().display());
+        let mut all: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
+        all.extend(["--no-defaults", "--user=root", socket.as_str()].map(OsStr::new));
+        self.bpe_bare(&all)
+    }
+
+    fn bpe_bare<S: AsRef<OsStr>>(&self, arguments: &[S]) -> anyhow::Result<Run> {
+        let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
+            .args(arguments)
+            .env("BPE_STATE_DIR", self.place.root().join("state"))
+            .env("HOME", self.place.root())
+            .env_remove("MYSQL_PWD")
+            .env_remove("MYSQL_HOST")
+            .stdin(std::process::Stdio::null())
+            .output()?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok(Run {
+            code: output.status.code().unwrap_or(-1),
+            text: String::from_utf8_lossy(&text).into_owned(),
+        })
+    }
+
+    fn enable(&self, path: &Path, size: &str, more: &[&str]) -> anyhow::Result<Run> {
+        let (path, library) = (
+            path.to_string_lossy(),
+            library::library()?.to_string_lossy(),
+        );
+        let mut arguments = vec![
+            "enable",
+            "--yes",
+            "--path",
+            &*path,
+            "--size",
+            size,
+            "--library",
+            &*library,
+        ];
+        arguments.extend(more);
+        self.bpe(&arguments)
+    }
+
+    fn enable_well(&self) -> anyhow::Result<Run> {
+        self.enable(&self.place.cache(), &CACHE.to_string(), &[])?
+            .expect(0, &["Enabled."])
+    }
+
+    fn disable(&self) -> anyhow::Result<Run> {
+        self.bpe(&["disable", "--yes"])?.expect(0, &[])
+    }
+
+    /// Everything `enable` touches.
+    fn snapshot(&self) -> anyhow::Result<Vec<String>> {
+        let mut all = Vec::new();
+        let mut queries = vec![
+            "SELECT GROUP_CONCAT(PLUGIN_NAME ORDER BY 1) FROM information_schema.PLUGINS \
+             WHERE PLUGIN_NAME = 'bpe'",
+            "SELECT GROUP_CONCAT(name ORDER BY 1) FROM mysql.plugin",
+            "SELECT GROUP_CONCAT(name ORDER BY 1) FROM mysql.func",
+            "SELECT @@innodb_buffer_pool_size",
+            "SELECT @@read_only",
+        ];
+        if self.is_mysql() {
+            queries.push(
+                "SELECT GROUP_CONCAT(VARIABLE_NAME, '=', VARIABLE_VALUE ORDER BY 1) \
+                 FROM performance_schema.persisted_variables",
+            );
+            queries.push("SELECT @@super_read_only");
+        }
+        for query in queries {
+            all.push(format!("{query}: {}", self.value(query)?));
+        }
+        let root = self.place.root();
+        for folder in [
+            self.conf(),
+            self.plugins(),
+            root.join("state"),
+            self.place.cache(),
+        ] {
+            for file in files_in(&folder) {
+                let contents = fs::read(&file)?;
+                all.push(format!("{}, {} bytes", file.display(), contents.len()));
+            }
+        }
+        Ok(all)
+    }
+
+    fn unchanged_since(&self, before: &[String]) -> Outcome {
+        let now = self.snapshot()?;
+        ensure!(now == before, "before: {before:#?}\nnow: {now:#?}");
+        Ok(())
+    }
+}
+
+fn enabling_survives_a_restart(place: &Place) -> Outcome {
+    let mut host = Host::new(place)?;
+    let before = host.snapshot()?;
+    host.bpe(&["status"])?.expect(1, &["not installed"])?;
+
+    host.enable_well()?;
+    host.bpe(&["status"])?
+        .expect(0, &["active", "on the running server"])?;
+    let pool = host.pool()?;
+    ensure!(
+        pool < POOL && POOL - pool <= POOL / 25,
+        "the pool is {pool}"
+    );
+    ensure!(host.snippet().exists());
+    let row = host.value("SELECT COUNT(*) FROM mysql.plugin WHERE name = 'bpe'")?;
+    ensure!(
+        row == "0",
+        "the snippet and mysql.plugin would both load it"
+    );
+
+    let enabled = host.snapshot()?;
+    host.enable(&place.cache(), &CACHE.to_string(), &[])?
+        .expect(0, &["nothing to change"])?;
+    host.unchanged_since(&enabled)?;
+
+    host.restart(true)?;
+    let status = host.bpe(&["status", "--json"])?.expect(0, &[])?.json()?;
+    ensure!(status["status"]["bpe_load_mode"] == "early", "{status:#}");
+    ensure!(status["variables"]["bpe_size"] == CACHE, "{status:#}");
+    ensure!(host.pool()? == pool, "the pool is {}", host.pool()?);
+    let log = host.log_text()?;
+    for bad in [
+        "already exists",
+        "unknown variable",
+        "Can't open shared library",
+    ] {
+        ensure!(!log.contains(bad), "{bad}:\n{log}");
+    }
+
+    host.disable()?.expect(0, &["as it was before"])?;
+    // The library was linked anew by the restart; everything else must be as it was.
+    host.unchanged_since(&before)?;
+    host.disable()?.expect(0, &["nothing to undo"])?;
+    host.restart(false)?;
+    let log = host.log_text()?;
+    for trace in ["bpe:", "bpe_", "bpe.so"] {
+        ensure!(!log.contains(trace), "{trace}:\n{log}");
+    }
+    host.unchanged_since(&before)
+}
+
+fn a_failed_enable_changes_nothing(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    let before = host.snapshot()?;
+    // Only the extension knows its smallest size; by then all before has been done.
+    let folder = place.root().join("made");
+    host.enable(&folder, "1M", &[])?
+        .expect(4, &["too small", "plugin uninstalled", "as it was before"])?;
+    ensure!(!folder.exists(), "the folder is still there");
+    host.unchanged_since(&before)
+}
+
+fn wrong_input_changes_nothing(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    let before = host.snapshot()?;
+    let root = place.root();
+    let size = CACHE.to_string();
+    let enable = |path: &Path, size: &str| host.enable(path, size, &[]);
+    let link = root.join("link");
+    std::os::unix::fs::symlink(place.cache(), &link)?;
+    let foreign = root.join("foreign");
+    fs::write(&foreign, "precious")?;
+
+    enable(Path::new("cache"), &size)?.expect(2, &["relative path"])?;
+    enable(&root.join("no/where"), &size)?.expect(1, &["No such file", "what to do"])?;
+    enable(&link, &size)?.expect(1, &["symbolic link"])?;
+    enable(Path::new("/dev/null"), &size)?.expect(1, &["neither a folder nor a file"])?;
+    enable(&foreign, &size)?.expect(1, &["other contents"])?;
+    enable(&place.cache(), "4P")?.expect(1, &["has room for", "at most"])?;
+    enable(&place.cache(), "0")?.expect(2, &["--size is 0"])?;
+    enable(&place.cache(), "lots")?.expect(2, &["not a size"])?;
+    enable(&place.cache(), "99999P")?.expect(2, &["larger than any disk"])?;
+    host.enable(&place.cache(), &size, &["--instances", "65"])?
+        .expect(2, &["65"])?;
+    host.enable(&place.cache(), &size, &["--library", "/bin/true"])?
+        .expect(2, &["cannot be used multiple times"])?;
+    let cache = place.cache().to_string_lossy().into_owned();
+    let bare = ["enable", "--path", &cache, "--size", &size, "--library"];
+    host.bpe(&[&bare[..], &["/bin/true"]].concat())?
+        .expect(1, &["not the extension's plugin"])?;
+    host.bpe(&[&bare[..], &["/no/bpe.so"]].concat())?
+        .expect(2, &["cannot read"])?;
+    let library = library::library()?.to_string_lossy();
+    host.bpe(&[&bare[..], &[&*library]].concat())?
+        .expect(2, &["--yes"])?;
+    ensure!(fs::read_to_string(&foreign)? == "precious");
+
+    host.server()
+        .sql("CREATE USER small@localhost IDENTIFIED BY 'pw'")?;
+    let socket = host.server().socket().display().to_string();
+    let small = ["--no-defaults", "-usmall", "-S", &socket, "--yes"];
+    let run = |password: &str| {
+        let password = format!("-p{password}");
+        host.bpe_bare(&[&bare[..], &[&*library, &*password], &small[..]].concat())
+    };
+    run("pw")?.expect(1, &["GRANT", "nothing was changed"])?;
+    run("wrong")?.expect(3, &["Access denied"])?;
+    host.server().sql("DROP USER small@localhost")?;
+    host.bpe_bare(&["status", "--no-defaults", "-S", "/no/such.sock"])?
+        .expect(3, &["no server listens there"])?;
+    host.unchanged_since(&before)
+}
+
+fn a_missing_library_stops_no_server(place: &Place) -> Outcome {
+    let mut host = Host::new(place)?;
+    let before = host.snapshot()?;
+    host.enable_well()?;
+    host.restart(false)?;
+    ensure!(host.log_text()?.contains("Can't open shared library"));
+    host.bpe(&["status"])?.expect(1, &["not installed"])?;
+    host.enable_well()?;
+    host.bpe(&["status"])?.expect(0, &["active"])?;
+    host.disable()?;
+    host.unchanged_since(&before)
+}
+
+fn settings_change_or_stay(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    let before = host.snapshot()?;
+    host.enable_well()?;
+    let enabled = host.snapshot()?;
+    host.enable(&place.cache(), "1M", &[])?
+        .expect(4, &["too small", "as it was before"])?;
+    host.bpe(&["status"])?.expect(0, &["active"])?;
+    host.unchanged_since(&enabled)?;
+
+    let larger = (2 * CACHE).to_string();
+    host.enable(&place.cache(), &larger, &["--instances", "3"])?
+        .expect(0, &["built anew"])?;
+    let status = host.bpe(&["status", "--json"])?.expect(0, &[])?.json()?;
+    ensure!(status["variables"]["bpe_instances"] == 3, "{status:#}");
+    ensure!(status["variables"]["bpe_size"] == 2 * CACHE, "{status:#}");
+    let pool = host.pool()?;
+    ensure!(
+        pool < POOL && POOL - pool <= POOL / 25,
+        "the pool is {pool}"
+    );
+    host.disable()?;
+    host.unchanged_since(&before)?;
+
+    // A pool that was changed meanwhile is the user's.
+    host.enable_well()?;
+    host.server()
+        .sql("SET GLOBAL innodb_buffer_pool_size = 100 * 1024 * 1024")?;
+    host.disable()?.expect(0, &["has been changed since"])?;
+    ensure!(host.pool()? == 100 * MIB);
+    Ok(())
+}
+
+fn without_option_folder(place: &Place) -> Outcome {
+    fs::create_dir(place.root().join("conf.d"))?;
+    let server = place.start(place.options())?;
+    let host = Host {
+        place,
+        server: Some(server),
+    };
+    let before = host.snapshot()?;
+    host.enable(&place.cache(), &CACHE.to_string(), &["--keep-pool"])?
+        .expect(0, &["write this into", "bpe"])?;
+    let row = host.value("SELECT COUNT(*) FROM mysql.plugin WHERE name = 'bpe'")?;
+    ensure!(row == "1", "nothing else would load it at the next start");
+    host.bpe(&["status"])?.expect(0, &["active"])?;
+    host.disable()?;
+    host.unchanged_since(&before)
+}
+
+fn doctor_tells(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    let before = host.snapshot()?;
+    let doctor = |path: &Path, size: &str, more: &[&str]| {
+        let path = path.to_string_lossy().into_owned();
+        host.bpe(&[&["doctor", "--path", &path, "--size", size], more].concat())
+    };
+    let quick = ["--json", "--no-measure"];
+    let good = doctor(&place.cache(), "256M", &quick)?
+        .expect(0, &[])?
+        .json()?;
+    ensure!(good["works"] == true, "{good:#}");
+    let text = |topic: &str| -> Option<String> {
+        let findings = good["findings"].as_array()?;
+        let finding = findings.iter().find(|finding| finding["topic"] == topic)?;
+        Some(format!(
+            "{} {}",
+            finding["level"].as_str()?,
+            finding["text"].as_str()?
+        ))
+    };
+    for (topic, wanted) in [
+        ("server", "ok "),
+        ("calls", "ok all calls"),
+        ("async I/O", "ok "),
+        ("loading", "ok "),
+        ("room", "ok "),
+        ("disks", "warn "),
+        ("memory", "ok "),
+        ("gain", "warn "),
+    ] {
+        let found = text(topic).with_context(|| format!("{topic} is missing in {good:#}"))?;
+        ensure!(found.starts_with(wanted), "{topic}: {found}");
+    }
+    doctor(&place.cache(), "4P", &["--no-measure"])?.expect(1, &["fail room", "will not work"])?;
+    doctor(&place.root().join("no/where"), "1G", &["--no-measure"])?.expect(1, &["fail path"])?;
+    doctor(Path::new("x"), "1G", &[])?.expect(2, &["relative"])?;
+    doctor(&place.cache(), "64M", &["--measure-seconds", "1"])?.expect(0, &["cache disk"])?;
+    host.unchanged_since(&before)
+}
+
+fn super_read_only_stays(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    host.server().sql("SET GLOBAL super_read_only = ON")?;
+    let before = host.snapshot()?;
+    host.enable_well()?;
+    ensure!(host.value("SELECT @@super_read_only")? == "1");
+    host.disable()?;
+    host.unchanged_since(&before)?;
+    host.enable(&place.cache(), "1M", &[])?
+        .expect(4, &["as it was before"])?;
+    host.unchanged_since(&before)
+}
+
+fn other_early_plugins_stay(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    fs::write(
+        host.conf().join("a.cnf"),
+        "[mysqld]\nearly-plugin-load = other.so\n",
+    )?;
+    host.enable_well()?;
+    let snippet = fs::read_to_string(host.snippet())?;
+    ensure!(snippet.contains("\"other.so;bpe=bpe.so\""), "{snippet}");
+    let enabled = host.snapshot()?;
+    host.enable(&place.cache(), &CACHE.to_string(), &[])?
+        .expect(0, &["nothing to change"])?;
+    host.unchanged_since(&enabled)
+}
+
+fn permissions(_: &Place) -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(integration_tests::skip(
+            "needs root to run a server as another user",
+        ));
+    }
+    let place = Place::readable_by("nobody", Flavour::MariaDb1011)?;
+    let host = Host {
+        place: &place,
+        server: Some(place.start(place.options().user("nobody"))?),
+    };
+    fs::create_dir(host.conf())?;
+    let closed = place.root().join("closed");
+    fs::create_dir(&closed)?;
+    let before = host.snapshot()?;
+    let size = CACHE.to_string();
+    host.enable(&closed, &size, &[])?
+        .expect(1, &["nobody may not write", "chown nobody"])?;
+    host.unchanged_since(&before)?;
+    let made = place.root().join("made");
+    host.enable(&made, &size, &[])?.expect(0, &["Enabled."])?;
+    host.disable()?;
+    ensure!(!made.exists(), "the folder that was made is still there");
+    host.unchanged_since(&before)
+}
+
+fn connection_options(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    host.server()
+        .sql("CREATE USER secret@localhost IDENTIFIED BY 'p#w \"x'")?;
+    let file = place.root().join("client.cnf");
+    let socket = host.server().socket().display().to_string();
+    fs::write(
+        &file,
+        format!("[client_two]\nuser=secret\nsocket={socket}\npassword='p#w \\\"x'\n"),
+    )?;
+    let file = format!("--defaults-file={}", file.display());
+    host.bpe_bare(&["status", &file, "--defaults-group-suffix=_two"])?
+        .expect(1, &["not installed"])?;
+    let elsewhere = "--socket=/no/such.sock";
+    host.bpe_bare(&["status", &file, "--defaults-group-suffix=_two", elsewhere])?
+        .expect(3, &[])?;
+    host.bpe_bare(&["status", "--defaults-file=/no/such.cnf"])?
+        .expect(2, &["/no/such.cnf"])?;
+    Ok(())
+}
