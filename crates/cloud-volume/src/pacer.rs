@@ -214,7 +214,8 @@ mod tests {
         assert!(!pacer.is_free());
         pacer.submit(PAGE, 1).unwrap();
         pacer.resume();
-        assert_eq!(receiver.recv(), Ok(1));
+        let completed = receiver.recv_timeout(Duration::from_secs(60));
+        assert_eq!(completed, Ok(1));
         assert!(pacer.is_free());
         pacer.stop();
         thread.unwrap().join().unwrap();

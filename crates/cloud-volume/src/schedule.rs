@@ -1,7 +1,8 @@
 //! When each request starts and when it completes: one FIFO for reads and writes alike.
 //!
 //! A request's start is laid out on arrival, in virtual time: the earliest moment, not before any
-//! request that came earlier, that both caps allow. It completes a latency (and jitter) later.
+//! request that came earlier, that both caps allow. If that is later than now, it is let go at the
+//! next tick. It completes a latency (and jitter) after that.
 //! Because starts are computed and not observed, a timer that fires late delays completions but
 //! does not lose throughput.
 //!
@@ -12,6 +13,12 @@ use std::collections::BinaryHeap;
 
 use crate::bucket::{Bucket, Nanos};
 use crate::profile::{JitterShape, Profile};
+
+/// Requests that the caps hold back are let go at multiples of this. At 3,000 IOPS that completes
+/// three at a time, which costs a third less processor time than one timer each. The rate is the
+/// same, since it follows the starts; the time in the queue grows by half of this on average where
+/// the volume is only just throttled, and not at all where it is saturated.
+const TICK: Nanos = 1_000_000;
 
 /// What a request costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +57,8 @@ pub(crate) struct Schedule<T> {
     /// The volume answers nothing before this.
     held_until: Nanos,
     throttled_until: Nanos,
+    /// When the latest request was let go; none after it goes earlier.
+    released: Nanos,
     random: fastrand::Rng,
 }
 
@@ -63,6 +72,7 @@ impl<T> Schedule<T> {
             sequence: 0,
             held_until: 0,
             throttled_until: 0,
+            released: 0,
             // A fixed seed: the same requests at the same times see the same jitter.
             random: fastrand::Rng::with_seed(0x5eed),
         };
@@ -118,13 +128,14 @@ impl<T> Schedule<T> {
             .map(|iops| Bucket::new(now, iops, profile.burst));
         self.bandwidth = profile.bandwidth.map(|rate| Bucket::new(now, rate, None));
         self.profile = profile;
+        self.restart(now.max(self.held_until));
         self.lay_out_anew(now);
     }
 
     /// Nothing completes before `until`, and nothing starts either.
     pub(crate) fn hold(&mut self, now: Nanos, until: Nanos) {
         self.held_until = self.held_until.max(until);
-        self.restart_buckets(self.held_until);
+        self.restart(now.max(self.held_until));
         self.lay_out_anew(now);
     }
 
@@ -134,7 +145,7 @@ impl<T> Schedule<T> {
         if held <= now {
             return;
         }
-        self.restart_buckets(now);
+        self.restart(now);
         let mut entries = std::mem::take(&mut self.queue).into_vec();
         entries.sort_by_key(|entry| entry.sequence);
         for entry in entries {
@@ -144,13 +155,15 @@ impl<T> Schedule<T> {
 
     /// Takes everything out, in order of arrival.
     pub(crate) fn drain(&mut self, now: Nanos) -> Vec<T> {
-        self.restart_buckets(now.max(self.held_until));
+        self.restart(now.max(self.held_until));
         let mut entries = std::mem::take(&mut self.queue).into_vec();
         entries.sort_by_key(|entry| entry.sequence);
         entries.into_iter().map(|entry| entry.item).collect()
     }
 
-    fn restart_buckets(&mut self, at: Nanos) {
+    /// Forgets what was laid out after `at`.
+    fn restart(&mut self, at: Nanos) {
+        self.released = self.released.min(at);
         for bucket in [&mut self.iops, &mut self.bandwidth].into_iter().flatten() {
             bucket.restart(at);
         }
@@ -184,7 +197,13 @@ impl<T> Schedule<T> {
                 bucket.take(start, ios);
             }
         }
-        let due = start + self.profile.latency.as_nanos() as Nanos + self.jitter();
+        let release = if start > now {
+            start.next_multiple_of(TICK)
+        } else {
+            start
+        };
+        self.released = self.released.max(release);
+        let due = self.released + self.profile.latency.as_nanos() as Nanos + self.jitter();
         self.queue.push(Entry {
             due,
             sequence,
@@ -278,6 +297,33 @@ mod tests {
         let done = schedule.pop_due(S + 500 * US).unwrap();
         assert_eq!((done.waited, done.throttled), (0, 0));
         assert!(run(&mut schedule, &[PAGE], 2 * S)[0] <= 4000);
+    }
+
+    #[test]
+    fn throttled_requests_go_at_ticks_and_overtake_nothing() {
+        let profile = Profile {
+            iops: Some(3000),
+            ..Profile::unlimited()
+        };
+        let mut schedule = Schedule::new(0, profile);
+        // Between the ticks, at times at which some find a token and some do not.
+        let mut random = fastrand::Rng::with_seed(3);
+        let mut now = 0;
+        let mut last = 0;
+        let mut immediate = 0;
+        for n in 0..10_000 {
+            now += random.u64(0..660 * US);
+            let due = schedule.push(now, PAGE, n);
+            assert!(due >= last && due >= now);
+            if due == now {
+                immediate += 1;
+            } else {
+                assert_eq!(due % MS, 0);
+            }
+            last = due;
+        }
+        assert!((1000..9000).contains(&immediate), "{immediate}");
+        assert!(last - now < 100 * MS, "{}", last - now);
     }
 
     #[test]
