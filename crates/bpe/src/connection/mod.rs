@@ -33,9 +33,10 @@ const SOCKETS: [&str; 4] = [
     "/tmp/mysql.sock",
 ];
 
-/// Long enough for a buffer pool to shrink within one statement.
-const STATEMENT_TIMEOUT: Duration = Duration::from_secs(600);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A server that has vanished is noticed by this. There is no limit for a statement: shrinking a
+/// large pool takes its time, and a socket with a time limit would not go on after a signal.
+const KEEPALIVE_MILLISECONDS: u32 = 30_000;
 
 #[derive(clap::Args, Debug, Default, Clone)]
 #[group(id = "connection")]
@@ -283,8 +284,7 @@ impl Target {
             .pass(self.password.as_ref().map(|password| &password.0))
             .prefer_socket(false)
             .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
-            .read_timeout(Some(STATEMENT_TIMEOUT))
-            .write_timeout(Some(STATEMENT_TIMEOUT));
+            .tcp_keepalive_time_ms(Some(KEEPALIVE_MILLISECONDS));
         let builder = match &self.address {
             Address::Socket(path) => builder.socket(Some(path.to_string_lossy())),
             Address::Tcp { host, port } => builder.ip_or_hostname(Some(host)).tcp_port(*port),

@@ -149,6 +149,18 @@ fn room(path: &Path, seen: &Path, folder: &Path, share: u64) -> Finding {
 }
 
 fn another_disk(folder: &Path, data: &Path, path: &Path) -> Option<Finding> {
+    if folder.starts_with(data) {
+        return Some(
+            Finding::warn(
+                "disks",
+                format!(
+                    "{} lies in the data directory, where the server takes folders for databases",
+                    path.display()
+                ),
+            )
+            .advise("name a folder on another, faster disk"),
+        );
+    }
     let device = |path: &Path| fs::metadata(path).map(|meta| meta.dev()).ok();
     let (cache, data) = (device(folder)?, device(data)?);
     Some(if cache == data {
@@ -202,6 +214,13 @@ mod tests {
         assert_eq!(level(&look, "room"), Some(Level::Ok));
         // The data on the same disk.
         assert_eq!(level(&look, "disks"), Some(Level::Warn));
+        if let (Ok(memory), Ok(disk)) = (fs::metadata("/dev/shm"), fs::metadata(folder.path())) {
+            if memory.dev() != disk.dev() {
+                let data = Path::new("/dev/shm");
+                let elsewhere = super::look(folder.path(), 1 << 20, None, Some(data));
+                assert_eq!(level(&elsewhere, "disks"), Some(Level::Ok));
+            }
+        }
         assert_eq!(look.usable.as_deref(), Some(folder.path()));
     }
 

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::plan::{Permanence, Plan, by_hand, literal, persisted};
 use crate::connection::plain;
@@ -52,6 +54,18 @@ pub fn apply(server: &mut Server, plan: Plan) -> Result<(), Failure> {
     }
 }
 
+/// From here on Ctrl-C and the like do not end the command in the middle of a step: they are looked
+/// at after it, and what was done is put back.
+fn catch_signals() -> Result<Arc<AtomicBool>, Failure> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let interrupted = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&interrupted))
+            .map_err(|error| Failure::step(format!("cannot catch signals: {error}")))?;
+    }
+    Ok(interrupted)
+}
+
 /// Adds to the failure what was put back.
 fn undone(mut failure: Failure, journal: Journal, server: &mut Server) -> Failure {
     let lines = journal.roll_back(server);
@@ -84,17 +98,28 @@ struct Run<'a> {
     journal: Journal,
 }
 
+type Step = fn(&mut Run<'_>) -> Result<(), Failure>;
+
 impl Run<'_> {
     fn steps(&mut self) -> Result<(), Failure> {
-        self.note_record()?;
-        self.folders()?;
-        self.library()?;
-        self.install()?;
-        self.function()?;
-        self.settings()?;
-        self.check_active()?;
-        self.pool()?;
-        self.permanent()?;
+        let steps: [Step; 9] = [
+            Self::note_record,
+            Self::folders,
+            Self::library,
+            Self::install,
+            Self::function,
+            Self::settings,
+            Self::check_active,
+            Self::pool,
+            Self::permanent,
+        ];
+        let interrupted = catch_signals()?;
+        for step in steps {
+            step(self)?;
+            if interrupted.load(Ordering::SeqCst) {
+                return Err(Failure::step("interrupted"));
+            }
+        }
         self.conclude();
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! `bpe enable`: installs the extension on a running server, switches it on, lowers the buffer
 //! pool by what it takes, and makes all of that permanent.
 //!
-//! [`plan`] finds out what there is and what must change, and refuses what cannot work before
-//! anything is touched; [`apply`] does it step by step and puts everything back when one fails.
+//! [`plan`] finds out what there is and what must change, with the help of [`checks`], and refuses
+//! what cannot work before anything is touched; [`apply`] does it step by step and puts everything back when one fails.
 //! What was there before is kept in a [`crate::record::Record`] for `bpe disable`. Running it again
 //! changes only what differs.
 
@@ -16,6 +16,7 @@ use crate::server::Server;
 use crate::{disk, size, terminal};
 
 mod apply;
+mod checks;
 mod plan;
 
 #[derive(clap::Args)]

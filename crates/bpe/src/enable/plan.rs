@@ -2,22 +2,19 @@
 
 use std::fmt;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use super::{Args, Wish};
+use super::{Args, Wish, checks};
 use crate::connection::plain;
-use crate::elf::Symbols;
 use crate::failure::Failure;
-use crate::library;
 use crate::maintenance::will_lift_read_only;
 use crate::pool::{Pool, expected_memory};
 use crate::process::Process;
 use crate::record::{Place, Record};
 use crate::server::{Flavour, Server, Support, quoted, support};
-use crate::server_options::{SNIPPET, ServerOptions};
+use crate::server_options;
 use crate::size::human;
 use crate::snippet::Snippet;
-use crate::{disk, server_options};
 
 /// Variables whose change builds the cache anew.
 const REBUILDING: [&str; 3] = ["bpe_path", "bpe_size", "bpe_instances"];
@@ -128,9 +125,10 @@ impl Plan {
                 .advise("restart the server, then run `bpe enable` again"));
             }
         };
-        let copy = library_step(server, &process, args, loaded, &mut notes)?;
+        let copy = checks::library(server, &process, args, loaded, &mut notes)?;
+        let data = server.variable("datadir")?.unwrap_or_default();
         let folders = match &process {
-            Ok(process) => check_paths(process, wish)?,
+            Ok(process) => checks::check_paths(process, wish, &data, &mut notes)?,
             Err(_) => Vec::new(),
         };
         let row = server
@@ -168,7 +166,7 @@ impl Plan {
             ));
         }
 
-        let permanence = permanence(server, &process, args, &mut notes);
+        let permanence = checks::permanence(server, &process, args, &mut notes);
         let mut plan = Self {
             place,
             record,
@@ -283,209 +281,6 @@ fn title(server: &Server, process: Option<&Process>) -> String {
         ));
     }
     title
-}
-
-fn library_step(
-    server: &mut Server,
-    process: &Result<Process, String>,
-    args: &Args,
-    loaded: bool,
-    notes: &mut Vec<String>,
-) -> Result<Option<Copy>, Failure> {
-    let folder = server
-        .variable("plugin_dir")?
-        .ok_or_else(|| Failure::refused("the server does not tell its plugin_dir"))?;
-    let place = Path::new(&folder).join(library::FILE_NAME);
-    let process = match process {
-        Ok(process) => process,
-        Err(why) => {
-            notes.push(format!(
-                "{why}: bpe.so must lie in its {} already, and --path is not checked",
-                folder
-            ));
-            return Ok(None);
-        }
-    };
-    let to = process.seen(&place);
-    let there = to.is_file();
-    let from = match library::find(args.library.as_deref()) {
-        Ok(from) => from,
-        // Installed by a package or by hand: that will do unless another one was named.
-        Err(_) if there && args.library.is_none() => return Ok(None),
-        Err(failure) => return Err(failure),
-    };
-    let architecture = Symbols::of(&process.executable())
-        .ok()
-        .map(|symbols| symbols.architecture);
-    library::check(&from, server.flavour, architecture)
-        .map_err(|why| Failure::refused(format!("{why}; nothing was changed")))?;
-    if there && library::same(&from, &to) {
-        return Ok(None);
-    }
-    let writable = rustix::fs::access(
-        process.seen(Path::new(&folder)),
-        rustix::fs::Access::WRITE_OK,
-    );
-    if let Err(error) = writable {
-        return Err(Failure::refused(format!(
-            "the library cannot be put into the server's plugin_dir {folder}: {}; \
-             nothing was changed",
-            std::io::Error::from(error)
-        ))
-        .advise(format!(
-            "run with sudo, or copy it yourself: sudo install -m 644 {} {}",
-            from.display(),
-            place.display()
-        )));
-    }
-    if there && loaded {
-        notes.push(
-            "the server goes on with the library it has loaded; the new one comes into use at its \
-             next start"
-                .to_owned(),
-        );
-    }
-    Ok(Some(Copy {
-        from,
-        to,
-        place,
-        replaces: there,
-    }))
-}
-
-/// Checks every cache path as the server sees it. Returns the folders that must be made.
-fn check_paths(process: &Process, wish: &Wish) -> Result<Vec<PathBuf>, Failure> {
-    let mut folders = Vec::new();
-    let share = wish.size / wish.paths.len() as u64;
-    for path in &wish.paths {
-        let refuse = |why: String| {
-            Failure::refused(format!(
-                "--path {}: {why}; nothing was changed",
-                path.display()
-            ))
-        };
-        let seen = process.seen(path);
-        let parent = path.parent().unwrap_or(Path::new("/"));
-        let (there, below) = match fs::symlink_metadata(&seen) {
-            Ok(meta) if meta.is_symlink() => {
-                return Err(refuse(format!(
-                    "is a symbolic link, which the extension does not follow: name its target{}",
-                    fs::read_link(&seen)
-                        .map(|target| format!(" {}", target.display()))
-                        .unwrap_or_default()
-                )));
-            }
-            Ok(_) if disk::is_foreign_file(&seen) => {
-                return Err(refuse(disk::FOREIGN.to_owned()).advise(disk::FOREIGN_ADVICE));
-            }
-            Ok(meta) if meta.is_dir() || meta.is_file() => (true, path.as_path()),
-            Ok(_) => return Err(refuse("is neither a folder nor a file".to_owned())),
-            Err(_) if process.seen(parent).is_dir() => (false, parent),
-            Err(error) => {
-                return Err(refuse(error.to_string())
-                    .advise("make a folder on a fast local disk and name that"));
-            }
-        };
-        if there {
-            disk::may_write(process, path).map_err(refuse)?;
-        } else if rustix::process::geteuid().is_root() {
-            folders.push(path.clone());
-        } else {
-            return Err(refuse("does not exist".to_owned()).advise(format!(
-                "run with sudo and it is made for you, or: sudo install -d -m 700 -o {} {}",
-                process.user_name(),
-                path.display()
-            )));
-        }
-        let room = disk::room(&process.seen(below)).map_err(|error| refuse(error.to_string()))?;
-        if room.read_only {
-            return Err(refuse(
-                "is on a file system mounted read-only for the server".to_owned(),
-            ));
-        }
-        let usable = room.free + disk::taken(&seen);
-        if share > usable {
-            return Err(refuse(format!(
-                "has room for {} of {} only, but {} are wanted there",
-                human(usable),
-                human(room.total),
-                human(share)
-            ))
-            .advise(format!(
-                "free some, or give a --size of at most {}",
-                human(usable / 20 * 19 * wish.paths.len() as u64)
-            )));
-        }
-    }
-    Ok(folders)
-}
-
-fn permanence(
-    server: &Server,
-    process: &Result<Process, String>,
-    args: &Args,
-    notes: &mut Vec<String>,
-) -> Permanence {
-    let process = match process {
-        Ok(process) => process,
-        Err(why) => {
-            return Permanence::ByHand {
-                why: why.clone(),
-                early_load: None,
-            };
-        }
-    };
-    let options = ServerOptions::read(process, server.flavour, server.version);
-    let name = |folder: &Path| folder.join(SNIPPET);
-    let early_load = options.value("early_plugin_load").map(str::to_owned);
-    let folder = match (&args.conf_dir, options.snippet_folder()) {
-        (Some(folder), _) => {
-            if !options.reads(folder) {
-                notes.push(format!(
-                    "the server's option files do not include {}: make sure that it reads it",
-                    folder.display()
-                ));
-            }
-            folder.clone()
-        }
-        (None, Some(folder)) => folder.to_path_buf(),
-        (None, None) => {
-            return Permanence::ByHand {
-                why: "the server's option files include no folder".to_owned(),
-                early_load,
-            };
-        }
-    };
-    let seen = process.seen(&folder);
-    if let Err(error) = rustix::fs::access(&seen, rustix::fs::Access::WRITE_OK) {
-        return Permanence::ByHand {
-            why: format!(
-                "cannot write to {}: {}",
-                folder.display(),
-                std::io::Error::from(error)
-            ),
-            early_load,
-        };
-    }
-    let path = name(&folder);
-    let overridable = match server.flavour {
-        Flavour::MariaDb => "innodb_buffer_pool_size",
-        Flavour::MySql => "early_plugin_load",
-    };
-    if let Some(file) = options.overridden_by(overridable, &path) {
-        notes.push(format!(
-            "{} sets {overridable} after {} is read and wins at the next start: change it there",
-            file.display(),
-            path.display()
-        ));
-    }
-    if process.option(overridable).is_some() {
-        notes.push(format!(
-            "{overridable} stands on the server's command line and wins at the next start: \
-             change it there"
-        ));
-    }
-    Permanence::Snippet { path, early_load }
 }
 
 impl fmt::Display for Plan {
