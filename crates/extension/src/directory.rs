@@ -47,8 +47,21 @@ impl Kind {
         (page_length / 16).max(UNIT)
     }
 
+    /// As it is, and InnoDB's page number in it is not the number of the page.
+    pub fn raw_unnumbered(length: usize) -> Kind {
+        Kind(Self::UNNUMBERED + Self::raw(length).0)
+    }
+
+    const UNNUMBERED: u8 = 22;
+    const END: u8 = Self::UNNUMBERED + 7;
+
     pub fn is_raw(self) -> bool {
-        self.0 < 7
+        self.0 < 7 || self.0 >= Self::UNNUMBERED
+    }
+
+    /// The page carries its own number.
+    pub fn is_numbered(self) -> bool {
+        self.0 < Self::UNNUMBERED
     }
 
     /// Bytes on the device of a page of `page_length`; `None` if a page of that length is not stored in this way.
@@ -56,6 +69,9 @@ impl Kind {
         match self.0 {
             0..7 => (UNIT << self.0 == page_length).then_some(page_length),
             7 => None,
+            n @ Self::UNNUMBERED.. => {
+                (UNIT << (n - Self::UNNUMBERED) == page_length).then_some(page_length)
+            }
             n => {
                 let stored = usize::from(n - 7) * Self::packed_unit(page_length);
                 (stored < page_length).then_some(stored)
@@ -69,7 +85,7 @@ impl Kind {
 
     /// `None` for what no page on a device has.
     pub fn from_byte(byte: u8) -> Option<Kind> {
-        (byte != 7 && byte <= 7 + Self::MOST_PACKED as u8).then_some(Kind(byte))
+        (byte != Self::STAGED.0 && byte < Self::END).then_some(Kind(byte))
     }
 }
 
@@ -356,6 +372,8 @@ mod tests {
         for length in [1024, 2048, 4096, 8192, 16384, 32768, 65536] {
             assert_eq!(Kind::raw(length).stored(length), Some(length));
             assert_eq!(Kind::raw(length).stored(length * 2), None);
+            assert_eq!(Kind::raw_unnumbered(length).stored(length), Some(length));
+            assert_eq!(Kind::raw_unnumbered(length).stored(length / 2), None);
             assert_eq!(
                 Kind::from_byte(Kind::raw(length).to_byte()),
                 Some(Kind::raw(length))
@@ -365,7 +383,9 @@ mod tests {
         assert_eq!(Kind::packed(5).stored(65536), Some(5 * 4096));
         assert_eq!(Kind::packed(5).stored(4096), None);
         assert_eq!(Kind::from_byte(7), None);
-        assert_eq!(Kind::from_byte(22), None);
+        assert_eq!(Kind::from_byte(29), None);
+        assert!(Kind::packed(Kind::MOST_PACKED).is_numbered() && !Kind::packed(14).is_raw());
+        assert!(Kind::from_byte(28).is_some_and(|kind| kind.is_raw() && !kind.is_numbered()));
         assert!(!Kind::STAGED.is_raw());
     }
 

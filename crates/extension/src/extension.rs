@@ -285,13 +285,17 @@ impl Extension {
         let actual = bytes.map(|bytes| identity_of(spot.check, bytes));
         let mut state = instance.lock();
         let collision = actual.is_some_and(|actual| {
-            std::ptr::eq(self.shared.instance(actual), instance)
-                && state.directory.look_alike(actual, page)
+            // Of a page that does not carry its number nothing can be told, and damage is rarer.
+            !spot.kind.is_numbered()
+                || std::ptr::eq(self.shared.instance(actual), instance)
+                    && state.directory.look_alike(actual, page)
         });
         if let Some((slot, _)) = state.still(page, spot.location, spot.kind) {
             state.remove(
                 &self.shared,
-                actual.filter(|_| collision).unwrap_or(page),
+                actual
+                    .filter(|_| collision && spot.kind.is_numbered())
+                    .unwrap_or(page),
                 slot,
             );
         }

@@ -74,6 +74,12 @@ pub(crate) fn check(page: PageId, bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes) ^ page.seed()
 }
 
+/// Whether InnoDB's page number in the bytes is the number of the page. It is not in the second and later files of a
+/// tablespace.
+pub(crate) fn is_numbered(page: PageId, bytes: &[u8]) -> bool {
+    bytes[4..8] == page.page.to_be_bytes()
+}
+
 /// What the bytes say they are, given the check that was stored for them: exact if they are unharmed and if InnoDB's page
 /// number at bytes 4..8 is the number of the page. Tells a directory fingerprint shared by two pages from damage.
 pub(crate) fn identity_of(stored_check: u32, bytes: &[u8]) -> PageId {

@@ -20,7 +20,7 @@ use crate::device::health::State;
 use crate::device::{Device, Fault};
 use crate::directory::{Entry, Kind};
 use crate::memory::Mapped;
-use crate::page::PageId;
+use crate::page::{PageId, is_numbered};
 use crate::segment::format::{self, BLOCK, PACKED_HEADER, Record};
 use crate::shared::{CHUNK, RESERVED_SEGMENTS, Shared, TICK};
 use crate::staging::{Frame, UNIT};
@@ -241,7 +241,8 @@ impl Writer {
         let bytes = reader.bytes();
         let check = shared.staging.check(frame);
         let origin = Origin::Staged(frame);
-        if shared.compression == Compression::Lz4 && bytes.len() > UNIT {
+        let numbered = is_numbered(page, bytes);
+        if shared.compression == Compression::Lz4 && numbered && bytes.len() > UNIT {
             let mut packed = std::mem::take(&mut self.reclaim.packed);
             let kind = pack(bytes, &mut packed);
             let result = kind.map(|(kind, stored)| {
@@ -252,7 +253,11 @@ impl Writer {
                 return result;
             }
         }
-        let kind = Kind::raw(bytes.len());
+        let kind = if numbered {
+            Kind::raw(bytes.len())
+        } else {
+            Kind::raw_unnumbered(bytes.len())
+        };
         self.append(shared, device, page, check, kind, bytes, origin)
     }
 
