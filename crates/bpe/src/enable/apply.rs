@@ -98,11 +98,11 @@ struct Run<'a> {
     journal: Journal,
 }
 
-type Step = fn(&mut Run<'_>) -> Result<(), Failure>;
+type Step<'a> = fn(&mut Run<'a>) -> Result<(), Failure>;
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     fn steps(&mut self) -> Result<(), Failure> {
-        let steps: [Step; 9] = [
+        let steps: [Step<'a>; 9] = [
             Self::note_record,
             Self::folders,
             Self::library,
