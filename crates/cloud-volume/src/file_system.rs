@@ -23,8 +23,8 @@ use fuser::{
 };
 use parking_lot::{Mutex, RwLock};
 use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW, UTIME_OMIT,
-    Uid,
+    Advice, AtFlags, CWD, FallocateFlags, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_NOW,
+    UTIME_OMIT, Uid,
 };
 use slab::Slab;
 
@@ -143,6 +143,10 @@ impl FileSystem {
         file: std::fs::File,
         flags: i32,
     ) -> (FileHandle, FopenFlags) {
+        // The kernel reads ahead on the volume already, where that is wanted. Doing it below again
+        // would fetch what nobody asked for, and in folios so large that ext4 spends longer on
+        // finding the blocks of a page in them than on writing it.
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
         let handle = self.engine.handles.insert(OpenFile {
             file,
             inode,
