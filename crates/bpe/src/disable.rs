@@ -19,6 +19,7 @@ use crate::server::{Flavour, Server};
 use crate::server_options::{SNIPPET, ServerOptions};
 use crate::size::human;
 use crate::terminal;
+use crate::terminal::say;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -42,23 +43,25 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut server = Server::connect(&args.connection)?;
     check_rights(&mut server)?;
     let there = There::look(&mut server, &args)?;
-    println!(
+    say!(
         "{} {} at {}",
-        server.flavour, server.version, server.address
+        server.flavour,
+        server.version,
+        server.address
     );
     if there.is_nothing() {
-        println!("The extension is not on this server; nothing to undo.");
+        say!("The extension is not on this server; nothing to undo.");
         return Ok(Exit::Ok.into());
     }
-    println!("This will be undone:");
+    say!("This will be undone:");
     for line in there.describe(&args) {
-        println!("  - {line}");
+        say!("  - {line}");
     }
     if !args.yes {
         match terminal::confirm("Continue?") {
             Some(true) => {}
             Some(false) => {
-                println!("Nothing was changed.");
+                say!("Nothing was changed.");
                 return Ok(Exit::No.into());
             }
             None => {
@@ -71,7 +74,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let failures = undo(&mut server, &there, &args);
     if failures.is_empty() {
-        println!("Disabled; the server is as it was before `bpe enable`.");
+        say!("Disabled; the server is as it was before `bpe enable`.");
         return Ok(Exit::Ok.into());
     }
     let text: Vec<_> = failures.iter().map(|line| format!("\n  {line}")).collect();
@@ -212,7 +215,7 @@ fn find_snippet(
 fn undo(server: &mut Server, there: &There, args: &Args) -> Vec<String> {
     let mut failures = Vec::new();
     let mut done = |what: &str, result: Result<(), String>| match result {
-        Ok(()) => println!("  {what}"),
+        Ok(()) => say!("  {what}"),
         Err(why) => failures.push(format!("{what}: NOT done: {why}")),
     };
     let run = |server: &mut Server, sql: &str| {
@@ -255,7 +258,7 @@ fn undo(server: &mut Server, there: &There, args: &Args) -> Vec<String> {
         let warnings = server.warnings();
         done("plugin uninstalled", result);
         if !warnings.is_empty() {
-            println!("  the server says: {warnings}");
+            say!("  the server says: {warnings}");
         }
     } else if there.plugin_row {
         let result = run(server, "DELETE FROM mysql.plugin WHERE name = 'bpe'");
@@ -279,7 +282,7 @@ fn undo(server: &mut Server, there: &There, args: &Args) -> Vec<String> {
         done("super_read_only", Err(why));
     }
     if there.process.is_none() {
-        println!(
+        say!(
             "  note: the server's files were not looked for, as it runs elsewhere: remove {FILE_NAME} \
              from its plugin_dir and {SNIPPET} from its option files if you put them there"
         );
@@ -318,9 +321,9 @@ fn restore_pool(
                 result,
             );
         }
-        _ => println!(
-            "  innodb_buffer_pool_size stays as it is: it has been changed since `bpe enable`"
-        ),
+        _ => {
+            say!("  innodb_buffer_pool_size stays as it is: it has been changed since `bpe enable`")
+        }
     }
 }
 

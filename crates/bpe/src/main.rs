@@ -2,7 +2,7 @@
 //! how it does, says beforehand whether it will help, and demonstrates it on a private server.
 //!
 //! Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`.
-//! `connection`, `server` and `process` find the server and its process; `library`, `option_files`,
+//! `connection`, `server` and `process` find the server and its process; `library`, `server_options`, `snippet`,
 //! `pool` and `record` are the things `enable` changes and `disable` puts back.
 
 use std::process::ExitCode;
@@ -29,6 +29,8 @@ mod size;
 mod snippet;
 mod status;
 mod terminal;
+
+use terminal::complain;
 
 #[derive(Parser)]
 #[command(
@@ -71,7 +73,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("bpe: {error:#}");
+        complain!("bpe: {error:#}");
         failure::exit_of(&error).into()
     })
 }

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -32,7 +33,12 @@ impl Process {
     pub fn find(server: &mut Server) -> Result<Self, String> {
         let mut candidates = Vec::new();
         match &server.address {
-            Address::Socket(path) => candidates.extend(listener(path)),
+            Address::Socket(path) => {
+                candidates.extend(own_peer());
+                if !candidates.iter().any(|&pid| is_server(pid)) {
+                    candidates.extend(listener(path));
+                }
+            }
             Address::Tcp { host, .. } => {
                 if !is_loopback(host) {
                     return Err(format!("the server runs on another host ({host})"));
@@ -174,11 +180,50 @@ fn strings(bytes: &[u8]) -> impl Iterator<Item = String> + '_ {
         .map(|part| String::from_utf8_lossy(part).into_owned())
 }
 
+/// The process at the other end of this process's connection over a Unix socket. Unlike
+/// [`listener`] it leaves no line in the server's log.
+fn own_peer() -> Option<i32> {
+    let fds = fs::read_dir("/proc/self/fd").ok()?;
+    fds.flatten()
+        .filter(|entry| {
+            fs::read_link(entry.path())
+                .is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
+        })
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter_map(|fd: RawFd| {
+            // SAFETY: the descriptor was open a moment ago, and no other thread of this command
+            // closes any; the borrow ends within this closure.
+            peer_process(unsafe { BorrowedFd::borrow_raw(fd) })
+        })
+        .find(|&pid| is_server(pid))
+}
+
 /// The process that listens on a Unix socket. Connects to it and leaves at once.
 fn listener(socket: &Path) -> Option<i32> {
     let stream = UnixStream::connect(socket).ok()?;
-    let credentials = rustix::net::sockopt::socket_peercred(&stream).ok()?;
-    Some(credentials.pid.as_raw_nonzero().get())
+    peer_process(stream.as_fd())
+}
+
+/// The process at the other end of a Unix socket. Other sockets, and processes that this one cannot
+/// see, have the number 0 there; so this is not left to a library whose numbers cannot be 0.
+fn peer_process(socket: BorrowedFd<'_>) -> Option<i32> {
+    let mut credentials = libc::ucred {
+        pid: 0,
+        uid: 0,
+        gid: 0,
+    };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: the pointers are to a ucred of that length and to the length.
+    let result = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut credentials).cast(),
+            &raw mut length,
+        )
+    };
+    (result == 0 && credentials.pid > 0).then_some(credentials.pid)
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -249,6 +294,16 @@ mod tests {
             assert!(!is_server_name(Path::new(name)), "{name}");
         }
         assert!(!is_server(std::process::id() as i32));
+    }
+
+    #[test]
+    fn peers_are_told_by_the_kernel() {
+        let (one, _other) = UnixStream::pair().unwrap();
+        assert_eq!(peer_process(one.as_fd()), Some(std::process::id() as i32));
+        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        assert_eq!(peer_process(tcp.as_fd()), None);
+        let file = fs::File::open("/dev/null").unwrap();
+        assert_eq!(peer_process(file.as_fd()), None);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::server::Server;
 use crate::size::human;
 use crate::terminal::Paint;
+use crate::terminal::say;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -41,9 +42,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut server = Server::connect(&args.connection)?;
     let snapshot = Snapshot::take(&mut server)?;
     if args.json {
-        println!("{:#}", snapshot.json());
+        say!("{:#}", snapshot.json());
     } else {
-        print!("{}", snapshot.text(Paint::stdout()));
+        say!("{}", snapshot.text(Paint::stdout()).trim_end());
     }
     let exit = if snapshot.state() == "active" {
         Exit::Ok

@@ -1,6 +1,25 @@
-//! Colours and questions, on a terminal only.
+//! Lines for the user; colours and questions on a terminal only.
 
+use std::fmt;
 use std::io::{self, IsTerminal, Write};
+
+/// `println!` that goes on when nobody reads any more (`bpe enable | head`): a change must not stop
+/// half-way for that.
+macro_rules! say {
+    ($($argument:tt)*) => { $crate::terminal::write_line(std::io::stdout(), format_args!($($argument)*)) };
+}
+
+/// `eprintln!` that goes on when nobody reads any more.
+macro_rules! complain {
+    ($($argument:tt)*) => { $crate::terminal::write_line(std::io::stderr(), format_args!($($argument)*)) };
+}
+
+pub(crate) use {complain, say};
+
+/// Writes a line and does not care whether that works.
+pub fn write_line(mut to: impl Write, line: fmt::Arguments<'_>) {
+    let _ = writeln!(to, "{line}");
+}
 
 /// Writes text in colours when standard output is a terminal and NO_COLOR is not set.
 #[derive(Debug, Clone, Copy)]
@@ -50,7 +69,7 @@ pub fn confirm(question: &str) -> Option<bool> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return None;
     }
-    print!("{question} [y/N] ");
+    write!(io::stdout(), "{question} [y/N] ").ok()?;
     io::stdout().flush().ok()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).ok()?;

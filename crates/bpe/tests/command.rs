@@ -3,6 +3,8 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -41,6 +43,11 @@ fn main() -> ExitCode {
             Flavour::MySql97,
             "other_early_plugins_stay",
             other_early_plugins_stay,
+        )
+        .with(
+            Flavour::MariaDb1011,
+            "nobody_reading_stops_no_change",
+            nobody_reading_stops_no_change,
         )
         .with(Flavour::MariaDb1011, "permissions", permissions)
         .with(
@@ -416,6 +423,35 @@ fn settings_change_or_stay(place: &Place) -> Outcome {
     host.disable()?.expect(0, &["has been changed since"])?;
     ensure!(host.pool()? == 100 * MIB);
     Ok(())
+}
+
+fn nobody_reading_stops_no_change(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    let before = host.snapshot()?;
+    let socket = host.server().socket().to_string_lossy();
+    let (reader, writer) = UnixStream::pair()?;
+    drop(reader);
+    let status = Command::new(env!("CARGO_BIN_EXE_bpe"))
+        .args([
+            "enable",
+            "--yes",
+            "--no-defaults",
+            "--user=root",
+            "--socket",
+            &*socket,
+        ])
+        .arg("--path")
+        .arg(place.cache())
+        .args(["--size", "256M", "--library"])
+        .arg(library::library()?)
+        .env("BPE_STATE_DIR", place.root().join("state"))
+        .stdout(OwnedFd::from(writer.try_clone()?))
+        .stderr(OwnedFd::from(writer))
+        .status()?;
+    ensure!(status.success(), "{status}");
+    host.bpe(&["status"])?.expect(0, &["active"])?;
+    host.disable()?;
+    host.unchanged_since(&before)
 }
 
 fn without_option_folder(place: &Place) -> Outcome {

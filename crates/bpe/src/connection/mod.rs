@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use mysql::{Conn, OptsBuilder};
 
+use crate::terminal::complain;
 use crate::failure::{Exit, Failure};
 use option_file::OptionFiles;
 
@@ -113,10 +114,10 @@ impl Args {
         let environment = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
         let files = self.read_files(&environment)?;
         for warning in &files.warnings {
-            eprintln!("bpe: warning: {warning}");
+            complain!("bpe: warning: {warning}");
         }
         if self.password.as_ref().is_some_and(Option::is_some) {
-            eprintln!(
+            complain!(
                 "bpe: warning: a password on the command line can be seen by other users; \
                  use -p alone, MYSQL_PWD or an option file"
             );

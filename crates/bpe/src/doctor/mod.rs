@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::terminal::say;
 use crate::connection;
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
@@ -57,7 +58,7 @@ struct Doctor {
 impl Doctor {
     fn add(&mut self, finding: Finding) {
         if !self.silent {
-            println!("{}", finding.line(self.paint));
+            say!("{}", finding.line(self.paint));
         }
         self.findings.push(finding);
     }
@@ -179,11 +180,11 @@ fn conclude(doctor: &Doctor, worst: Option<Level>, as_json: bool) {
     if as_json {
         let findings: Vec<_> = doctor.findings.iter().map(Finding::json).collect();
         let works = worst != Some(Level::Fail);
-        println!(
+        say!(
             "{:#}",
             json!({ "works": works, "verdict": verdict, "findings": findings })
         );
     } else {
-        println!("{}", doctor.paint.bold(verdict));
+        say!("{}", doctor.paint.bold(verdict));
     }
 }

@@ -16,6 +16,7 @@ use crate::maintenance::Maintenance;
 use crate::pool;
 use crate::server::{Flavour, Server, quoted};
 use crate::size::human;
+use crate::terminal::say;
 
 /// Runs the plan. On failure everything done so far is undone and the message says how that went.
 pub fn apply(server: &mut Server, plan: Plan) -> Result<(), Failure> {
@@ -180,7 +181,7 @@ impl<'a> Run<'a> {
                 Failure::step(format!("cannot hand over {}: {error}", folder.display()))
             })?;
             self.plan.record.folders.push(folder.clone());
-            println!("  made {}", folder.display());
+            say!("  made {}", folder.display());
         }
         if !self.plan.folders.is_empty() {
             self.write_record()?;
@@ -208,7 +209,7 @@ impl<'a> Run<'a> {
             }
         }
         self.write_record()?;
-        println!("  wrote {}", copy.place.display());
+        say!("  wrote {}", copy.place.display());
         Ok(())
     }
 
@@ -231,7 +232,7 @@ impl<'a> Run<'a> {
             )
         })?;
         self.undo_sql("plugin uninstalled", "UNINSTALL PLUGIN bpe".to_owned());
-        println!("  plugin installed");
+        say!("  plugin installed");
         Ok(())
     }
 
@@ -247,7 +248,7 @@ impl<'a> Run<'a> {
             "function bpe_report dropped",
             "DROP FUNCTION IF EXISTS bpe_report".to_owned(),
         );
-        println!("  function bpe_report created");
+        say!("  function bpe_report created");
         Ok(())
     }
 
@@ -293,7 +294,7 @@ impl<'a> Run<'a> {
                 ),
                 None => {}
             }
-            println!("  {} = {}", setting.name, setting.value);
+            say!("  {} = {}", setting.name, setting.value);
         }
         Ok(())
     }
@@ -324,7 +325,7 @@ impl<'a> Run<'a> {
             .unwrap_or(plan.expected_memory);
         let now = self.server.number("innodb_buffer_pool_size")?.unwrap_or(0);
         let Some(wanted) = plan.pool.lowered_for(used) else {
-            println!(
+            say!(
                 "  innodb_buffer_pool_size stays at {}: its smallest step is {}, more than 4 %",
                 human(plan.pool.size),
                 human(plan.pool.step)
@@ -341,7 +342,7 @@ impl<'a> Run<'a> {
             Ok(reached) => reached,
             Err(why) => {
                 // The extension works without it; the pool is a matter of memory alone.
-                println!("  innodb_buffer_pool_size could not be lowered: {why}");
+                say!("  innodb_buffer_pool_size could not be lowered: {why}");
                 self.server
                     .number("innodb_buffer_pool_size")?
                     .unwrap_or(now)
@@ -353,7 +354,7 @@ impl<'a> Run<'a> {
             plan.record.pool_after = None;
         } else {
             plan.record.pool_after = Some(reached);
-            println!(
+            say!(
                 "  innodb_buffer_pool_size lowered from {} to {}",
                 human(plan.pool.size),
                 human(reached)
@@ -390,7 +391,7 @@ impl<'a> Run<'a> {
         });
         self.plan.record.snippet = Some(path.clone());
         self.write_record()?;
-        println!("  wrote {}", path.display());
+        say!("  wrote {}", path.display());
         self.forget_plugin_row()
     }
 
@@ -454,24 +455,24 @@ impl<'a> Run<'a> {
                 ),
             }
         }
-        println!("  settings persisted");
+        say!("  settings persisted");
         Ok(())
     }
 
     fn conclude(&mut self) {
         if let Permanence::ByHand { why, .. } = &self.plan.permanence {
-            println!("  note: {why}");
+            say!("  note: {why}");
             let snippet = self.plan.snippet(self.plan.record.pool_after);
-            println!(
+            say!(
                 "  to keep it over a restart, {}",
                 by_hand(self.server.flavour, &snippet)
             );
         }
         let status = self.server.status("bpe%").unwrap_or_default();
         let mode = status.get("bpe_load_mode").map_or("", String::as_str);
-        println!("Enabled. `bpe status` shows how it does.");
+        say!("Enabled. `bpe status` shows how it does.");
         if mode == "runtime" && self.server.is_mariadb() {
-            println!(
+            say!(
                 "Loaded on the running server: where it uses io_uring, only synchronous reads are \
                  served until its next start."
             );

@@ -9,6 +9,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::terminal::say;
 use crate::connection;
 use crate::failure::{Exit, Failure};
 use crate::maintenance::check_rights;
@@ -99,7 +100,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut server = Server::connect(&args.connection)?;
     check_rights(&mut server)?;
     let plan = plan::Plan::make(&mut server, &wish, &args)?;
-    print!("{plan}");
+    say!("{}", plan.to_string().trim_end());
     if plan.is_empty() {
         return Ok(Exit::Ok.into());
     }
@@ -107,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         match terminal::confirm("Continue?") {
             Some(true) => {}
             Some(false) => {
-                println!("Nothing was changed.");
+                say!("Nothing was changed.");
                 return Ok(Exit::No.into());
             }
             None => {
