@@ -58,14 +58,17 @@ struct Prepared {
     active: Arc<Active>,
     settings: Settings,
     since: Instant,
+    intent: u64,
 }
 
 #[derive(Default)]
 struct Inner {
     /// Why the calls could not be intercepted.
     passive: Option<String>,
-    /// The administrator wants the extension on.
+    /// The administrator wants the extension on. Only a client's ON, or the configuration, sets it.
     wanted: bool,
+    /// Raised by every switching off: what was begun under an earlier number must not come into effect any more.
+    intent: u64,
     /// Why it is not on although it is wanted.
     failure: Option<String>,
     retry: Option<(Instant, Duration)>,
@@ -112,7 +115,12 @@ pub fn start(passive: Option<String>, early: bool) {
             "passive: {reason}. The server works as it would without the extension."
         ));
     } else if settings::ENABLED.load(Ordering::SeqCst) != 0 {
-        switch_on_or_retry(&Settings::current());
+        let intent = {
+            let mut inner = INNER.lock();
+            inner.wanted = true;
+            inner.intent
+        };
+        switch_on_or_retry(&Settings::current(), intent);
     }
 }
 
@@ -136,21 +144,24 @@ pub fn spawn(
     }
 }
 
-fn switch_on_or_retry(settings: &Settings) {
-    INNER.lock().wanted = true;
-    match prepare(settings) {
+/// Switches on for the controller, unless the administrator has switched off since the number was taken.
+fn switch_on_or_retry(settings: &Settings, intent: u64) {
+    match prepare_for(settings, Some(intent)) {
         Ok(warnings) => {
             warnings
                 .iter()
                 .for_each(|warning| journal::warning(warning));
-            commit();
+            commit_prepared(&mut INNER.lock());
         }
-        Err(reason) => failed(reason),
+        Err(reason) => failed(reason, intent),
     }
 }
 
-fn failed(reason: String) {
+fn failed(reason: String, intent: u64) {
     let mut inner = INNER.lock();
+    if inner.intent != intent {
+        return;
+    }
     let pause = inner
         .retry
         .map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LAST_RETRY));
@@ -163,12 +174,17 @@ fn failed(reason: String) {
     inner.retry = Some((Instant::now() + pause, pause));
 }
 
-/// First half of switching on: builds the extension and gets to know the open files. Returns warnings.
+/// First half of switching on, for a client: builds the extension and gets to know the open files. Returns warnings.
 pub fn prepare(settings: &Settings) -> Result<Vec<String>, String> {
+    prepare_for(settings, None)
+}
+
+fn prepare_for(settings: &Settings, intent: Option<u64>) -> Result<Vec<String>, String> {
+    const OVERTAKEN: &str = "the extension was switched off by another session meanwhile";
     let _building = BUILDING
         .try_lock_for(RETIRE_WAIT)
-        .ok_or("the extension is being switched on or off by another session")?;
-    let nominal_page = {
+        .ok_or("the extension is being switched on or off by another session; try again")?;
+    let (nominal_page, intent) = {
         let mut inner = INNER.lock();
         if let Some(reason) = &inner.passive {
             return Err(reason.clone());
@@ -176,39 +192,65 @@ pub fn prepare(settings: &Settings) -> Result<Vec<String>, String> {
         if PANICKED.load(Ordering::SeqCst) {
             return Err("an internal error switched the extension off; see the error log, and restart the server to use it again".into());
         }
+        let intent = intent.unwrap_or(inner.intent);
         if inner.running.is_some() || inner.prepared.is_some() {
             return Ok(Vec::new());
         }
         wait_for_retired(&mut inner)?;
-        usual_page(&inner)
+        if inner.intent != intent {
+            return Err(OVERTAKEN.into());
+        }
+        (usual_page(&inner), intent)
     };
     let warnings = settings.check(&[])?;
     let active = build(settings, nominal_page)?;
-    aio::disarm_all();
-    if switch::pending_requests() != 0 {
-        // Still to be harvested from the time before: their hooks are at work, nothing else to do.
-        journal::note("asynchronous requests from before are still under way");
+    {
+        let mut inner = INNER.lock();
+        if inner.intent != intent {
+            retire(&mut inner, active);
+            return Err(OVERTAKEN.into());
+        }
+        aio::disarm_all();
+        files::forget_all();
+        switch::start_tracking();
     }
-    files::forget_all();
-    switch::start_tracking();
     scan::register_open_files();
     let mut inner = INNER.lock();
+    if inner.intent != intent || PANICKED.load(Ordering::SeqCst) {
+        // The mode is off again: switching off has seen to that.
+        retire(&mut inner, active);
+        return Err(OVERTAKEN.into());
+    }
     inner.nominal_page = nominal_page;
     inner.prepared = Some(Prepared {
         active,
         settings: settings.clone(),
         since: Instant::now(),
+        intent,
     });
     Ok(warnings)
 }
 
-/// Second half of switching on: hooks serve from here on.
+/// Second half of switching on, for a client: hooks serve from here on.
 pub fn commit() {
     let mut inner = INNER.lock();
     inner.wanted = true;
+    commit_prepared(&mut inner);
+    if inner.running.is_none() {
+        // Another session switched off between the halves: this one came last, so the controller builds anew.
+        inner.rebuild = true;
+        CHANGED.notify_all();
+    }
+}
+
+fn commit_prepared(inner: &mut MutexGuard<'_, Inner>) {
     let Some(prepared) = inner.prepared.take() else {
         return;
     };
+    if prepared.intent != inner.intent || PANICKED.load(Ordering::SeqCst) {
+        retire(inner, prepared.active);
+        return;
+    }
     let settings = prepared.settings;
     journal::note(&format!(
         "switched on: {} bytes on {}, {} instance(s), {} mode",
@@ -222,7 +264,7 @@ pub fn commit() {
     inner.retry = None;
     SWITCHED_ON.fetch_add(1, Ordering::Relaxed);
     if let Some(before) = switch::publish(prepared.active) {
-        retire(&mut inner, before);
+        retire(inner, before);
     }
 }
 
@@ -243,8 +285,12 @@ fn build(settings: &Settings, nominal_page: u32) -> Result<Arc<Active>, String> 
 
 /// Switches off at once. What was active is retired in the background.
 pub fn disable() {
+    // At once, before waiting for any lock.
     let before = switch::switch_off();
     let mut inner = INNER.lock();
+    inner.intent += 1;
+    // And once more: a commit may have come in between. Every other one sees the number.
+    let late = switch::switch_off();
     inner.wanted = false;
     inner.failure = None;
     inner.retry = None;
@@ -253,11 +299,10 @@ pub fn disable() {
     if let Some(prepared) = inner.prepared.take() {
         retire(&mut inner, prepared.active);
     }
-    if let Some(before) = before {
-        retire(&mut inner, before);
+    for old in [before, late].into_iter().flatten() {
+        retire(&mut inner, old);
     }
     drop(inner);
-    files::forget_all();
     if was_on {
         journal::note("switched off; the cache files are removed");
     }
@@ -373,7 +418,7 @@ fn tick() {
         disable();
         return;
     }
-    if !inner.wanted || inner.passive.is_some() {
+    if !inner.wanted || inner.passive.is_some() || PANICKED.load(Ordering::SeqCst) {
         return;
     }
     let due = inner.retry.is_some_and(|(when, _)| Instant::now() >= when);
@@ -394,16 +439,18 @@ fn tick() {
     }
     inner.rebuild = false;
     inner.running = None;
+    if let Some(prepared) = inner.prepared.take() {
+        retire(&mut inner, prepared.active);
+    }
     if let Some(before) = switch::switch_off() {
         retire(&mut inner, before);
     }
     // This thread is the one that retires.
     let old: Vec<_> = inner.retiring.drain(..).collect();
+    let intent = inner.intent;
     drop(inner);
     old.into_iter().for_each(drop_when_unused);
-    if INNER.lock().wanted {
-        switch_on_or_retry(&Settings::current());
-    }
+    switch_on_or_retry(&Settings::current(), intent);
 }
 
 /// The page size that most reads have had.

@@ -138,7 +138,11 @@ fn devices() -> Value {
 
 fn file_table() -> Value {
     let guard = switch::active();
-    let files = files::all();
+    let files = if guard.is_some() {
+        files::all()
+    } else {
+        Vec::new() // what was known when it was switched off is not followed any more
+    };
     let ids: Vec<_> = files.iter().map(|file| file.id()).collect();
     let pages = match &*guard {
         Some(active) => active.extension.file_pages(&ids),
