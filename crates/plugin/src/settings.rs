@@ -167,13 +167,13 @@ impl Settings {
             };
             if Some(facts.device_number) == data_device {
                 warnings.push(format!(
-                    "bpe: '{}' lies on the same file system as the data directory; the cache helps only on a faster disk",
+                    "'{}' lies on the same file system as the data directory; the cache helps only on a faster disk",
                     facts.path.display()
                 ));
             }
             if !facts.direct {
                 warnings.push(format!(
-                    "bpe: the file system of '{}' has no O_DIRECT; the cache works, but takes memory from the page cache",
+                    "the file system of '{}' has no O_DIRECT; the cache works, but takes memory from the page cache",
                     facts.path.display()
                 ));
             }

@@ -42,12 +42,14 @@ pub fn error(text: &str) {
 /// `thd` must be the session that the server handed to a callback that is still running.
 pub unsafe fn warning(thd: *mut c_void, text: &str) {
     type Push = unsafe extern "C" fn(*mut c_void, c_int, u32, *const c_char);
-    crate::journal::warning(text.strip_prefix("bpe: ").unwrap_or(text));
+    crate::journal::warning(text);
     let symbol = lookup(&[
         c"_Z12push_warningP3THDN21Sql_state_errno_level18enum_warning_levelEjPKc",
         c"_Z12push_warningP3THDN13Sql_condition19enum_severity_levelEjPKc",
     ]);
-    let Ok(text) = CString::new(text) else { return };
+    let Ok(text) = CString::new(format!("bpe: {text}")) else {
+        return;
+    };
     if !symbol.is_null() && !thd.is_null() {
         // SAFETY: both servers' `push_warning(THD *, level, uint, const char *)`; level 1 is a warning in both.
         unsafe {
