@@ -152,7 +152,12 @@ fn loaded_from_the_plugin_table(place: &Place) -> Outcome {
     server.stop()?;
     let options = place.installable()?;
     let options = if place.is_mysql() {
+        // With --no-defaults MySQL would not read what was persisted either.
+        let file = place.root().join("my.cnf");
+        std::fs::write(&file, "[mysqld]\n")?;
         options
+            .defaults_file(&file)
+            .option(format!("--innodb-buffer-pool-size={}", place::POOL))
     } else {
         options
             .option(format!("--loose-bpe-path={}", place.cache().display()))
