@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use mysql::{Conn, OptsBuilder};
 
-use crate::terminal::complain;
 use crate::failure::{Exit, Failure};
+use crate::terminal::complain;
 use option_file::OptionFiles;
 
 pub mod option_file;

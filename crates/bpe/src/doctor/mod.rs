@@ -10,12 +10,12 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use crate::terminal::say;
 use crate::connection;
 use crate::failure::{Exit, Failure};
 use crate::process::Process;
 use crate::server::Server;
 use crate::terminal::Paint;
+use crate::terminal::say;
 use crate::{disk, size};
 use finding::{Finding, Level};
 

@@ -9,11 +9,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::terminal::say;
 use crate::connection;
 use crate::failure::{Exit, Failure};
 use crate::maintenance::check_rights;
 use crate::server::Server;
+use crate::terminal::say;
 use crate::{disk, size, terminal};
 
 mod apply;
