@@ -118,6 +118,10 @@ pub enum Write {
 /// Before a write is passed on. `settles` tells whether [`finish_write`] will be called when it has completed; without,
 /// the write only moves the generations on.
 pub fn begin_write(fd: i32, length: usize, offset: i64, settles: bool) -> Option<Write> {
+    #[cfg(feature = "canary")]
+    if crate::canary::leaves_out("writes") {
+        return None;
+    }
     let file = files::of_descriptor(fd)?;
     if length == 0 {
         return None;

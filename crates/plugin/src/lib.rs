@@ -21,6 +21,8 @@
 pub mod abi;
 pub mod aio;
 pub mod calls;
+#[cfg(feature = "canary")]
+pub mod canary;
 pub mod coherence;
 pub mod controller;
 pub mod files;

@@ -23,6 +23,7 @@ pub struct Options {
     pub(crate) extra: Vec<String>,
     pub(crate) start_timeout: Duration,
     pub(crate) preload: Option<PathBuf>,
+    pub(crate) environment: Vec<(String, String)>,
     pub(crate) user: Option<String>,
     pub(crate) defaults_file: Option<PathBuf>,
 }
@@ -40,6 +41,7 @@ impl Options {
             extra: Vec::new(),
             start_timeout: Duration::from_secs(120),
             preload: None,
+            environment: Vec::new(),
             user: None,
             defaults_file: None,
         }
@@ -81,6 +83,12 @@ impl Options {
     /// Preloads a library (LD_PRELOAD) into the server process alone.
     pub fn preload(mut self, library: impl AsRef<Path>) -> Self {
         self.preload = Some(library.as_ref().to_owned());
+        self
+    }
+
+    /// Sets a variable in the environment of the server process.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.to_owned(), value.to_owned()));
         self
     }
 

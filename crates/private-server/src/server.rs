@@ -117,6 +117,12 @@ impl Installation {
             }
         }
         command.args(&options.extra);
+        command.envs(
+            options
+                .environment
+                .iter()
+                .map(|(name, value)| (name, value)),
+        );
         if let Some(library) = &options.preload {
             command.env("LD_PRELOAD", library);
         }
