@@ -1,13 +1,15 @@
 //! Admission of one instance: which pages are worth a write, and which a second life.
 //!
-//! While a device has free space everything offered gets in. Then a page must have been asked for more often than the
-//! pages that have to go (TinyLFU): a page read once in a scan costs nothing but a counter. How often is estimated by a
-//! sketch of 4-bit counters, four for each page, all in one cache line, of which only the lowest are raised (conservative
-//! update). Counters are halved in the course of ten accesses for each page that the instance can hold, a line at a time, so
-//! that no access pays for all.
+//! While the devices have room everything offered gets in. Then a page must have been asked for more often than the one
+//! that has to go for it (TinyLFU): a page read once in a scan costs nothing but a counter. Which one has to go is found by a
+//! clock whose hand moves over the directory; every hit of a page makes it pass over the page once, up to three times.
+//! Eviction only removes the entry: its place on the device is garbage until the segment is reclaimed, which in turn
+//! evicts nobody. How often a page was asked for is estimated by a sketch of 4-bit counters, four for each page, all in one
+//! cache line, of which only the lowest are raised (conservative update). Counters are halved in the course of ten
+//! accesses for each page that the instance can hold, a line at a time, so that no access pays for all.
 //!
-//! Which pages have to go is not known when a page is offered: reclaim takes whole segments, later. So it reports the
-//! frequency of each page that it evicts, and the gate compares with their moving average.
+//! The sketch knows pages by what their directory entries tell of them (`Directory::identity`), so that the frequency of the
+//! victim can be asked for as well as that of the candidate.
 //!
 //! Everything is driven by calls and nothing by time or chance, so that a replay is repeatable.
 
@@ -35,7 +37,7 @@ pub(crate) struct Admission {
     age_every: u64,
     since_ageing: u64,
     next_aged: usize,
-    /// Moving average of the frequency of evicted pages.
+    /// Moving average of the frequency of pages that were to go, for people.
     victims: u32,
 }
 
@@ -112,24 +114,11 @@ impl Admission {
             .unwrap_or(0)
     }
 
-    /// Whether a page that was just read is worth a place that another must leave.
-    pub fn admits(&self, mode: AdmissionMode, hash: u64) -> bool {
-        match mode {
-            AdmissionMode::All => true,
-            AdmissionMode::Frequency => self.frequency(hash) << FRACTION > self.victims,
-        }
-    }
-
-    /// Whether reclaim should write a page again rather than evict it. `clock`: hits since it was last considered.
-    pub fn keeps(&self, hash: u64, clock: u8) -> bool {
-        let _ = hash;
-        clock > 0
-    }
-
-    /// Reclaim has evicted a page.
-    pub fn evicted(&mut self, hash: u64) {
-        let frequency = self.frequency(hash) << FRACTION;
-        self.victims = self.victims - (self.victims >> WEIGHT) + (frequency >> WEIGHT);
+    /// Whether a page may take the place of another.
+    pub fn admits(&mut self, mode: AdmissionMode, candidate: u64, victim: u64) -> bool {
+        let frequency = self.frequency(victim);
+        self.victims = self.victims - (self.victims >> WEIGHT) + (frequency << FRACTION >> WEIGHT);
+        mode == AdmissionMode::All || self.frequency(candidate) > frequency
     }
 
     pub fn threshold(&self) -> f64 {
@@ -185,19 +174,15 @@ mod tests {
     }
 
     #[test]
-    fn the_gate_learns_from_victims() {
+    fn the_gate_compares() {
         let mut a = Admission::new(1000, SKETCH_BYTES).unwrap();
-        a.record(hash(1));
-        assert!(
-            a.admits(AdmissionMode::Frequency, hash(1)),
-            "nothing was evicted yet"
-        );
         (0..3).for_each(|_| a.record(hash(2)));
-        (0..2000).for_each(|_| a.evicted(hash(2)));
-        assert!(a.threshold() > 2.5 && a.threshold() <= 3.0);
-        assert!(!a.admits(AdmissionMode::Frequency, hash(1)));
-        assert!(a.admits(AdmissionMode::All, hash(1)));
         (0..4).for_each(|_| a.record(hash(3)));
-        assert!(a.admits(AdmissionMode::Frequency, hash(3)));
+        assert!(!a.admits(AdmissionMode::Frequency, hash(1), hash(2)));
+        assert!(!a.admits(AdmissionMode::Frequency, hash(2), hash(2)));
+        assert!(a.admits(AdmissionMode::Frequency, hash(3), hash(2)));
+        assert!(a.admits(AdmissionMode::All, hash(1), hash(2)));
+        (0..2000).for_each(|_| _ = a.admits(AdmissionMode::All, hash(1), hash(2)));
+        assert!(a.threshold() > 2.5 && a.threshold() <= 3.0);
     }
 }

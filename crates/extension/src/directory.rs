@@ -11,7 +11,7 @@
 use std::io;
 
 use crate::memory::{Mapped, Zeroable};
-use crate::page::PageId;
+use crate::page::{PageId, mix64};
 use crate::staging::UNIT;
 
 const WAYS: usize = 6;
@@ -62,6 +62,16 @@ impl Kind {
     /// The page carries its own number.
     pub fn is_numbered(self) -> bool {
         self.0 < Self::UNNUMBERED
+    }
+
+    /// Units on the device, as far as the kind tells: pages of other lengths than `nominal` are misjudged if compressed.
+    pub fn units(self, nominal: usize) -> u32 {
+        match self.0 {
+            0..7 => 1 << self.0,
+            7 => 0,
+            n @ Self::UNNUMBERED.. => 1 << (n - Self::UNNUMBERED),
+            n => u32::from(n - 7) * (Self::packed_unit(nominal) / UNIT) as u32,
+        }
     }
 
     /// Bytes on the device of a page of `page_length`; `None` if a page of that length is not stored in this way.
@@ -163,6 +173,8 @@ impl Bucket {
 pub(crate) struct Directory {
     buckets: Mapped<Bucket>,
     used: u64,
+    /// Hand of the clock.
+    hand: Slot,
 }
 
 impl Directory {
@@ -181,6 +193,7 @@ impl Directory {
         Ok(Directory {
             buckets: Mapped::new(buckets as usize)?,
             used: 0,
+            hand: Slot { bucket: 0, way: 0 },
         })
     }
 
@@ -230,6 +243,56 @@ impl Directory {
         one != other
             && alike
             && (a.bucket == b.bucket || self.other(a.bucket, a.fingerprint) == b.bucket)
+    }
+
+    /// What an entry says about its page, the same for the page and for its entry wherever that is: fingerprint and the
+    /// lower of its buckets, mixed.
+    pub fn identity(&self, key: Key) -> u64 {
+        let lower = key.bucket.min(self.other(key.bucket, key.fingerprint));
+        mix64(u64::from(lower) << 14 | u64::from(key.fingerprint))
+    }
+
+    /// The identity of an entry.
+    pub fn identity_at(&self, slot: Slot) -> u64 {
+        let fingerprint = self.buckets[slot.bucket as usize].marks[usize::from(slot.way)] >> 2;
+        self.identity(Key {
+            fingerprint,
+            bucket: slot.bucket,
+        })
+    }
+
+    /// Moves the hand of the clock to the next entry of a page on a device that was not hit since the hand last came by,
+    /// past `most` buckets at the most. It stays there until the entry is removed, hit, or passed over.
+    pub fn next_victim(&mut self, most: usize) -> Option<Slot> {
+        for _ in 0..most {
+            let Slot { bucket, way } = self.hand;
+            let entries = &mut self.buckets[bucket as usize];
+            for way in way..WAYS as u8 {
+                let mark = &mut entries.marks[usize::from(way)];
+                if *mark == 0 {
+                    continue;
+                }
+                if *mark & CLOCK > 0 {
+                    *mark -= 1;
+                } else if entries.kind(way.into()) != Kind::STAGED {
+                    self.hand = Slot { bucket, way };
+                    return Some(self.hand);
+                }
+            }
+            let next = bucket as usize + 1;
+            let bucket = if next == self.buckets.len() {
+                0
+            } else {
+                next as u32
+            };
+            self.hand = Slot { bucket, way: 0 };
+        }
+        None
+    }
+
+    /// Moves the hand past the entry that it has come to.
+    pub fn pass_over(&mut self) {
+        self.hand.way += 1;
     }
 
     pub fn find(&self, key: Key) -> Option<Slot> {

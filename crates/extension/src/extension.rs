@@ -8,12 +8,12 @@
 //! 2. *Written* by the writer of some device, among others in one large write. Then, under the lock, the entry is turned from
 //!    the frame to the place on the device, if it still refers to that frame, and the frame is free again.
 //! 3. *Hit*: [`Extension::read`] finds the entry under the lock, reads without it, straight into the caller's buffer where
-//!    alignment allows, and believes what it has read only if the segment was not freed meanwhile (its sequence number),
-//!    no write has removed the entry (the instance's count of removals, and if that moved, the entry itself), and the check
-//!    of the bytes is the entry's.
-//! 4. *Dropped* by [`Extension::invalidate`], which a write calls after it has moved the generation and before it is
-//!    forwarded; or *evicted* when its segment is reclaimed; or *moved* then, if it was hit: the entry is turned to the new
-//!    place as in 2.; or swept away with its device.
+//!    alignment allows, and believes what it has read only if the check of the bytes is the entry's, and the entry is still
+//!    there. The latter need not be looked at if nothing in the segment was written anew (its sequence number) and no write
+//!    has removed any entry of the instance (its count of removals) since the entry was found.
+//! 4. *Moved*, rarely, when its segment is compacted: written again, and the entry turned to the new place as in 2.
+//! 5. *Dropped* by [`Extension::invalidate`], which a write calls after it has moved the generation and before it is
+//!    forwarded; or *evicted* to make room for another; or swept away with its device.
 //!
 //! At any time a page has at most one entry, and the entry alone decides what is served: frames and places on devices
 //! without an entry are garbage, to be collected by whoever comes by.
@@ -192,8 +192,7 @@ impl Extension {
             return miss(&counters.unsuitable, MissReason::Unsuitable);
         }
         let mut state = instance.lock();
-        state.accesses += 1;
-        state.admission.record(page.hash());
+        state.record_access(page);
         let found = state.look_up(shared, instance, page);
         drop(state);
         let outcome = match found {
@@ -263,20 +262,18 @@ impl Extension {
         bytes: Option<&[u8]>,
     ) -> Result<(), MissReason> {
         let device = &self.shared.devices[spot.device];
-        if device
-            .table
-            .sequence(device.geometry.segment_of(spot.location))
-            != spot.sequence
-        {
-            return Err(MissReason::Reclaimed);
-        }
-        if self.removals_moved(instance, spot.removals)
-            && instance
-                .lock()
-                .still(page, spot.location, spot.kind)
-                .is_none()
-        {
-            return Err(MissReason::Invalidated);
+        let segment = device.geometry.segment_of(spot.location);
+        let reused = device.table.sequence(segment) != spot.sequence;
+        if reused || self.removals_moved(instance, spot.removals) {
+            // The place was not written anew if the entry still refers to it; nor was the page, if it is the same entry.
+            let entry = instance.lock().still(page, spot.location, spot.kind);
+            if entry.is_none_or(|(_, entry)| entry.check != spot.check) {
+                return Err(if reused {
+                    MissReason::Reclaimed
+                } else {
+                    MissReason::Invalidated
+                });
+            }
         }
         if bytes.is_some_and(|bytes| check(page, bytes) == spot.check) {
             return Ok(());
@@ -291,13 +288,7 @@ impl Extension {
                     && state.directory.look_alike(actual, page)
         });
         if let Some((slot, _)) = state.still(page, spot.location, spot.kind) {
-            state.remove(
-                &self.shared,
-                actual
-                    .filter(|_| collision && spot.kind.is_numbered())
-                    .unwrap_or(page),
-                slot,
-            );
+            state.remove(&self.shared, slot);
         }
         drop(state);
         if collision {
@@ -339,7 +330,7 @@ impl Extension {
         }
         let mut state = instance.lock();
         if let Some((slot, _)) = state.still(page, frame, Kind::STAGED) {
-            state.remove(&self.shared, page, slot);
+            state.remove(&self.shared, slot);
         }
         Err(MissReason::FailedProof)
     }
@@ -362,8 +353,7 @@ impl Extension {
         let spot = match found {
             Found::OnDevice(spot) if spot.kind == Kind::raw(length) => spot,
             Found::Absent | Found::DeviceFailed => {
-                state.accesses += 1;
-                state.admission.record(page.hash());
+                state.record_access(page);
                 let failed = matches!(found, Found::DeviceFailed);
                 (if failed {
                     &counters.device_failed
@@ -387,8 +377,7 @@ impl Extension {
             counters.not_locatable.add(1);
             return None;
         }
-        state.accesses += 1;
-        state.admission.record(page.hash());
+        state.record_access(page);
         drop(state);
         Some(Located {
             fd: file.storage.raw_fd(),
@@ -492,7 +481,7 @@ impl Extension {
             return OfferOutcome::Unsuitable;
         }
         {
-            let state = instance.lock();
+            let mut state = instance.lock();
             if !self.is_current(ticket) {
                 return OfferOutcome::Stale;
             }
@@ -501,10 +490,8 @@ impl Extension {
             }
             let welcome = match source {
                 Source::Write { was_cached: true } => true,
-                Source::Write { was_cached: false } => shared.has_room(),
-                Source::Read => {
-                    shared.has_room() || state.admission.admits(shared.mode(), page.hash())
-                }
+                Source::Write { was_cached: false } => shared.has_room(bytes.len()),
+                Source::Read => shared.has_room(bytes.len()) || state.admits(shared, page),
             };
             if !welcome {
                 return OfferOutcome::Rejected;
@@ -522,6 +509,7 @@ impl Extension {
         if self.has(&state, page, source) {
             return OfferOutcome::AlreadyCached;
         }
+        state.evict(shared);
         state.stage(shared, instance, page, filling);
         drop(state);
         if shared.staging.used() >= shared.wake.staged {
@@ -599,7 +587,7 @@ impl Extension {
             for number in from..=to {
                 let page = PageId { file, page: number };
                 if let Some((slot, _)) = state.find(&self.shared, page) {
-                    state.remove(&self.shared, page, slot);
+                    state.remove(&self.shared, slot);
                     instance.note_removal();
                     any = true;
                 }

@@ -10,12 +10,18 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::admission::Admission;
+use crate::config::AdmissionMode;
 use crate::device::Device;
 use crate::directory::{Directory, Entry, Kind, Slot};
 use crate::page::{FileId, PageId};
 use crate::shared::Shared;
 use crate::staging::{Filling, Frame, NONE, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
+
+/// Buckets that the hand of the clock may pass in search of a victim.
+const HAND_STEPS: usize = 64;
+/// Pages that may have to go for one.
+const MOST_EVICTIONS: usize = 4;
 
 pub(crate) struct Instance {
     state: Mutex<InstanceState>,
@@ -70,7 +76,7 @@ impl Counters {
 pub(crate) struct InstanceState {
     pub directory: Directory,
     pub admission: Admission,
-    /// Every file that has had a page here and is not forgotten, with the pages it has (approximate).
+    /// Every file that has had a page here and is not forgotten.
     files: HashMap<FileId, FilePages>,
     head: Frame,
     tail: Frame,
@@ -82,7 +88,8 @@ pub(crate) struct InstanceState {
 
 #[derive(Default)]
 struct FilePages {
-    cached: u64,
+    /// Pages of the file in segments, garbage included: which pages the clock evicts is not known.
+    records: u64,
     /// Highest page number entered.
     highest: u32,
 }
@@ -168,8 +175,12 @@ impl Instance {
 
     pub fn file_pages(&self, files: &[FileId], sums: &mut [u64]) {
         let state = self.state.lock();
+        // Garbage is shared out evenly.
+        let all: u64 = state.files.values().map(|pages| pages.records).sum();
+        let alive = state.directory.used().saturating_sub(state.staged).min(all);
         for (file, sum) in files.iter().zip(sums) {
-            *sum += state.files.get(file).map_or(0, |pages| pages.cached);
+            let records = state.files.get(file).map_or(0, |pages| pages.records);
+            *sum += (u128::from(records) * u128::from(alive) / u128::from(all.max(1))) as u64;
         }
     }
 }
@@ -245,7 +256,6 @@ impl InstanceState {
             instance.counters.directory_full.add(1);
         }
         let file = self.files.entry(page.file).or_default();
-        file.cached += 1;
         file.highest = file.highest.max(page.page);
         if self.tail == NONE {
             self.head = frame;
@@ -254,6 +264,57 @@ impl InstanceState {
         }
         self.tail = frame;
         self.staged += 1;
+    }
+
+    /// Counts an access to a page for admission.
+    pub fn record_access(&mut self, page: PageId) {
+        self.accesses += 1;
+        let identity = self.directory.identity(self.directory.key(page));
+        self.admission.record(identity);
+    }
+
+    /// Whether a page that was read is worth the place of the page that would have to go.
+    pub fn admits(&mut self, shared: &Shared, page: PageId) -> bool {
+        let mode = shared.mode();
+        let Some(slot) = self.directory.next_victim(HAND_STEPS) else {
+            return mode == AdmissionMode::All;
+        };
+        let candidate = self.directory.identity(self.directory.key(page));
+        let victim = self.directory.identity_at(slot);
+        let admitted = self.admission.admits(mode, candidate, victim);
+        if !admitted {
+            self.directory.pass_over();
+        }
+        admitted
+    }
+
+    /// Evicts pages until there is room, or a few at the most.
+    pub fn evict(&mut self, shared: &Shared) {
+        for _ in 0..MOST_EVICTIONS {
+            if shared.has_room(0) {
+                break;
+            }
+            let Some(slot) = self.directory.next_victim(HAND_STEPS) else {
+                break;
+            };
+            let entry = self.directory.remove(slot);
+            shared.entry_removed(entry);
+            shared.written.evicted.add(1);
+        }
+    }
+
+    /// A page was written to a device.
+    pub fn note_record(&mut self, file: FileId) {
+        if let Some(pages) = self.files.get_mut(&file) {
+            pages.records += 1;
+        }
+    }
+
+    /// A page was in a segment that is reclaimed.
+    pub fn forget_record(&mut self, file: FileId) {
+        if let Some(pages) = self.files.get_mut(&file) {
+            pages.records = pages.records.saturating_sub(1);
+        }
     }
 
     /// Takes the next frame off the list.
@@ -275,13 +336,9 @@ impl InstanceState {
         (self.head != NONE).then(|| shared.staging.length(self.head))
     }
 
-    /// Removes an entry known to be this page's.
-    pub fn remove(&mut self, shared: &Shared, page: PageId, slot: Slot) {
+    pub fn remove(&mut self, shared: &Shared, slot: Slot) {
         let entry = self.directory.remove(slot);
         shared.entry_removed(entry);
-        if let Some(file) = self.files.get_mut(&page.file) {
-            file.cached = file.cached.saturating_sub(1);
-        }
     }
 
     /// The entry of the page, if it is still the one that was found in this place.
@@ -304,8 +361,8 @@ impl InstanceState {
     pub fn scale_files(&mut self, before: u64) {
         let now = self.directory.used();
         for file in self.files.values_mut() {
-            file.cached =
-                (u128::from(file.cached) * u128::from(now) / u128::from(before.max(1))) as u64;
+            file.records =
+                (u128::from(file.records) * u128::from(now) / u128::from(before.max(1))) as u64;
         }
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A plain library. It knows pages, instances, admission, segments, devices and statistics, and nothing of servers. What one
 //! sees first is the path of a page: [`extension`] (facade, life of a page, order of locks) -> [`instance`] ->
-//! [`directory`], [`admission`] -> [`staging`] -> [`writer`], [`reclaim`] -> [`segment`] -> [`device`].
+//! [`directory`], [`admission`] -> [`staging`] -> [`writer`], [`log`], [`reclaim`] -> [`segment`] -> [`device`].
 
 mod admission;
 mod config;
@@ -11,6 +11,7 @@ mod directory;
 mod extension;
 mod generation;
 mod instance;
+mod log;
 mod memory;
 mod open;
 mod pace;

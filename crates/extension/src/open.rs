@@ -191,6 +191,7 @@ pub(crate) fn open(
         config.compression,
         config.admission,
         config.io_capacity,
+        config.nominal_page as usize,
         plan.memory(),
     ))
 }

@@ -1,23 +1,30 @@
-//! Reclaim: makes room on a device by emptying its oldest segment.
+//! Reclaim: turns garbage on a device into places for new pages.
 //!
-//! The footer names the pages that were written to the segment. Those whose entry no longer refers to it are garbage. Of the
-//! others those that were hit since, and were not forgotten with their file, are read, proven and appended to the log
-//! again, with a lower clock; the rest are evicted. Their entries refer to the old place until the chunk with the new copy is
-//! written; after that nothing refers to the segment, its sequence number is raised, and it is free.
+//! Either way it takes the segment with the least in it that is alive. The footer names the pages in it. Those whose entry
+//! no longer refers to it, and those of forgotten files, are garbage.
 //!
-//! A segment keeps at most three quarters of its bytes alive, so that each reclaim gains room. If a footer cannot be read,
-//! the directories are swept for entries into the segment instead.
+//! *Reopening* leaves the others where they are; between them are the holes. Before the first is written the sequence number
+//! of the segment is raised: a reader that has found an entry before, and sees the number changed after its read, must
+//! find the entry again.
+//!
+//! *Compaction*, when the holes are too small, moves them: they are read, proven, and appended to another segment. Their
+//! entries refer to the old place until the chunk with the new copy is written; after that nothing refers to the segment,
+//! its sequence number is raised, and it is free. Of a segment more than seven eighths alive it evicts the rest, so that it
+//! gains room whatever happens.
+//!
+//! If a footer cannot be read, the directories are swept for entries into the segment, and it is free.
 
 use std::io;
 use std::ops::Range;
 
 use crate::device::{Device, Fault};
+use crate::log::{MOVED, NEW, Origin, Stored};
 use crate::memory::Mapped;
 use crate::page::{MAX_PAGE, PageId, check};
 use crate::segment::format::{self, BLOCK, Record};
 use crate::shared::{CHUNK, RESERVED_SEGMENTS, Shared};
 use crate::staging::UNIT;
-use crate::writer::{Origin, Writer, sweep};
+use crate::writer::{Writer, sweep};
 
 /// Segments reclaimed in a row before pages are collected again.
 const MOST_IN_A_ROW: usize = 8;
@@ -39,7 +46,6 @@ pub(crate) struct Buffers {
 struct Keep {
     record: Record,
     clock: u8,
-    frequency: u32,
 }
 
 impl Buffers {
@@ -55,59 +61,97 @@ impl Buffers {
 }
 
 impl Writer {
-    /// Reclaims until as many segments are free as reclaim itself and the next pages need.
-    pub fn make_room(&mut self, shared: &Shared, device: &Device) -> Result<(), Fault> {
+    /// Opens the emptiest segment for new pages. Whether it has a hole of so many bytes; if not it is not
+    /// opened, and if nothing in it is alive it is free now.
+    pub fn reopen(
+        &mut self,
+        shared: &Shared,
+        device: &Device,
+        length: usize,
+    ) -> Result<bool, Fault> {
+        let Some(victim) = self.choose_victim(device) else {
+            return Ok(false);
+        };
+        let segment_bytes = device.geometry.segment_bytes as usize;
+        let mut buffers = Taken::of(&mut self.reclaim);
+        let known = read_footer(device, victim, &mut buffers);
+        if known {
+            sort_out(shared, device, victim, &mut buffers);
+        } else {
+            evict_all(shared, device, victim);
+        }
+        let stream = &mut self.streams[NEW];
+        stream.records.clear();
+        stream.records.extend(
+            buffers
+                .keep
+                .iter()
+                .filter(|_| known)
+                .map(|keep| keep.record),
+        );
+        stream.tail = find_holes(&stream.records, segment_bytes, &mut stream.holes);
+        buffers.give_back(&mut self.reclaim);
+        if !device.health.active() {
+            return Err(Fault::Failed);
+        }
+        let stream = &mut self.streams[NEW];
+        if stream.records.is_empty() {
+            self.set_free(device, victim);
+            return Ok(false);
+        }
+        if stream.fitting_hole(length, segment_bytes).is_none() {
+            self.closed.push(victim);
+            return Ok(false);
+        }
+        device.table.reused(victim);
+        stream.resume(victim);
+        Ok(true)
+    }
+
+    /// Empties segments until one more than the reserve is free.
+    pub fn compact(&mut self, shared: &Shared, device: &Device) -> Result<(), Fault> {
         for _ in 0..MOST_IN_A_ROW {
-            if self.free.len() + self.vacated.len() >= RESERVED_SEGMENTS as usize {
+            if self.free.len() + self.vacated.len() > RESERVED_SEGMENTS {
                 break;
             }
-            let Some(victim) = self.choose_victim() else {
+            let Some(victim) = self.choose_victim(device) else {
                 break;
             };
-            self.reclaim_segment(shared, device, victim)?;
+            self.compact_segment(shared, device, victim)?;
         }
-        if self.free.is_empty() && !self.vacated.is_empty() {
-            self.flush(shared, device)?;
+        if self.free.len() <= RESERVED_SEGMENTS && !self.vacated.is_empty() {
+            self.flush(shared, device, MOVED)?;
         }
         Ok(())
     }
 
-    /// The oldest.
-    fn choose_victim(&mut self) -> Option<u32> {
-        self.closed.pop_front()
+    /// The segment with the least in it that is alive.
+    fn choose_victim(&mut self, device: &Device) -> Option<u32> {
+        let live = |at: &usize| device.table.live_units(self.closed[*at]);
+        let at = (0..self.closed.len()).min_by_key(live)?;
+        Some(self.closed.swap_remove(at))
     }
 
-    fn reclaim_segment(
+    fn compact_segment(
         &mut self,
         shared: &Shared,
         device: &Device,
         victim: u32,
     ) -> Result<(), Fault> {
         let mut buffers = Taken::of(&mut self.reclaim);
-        if device.table.live(victim) > 0 {
-            match read_footer(device, victim, &mut buffers) {
-                true => {
-                    sort_out(shared, device, victim, &mut buffers);
-                    limit(shared, device, victim, &mut buffers.keep);
-                    self.move_kept(shared, device, victim, &mut buffers);
-                }
-                false => {
-                    let segment_of = |location| device.geometry.segment_of(location);
-                    shared
-                        .written
-                        .evicted
-                        .add(sweep(shared, device, |location| {
-                            segment_of(location) == victim
-                        }));
-                }
-            }
+        if read_footer(device, victim, &mut buffers) {
+            sort_out(shared, device, victim, &mut buffers);
+            limit(shared, device, victim, &mut buffers.keep);
+            self.move_kept(shared, device, victim, &mut buffers);
+        } else {
+            evict_all(shared, device, victim);
         }
         buffers.give_back(&mut self.reclaim);
         if !device.health.active() {
             // The purge frees it.
             return Err(Fault::Failed);
         }
-        if self.has_moved_pending() {
+        if self.streams[MOVED].has_pending() {
             self.vacated.push(victim);
         } else {
             self.set_free(device, victim);
@@ -134,9 +178,13 @@ impl Writer {
                     let Record {
                         page, check, kind, ..
                     } = record;
-                    moved = self
-                        .append(shared, device, page, check, kind, bytes, origin)
-                        .is_ok();
+                    let stored = Stored {
+                        page,
+                        check,
+                        kind,
+                        bytes,
+                    };
+                    moved = self.append(shared, device, MOVED, stored, origin).is_ok();
                 } else {
                     shared.written.failed_proofs.add(1);
                     device
@@ -200,6 +248,32 @@ impl Taken {
     }
 }
 
+/// Removes the entries into a segment whose footer is lost.
+fn evict_all(shared: &Shared, device: &Device, victim: u32) {
+    if device.table.live(victim) > 0 {
+        let in_victim = |location| device.geometry.segment_of(location) == victim;
+        shared.written.evicted.add(sweep(shared, device, in_victim));
+    }
+}
+
+/// Lists the whole blocks between these pages, which are in order. Returns where the last page ends.
+fn find_holes(records: &[Record], segment_bytes: usize, holes: &mut Vec<Range<usize>>) -> usize {
+    holes.clear();
+    let mut end = 0usize;
+    let mut add = |from: usize, to: usize| {
+        let hole = from.next_multiple_of(BLOCK)..to / BLOCK * BLOCK;
+        if hole.start < hole.end {
+            holes.push(hole);
+        }
+    };
+    for record in records {
+        add(end, record.start());
+        end = end.max(record.start() + record.length());
+    }
+    add(end, segment_bytes);
+    end
+}
+
 /// Reads the footer into the records. False if that is not possible.
 fn read_footer(device: &Device, victim: u32, buffers: &mut Taken) -> bool {
     let name = device.segment_name(victim);
@@ -224,48 +298,41 @@ fn read_footer(device: &Device, victim: u32, buffers: &mut Taken) -> bool {
     }
 }
 
-/// Evicts what is not worth keeping, and lists the rest.
+/// Lists what is alive; removes the entries of forgotten files.
 fn sort_out(shared: &Shared, device: &Device, victim: u32, buffers: &mut Taken) {
     let instances = shared.instances.len() as u32;
+    let instance = |record: &Record| record.page.instance(instances);
     buffers.keep.clear();
-    for group in buffers
-        .records
-        .chunk_by(|a, b| a.page.instance(instances) == b.page.instance(instances))
-    {
+    for group in buffers.records.chunk_by(|a, b| instance(a) == instance(b)) {
         let mut state = shared.instance(group[0].page).lock();
         for &record in group {
             let location = device.geometry.location(victim, record.start());
             let Some((slot, entry)) = state.still(record.page, location, record.kind) else {
+                state.forget_record(record.page.file);
                 continue;
             };
-            let hash = record.page.hash();
-            let known = state.highest_page(record.page.file).is_some();
-            if known && state.admission.keeps(hash, entry.clock) {
-                let frequency = state.admission.frequency(hash);
+            if state.highest_page(record.page.file).is_some() {
                 buffers.keep.push(Keep {
                     record,
                     clock: entry.clock,
-                    frequency,
                 });
             } else {
-                if known {
-                    state.admission.evicted(hash);
-                }
-                state.remove(shared, record.page, slot);
+                state.remove(shared, slot);
                 shared.written.evicted.add(1);
             }
         }
     }
+    buffers.keep.sort_unstable_by_key(|keep| keep.record.unit);
 }
 
 /// Evicts the least used of the pages to keep if they are too many.
 fn limit(shared: &Shared, device: &Device, victim: u32, keep: &mut Vec<Keep>) {
-    let most = device.geometry.segment_bytes as usize / 4 * 3;
+    let most = device.geometry.segment_bytes as usize / 8 * 7;
     let bytes = |k: &Keep| k.record.length();
     if keep.iter().map(bytes).sum::<usize>() <= most {
         return;
     }
-    keep.sort_unstable_by_key(|k| std::cmp::Reverse((k.clock, k.frequency)));
+    keep.sort_unstable_by_key(|k| std::cmp::Reverse(k.clock));
     let mut sum = 0;
     let kept = keep.iter().take_while(|k| {
         sum += bytes(k);
@@ -275,8 +342,7 @@ fn limit(shared: &Shared, device: &Device, victim: u32, keep: &mut Vec<Keep>) {
         let location = device.geometry.location(victim, record.start());
         let mut state = shared.instance(record.page).lock();
         if let Some((slot, _)) = state.still(record.page, location, record.kind) {
-            state.admission.evicted(record.page.hash());
-            state.remove(shared, record.page, slot);
+            state.remove(shared, slot);
             shared.written.evicted.add(1);
         }
     }

@@ -1,15 +1,16 @@
 //! Segments: the unit in which a device is written and reclaimed.
 //!
-//! A cache file begins with 64 KiB of header, followed by segments of 1 to 4 MiB. A segment is written from its beginning in
-//! chunks and closed by a footer at its end, which names the pages in it ([`format`]). In memory a segment costs a few
-//! integers ([`Table`]): a sequence number, raised whenever the segment becomes free, by which a reader that was busy
-//! meanwhile finds out; the entries that point into it; and how much was written.
+//! A cache file begins with 64 KiB of header, followed by segments of 1 to 4 MiB, each with a footer at its end that names
+//! the pages in it ([`format`]). In memory a segment costs a few integers ([`Table`]): how many entries point into it, the
+//! units they point to, and a sequence number that is raised whenever places in it are about to be written anew, by which a
+//! reader that was busy meanwhile finds out.
 
 pub(crate) mod format;
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::staging::UNIT;
+use crate::statistics::Padded;
 use format::DATA_OFFSET;
 
 /// Segments that every device has at least.
@@ -88,22 +89,27 @@ impl Geometry {
 struct Segment {
     sequence: AtomicU32,
     live: AtomicU32,
-    records: AtomicU32,
-    units: AtomicU32,
+    live_units: AtomicU32,
 }
 
 /// What is known of each segment of a device outside its writer.
-pub(crate) struct Table(Box<[Segment]>);
+pub(crate) struct Table {
+    segments: Box<[Segment]>,
+    /// Sum of the segments' live units.
+    live_units: Padded<AtomicU64>,
+}
 
 impl Table {
     pub fn new(segments: u32) -> Table {
         let new = |_| Segment {
             sequence: AtomicU32::new(1),
             live: AtomicU32::new(0),
-            records: AtomicU32::new(0),
-            units: AtomicU32::new(0),
+            live_units: AtomicU32::new(0),
         };
-        Table((0..segments).map(new).collect())
+        Table {
+            segments: (0..segments).map(new).collect(),
+            live_units: Padded::default(),
+        }
     }
 
     /// Memory, with the writer's lists of free and of closed segments.
@@ -112,67 +118,74 @@ impl Table {
     }
 
     pub fn sequence(&self, segment: u32) -> u32 {
-        self.0[segment as usize].sequence.load(Ordering::SeqCst)
+        self.segments[segment as usize]
+            .sequence
+            .load(Ordering::SeqCst)
     }
 
     /// Entries that point into the segment.
     pub fn live(&self, segment: u32) -> u32 {
-        self.0[segment as usize].live.load(Ordering::Relaxed)
+        self.segments[segment as usize].live.load(Ordering::Relaxed)
+    }
+
+    /// Units to which these entries point, as their kinds tell.
+    pub fn live_units(&self, segment: u32) -> u32 {
+        self.segments[segment as usize]
+            .live_units
+            .load(Ordering::Relaxed)
+    }
+
+    /// Of all segments.
+    pub fn all_live_units(&self) -> u64 {
+        self.live_units.0.load(Ordering::Relaxed)
     }
 
     /// An entry pointing into the segment was made. Under the lock of its instance, as is `dead`.
-    pub fn born(&self, segment: u32) {
-        self.0[segment as usize]
-            .live
-            .fetch_add(1, Ordering::Relaxed);
+    pub fn born(&self, segment: u32, units: u32) {
+        let s = &self.segments[segment as usize];
+        s.live.fetch_add(1, Ordering::Relaxed);
+        s.live_units.fetch_add(units, Ordering::Relaxed);
+        self.live_units.0.fetch_add(units.into(), Ordering::Relaxed);
     }
 
     /// An entry pointing into the segment was removed.
-    pub fn dead(&self, segment: u32) {
-        let before = self.0[segment as usize]
-            .live
-            .fetch_sub(1, Ordering::Relaxed);
+    pub fn dead(&self, segment: u32, units: u32) {
+        let s = &self.segments[segment as usize];
+        let before = s.live.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(
             before > 0,
             "more entries removed from segment {segment} than were made"
         );
+        s.live_units.fetch_sub(units, Ordering::Relaxed);
+        self.live_units.0.fetch_sub(units.into(), Ordering::Relaxed);
     }
 
-    /// The writer has put a record of so many units into the segment.
-    pub fn written(&self, segment: u32, units: u32) {
-        self.0[segment as usize]
-            .records
-            .fetch_add(1, Ordering::Relaxed);
-        self.0[segment as usize]
-            .units
-            .fetch_add(units, Ordering::Relaxed);
+    /// Places in the segment to which no entry points are about to be written; readers that still read there will notice.
+    pub fn reused(&self, segment: u32) {
+        self.segments[segment as usize]
+            .sequence
+            .fetch_add(1, Ordering::SeqCst);
     }
 
     /// No entry points into the segment any more; readers that still read there will notice.
     pub fn freed(&self, segment: u32) {
-        let s = &self.0[segment as usize];
+        let s = &self.segments[segment as usize];
         s.sequence.fetch_add(1, Ordering::SeqCst);
         debug_assert_eq!(
             s.live.load(Ordering::Relaxed),
             0,
             "segment {segment} was freed with entries"
         );
-        s.records.store(0, Ordering::Relaxed);
-        s.units.store(0, Ordering::Relaxed);
     }
 
-    /// Pages in the segments, and the bytes they take: the share of each segment's records that are alive.
+    /// Pages in the segments, and the bytes they take.
     pub fn cached(&self) -> (u64, u64) {
-        let mut pages = 0;
-        let mut bytes = 0;
-        for s in &self.0 {
-            let live = u64::from(s.live.load(Ordering::Relaxed));
-            let records = u64::from(s.records.load(Ordering::Relaxed)).max(1);
-            pages += live;
-            bytes += u64::from(s.units.load(Ordering::Relaxed)) * UNIT as u64 * live.min(records)
-                / records;
-        }
-        (pages, bytes)
+        let pages = self
+            .segments
+            .iter()
+            .map(|s| u64::from(s.live.load(Ordering::Relaxed)))
+            .sum();
+        (pages, self.all_live_units() * UNIT as u64)
     }
 }
 

@@ -13,13 +13,17 @@ use crate::generation::Generations;
 use crate::instance::Instance;
 use crate::pace::Pacer;
 use crate::page::PageId;
-use crate::staging::Staging;
+use crate::segment::Geometry;
+use crate::staging::{Staging, UNIT};
 use crate::statistics::{Counter, LatencyHistogram, Padded};
 
 /// Bytes that a writer collects before it writes.
 pub(crate) const CHUNK: usize = 256 << 10;
-/// Free segments that a writer keeps for itself, to have where to write the pages of a segment that it reclaims.
-pub(crate) const RESERVED_SEGMENTS: u64 = 2;
+/// Free segments that a writer keeps for itself, to have where to write the pages of a segment that it compacts.
+pub(crate) const RESERVED_SEGMENTS: usize = 1;
+/// Segments that are reserved, or that compaction has begun to fill.
+const SEGMENTS_AT_WORK: u64 = 2;
+const LIVE_PERCENT: u64 = 97;
 /// A writer looks for staged pages at least so often.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
@@ -35,6 +39,7 @@ pub(crate) struct Shared {
     pub written: Written,
     /// Bytes of all memory whose size is fixed when the extension is opened.
     pub memory_bytes: u64,
+    pub nominal_page: usize,
     mode: AtomicU8,
     #[cfg(test)]
     pub canary: crate::tests::Canary,
@@ -50,6 +55,13 @@ pub(crate) struct Written {
     pub failed_proofs: Counter,
 }
 
+/// Units of a device that may be live. The rest are the holes that new pages are written to: with fewer, more segments would
+/// have to be opened for the same pages.
+fn most_live_units(geometry: &Geometry) -> u64 {
+    let at_work = u64::from(geometry.segments).saturating_sub(SEGMENTS_AT_WORK);
+    at_work * (geometry.segment_bytes / UNIT as u64) * LIVE_PERCENT / 100
+}
+
 impl Shared {
     #[expect(
         clippy::too_many_arguments,
@@ -63,6 +75,7 @@ impl Shared {
         compression: Compression,
         mode: AdmissionMode,
         io_capacity: u64,
+        nominal_page: usize,
         memory_bytes: u64,
     ) -> Shared {
         let wake_at = (CHUNK as u64).min(staging.capacity() / 4);
@@ -77,6 +90,7 @@ impl Shared {
             latency: LatencyHistogram::new(),
             written: Written::default(),
             memory_bytes,
+            nominal_page,
             mode: AtomicU8::new(0),
             #[cfg(test)]
             canary: crate::tests::Canary::default(),
@@ -115,9 +129,10 @@ impl Shared {
     pub fn entry_removed(&self, entry: Entry) {
         if entry.kind != Kind::STAGED {
             if let Some(device) = self.device_at(entry.location) {
+                let segment = device.geometry.segment_of(entry.location);
                 device
                     .table
-                    .dead(device.geometry.segment_of(entry.location));
+                    .dead(segment, entry.kind.units(self.nominal_page));
             }
         }
     }
@@ -127,12 +142,15 @@ impl Shared {
         self.devices.iter().any(|device| device.health.active())
     }
 
-    /// Pages can be written without evicting others.
-    pub fn has_room(&self) -> bool {
-        let roomy = |device: &Device| {
-            device.health.active() && device.free_segments.get() > RESERVED_SEGMENTS
-        };
-        self.devices.iter().any(roomy)
+    /// So many more bytes can be cached without evicting others.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let mut live = (self.staging.used() + bytes as u64) / UNIT as u64;
+        let mut most = 0;
+        for device in self.devices.iter().filter(|device| device.health.active()) {
+            live += device.table.all_live_units();
+            most += most_live_units(&device.geometry);
+        }
+        live <= most
     }
 }
 

@@ -1,14 +1,10 @@
 //! The writer of a device: the only one that writes to it, and that decides what becomes of its segments.
 //!
-//! One step: see whether the file is still there; reclaim until there is a free segment ([`crate::reclaim`]); visit the
-//! instances in turn, take what is staged there, sorted so that the pages of an extent lie together, append it to the open
-//! segment; write. Pages are collected in a chunk of 256 KiB, which is one write; only when that has succeeded are their
-//! entries turned, under the locks of their instances, from the frame to the place on the device - those which still refer
-//! to the frame. The frames are let go after that, so a page can be read at any time.
+//! One step: see whether the file is still there; visit the instances in turn, take what is staged there, sorted so that
+//! the pages of an extent lie together, append it ([`crate::log`]); write.
 //!
 //! A writer pulls: a slow device takes fewer pages than a fast one, and a failed one none.
 
-use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -18,11 +14,11 @@ use crate::config::Compression;
 use crate::device::file::Wrap;
 use crate::device::health::State;
 use crate::device::{Device, Fault};
-use crate::directory::{Entry, Kind};
-use crate::memory::Mapped;
+use crate::directory::Kind;
+use crate::log::{MOVED, NEW, Origin, Stored, Stream};
 use crate::page::{PageId, is_numbered};
-use crate::segment::format::{self, BLOCK, PACKED_HEADER, Record};
-use crate::shared::{CHUNK, RESERVED_SEGMENTS, Shared, TICK};
+use crate::segment::format::{self, PACKED_HEADER};
+use crate::shared::{CHUNK, Shared, TICK};
 use crate::staging::{Frame, UNIT};
 
 /// How often the file is looked at.
@@ -33,24 +29,6 @@ const LAST_PROBE: Duration = Duration::from_secs(300);
 const PROVEN: Duration = Duration::from_secs(600);
 /// Buckets swept at a time under the lock of their instance.
 const SWEEP: usize = 4096;
-
-/// A page in the chunk whose entry will refer to it once the chunk is written.
-pub(crate) struct Pending {
-    page: PageId,
-    check: u32,
-    location: u32,
-    kind: Kind,
-    origin: Origin,
-}
-
-/// Where the entry of a page must refer to until then.
-#[derive(Clone, Copy)]
-pub(crate) enum Origin {
-    /// The writer holds a reference to the frame.
-    Staged(Frame),
-    /// An older place on the device.
-    Moved { location: u32, kind: Kind },
-}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
@@ -66,18 +44,12 @@ pub(crate) struct Writer {
     wrap: Arc<Wrap>,
     /// Runs in a thread of its own, and so may wait.
     threaded: bool,
-    chunk: Mapped<u8>,
-    /// Where the chunk begins in the open segment, and how much of it is used.
-    chunk_start: usize,
-    chunk_used: usize,
-    pending: Vec<Pending>,
-    open: Option<u32>,
-    /// Pages in the open segment.
-    records: Vec<Record>,
+    /// Of new pages, and of pages that compaction moves.
+    pub streams: [Stream; 2],
     pub free: Vec<u32>,
-    /// Full segments, oldest first.
-    pub closed: VecDeque<u32>,
-    /// Reclaimed segments some of whose pages are pending.
+    /// Full segments.
+    pub closed: Vec<u32>,
+    /// Compacted segments some of whose pages are pending.
     pub vacated: Vec<u32>,
     pub reclaim: crate::reclaim::Buffers,
     batch: Vec<(PageId, Frame)>,
@@ -92,7 +64,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Memory of a writer.
-    pub const BYTES: u64 = 2 * CHUNK as u64 + (512 << 10);
+    pub const BYTES: u64 = 3 * CHUNK as u64 + (512 << 10);
 
     pub fn new(
         shared: Arc<Shared>,
@@ -106,14 +78,9 @@ impl Writer {
             device,
             wrap,
             threaded,
-            chunk: Mapped::new(CHUNK)?,
-            chunk_start: 0,
-            chunk_used: 0,
-            pending: Vec::with_capacity(CHUNK / UNIT),
-            open: None,
-            records: Vec::with_capacity(256),
+            streams: [Stream::new()?, Stream::new()?],
             free: (0..segments).rev().collect(),
-            closed: VecDeque::with_capacity(segments as usize),
+            closed: Vec::with_capacity(segments as usize),
             vacated: Vec::new(),
             reclaim: crate::reclaim::Buffers::new()?,
             batch: Vec::with_capacity(CHUNK / UNIT),
@@ -167,11 +134,8 @@ impl Writer {
             return self.recover(&shared, device);
         }
         self.check_file(device);
-        if self.make_room(&shared, device).is_err() {
-            return Step::Worked;
-        }
         let worked = self.collect(&shared, device);
-        let _ = self.flush(&shared, device);
+        let _ = self.flush(&shared, device, NEW);
         // Below the mark the rest can wait for company.
         if worked && (!self.threaded || shared.staging.used() >= shared.wake.staged) {
             Step::Worked
@@ -201,7 +165,7 @@ impl Writer {
                 match state.still(page, pinned.frame(), Kind::STAGED) {
                     None => {}
                     Some((slot, _)) if state.highest_page(page.file).is_none() => {
-                        state.remove(shared, page, slot)
+                        state.remove(shared, slot)
                     }
                     Some(_) => {
                         bytes += length;
@@ -220,12 +184,6 @@ impl Writer {
             }
             batch.clear();
             self.batch = batch;
-            // Leave room for what reclaim has to write.
-            if self.free.len() < RESERVED_SEGMENTS as usize
-                && self.make_room(shared, device).is_err()
-            {
-                break;
-            }
         }
         any
     }
@@ -246,7 +204,19 @@ impl Writer {
             let mut packed = std::mem::take(&mut self.reclaim.packed);
             let kind = pack(bytes, &mut packed);
             let result = kind.map(|(kind, stored)| {
-                self.append(shared, device, page, check, kind, &packed[..stored], origin)
+                let bytes = &packed[..stored];
+                self.append(
+                    shared,
+                    device,
+                    NEW,
+                    Stored {
+                        page,
+                        check,
+                        kind,
+                        bytes,
+                    },
+                    origin,
+                )
             });
             self.reclaim.packed = packed;
             if let Some(result) = result {
@@ -258,133 +228,22 @@ impl Writer {
         } else {
             Kind::raw_unnumbered(bytes.len())
         };
-        self.append(shared, device, page, check, kind, bytes, origin)
-    }
-
-    /// Appends a page as it is stored.
-    #[expect(clippy::too_many_arguments, reason = "what makes a record")]
-    pub fn append(
-        &mut self,
-        shared: &Shared,
-        device: &Device,
-        page: PageId,
-        check: u32,
-        kind: Kind,
-        bytes: &[u8],
-        origin: Origin,
-    ) -> Result<(), Fault> {
-        let align = if kind.is_raw() {
-            bytes.len().min(BLOCK)
-        } else {
-            UNIT
-        };
-        let (segment, at) = self.make_place(shared, device, bytes.len(), align)?;
-        let within = at - self.chunk_start;
-        self.chunk[self.chunk_used..within].fill(0);
-        self.chunk[within..within + bytes.len()].copy_from_slice(bytes);
-        self.chunk_used = within + bytes.len();
-        let units = bytes.len() / UNIT;
-        self.records.push(Record {
-            page,
-            check,
-            unit: (at / UNIT) as u16,
-            units: units as u8,
-            kind,
-        });
-        device.table.written(segment, units as u32);
-        self.pending.push(Pending {
-            page,
-            check,
-            location: device.geometry.location(segment, at),
-            kind,
+        self.append(
+            shared,
+            device,
+            NEW,
+            Stored {
+                page,
+                check,
+                kind,
+                bytes,
+            },
             origin,
-        });
-        if let Origin::Staged(_) = origin {
-            shared.written.user_bytes.add(bytes.len() as u64);
-        }
-        Ok(())
+        )
     }
 
-    /// Where in which segment the next `length` bytes go.
-    fn make_place(
-        &mut self,
-        shared: &Shared,
-        device: &Device,
-        length: usize,
-        align: usize,
-    ) -> Result<(u32, usize), Fault> {
-        loop {
-            let Some(segment) = self.open else {
-                let segment = self.free.pop().ok_or(Fault::Error)?;
-                self.count_free(device);
-                self.open = Some(segment);
-                (self.chunk_start, self.chunk_used) = (0, 0);
-                self.records.clear();
-                continue;
-            };
-            let at = (self.chunk_start + self.chunk_used).next_multiple_of(align);
-            let end = at + length;
-            if end + format::footer_bytes(self.records.len() + 1)
-                > device.geometry.segment_bytes as usize
-            {
-                self.finish_segment(shared, device)?;
-            } else if end - self.chunk_start > CHUNK {
-                self.flush(shared, device)?;
-            } else {
-                return Ok((segment, at));
-            }
-        }
-    }
-
-    fn count_free(&self, device: &Device) {
+    pub fn count_free(&self, device: &Device) {
         device.free_segments.set(self.free.len() as u64);
-    }
-
-    fn finish_segment(&mut self, shared: &Shared, device: &Device) -> Result<(), Fault> {
-        self.flush(shared, device)?;
-        let Some(segment) = self.open.take() else {
-            return Ok(());
-        };
-        // Closed first: without its footer it is reclaimed by a sweep.
-        self.closed.push_back(segment);
-        let length = format::footer_bytes(self.records.len());
-        format::encode_footer(
-            device.segment_name(segment),
-            &self.records,
-            &mut self.chunk[..length],
-        );
-        let offset =
-            device.geometry.segment_offset(segment) + device.geometry.segment_bytes - length as u64;
-        self.pace(shared, length);
-        device.write(&self.chunk[..length], offset)
-    }
-
-    /// Writes the chunk and turns the entries of its pages to it. On failure those entries are removed.
-    pub fn flush(&mut self, shared: &Shared, device: &Device) -> Result<(), Fault> {
-        let Some(segment) = self.open.filter(|_| self.chunk_used > 0) else {
-            return Ok(());
-        };
-        let length = self.chunk_used.next_multiple_of(BLOCK);
-        self.chunk[self.chunk_used..length].fill(0);
-        self.pace(shared, length);
-        let offset = device.geometry.segment_offset(segment) + self.chunk_start as u64;
-        let written = device.write(&self.chunk[..length], offset);
-        self.chunk_start += length;
-        self.chunk_used = 0;
-        let mut pending = std::mem::take(&mut self.pending);
-        match written {
-            Ok(()) => publish(shared, device, segment, &pending),
-            Err(_) => pending
-                .iter()
-                .for_each(|p| self.discard(shared, p.page, p.origin)),
-        }
-        pending.clear();
-        self.pending = pending;
-        // Whether moved or removed: nothing refers to these segments any more.
-        while let Some(vacated) = self.vacated.pop() {
-            self.set_free(device, vacated);
-        }
-        written
     }
 
     pub fn set_free(&mut self, device: &Device, segment: u32) {
@@ -393,30 +252,7 @@ impl Writer {
         self.count_free(device);
     }
 
-    /// Whether pages that reclaim has appended wait in the chunk.
-    pub fn has_moved_pending(&self) -> bool {
-        self.pending
-            .iter()
-            .any(|p| matches!(p.origin, Origin::Moved { .. }))
-    }
-
-    /// Removes the entry of a page that will not be written.
-    pub fn discard(&self, shared: &Shared, page: PageId, origin: Origin) {
-        let (location, kind) = match origin {
-            Origin::Staged(frame) => (frame, Kind::STAGED),
-            Origin::Moved { location, kind } => (location, kind),
-        };
-        let mut state = shared.instance(page).lock();
-        if let Some((slot, _)) = state.still(page, location, kind) {
-            state.remove(shared, page, slot);
-        }
-        drop(state);
-        if let Origin::Staged(frame) = origin {
-            drop(shared.staging.collected(frame));
-        }
-    }
-
-    fn pace(&self, shared: &Shared, bytes: usize) {
+    pub fn pace(&self, shared: &Shared, bytes: usize) {
         if !self.threaded {
             return;
         }
@@ -494,13 +330,10 @@ impl Writer {
 
     /// Removes every entry that refers to the device or to a frame that waits for it, and frees all segments.
     fn purge(&mut self, shared: &Shared, device: &Device) {
-        for pending in std::mem::take(&mut self.pending) {
-            self.discard(shared, pending.page, pending.origin);
+        for stream in [NEW, MOVED] {
+            self.abandon(shared, stream);
         }
         shared.written.purged.add(sweep(shared, device, |_| true));
-        self.open = None;
-        (self.chunk_start, self.chunk_used) = (0, 0);
-        self.records.clear();
         self.vacated.clear();
         self.closed.clear();
         self.free.clear();
@@ -556,46 +389,6 @@ pub(crate) fn sweep(shared: &Shared, device: &Device, condemned: impl Fn(u32) ->
         }
     }
     removed
-}
-
-/// The chunk is on the device: turns the entries of its pages to it.
-fn publish(shared: &Shared, device: &Device, segment: u32, pending: &[Pending]) {
-    let instances = shared.instances.len() as u32;
-    for group in pending.chunk_by(|a, b| a.page.instance(instances) == b.page.instance(instances)) {
-        let mut state = shared.instance(group[0].page).lock();
-        for p in group {
-            let (old, kind) = match p.origin {
-                Origin::Staged(frame) => (frame, Kind::STAGED),
-                Origin::Moved { location, kind } => (location, kind),
-            };
-            if let Some((slot, entry)) = state.still(p.page, old, kind) {
-                let clock = match p.origin {
-                    Origin::Staged(_) => entry.clock,
-                    Origin::Moved { .. } => {
-                        shared.written.reinserted.add(1);
-                        entry.clock.saturating_sub(1)
-                    }
-                };
-                shared.entry_removed(entry);
-                device.table.born(segment);
-                state.directory.replace(
-                    slot,
-                    Entry {
-                        check: p.check,
-                        location: p.location,
-                        kind: p.kind,
-                        clock,
-                    },
-                );
-            }
-        }
-        drop(state);
-        for p in group {
-            if let Origin::Staged(frame) = p.origin {
-                drop(shared.staging.collected(frame));
-            }
-        }
-    }
 }
 
 /// Compresses a page into `packed`, if that saves an eighth. Kind and bytes to store.

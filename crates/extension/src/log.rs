@@ -1,0 +1,364 @@
+//! Where on a device pages are written.
+//!
+//! A segment is opened, filled from its beginning, and closed with a footer. Once no more than the reserve of segments is
+//! free, the one with the least in it that is alive is opened anew: its footer names the pages in it, the entries tell which
+//! of them are alive, and new pages are written into the holes between those ("threaded" logging, as F2FS has it for a
+//! full device). So a page is written once, however full the device is; that makes more and smaller writes than a log
+//! whose segments are emptied first, but several times fewer bytes, because updates leave holes everywhere: with 90 % alive
+//! an emptied segment costs four to five writes of old pages for each new one. Only if the holes are too small for a page
+//! are segments emptied ([`crate::reclaim`]); what that moves goes to an open segment of its own.
+//!
+//! Pages are collected in a chunk of at most 256 KiB, which is one write; only when that has succeeded are their entries
+//! turned, under the locks of their instances, from the frame, or from the old place, to the new place - those which still
+//! refer there. The frames are let go after that, so a page can be read at any time.
+
+use std::io;
+use std::ops::Range;
+
+use crate::device::{Device, Fault};
+use crate::directory::{Entry, Kind};
+use crate::memory::Mapped;
+use crate::page::PageId;
+use crate::segment::format::{self, BLOCK, Record};
+use crate::shared::{CHUNK, RESERVED_SEGMENTS, Shared};
+use crate::staging::{Frame, UNIT};
+use crate::writer::Writer;
+
+/// Number of the stream of new pages.
+pub(crate) const NEW: usize = 0;
+/// Number of the stream of pages that compaction moves.
+pub(crate) const MOVED: usize = 1;
+
+/// A page as it is stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Stored<'a> {
+    pub page: PageId,
+    pub check: u32,
+    pub kind: Kind,
+    pub bytes: &'a [u8],
+}
+
+/// Where the entry of a page refers to until the page is written.
+#[derive(Clone, Copy)]
+pub(crate) enum Origin {
+    /// The writer holds a reference to the frame.
+    Staged(Frame),
+    /// An older place on the device.
+    Moved { location: u32, kind: Kind },
+}
+
+impl Origin {
+    /// Location and kind that the entry has.
+    pub fn entry(self) -> (u32, Kind) {
+        match self {
+            Origin::Staged(frame) => (frame, Kind::STAGED),
+            Origin::Moved { location, kind } => (location, kind),
+        }
+    }
+}
+
+/// A page in the chunk.
+struct Pending {
+    page: PageId,
+    check: u32,
+    location: u32,
+    kind: Kind,
+    origin: Origin,
+}
+
+/// An open segment, and the chunk that is to be written to it next.
+pub(crate) struct Stream {
+    open: Option<u32>,
+    /// Pages in the open segment, and where the last of them ends.
+    pub records: Vec<Record>,
+    pub tail: usize,
+    /// Free places in the segment besides the one that is being filled, in whole blocks.
+    pub holes: Vec<Range<usize>>,
+    chunk: Mapped<u8>,
+    /// Where the chunk begins in the segment, how much of it is used, and where the hole ends that it is in.
+    start: usize,
+    used: usize,
+    end: usize,
+    pending: Vec<Pending>,
+}
+
+impl Stream {
+    pub fn new() -> io::Result<Stream> {
+        Ok(Stream {
+            open: None,
+            records: Vec::with_capacity(256),
+            tail: 0,
+            holes: Vec::with_capacity(256),
+            chunk: Mapped::new(CHUNK)?,
+            start: 0,
+            used: 0,
+            end: 0,
+            pending: Vec::with_capacity(CHUNK / UNIT),
+        })
+    }
+
+    pub fn has_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Begins an empty segment.
+    fn begin(&mut self, segment: u32, segment_bytes: usize) {
+        self.open = Some(segment);
+        self.records.clear();
+        self.holes.clear();
+        self.tail = 0;
+        (self.start, self.used, self.end) = (0, 0, segment_bytes);
+    }
+
+    /// Begins a segment with the pages and holes that are set already.
+    pub fn resume(&mut self, segment: u32) {
+        self.open = Some(segment);
+        (self.start, self.used, self.end) = (0, 0, 0);
+    }
+
+    /// Whether the footer, with one record more, has its place behind what is written up to `end`.
+    fn leaves_footer(&self, end: usize, segment_bytes: usize) -> bool {
+        end.max(self.tail) + format::footer_bytes(self.records.len() + 1) <= segment_bytes
+    }
+
+    /// A hole for so many bytes.
+    pub fn fitting_hole(&self, length: usize, segment_bytes: usize) -> Option<usize> {
+        let fits = |hole: &Range<usize>| {
+            hole.len() >= length && self.leaves_footer(hole.start + length, segment_bytes)
+        };
+        self.holes.iter().position(fits)
+    }
+}
+
+impl Writer {
+    /// Appends a page to a stream.
+    pub fn append(
+        &mut self,
+        shared: &Shared,
+        device: &Device,
+        to: usize,
+        stored: Stored,
+        origin: Origin,
+    ) -> Result<(), Fault> {
+        let Stored {
+            page,
+            check,
+            kind,
+            bytes,
+        } = stored;
+        let align = if kind.is_raw() {
+            bytes.len().min(BLOCK)
+        } else {
+            UNIT
+        };
+        let (segment, at) = self.make_place(shared, device, to, bytes.len(), align)?;
+        let stream = &mut self.streams[to];
+        let within = at - stream.start;
+        stream.chunk[stream.used..within].fill(0);
+        stream.chunk[within..within + bytes.len()].copy_from_slice(bytes);
+        stream.used = within + bytes.len();
+        let units = bytes.len() / UNIT;
+        stream.records.push(Record {
+            page,
+            check,
+            unit: (at / UNIT) as u16,
+            units: units as u8,
+            kind,
+        });
+        let location = device.geometry.location(segment, at);
+        stream.pending.push(Pending {
+            page,
+            check,
+            location,
+            kind,
+            origin,
+        });
+        if to == NEW {
+            shared.written.user_bytes.add(bytes.len() as u64);
+        }
+        Ok(())
+    }
+
+    /// Where in which segment the next `length` bytes go.
+    fn make_place(
+        &mut self,
+        shared: &Shared,
+        device: &Device,
+        to: usize,
+        length: usize,
+        align: usize,
+    ) -> Result<(u32, usize), Fault> {
+        let segment_bytes = device.geometry.segment_bytes as usize;
+        loop {
+            let stream = &mut self.streams[to];
+            let Some(segment) = stream.open else {
+                self.open_segment(shared, device, to, length)?;
+                continue;
+            };
+            let at = (stream.start + stream.used).next_multiple_of(align);
+            let end = at + length;
+            if end <= stream.end && stream.leaves_footer(end, segment_bytes) {
+                if end - stream.start <= CHUNK {
+                    stream.tail = stream.tail.max(end);
+                    return Ok((segment, at));
+                }
+                self.flush(shared, device, to)?;
+            } else if let Some(hole) = stream.fitting_hole(length, segment_bytes) {
+                self.flush(shared, device, to)?;
+                let stream = &mut self.streams[to];
+                let hole = stream.holes.remove(hole);
+                (stream.start, stream.used, stream.end) = (hole.start, 0, hole.end);
+            } else {
+                self.finish_segment(shared, device, to)?;
+            }
+        }
+    }
+
+    /// Opens a segment that has a place for so many bytes.
+    fn open_segment(
+        &mut self,
+        shared: &Shared,
+        device: &Device,
+        to: usize,
+        length: usize,
+    ) -> Result<(), Fault> {
+        let reserved = if to == MOVED { 0 } else { RESERVED_SEGMENTS };
+        let segment_bytes = device.geometry.segment_bytes as usize;
+        if self.free.len() <= reserved {
+            if to == MOVED {
+                return Err(Fault::Error);
+            }
+            if self.reopen(shared, device, length)? {
+                return Ok(());
+            }
+            if self.free.len() <= reserved {
+                self.compact(shared, device)?;
+            }
+        }
+        if self.free.len() <= reserved {
+            return Err(Fault::Error);
+        }
+        let segment = self.free.pop().ok_or(Fault::Error)?;
+        self.streams[to].begin(segment, segment_bytes);
+        self.count_free(device);
+        Ok(())
+    }
+
+    fn finish_segment(&mut self, shared: &Shared, device: &Device, to: usize) -> Result<(), Fault> {
+        self.flush(shared, device, to)?;
+        let stream = &mut self.streams[to];
+        let Some(segment) = stream.open.take() else {
+            return Ok(());
+        };
+        // Closed first: without its footer it is reclaimed by a sweep.
+        self.closed.push(segment);
+        let length = format::footer_bytes(stream.records.len());
+        format::encode_footer(
+            device.segment_name(segment),
+            &stream.records,
+            &mut stream.chunk[..length],
+        );
+        self.pace(shared, length);
+        let end = device.geometry.segment_offset(segment) + device.geometry.segment_bytes;
+        device.write(&self.streams[to].chunk[..length], end - length as u64)
+    }
+
+    /// Writes the chunk and turns the entries of its pages to it. On failure those entries are removed.
+    pub fn flush(&mut self, shared: &Shared, device: &Device, to: usize) -> Result<(), Fault> {
+        let stream = &mut self.streams[to];
+        let Some(segment) = stream.open.filter(|_| stream.used > 0) else {
+            return Ok(());
+        };
+        let length = stream.used.next_multiple_of(BLOCK);
+        stream.chunk[stream.used..length].fill(0);
+        let offset = device.geometry.segment_offset(segment) + stream.start as u64;
+        self.pace(shared, length);
+        let stream = &mut self.streams[to];
+        let written = device.write(&stream.chunk[..length], offset);
+        stream.start += length;
+        stream.used = 0;
+        match written {
+            Ok(()) => {
+                publish(shared, device, segment, &stream.pending);
+                stream.pending.clear();
+            }
+            Err(_) => self.abandon_pending(shared, to),
+        }
+        if to == MOVED {
+            // Whether moved or removed: nothing refers to these segments any more.
+            while let Some(vacated) = self.vacated.pop() {
+                self.set_free(device, vacated);
+            }
+        }
+        written
+    }
+
+    fn abandon_pending(&mut self, shared: &Shared, to: usize) {
+        let mut pending = std::mem::take(&mut self.streams[to].pending);
+        pending
+            .iter()
+            .for_each(|p| self.discard(shared, p.page, p.origin));
+        pending.clear();
+        self.streams[to].pending = pending;
+    }
+
+    /// Forgets the open segment. The entries of its pending pages are removed; those of the others are the caller's business.
+    pub fn abandon(&mut self, shared: &Shared, to: usize) {
+        self.abandon_pending(shared, to);
+        let stream = &mut self.streams[to];
+        stream.open = None;
+        stream.used = 0;
+    }
+
+    /// Removes the entry of a page that will not be written.
+    pub fn discard(&self, shared: &Shared, page: PageId, origin: Origin) {
+        let (location, kind) = origin.entry();
+        let mut state = shared.instance(page).lock();
+        if let Some((slot, _)) = state.still(page, location, kind) {
+            state.remove(shared, slot);
+        }
+        drop(state);
+        if let Origin::Staged(frame) = origin {
+            drop(shared.staging.collected(frame));
+        }
+    }
+}
+
+/// The chunk is on the device: turns the entries of its pages to it.
+fn publish(shared: &Shared, device: &Device, segment: u32, pending: &[Pending]) {
+    let instances = shared.instances.len() as u32;
+    let instance = |p: &Pending| p.page.instance(instances);
+    for group in pending.chunk_by(|a, b| instance(a) == instance(b)) {
+        let mut state = shared.instance(group[0].page).lock();
+        for p in group {
+            state.note_record(p.page.file);
+            let (old, kind) = p.origin.entry();
+            let Some((slot, entry)) = state.still(p.page, old, kind) else {
+                continue;
+            };
+            if let Origin::Moved { .. } = p.origin {
+                shared.written.reinserted.add(1);
+            }
+            shared.entry_removed(entry);
+            device
+                .table
+                .born(segment, p.kind.units(shared.nominal_page));
+            let Entry { clock, .. } = entry;
+            state.directory.replace(
+                slot,
+                Entry {
+                    check: p.check,
+                    location: p.location,
+                    kind: p.kind,
+                    clock,
+                },
+            );
+        }
+        drop(state);
+        for p in group {
+            if let Origin::Staged(frame) = p.origin {
+                drop(shared.staging.collected(frame));
+            }
+        }
+    }
+}
