@@ -23,6 +23,7 @@ pub mod library;
 pub mod mounts;
 pub mod place;
 pub mod probe;
+pub mod replacement;
 pub mod sql;
 pub mod sysbench;
 pub mod verification;

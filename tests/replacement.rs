@@ -1,0 +1,55 @@
+//! A table whose file is replaced by an older copy of itself: pages of the time before would be valid in every respect.
+
+use anyhow::{Context, ensure};
+use private_server::Server;
+use private_server::mysql::prelude::Queryable;
+
+use crate::place::{self, Place};
+use crate::sql;
+
+const ROWS: u32 = 12_000;
+const WIDTH: u32 = 1500;
+
+/// Copies a table's file, changes every row, reads everything so that it is cached, puts the old file in place by
+/// DISCARD and IMPORT, and expects the old rows.
+pub fn older_copy(place: &Place, server: &Server) -> anyhow::Result<()> {
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", ROWS, WIDTH, "")?;
+    let folder = place.data().join("d");
+    let aside = place.root().join("aside");
+    std::fs::create_dir_all(&aside)?;
+    connection.query_drop("FLUSH TABLES d.t FOR EXPORT")?;
+    for name in ["t.ibd", "t.cfg"] {
+        place::copy_folder(&folder.join(name), &aside.join(name))?;
+    }
+    connection.query_drop("UNLOCK TABLES")?;
+
+    for time in 1..=2 {
+        for from in (0..ROWS).step_by(1000) {
+            connection.query_drop(format!(
+                "UPDATE d.t SET v = v + 1, pad = REVERSE(pad) WHERE id > {from} AND id <= {}",
+                from + 1000
+            ))?;
+        }
+        for _ in 0..2 {
+            let (_, versions) = sql::read_all(&mut connection, "d.t", ROWS)?;
+            ensure!(versions == u64::from(time * ROWS), "before: {versions}");
+        }
+    }
+    connection.query_drop("ALTER TABLE d.t DISCARD TABLESPACE")?;
+    for name in ["t.ibd", "t.cfg"] {
+        place::copy_folder(&aside.join(name), &folder.join(name))?;
+    }
+    connection
+        .query_drop("ALTER TABLE d.t IMPORT TABLESPACE")
+        .context("IMPORT")?;
+    for _ in 0..2 {
+        let (_, versions) = sql::read_all(&mut connection, "d.t", ROWS)?;
+        ensure!(
+            versions == 0,
+            "after the import rows of the time before are read: sum of versions {versions}"
+        );
+    }
+    ensure!(sql::verify_pads(&mut connection, "d.t", WIDTH)? == ROWS);
+    Ok(())
+}
