@@ -11,21 +11,26 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, anyhow};
 use private_server::{Flavour, Options};
+use rustix::fs::{FlockOperation, flock};
 
 use super::plan::{Plan, TABLES};
-use super::progress::clock;
+use super::progress::{Progress, clock};
 use super::stages::Bench;
 use super::sysbench::Sysbench;
 use super::{interrupt, settings};
 use crate::size;
 
 /// Counts up when the way of loading changes, so that older copies are not used.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+
+/// In the folder of a data set: the data directory, and the bytes in its tables as text.
+const DATADIR: &str = "data";
+const SIZE: &str = "bytes";
 
 /// A data directory of a cleanly stopped server.
 pub struct Dataset {
     pub datadir: PathBuf,
-    /// Bytes in the tables' files.
+    /// Bytes of data and indexes in the tables, as the server counts them.
     pub data: u64,
     /// Seconds that loading took; None when an earlier run did it.
     pub load_seconds: Option<f64>,
@@ -47,15 +52,15 @@ impl Dataset {
         let kept = private_server::root::cache_folder()
             .join("datasets")
             .join(key(installation.flavour, &installation.version, plan));
-        if !fresh && kept.join("mysql").is_dir() {
-            let data = data_size(&kept)?;
+        if !fresh && kept.is_dir() {
+            let data = read_size(&kept)?;
             progress.say(&format!(
                 "Tables: {} from an earlier run, kept in {} (--fresh loads them anew)",
                 size::human(data),
                 kept.display()
             ));
             return Ok(Dataset {
-                datadir: kept,
+                datadir: kept.join(DATADIR),
                 data,
                 load_seconds: None,
             });
@@ -65,17 +70,22 @@ impl Dataset {
         } else {
             kept.clone()
         };
-        let partial = place.with_extension(format!("partial-{}", std::process::id()));
+        let _lock = (!fresh).then(|| lock(&place, progress)).transpose()?;
+        let partial = partial(&place);
         fs::create_dir_all(&partial)
             .with_context(|| format!("cannot make {}", partial.display()))?;
         interrupt::will_fill(&partial);
         let begun = Instant::now();
-        let loaded = load(bench, &partial);
-        if let Err(error) = loaded {
-            let _ = fs::remove_dir_all(&partial);
-            return Err(error);
-        }
-        let data = data_size(&partial)?;
+        let loaded = load(bench, &partial.join(DATADIR));
+        let data = match loaded {
+            Ok(data) => data,
+            Err(error) => {
+                let _ = fs::remove_dir_all(&partial);
+                return Err(error);
+            }
+        };
+        fs::write(partial.join(SIZE), data.to_string())
+            .with_context(|| format!("cannot write into {}", partial.display()))?;
         // Another run may have made the same one meanwhile; either will do.
         if place.exists() {
             fs::remove_dir_all(&partial)
@@ -92,7 +102,7 @@ impl Dataset {
             ));
         }
         Ok(Dataset {
-            datadir: place,
+            datadir: place.join(DATADIR),
             data,
             load_seconds: Some(begun.elapsed().as_secs_f64()),
         })
@@ -130,6 +140,34 @@ impl Dataset {
     }
 }
 
+/// The name while it is being made.
+fn partial(place: &Path) -> PathBuf {
+    let mut name = place.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
+/// Waits until no other run is loading, and removes what a killed one left. The lock lasts as long
+/// as the file is open.
+fn lock(place: &Path, progress: &Progress) -> Result<fs::File> {
+    let folder = place.parent().context("a data set has a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = folder.join("lock");
+    let file =
+        fs::File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        progress.say("Waiting for another run that is loading its tables");
+        flock(&file, FlockOperation::LockExclusive).context("cannot lock")?;
+    }
+    for entry in fs::read_dir(folder)?.flatten() {
+        if entry.path().extension().is_some_and(|ext| ext == "partial") {
+            fs::remove_dir_all(entry.path())
+                .with_context(|| format!("cannot remove {}", entry.path().display()))?;
+        }
+    }
+    Ok(file)
+}
+
 fn key(flavour: Flavour, version: &str, plan: &Plan) -> String {
     let version: String = version
         .chars()
@@ -148,13 +186,15 @@ fn key(flavour: Flavour, version: &str, plan: &Plan) -> String {
     )
 }
 
-fn load(bench: &Bench, datadir: &Path) -> Result<()> {
+/// Returns the bytes in the tables.
+fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
     let Bench {
         plan,
         tools,
         installation,
         workspace,
         progress,
+        ..
     } = bench;
     let estimate = (plan.data() >> 20) / 52 + 5;
     let stage = progress.stage(&format!("Loading {}", size::human(plan.data())), estimate);
@@ -202,14 +242,23 @@ fn load(bench: &Bench, datadir: &Path) -> Result<()> {
     stage.message("analysing the tables");
     let mut options = Options::new(datadir, &run).buffer_pool(pool);
     if installation.flavour.is_mysql() {
-        options = options.option("--skip-log-bin");
+        // The size below is to be the present one.
+        options = options
+            .option("--skip-log-bin")
+            .option("--information-schema-stats-expiry=0");
     }
     let server = installation.start(options)?;
     for table in 1..=TABLES {
         server.sql(&format!("ANALYZE TABLE sbtest.sbtest{table}"))?;
     }
+    let data = server
+        .value(
+            "SELECT CAST(SUM(data_length + index_length) AS UNSIGNED) \
+             FROM information_schema.tables WHERE table_schema = 'sbtest'",
+        )?
+        .and_then(|text| text.parse().ok())
+        .context("the server does not tell the size of the tables")?;
     server.stop()?;
-    let data = data_size(datadir)?;
     let took = stage.elapsed();
     stage.finish(&format!(
         "Tables: {TABLES} of {} rows, {}, loaded in {}",
@@ -217,21 +266,15 @@ fn load(bench: &Bench, datadir: &Path) -> Result<()> {
         size::human(data),
         clock(took)
     ));
-    Ok(())
+    Ok(data)
 }
 
-fn data_size(datadir: &Path) -> Result<u64> {
-    let folder = datadir.join("sbtest");
-    let mut sum = 0;
-    for entry in
-        fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?
-    {
-        let entry = entry?;
-        if entry.path().extension().is_some_and(|ext| ext == "ibd") {
-            sum += entry.metadata()?.len();
-        }
-    }
-    Ok(sum)
+fn read_size(folder: &Path) -> Result<u64> {
+    let path = folder.join(SIZE);
+    fs::read_to_string(&path)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .with_context(|| format!("{} is damaged: remove {}", path.display(), folder.display()))
 }
 
 /// Makes the folders and lists the files.
@@ -265,10 +308,9 @@ mod tests {
         fs::write(from.join("sbtest/deep/x"), b"").unwrap();
         let dataset = Dataset {
             datadir: from.clone(),
-            data: data_size(&from).unwrap(),
+            data: 0,
             load_seconds: None,
         };
-        assert_eq!(dataset.data, 100_000);
         let to = folder.path().join("to");
         dataset.copy_to(&to).unwrap();
         assert_eq!(fs::read(to.join("ibdata1")).unwrap(), b"system");

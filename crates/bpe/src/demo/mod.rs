@@ -66,6 +66,13 @@ pub struct Args {
     /// Run some sides only (for work on the demonstration itself)
     #[arg(long, hide = true, value_delimiter = ',', default_values = ["off", "on", "ceiling"])]
     sides: Vec<results::SideName>,
+    /// Run some tests only (for work on the demonstration itself)
+    #[arg(long, hide = true, value_delimiter = ',',
+          default_values = ["read_only", "write_only", "read_write"])]
+    tests: Vec<sysbench::Workload>,
+    /// Make table and report anew from a results.json (for work on the report itself)
+    #[arg(long, hide = true, value_name = "JSON")]
+    render: Option<PathBuf>,
 }
 
 fn server_name(text: &str) -> Result<private_server::Flavour, String> {
@@ -80,6 +87,14 @@ fn server_name(text: &str) -> Result<private_server::Flavour, String> {
 /// # Errors
 /// With what happened and what to do. Whatever the outcome, nothing stays running or mounted.
 pub fn run(args: Args) -> Result<ExitCode> {
+    if let Some(json) = &args.render {
+        let text = std::fs::read_to_string(json)
+            .with_context(|| format!("cannot read {}", json.display()))?;
+        let results = serde_json::from_str(&text)
+            .with_context(|| format!("{} is not a results.json", json.display()))?;
+        show(&results, json.parent().unwrap_or(std::path::Path::new(".")))?;
+        return Ok(ExitCode::SUCCESS);
+    }
     interrupt::install()?;
     let result = demonstrate(&args);
     // After a signal the interrupt thread cleans up and ends the process; what failed here meanwhile
@@ -109,6 +124,7 @@ fn demonstrate(args: &Args) -> Result<ExitCode> {
             installation: &installation,
             workspace: &workspace,
             progress: &progress,
+            tests: &args.tests,
         };
         let run = stages::run_plan(&bench, args);
         match run {
@@ -125,17 +141,23 @@ fn demonstrate(args: &Args) -> Result<ExitCode> {
     let json = folder.join("results.json");
     std::fs::write(&json, serde_json::to_string_pretty(&results)?)
         .with_context(|| format!("cannot write {}", json.display()))?;
+    show(&results, &folder)?;
+    drop(workspace);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the report into `folder` and prints the table.
+fn show(results: &results::Results, folder: &std::path::Path) -> Result<()> {
     let html = folder.join("report.html");
-    std::fs::write(&html, report::html(&results))
+    std::fs::write(&html, report::html(results))
         .with_context(|| format!("cannot write {}", html.display()))?;
-    print!("{}", table::text(&results));
+    print!("{}", table::text(results));
     println!(
         "\nReport with charts: {}\nFigures as JSON:    {}",
         shown(&html),
-        shown(&json)
+        shown(&folder.join("results.json"))
     );
-    drop(workspace);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 fn shown(path: &std::path::Path) -> String {

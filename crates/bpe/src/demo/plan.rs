@@ -11,8 +11,10 @@ pub const THREADS: u64 = 64;
 const DATA_PER_POOL: f64 = 24.5;
 /// Cache in pools.
 const CACHE_PER_POOL: u64 = 8;
-/// Bytes of an .ibd file per row as sysbench fills it, secondary index included.
-const BYTES_PER_ROW: f64 = 272.6;
+/// Bytes of data and index in a table of sysbench, as both servers count them: so many, and so many
+/// for each row. The files are about a tenth larger, as they grow in steps.
+const BYTES_PER_TABLE: f64 = 2.9 * MIB as f64;
+const BYTES_PER_ROW: f64 = 229.0;
 
 const MIB: u64 = 1 << 20;
 
@@ -83,7 +85,8 @@ impl Plan {
     fn new(pool: u64, times: Times) -> Plan {
         // Whole MiB, the step in which the servers can resize the pool; 8 MiB is their least.
         let pool = (pool / MIB).max(8) * MIB;
-        let rows = pool as f64 * DATA_PER_POOL / BYTES_PER_ROW / TABLES as f64;
+        let per_table = pool as f64 * DATA_PER_POOL / TABLES as f64;
+        let rows = (per_table - BYTES_PER_TABLE) / BYTES_PER_ROW;
         Plan {
             pool,
             cache: pool * CACHE_PER_POOL,
@@ -94,12 +97,12 @@ impl Plan {
 
     /// Bytes that the tables will take, about.
     pub fn data(&self) -> u64 {
-        (self.rows as f64 * TABLES as f64 * BYTES_PER_ROW) as u64
+        (TABLES as f64 * (BYTES_PER_TABLE + self.rows as f64 * BYTES_PER_ROW)) as u64
     }
 
     /// Disk space for the loaded tables, one working copy with its logs, and the cache.
     pub fn disk_space(&self) -> u64 {
-        2 * self.data() + self.cache + (2 << 30)
+        5 * self.data() / 2 + self.cache + (2 << 30)
     }
 
     /// About how long the run takes, in seconds.

@@ -56,8 +56,10 @@ pub struct Results {
     /// Wall-clock time of the whole run, seconds.
     pub seconds: f64,
     pub quick: bool,
-    /// For example `MariaDB 10.11.19-MariaDB-0+deb12u1`.
+    /// For example `MariaDB 10.11.19`.
     pub server: String,
+    /// The version as the server prints it, with the packager's additions.
+    pub server_version: String,
     /// Name of the server on the command line.
     pub flavour: String,
     pub machine: Machine,
@@ -87,7 +89,7 @@ pub struct Machine {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PoolRun {
     pub pool: u64,
-    /// The tables' files, as found.
+    /// Data and indexes of the tables, as the server counts them.
     pub data: u64,
     pub cache: u64,
     pub tables: u64,
@@ -125,11 +127,24 @@ pub struct Work {
     /// Hits and misses of the extension.
     pub hits: u64,
     pub misses: u64,
+    /// Pages that the extension took in, turned away, gave up for others, and dropped because they
+    /// were written.
+    pub admitted: u64,
+    pub rejected: u64,
+    pub evicted: u64,
+    pub invalidated: u64,
+    /// Bytes written to the cache.
+    pub cache_bytes_written: u64,
     /// Requests that reached the disk with the data files; None where the data is on the fast disk.
     pub disk_reads: Option<u64>,
     pub disk_writes: Option<u64>,
     /// Reads that InnoDB asked for.
     pub innodb_reads: u64,
+    /// Pages that InnoDB flushed.
+    pub innodb_pages_written: u64,
+    /// Committed transactions waiting for purge, before and after: work put off to later.
+    pub history_before: u64,
+    pub history_after: u64,
 }
 
 /// Filling of the cache.
@@ -276,7 +291,8 @@ impl Results {
             began,
             seconds: 0.0,
             quick: args.quick,
-            server: format!("{product} {}", installation.version),
+            server: format!("{product} {}", bare(&installation.version)),
+            server_version: installation.version.clone(),
             flavour: args.server.name().into(),
             machine: Machine::look(folder),
             settings: settings::settings(args.server)
@@ -337,6 +353,11 @@ impl Machine {
             file_system: file_system_of(folder).unwrap_or_default(),
         }
     }
+}
+
+/// `10.11.19` of `10.11.19-MariaDB-0+deb12u1`.
+fn bare(version: &str) -> &str {
+    version.split(['-', '+']).next().unwrap_or(version)
 }
 
 /// Type of the file system that holds `folder`: the longest mount point that is its ancestor.

@@ -26,6 +26,8 @@ pub struct Bench<'a> {
     pub installation: &'a Installation,
     pub workspace: &'a Workspace,
     pub progress: &'a Progress,
+    /// The tests to run, in their order.
+    pub tests: &'a [Workload],
 }
 
 impl Bench<'_> {
@@ -146,7 +148,7 @@ impl Bench<'_> {
             name,
             tests: Vec::new(),
         };
-        for workload in Workload::ALL {
+        for &workload in self.tests {
             side.tests
                 .push(self.run_test(name, workload, &sysbench, &mut observer, volume)?);
         }

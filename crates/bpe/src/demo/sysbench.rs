@@ -12,8 +12,9 @@ use serde::{Deserialize, Serialize};
 use super::plan::{TABLES, THREADS};
 
 /// The reference's three tests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum Workload {
     ReadOnly,
     WriteOnly,

@@ -115,15 +115,19 @@ pub fn notes(run: &PoolRun) -> Vec<String> {
             .iter()
             .map(|event| {
                 format!(
-                    "{} after {:.0} ms",
+                    "{} in {:.0} ms",
                     if event.on { "on" } else { "off" },
                     event.took_ms
                 )
             })
             .collect();
         notes.push(format!(
-            "Switched under oltp_read_write: {}; no statement failed.",
-            took.join(", ")
+            "Switched {} under oltp_read_write; no statement failed{}.",
+            took.join(" and "),
+            match switching.summary.repeated {
+                0 => String::new(),
+                n => format!(" ({n} transactions were repeated after a deadlock, as is usual)"),
+            }
         ));
     }
     notes
@@ -158,7 +162,7 @@ pub fn percent(value: Option<f64>, sign: bool, digits: usize) -> String {
     match value {
         Some(value) if value.is_finite() => {
             let plus = if sign && value >= 0.0 { "+" } else { "" };
-            format!("{plus}{} %", number(Some(value), digits))
+            format!("{plus}{}\u{a0}%", number(Some(value), digits))
         }
         _ => "-".into(),
     }
@@ -175,7 +179,7 @@ mod tests {
         assert_eq!(number(Some(-1234.0), 0), "-1,234");
         assert_eq!(number(None, 0), "-");
         assert_eq!(number(Some(f64::NAN), 0), "-");
-        assert_eq!(percent(Some(80.4), true, 0), "+80 %");
-        assert_eq!(percent(Some(-3.0), true, 0), "-3 %");
+        assert_eq!(percent(Some(80.4), true, 0), "+80\u{a0}%");
+        assert_eq!(percent(Some(-3.0), true, 0), "-3\u{a0}%");
     }
 }

@@ -84,7 +84,8 @@ fn method(results: &Results) -> Markup {
                 (machine.cores) " cores"
                 @if !machine.processor.is_empty() { " (" (machine.processor) ")" }
                 ", " (size::human(machine.memory)) " of memory, " (machine.system)
-                ", Linux " (machine.kernel) ", " (machine.file_system) ". "
+                ", Linux " (machine.kernel) ", " (machine.file_system) ", server version "
+                (results.server_version) ". "
                 "Server, sysbench and the emulated volume share the cores, which costs the faster sides most."
             }
             h3 { "The reference" }
