@@ -10,6 +10,7 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -20,6 +21,7 @@ use parking_lot::Mutex;
 
 use crate::calls::input_output::{real_pread, vector_bytes};
 use crate::coherence::{self, Target, Write};
+use crate::settings::{self, AsyncIo};
 use crate::switch::{self, Pending, SERVE, TRACK};
 
 /// The kernel's `struct iocb`, as libaio lays it out.
@@ -136,7 +138,14 @@ pub fn entering_harvest(context: usize) {
 }
 
 /// Submits requests with the rules around them.
-pub fn submit(context: usize, requests: &[*mut Iocb], real: &dyn Fn() -> c_int) -> c_int {
+///
+/// `real` makes the server's call; `again` makes it once more, after a call that submitted nothing.
+pub fn submit(
+    context: usize,
+    requests: &[*mut Iocb],
+    real: &dyn Fn() -> c_int,
+    again: &dyn Fn() -> c_int,
+) -> c_int {
     let mode = switch::mode();
     if mode & TRACK == 0 {
         return real();
@@ -144,14 +153,33 @@ pub fn submit(context: usize, requests: &[*mut Iocb], real: &dyn Fn() -> c_int) 
     if !seen() {
         SEEN.store(true, Ordering::Relaxed);
     }
-    let follow = mode & SERVE != 0 && is_armed(context);
+    let context = (mode & SERVE != 0 && is_armed(context)).then_some(context);
+    let mut redirected = false;
     for &request in requests {
         // SAFETY: the server's requests are valid until they are harvested.
         if let Some(iocb) = unsafe { request.as_mut() } {
-            prepare(iocb, follow);
+            redirected |= prepare(iocb, context);
         }
     }
-    let result = real();
+    let mut result = real();
+    if redirected && result < 0 && result != -libc::EAGAIN {
+        // Perhaps the cache file was refused: the server must not see that.
+        for &request in requests {
+            if let Some(taken) = take(request as usize) {
+                // SAFETY: not accepted by the kernel, so still the server's, who waits for us to return.
+                take_back(unsafe { &mut *request }, taken);
+            }
+        }
+        for &request in requests {
+            // SAFETY: as above.
+            if let Some(iocb) = unsafe { request.as_mut() } {
+                if iocb.opcode != PREAD {
+                    prepare(iocb, context);
+                }
+            }
+        }
+        result = again();
+    }
     let accepted = usize::try_from(result).unwrap_or(0).min(requests.len());
     for &request in &requests[accepted..] {
         if let Some(taken) = take(request as usize) {
@@ -162,40 +190,60 @@ pub fn submit(context: usize, requests: &[*mut Iocb], real: &dyn Fn() -> c_int) 
     result
 }
 
-fn prepare(iocb: &mut Iocb, follow: bool) {
-    match iocb.opcode {
-        PREAD if follow => prepare_read(iocb),
-        PWRITE => prepare_write(iocb, iocb.length as usize, follow),
-        PWRITEV => {
+/// Prepares a request before it is submitted; `context` is given if its completions are seen. Whether the request was
+/// pointed at a cache file.
+fn prepare(iocb: &mut Iocb, context: Option<usize>) -> bool {
+    match (iocb.opcode, context) {
+        (PREAD, Some(context)) if settings::async_io() != AsyncIo::Off => {
+            return prepare_read(iocb, context);
+        }
+        (PWRITE, _) => prepare_write(iocb, iocb.length as usize, context),
+        (PWRITEV, _) => {
             // SAFETY: the server's own vector.
             let length = unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
-            prepare_write(iocb, length, false);
+            prepare_write(iocb, length, None);
         }
         _ => {}
     }
+    false
 }
 
-fn follow(iocb: &Iocb, request: Request) -> Result<(), Request> {
+/// Announces a request on a context whose completions are seen. The context is looked at again after the announcement:
+/// from there on the hooks cannot be switched off without the request being waited for.
+fn begin(context: usize) -> Option<Pending> {
+    Pending::begin().filter(|_| is_armed(context))
+}
+
+/// Remembers a request until it is harvested; gives it back if there are too many.
+fn follow(iocb: &Iocb, request: Request) -> Option<Request> {
     let key = std::ptr::from_ref(iocb) as usize;
     let mut shard = shard(key).lock();
     if shard.len() >= MOST_REQUESTS / SHARDS {
-        return Err(request);
+        return Some(request);
     }
-    shard.insert(key, request);
-    Ok(())
+    let left_over = shard.insert(key, request);
+    drop(shard);
+    if let Some(Request {
+        purpose: Purpose::Write(write),
+        ..
+    }) = left_over
+    {
+        coherence::finish_write(write, None, None); // its completion passed unseen
+    }
+    None
 }
 
 fn take(request: usize) -> Option<Request> {
     shard(request).lock().remove(&request)
 }
 
-fn prepare_read(iocb: &mut Iocb) {
+fn prepare_read(iocb: &mut Iocb, context: usize) -> bool {
     let Some(target) = coherence::target_of_read(iocb.fd, iocb.length as usize, iocb.offset) else {
-        return;
+        return false;
     };
     let guard = switch::active();
-    let (Some(active), Some(pending)) = (&*guard, Pending::begin()) else {
-        return;
+    let (Some(active), Some(pending)) = (&*guard, begin(context)) else {
+        return false;
     };
     let located = if iocb.buffer % BUFFER_ALIGNMENT == 0 {
         active.extension.locate(target.page, iocb.length as usize)
@@ -216,7 +264,7 @@ fn prepare_read(iocb: &mut Iocb) {
                 ticket,
                 started: Instant::now(),
             },
-            None => return,
+            None => return false,
         },
     };
     let request = Request {
@@ -227,30 +275,28 @@ fn prepare_read(iocb: &mut Iocb) {
         _pending: pending,
     };
     match follow(iocb, request) {
-        Ok(()) => {
+        None => {
             if let Some((fd, offset)) = redirect {
                 iocb.fd = fd;
                 iocb.offset = offset as i64;
             }
+            redirect.is_some()
         }
-        Err(request) => {
+        Some(request) => {
             if let Purpose::Redirected { located, .. } = request.purpose {
                 active.extension.release(located);
             }
+            false
         }
     }
 }
 
-fn prepare_write(iocb: &mut Iocb, length: usize, follow_it: bool) {
+fn prepare_write(iocb: &mut Iocb, length: usize, context: Option<usize>) {
     if crate::files::of_descriptor(iocb.fd).is_none() {
         return;
     }
     let guard = switch::active();
-    let pending = if follow_it && guard.is_some() {
-        Pending::begin()
-    } else {
-        None
-    };
+    let pending = context.filter(|_| guard.is_some()).and_then(begin);
     let settles = pending.is_some();
     let Some(write) = coherence::begin_write(iocb.fd, length, iocb.offset, settles) else {
         return;
@@ -263,7 +309,7 @@ fn prepare_write(iocb: &mut Iocb, length: usize, follow_it: bool) {
             epoch: active.epoch,
             _pending: pending,
         };
-        if let Err(Request {
+        if let Some(Request {
             purpose: Purpose::Write(write),
             ..
         }) = follow(iocb, request)
@@ -297,13 +343,46 @@ fn take_back(iocb: &mut Iocb, request: Request) {
     }
 }
 
-/// Looks at completions before the server does.
+/// Looks at completions before the server does. Each is dealt with by itself: should one panic, its page and those of
+/// the others are still read from where they belong.
 pub fn harvested(events: &mut [IoEvent]) {
     for event in events {
-        if let Some(request) = take(event.request as usize) {
-            complete(event, request);
+        let Some(request) = take(event.request as usize) else {
+            continue;
+        };
+        let redirected = match request.purpose {
+            Purpose::Redirected { fd, offset, .. } => Some((fd, offset)),
+            _ => None,
+        };
+        let (buffer, length) = (request.buffer, request.length as usize);
+        if catch_unwind(AssertUnwindSafe(|| complete(event, request))).is_err() {
+            crate::controller::panicked();
+            if let Some((fd, offset)) = redirected {
+                restore(event, fd, offset);
+                read_instead(event, fd, buffer, length, offset);
+            }
         }
     }
+}
+
+/// Gives the server's request back as it was.
+fn restore(event: &IoEvent, fd: c_int, offset: i64) {
+    // SAFETY: the request is complete and not yet given back to the server, so it is ours.
+    let iocb = unsafe { &mut *(event.request as *mut Iocb) };
+    iocb.fd = fd;
+    iocb.offset = offset;
+}
+
+/// Makes the server's own read in place of one that was redirected.
+fn read_instead(event: &mut IoEvent, fd: c_int, buffer: u64, length: usize, offset: i64) {
+    // SAFETY: the server's own read, with its own arguments.
+    let result = unsafe { real_pread(fd, buffer as *mut _, length, offset) };
+    event.result = if result >= 0 {
+        result as i64
+    } else {
+        // SAFETY: errno of this thread, just set.
+        -i64::from(unsafe { *libc::__errno_location() })
+    };
 }
 
 fn complete(event: &mut IoEvent, request: Request) {
@@ -320,16 +399,14 @@ fn complete(event: &mut IoEvent, request: Request) {
             fd,
             offset,
         } => {
-            // SAFETY: the request is complete and not yet given back to the server: request and buffer are ours.
-            let iocb = unsafe { &mut *(event.request as *mut Iocb) };
-            iocb.fd = fd;
-            iocb.offset = offset;
+            restore(event, fd, offset);
             let proven = match active {
                 Some(active) if whole => {
                     // SAFETY: as above; the read filled the buffer.
                     let bytes =
                         unsafe { std::slice::from_raw_parts(request.buffer as *const u8, length) };
                     active.extension.prove(&located, bytes)
+                        && coherence::is_the_page(active, target, bytes)
                 }
                 Some(active) => {
                     let errno = i32::try_from(-event.result.min(0)).unwrap_or(libc::EIO);
@@ -343,14 +420,7 @@ fn complete(event: &mut IoEvent, request: Request) {
                 return;
             }
             let started = Instant::now();
-            // SAFETY: the server's own read, with its own arguments, made in place of the one that failed.
-            let result = unsafe { real_pread(fd, request.buffer as *mut _, length, offset) };
-            event.result = if result >= 0 {
-                result as i64
-            } else {
-                // SAFETY: errno of this thread, just set.
-                -i64::from(unsafe { *libc::__errno_location() })
-            };
+            read_instead(event, fd, request.buffer, length, offset);
             if let Some(active) = active {
                 coherence::count_data_read(active, target.file, started);
             }

@@ -55,7 +55,9 @@ pub unsafe fn read(
     {
         // SAFETY: the caller's promise; the slice ends before the server's own read uses the buffer.
         let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
-        if matches!(active.extension.read(target.page, bytes), ReadOutcome::Hit) {
+        if matches!(active.extension.read(target.page, bytes), ReadOutcome::Hit)
+            && is_the_page(active, target, bytes)
+        {
             target.file.hits.fetch_add(1, Ordering::Relaxed);
             return length as isize;
         }
@@ -70,6 +72,18 @@ pub unsafe fn read(
         offer(active, target, bytes, ticket, Source::Read);
     }
     result
+}
+
+/// Last proof of a hit: the page number in the header. A page that fails it is dropped.
+pub fn is_the_page(active: &Active, target: Target, bytes: &[u8]) -> bool {
+    let fits =
+        header_page(bytes).is_some_and(|header| target.file.header_is(target.page.page, header));
+    if !fits {
+        active
+            .extension
+            .invalidate(target.page.file, target.page.page, 1);
+    }
+    fits
 }
 
 /// Counts a page read that went to the data file.

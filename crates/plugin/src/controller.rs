@@ -28,6 +28,8 @@ const TICK: Duration = Duration::from_millis(500);
 /// Between two rebuilds for another page size.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
 const DEFAULT_PAGE: u32 = 16384;
+/// Smaller pages than this do not make the directory larger: some tables of tiny pages must not multiply its memory.
+const LEAST_NOMINAL_PAGE: u32 = 4096;
 
 /// What the extension is doing, as status shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,12 +77,18 @@ struct Inner {
     prepared: Option<Prepared>,
     /// Settings the active extension was built with.
     running: Option<Settings>,
+    /// Settings with which switching on was tried last.
+    tried: Option<Settings>,
     nominal_page: u32,
+    /// A page size for which the extension could not be laid out.
+    refused_page: Option<u32>,
     resized: Option<Instant>,
     rebuild: bool,
     retiring: Vec<Arc<Active>>,
     /// Extensions taken out of `retiring` and not gone yet.
     being_retired: usize,
+    /// Extensions that some thread of the server is still waiting in, long after they were switched off.
+    lingering: Vec<Arc<Active>>,
     stop: bool,
     thread: Option<std::thread::JoinHandle<()>>,
     early: bool,
@@ -115,12 +123,11 @@ pub fn start(passive: Option<String>, early: bool) {
             "passive: {reason}. The server works as it would without the extension."
         ));
     } else if settings::ENABLED.load(Ordering::SeqCst) != 0 {
-        let intent = {
-            let mut inner = INNER.lock();
-            inner.wanted = true;
-            inner.intent
-        };
-        switch_on_or_retry(&Settings::current(), intent);
+        // In the controller's thread: a disk that hangs must not keep the server from starting.
+        let mut inner = INNER.lock();
+        inner.wanted = true;
+        inner.rebuild = true;
+        CHANGED.notify_all();
     }
 }
 
@@ -193,6 +200,7 @@ fn prepare_for(settings: &Settings, intent: Option<u64>) -> Result<Vec<String>, 
             return Err("an internal error switched the extension off; see the error log, and restart the server to use it again".into());
         }
         let intent = intent.unwrap_or(inner.intent);
+        inner.tried = Some(settings.clone());
         if inner.running.is_some() || inner.prepared.is_some() {
             return Ok(Vec::new());
         }
@@ -202,8 +210,7 @@ fn prepare_for(settings: &Settings, intent: Option<u64>) -> Result<Vec<String>, 
         }
         (usual_page(&inner), intent)
     };
-    let warnings = settings.check(&[])?;
-    let active = build(settings, nominal_page)?;
+    let (active, warnings, nominal_page) = lay_out(settings, nominal_page)?;
     {
         let mut inner = INNER.lock();
         if inner.intent != intent {
@@ -231,6 +238,23 @@ fn prepare_for(settings: &Settings, intent: Option<u64>) -> Result<Vec<String>, 
     Ok(warnings)
 }
 
+/// Builds the extension for this page size, or for the usual one where memory does not allow it.
+fn lay_out(settings: &Settings, page: u32) -> Result<(Arc<Active>, Vec<String>, u32), String> {
+    let warnings = settings.check(&[])?;
+    match build(settings, page) {
+        Ok(active) => Ok((active, warnings, page)),
+        Err(reason) if page < DEFAULT_PAGE => {
+            INNER.lock().refused_page = Some(page);
+            journal::warning(&format!(
+                "not laid out for pages of {page} bytes: {reason}. It is laid out for pages of {DEFAULT_PAGE} bytes, \
+                 and can keep fewer of the smaller ones."
+            ));
+            Ok((build(settings, DEFAULT_PAGE)?, warnings, DEFAULT_PAGE))
+        }
+        Err(reason) => Err(reason),
+    }
+}
+
 /// Second half of switching on, for a client: hooks serve from here on.
 pub fn commit() {
     let mut inner = INNER.lock();
@@ -252,6 +276,14 @@ fn commit_prepared(inner: &mut MutexGuard<'_, Inner>) {
         return;
     }
     let settings = prepared.settings;
+    match switch::publish(Arc::clone(&prepared.active)) {
+        Ok(None) => {}
+        Ok(Some(before)) => retire(inner, before),
+        Err(switch::Interrupted) => {
+            retire(inner, prepared.active);
+            return;
+        }
+    }
     journal::note(&format!(
         "switched on: {} bytes on {}, {} instance(s), {} mode",
         settings.size,
@@ -263,9 +295,6 @@ fn commit_prepared(inner: &mut MutexGuard<'_, Inner>) {
     inner.failure = None;
     inner.retry = None;
     SWITCHED_ON.fetch_add(1, Ordering::Relaxed);
-    if let Some(before) = switch::publish(prepared.active) {
-        retire(inner, before);
-    }
 }
 
 fn build(settings: &Settings, nominal_page: u32) -> Result<Arc<Active>, String> {
@@ -324,16 +353,6 @@ fn wait_for_retired(inner: &mut MutexGuard<'_, Inner>) -> Result<(), String> {
     Ok(())
 }
 
-/// A setting changed that the extension is built from: rebuild it soon, without its contents.
-pub fn request_rebuild() {
-    let mut inner = INNER.lock();
-    if inner.wanted {
-        inner.rebuild = true;
-        inner.retry = None;
-        CHANGED.notify_all();
-    }
-}
-
 /// Switches off for good after a panic in a hook. Takes no lock that the hook might hold.
 pub fn panicked() {
     PANICKED.store(true, Ordering::SeqCst);
@@ -380,62 +399,76 @@ fn run() {
         while let Some(old) = inner.retiring.pop() {
             inner.being_retired += 1;
             drop(inner);
-            let _ =
-                std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop_when_unused(old)));
+            close_when_unused(old);
             inner = INNER.lock();
             inner.being_retired -= 1;
             CHANGED.notify_all();
         }
+        let gone = take_unused(&mut inner.lingering);
         if inner.stop {
             return;
         }
-        if !inner.rebuild {
+        if !inner.rebuild && gone.is_empty() {
             CHANGED.wait_for(&mut inner, TICK);
         }
         drop(inner);
-        let _ = std::panic::catch_unwind(tick);
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            drop(gone);
+            tick();
+        }));
     }
 }
 
-/// Waits until no hook uses it any more, then closes it.
-fn drop_when_unused(old: Arc<Active>) {
+/// Takes the extensions that nobody uses any more out of a list.
+fn take_unused(list: &mut Vec<Arc<Active>>) -> Vec<Arc<Active>> {
+    let (unused, used) = std::mem::take(list)
+        .into_iter()
+        .partition(|active| Arc::strong_count(active) == 1);
+    *list = used;
+    unused
+}
+
+/// Waits until no hook uses it any more, then closes it. What is in use for very long is put aside: the last user must not
+/// be the one who closes it, since that may take time.
+fn close_when_unused(old: Arc<Active>) {
     let until = Instant::now() + RETIRE_WAIT;
-    while Arc::strong_count(&old) > 1 && Instant::now() < until {
+    while Arc::strong_count(&old) > 1 {
+        if Instant::now() >= until {
+            INNER.lock().lingering.push(old);
+            return;
+        }
         std::thread::sleep(Duration::from_millis(1));
     }
-    drop(old);
+    let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(old)));
 }
 
 fn tick() {
     let mut inner = INNER.lock();
-    if inner
-        .prepared
-        .as_ref()
-        .is_some_and(|prepared| prepared.since.elapsed() > PREPARED_FOR)
-        && !inner.wanted
-    {
-        drop(inner);
-        disable();
-        return;
+    if !inner.wanted {
+        // A client whose SET failed after the check leaves a prepared extension behind.
+        let expired = |prepared: &mut Prepared| prepared.since.elapsed() > PREPARED_FOR;
+        if let Some(prepared) = inner.prepared.take_if(expired) {
+            inner.intent += 1;
+            retire(&mut inner, prepared.active);
+            let _ = switch::switch_off();
+        }
     }
     if !inner.wanted || inner.passive.is_some() || PANICKED.load(Ordering::SeqCst) {
+        inner.rebuild = false;
         return;
     }
-    let due = inner.retry.is_some_and(|(when, _)| Instant::now() >= when);
-    let page = usual_page(&inner);
-    let resize = inner.running.is_some()
-        && page < inner.nominal_page
-        && inner
-            .resized
-            .is_none_or(|when| when.elapsed() > RESIZE_PAUSE);
-    if !(inner.rebuild || resize || due) {
+    let settings = Settings::current();
+    let changed = inner
+        .tried
+        .as_ref()
+        .is_some_and(|tried| !tried.same_layout(&settings));
+    let due = match inner.retry {
+        Some((when, _)) => Instant::now() >= when,
+        None => inner.running.is_none() && inner.prepared.is_none(),
+    };
+    let resize = resize_needed(&mut inner);
+    if !(inner.rebuild || changed || resize || due) {
         return;
-    }
-    if resize {
-        journal::note(&format!(
-            "the data files have pages of {page} bytes; the cache is laid out anew for them"
-        ));
-        inner.resized = Some(Instant::now());
     }
     inner.rebuild = false;
     inner.running = None;
@@ -449,17 +482,37 @@ fn tick() {
     let old: Vec<_> = inner.retiring.drain(..).collect();
     let intent = inner.intent;
     drop(inner);
-    old.into_iter().for_each(drop_when_unused);
-    switch_on_or_retry(&Settings::current(), intent);
+    old.into_iter().for_each(close_when_unused);
+    switch_on_or_retry(&settings, intent);
 }
 
-/// The page size that most reads have had.
+/// Whether most of what is read are smaller pages than the extension is laid out for.
+fn resize_needed(inner: &mut Inner) -> bool {
+    let looked = inner
+        .resized
+        .is_some_and(|when| when.elapsed() < RESIZE_PAUSE);
+    if looked || inner.running.is_none() {
+        return false;
+    }
+    inner.resized = Some(Instant::now());
+    let page = usual_page(inner);
+    let needed = page < inner.nominal_page && inner.refused_page != Some(page);
+    if needed {
+        journal::note(&format!(
+            "most data is read in pages of {page} bytes; the cache is laid out anew for them"
+        ));
+    }
+    needed
+}
+
+/// The page size in which most bytes were read, but not below [`LEAST_NOMINAL_PAGE`].
 fn usual_page(inner: &Inner) -> u32 {
-    let mut reads = std::collections::HashMap::<u32, u64>::new();
+    let mut bytes = std::collections::BTreeMap::<u32, u64>::new();
     for file in files::all() {
-        if file.page_size() != 0 {
-            *reads.entry(file.page_size()).or_default() +=
-                1 + file.hits.load(Ordering::Relaxed) + file.misses.load(Ordering::Relaxed);
+        let page = file.page_size();
+        if page != 0 {
+            let reads = file.hits.load(Ordering::Relaxed) + file.misses.load(Ordering::Relaxed);
+            *bytes.entry(page.max(LEAST_NOMINAL_PAGE)).or_default() += reads * u64::from(page);
         }
     }
     let known = if inner.nominal_page == 0 {
@@ -467,9 +520,10 @@ fn usual_page(inner: &Inner) -> u32 {
     } else {
         inner.nominal_page
     };
-    reads
+    bytes
         .into_iter()
-        .max_by_key(|(_, reads)| *reads)
+        .filter(|(_, bytes)| *bytes > 0)
+        .max_by_key(|(_, bytes)| *bytes)
         .map_or(known, |(page, _)| page)
 }
 
@@ -484,6 +538,8 @@ pub fn state() -> (State, String) {
     }
     if inner.running.is_some() {
         (State::Active, String::new())
+    } else if inner.wanted {
+        (State::Disabled, "being switched on".into())
     } else {
         (State::Disabled, String::new())
     }

@@ -18,6 +18,9 @@ use parking_lot::Mutex;
 /// Descriptors beyond this are not followed; a data file on one of them is never cached.
 const DESCRIPTORS: usize = 1 << 20;
 
+/// Closed files that are remembered, in case the server opens them again unchanged.
+const CLOSED_FILES: usize = 32 * 1024;
+
 /// A file that was forgotten rests this long before its memory stands for another one.
 const REST: Duration = Duration::from_secs(60);
 
@@ -60,6 +63,8 @@ pub struct DataFile {
     /// Operations under way that change the whole file: while there are any, no read is cached.
     blocked: AtomicU32,
     opens: AtomicU32,
+    /// Waits in the registry's list of closed files.
+    listed_as_closed: AtomicBool,
     /// Never cached while set: unlinked, or changed through calls that we do not follow.
     barred: AtomicBool,
     /// Reads that the cache served.
@@ -89,6 +94,7 @@ impl DataFile {
             strange_reads: AtomicU32::new(0),
             blocked: AtomicU32::new(0),
             opens: AtomicU32::new(0),
+            listed_as_closed: AtomicBool::new(false),
             barred: AtomicBool::new(false),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -158,6 +164,12 @@ impl DataFile {
         None
     }
 
+    /// Whether a page with this header page number is the one that was cached from this place of the file.
+    #[inline]
+    pub fn header_is(&self, page: u32, header_page: u32) -> bool {
+        header_page == page.wrapping_add(self.base.load(Ordering::Relaxed))
+    }
+
     /// Whether a page with this header page number may stand at this place of the file.
     #[inline]
     pub fn header_fits(&self, page: u32, header_page: u32) -> bool {
@@ -198,15 +210,16 @@ impl DataFile {
         Blocked(self)
     }
 
-    /// Never cached again until the server opens it anew.
-    pub fn bar(&self) {
-        self.barred.store(true, Ordering::SeqCst);
+    /// Never cached again until the server opens it anew. Returns whether that was so already.
+    pub fn bar(&self) -> bool {
+        let before = self.barred.swap(true, Ordering::SeqCst);
         self.replace_contents();
+        before
     }
 
     /// Takes back [`bar`](Self::bar), when the operation that was feared did not happen.
-    pub fn unbar(&self) {
-        self.barred.store(false, Ordering::SeqCst);
+    pub fn unbar(&self, before: bool) {
+        self.barred.store(before, Ordering::SeqCst);
     }
 
     /// As the server named it when it opened it.
@@ -240,6 +253,8 @@ fn next_file_id() -> u32 {
 struct Registry {
     by_inode: HashMap<(u64, u64), &'static DataFile>,
     resting: VecDeque<(Instant, &'static DataFile)>,
+    /// Closed, the longest ago first; some of them may be open again.
+    closed: VecDeque<&'static DataFile>,
     objects: u32,
 }
 
@@ -360,7 +375,9 @@ pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
                 release(before, None);
             }
         }
-        None => file.bar(),
+        None => {
+            file.bar();
+        }
     }
 }
 
@@ -413,6 +430,9 @@ fn release(file: &'static DataFile, last_seen: Option<&libc::stat64>) {
         file.replace_contents();
         registry.by_inode.remove(&key);
         registry.resting.push_back((Instant::now(), file));
+    } else if !file.listed_as_closed.swap(true, Ordering::SeqCst) {
+        registry.closed.push_back(file);
+        registry.forget_oldest_closed();
     }
 }
 
@@ -432,6 +452,18 @@ pub fn forget_unlinked(file: &'static DataFile) {
     }
 }
 
+/// The server was given this descriptor by an open: what it stood for before, if a close was not seen, is over.
+pub fn opened_anew(fd: i32) {
+    if of_descriptor(fd).is_none() {
+        return;
+    }
+    let before = TABLE[fd as usize].swap(std::ptr::null_mut(), Ordering::SeqCst);
+    // SAFETY: never freed, see `of_descriptor`.
+    if let Some(file) = unsafe { before.as_ref() } {
+        release(file, None);
+    }
+}
+
 /// A followed file has another name now.
 pub fn renamed(inode: (u64, u64), name: &[u8]) {
     let file = REGISTRY.lock().by_inode.get(&inode).copied();
@@ -448,6 +480,7 @@ pub fn forget_all() {
             slot.store(std::ptr::null_mut(), Ordering::SeqCst);
         }
     }
+    registry.closed.clear();
     let now = Instant::now();
     let files: Vec<&'static DataFile> = registry.by_inode.drain().map(|(_, file)| file).collect();
     for file in files {
@@ -484,6 +517,30 @@ pub fn memory_bytes() -> u64 {
 }
 
 impl Registry {
+    /// Keeps the number of files that are remembered though closed within its bound. What is cached of a file that is
+    /// forgotten is out of reach: it gets another identity when it is opened again.
+    fn forget_oldest_closed(&mut self) {
+        while self.closed.len() > CLOSED_FILES {
+            let Some(file) = self.closed.pop_front() else {
+                return;
+            };
+            file.listed_as_closed.store(false, Ordering::SeqCst);
+            if file.opens.load(Ordering::SeqCst) != 0 {
+                continue; // open again; listed anew when it is closed
+            }
+            let key = file.details.lock().key;
+            if self
+                .by_inode
+                .get(&key)
+                .is_some_and(|known| std::ptr::eq(*known, file))
+            {
+                file.replace_contents();
+                self.by_inode.remove(&key);
+                self.resting.push_back((Instant::now(), file));
+            }
+        }
+    }
+
     fn fresh(&mut self) -> &'static DataFile {
         if self
             .resting
@@ -518,6 +575,7 @@ impl DataFile {
         self.page_size.store(0, Ordering::SeqCst);
         self.strange_reads.store(0, Ordering::Relaxed);
         self.opens.store(0, Ordering::SeqCst);
+        self.listed_as_closed.store(false, Ordering::SeqCst);
         self.barred.store(false, Ordering::SeqCst);
         self.hits.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);

@@ -15,6 +15,17 @@ const SETTLE: Duration = Duration::from_millis(20);
 
 /// Registers the data files that are open. Returns how many descriptors were registered.
 pub fn register_open_files() -> usize {
+    let mut found = register_unknown();
+    std::thread::sleep(SETTLE);
+    // Files whose opening was under way when the hooks began to follow.
+    found.extend(register_unknown());
+    for &fd in &found {
+        files::verify_found(fd);
+    }
+    found.len()
+}
+
+fn register_unknown() -> Vec<i32> {
     let mut found = Vec::new();
     for fd in open_descriptors() {
         if files::of_descriptor(fd).is_some() {
@@ -25,11 +36,7 @@ pub fn register_open_files() -> usize {
             found.push(fd);
         }
     }
-    std::thread::sleep(SETTLE);
-    for &fd in &found {
-        files::verify_found(fd);
-    }
-    found.len()
+    found
 }
 
 /// Whether the server has InnoDB's files open, that is whether InnoDB was started before us.

@@ -4,7 +4,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use extension::{AdmissionMode, Compression, Config, DeviceConfig, OpenError, OwnerIdentity};
 use parking_lot::Mutex;
@@ -30,6 +30,20 @@ pub static ASYNC_IO: AtomicU64 = AtomicU64::new(0);
 
 /// `bpe_io_capacity` counts writes of this many bytes.
 pub const CAPACITY_UNIT: u64 = 16 * 1024;
+
+/// Without `bpe_memory_limit` the extension takes this part of the machine's memory at most.
+const MOST_OF_MEMORY: u64 = 8;
+
+fn physical_memory() -> u64 {
+    // SAFETY: plain C calls.
+    let (pages, bytes) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(bytes).unwrap_or(0)
+}
 
 /// How asynchronous I/O is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,15 +78,7 @@ pub struct Settings {
 impl Settings {
     /// The values of the variables now.
     pub fn current() -> Settings {
-        let path = PATH.load(Ordering::SeqCst);
-        let path = if path.is_null() {
-            String::new()
-        } else {
-            // SAFETY: the variable holds a string of the command line or one that we keep for good.
-            unsafe { CStr::from_ptr(path) }
-                .to_string_lossy()
-                .into_owned()
-        };
+        let path = path();
         Settings {
             path,
             size: SIZE.load(Ordering::SeqCst),
@@ -86,6 +92,19 @@ impl Settings {
                 Compression::Off
             },
         }
+    }
+
+    /// Whether an extension built from the other settings is laid out as these say.
+    pub fn same_layout(&self, other: &Settings) -> bool {
+        let layout = |settings: &Settings| {
+            (
+                settings.size,
+                settings.instances,
+                settings.memory_limit,
+                settings.compression,
+            )
+        };
+        self.path == other.path && layout(self) == layout(other)
     }
 
     /// How many instances these settings mean: 1 below 8 cores, 8 from there on, unless a number is given.
@@ -132,7 +151,10 @@ impl Settings {
         Ok(Config {
             devices: self.devices()?,
             instances: self.instance_count(),
-            memory_limit: self.memory_limit,
+            memory_limit: match self.memory_limit {
+                0 => physical_memory() / MOST_OF_MEMORY,
+                given => given,
+            },
             io_capacity: self.io_capacity,
             admission: self.admission,
             compression: self.compression,
@@ -179,6 +201,31 @@ impl Settings {
             }
         }
         Ok(warnings)
+    }
+}
+
+/// Whether the server's variables exist: not before the plugin is initialised, nor after it was unloaded.
+pub static LOADED: AtomicBool = AtomicBool::new(false);
+
+/// The value of `bpe_path`. The server frees the old text when the variable is set, so the pointer is looked at again
+/// after the copy: if it is still the same, what was copied was the value.
+fn path() -> String {
+    if !LOADED.load(Ordering::SeqCst) {
+        return String::new();
+    }
+    loop {
+        let before = PATH.load(Ordering::SeqCst);
+        if before.is_null() {
+            return String::new();
+        }
+        // SAFETY: a string of the server; that it is replaced in these nanoseconds is noticed by the second look, and
+        // its memory is not given back to the system by then.
+        let copy = unsafe { CStr::from_ptr(before) }
+            .to_string_lossy()
+            .into_owned();
+        if PATH.load(Ordering::SeqCst) == before {
+            return copy;
+        }
     }
 }
 

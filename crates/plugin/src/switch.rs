@@ -84,11 +84,23 @@ pub fn start_tracking() {
     MODE.store(TRACK, Ordering::SeqCst);
 }
 
+/// Files were not followed without interruption while switching on.
+#[derive(Debug)]
+pub struct Interrupted;
+
 /// Last step of switching on. Returns the extension that was active before, if any.
-pub fn publish(active: Arc<Active>) -> Option<Arc<Active>> {
+///
+/// # Errors
+/// Refused when files were not followed without interruption since [`start_tracking`].
+pub fn publish(active: Arc<Active>) -> Result<Option<Arc<Active>>, Interrupted> {
     let before = ACTIVE.swap(Some(active));
-    MODE.store(TRACK | SERVE, Ordering::SeqCst);
-    before
+    match MODE.compare_exchange(TRACK, TRACK | SERVE, Ordering::SeqCst, Ordering::SeqCst) {
+        Ok(_) => Ok(before),
+        Err(_) => {
+            ACTIVE.store(None);
+            Err(Interrupted)
+        }
+    }
 }
 
 /// Switches off at once. Returns the extension that was active; the caller retires it.

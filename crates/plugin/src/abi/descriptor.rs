@@ -194,13 +194,16 @@ unsafe extern "C" fn init(_plugin: *mut c_void) -> c_int {
 }
 
 fn start() {
-    let passive = match got::patch(&calls::imports(), calls::REQUIRED) {
-        Ok(_) => None,
-        Err(reason) => Some(reason.to_string()),
+    settings::LOADED.store(true, Ordering::SeqCst);
+    let (passive, has_libaio) = match got::patch(&calls::imports(), calls::REQUIRED) {
+        Ok(found) => (None, found.contains(&"io_submit")),
+        Err(reason) => (Some(reason.to_string()), false),
     };
     let early = passive.is_none() && !scan::innodb_is_running();
     let (flavour, _) = super::server();
+    // Without libaio the server would fall back to simulated asynchronous I/O.
     let make_uring_fail = early
+        && has_libaio
         && flavour == Flavour::MariaDb
         && settings::async_io() == AsyncIo::Auto
         && !crate::uring::seen();
@@ -210,6 +213,7 @@ fn start() {
 
 unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
     // The hooks stay in place and pass everything on: MySQL flushes its pages after this.
+    settings::LOADED.store(false, Ordering::SeqCst);
     let _ = catch_unwind(controller::stop);
     0
 }

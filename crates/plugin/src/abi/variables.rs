@@ -1,8 +1,8 @@
 //! System variables.
 //!
 //! `bpe_enabled` does its work while the value is checked, so that a client gets the reason when it cannot be done;
-//! assigning it is one store. The other variables are checked for what can be wrong with them, and a running extension
-//! is rebuilt by the controller.
+//! assigning it is one store. The other variables are checked for what can be wrong with them; the controller notices the
+//! change of one that the extension is built from, and rebuilds it.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,6 +20,8 @@ const STR: c_int = 5;
 const ENUM: c_int = 6;
 const UNSIGNED: c_int = 0x80;
 const READ_ONLY: c_int = 0x200;
+/// The server keeps a copy of the text, and frees it.
+const COPIED: c_int = 0x8000;
 const OPTIONAL_ARGUMENT: c_int = 0x2000;
 const REQUIRED_ARGUMENT: c_int = 0;
 
@@ -118,11 +120,11 @@ static BPE_ENABLED: ServerTable<SystemVariable> = variable(
 );
 
 static BPE_PATH: ServerTable<SystemVariable> = variable(
-    STR | REQUIRED_ARGUMENT,
+    STR | COPIED | REQUIRED_ARGUMENT,
     c"path",
     c"Files or directories on fast local disks, separated by colons; in a directory a file of the server's own name is made",
     Some(check_path),
-    Some(update_path),
+    None,
     settings::PATH.as_ptr().cast(),
     [0; 4], // default: an empty string, see `EMPTY`
 );
@@ -372,28 +374,6 @@ unsafe extern "C" fn check_path(
     })
 }
 
-unsafe extern "C" fn update_path(
-    _thd: *mut c_void,
-    _variable: *mut SystemVariable,
-    _target: *mut c_void,
-    save: *const c_void,
-) {
-    callback(|| {
-        // SAFETY: what the check callback stored, or the default.
-        let new = unsafe { *save.cast::<*mut c_char>() };
-        let new = if new.is_null() {
-            std::ptr::null_mut()
-        } else {
-            // SAFETY: a valid string by the same argument.
-            settings::intern(unsafe { CStr::from_ptr(new) })
-        };
-        if settings::PATH.swap(new, Ordering::SeqCst) != new {
-            controller::request_rebuild();
-        }
-        Ok(())
-    });
-}
-
 unsafe extern "C" fn check_size(
     thd: *mut c_void,
     _variable: *mut SystemVariable,
@@ -437,7 +417,7 @@ unsafe extern "C" fn check_size(
     })
 }
 
-/// Assigns a 64-bit number and has the extension rebuilt.
+/// Assigns a 64-bit number. The controller sees the change and rebuilds the extension.
 unsafe extern "C" fn update_number(
     _thd: *mut c_void,
     _variable: *mut SystemVariable,
@@ -452,9 +432,7 @@ unsafe extern "C" fn update_number(
                 *save.cast::<u64>(),
             )
         };
-        if target.swap(new, Ordering::SeqCst) != new {
-            controller::request_rebuild();
-        }
+        target.store(new, Ordering::SeqCst);
         Ok(())
     });
 }
@@ -470,9 +448,7 @@ unsafe extern "C" fn update_instances(
         // beyond it are whatever lay there.
         let new = unsafe { *save.cast::<i32>() };
         let new = new.clamp(0, extension::MAX_INSTANCES as i32);
-        if settings::INSTANCES.swap(new, Ordering::SeqCst) != new {
-            controller::request_rebuild();
-        }
+        settings::INSTANCES.store(new, Ordering::SeqCst);
         Ok(())
     });
 }
@@ -517,10 +493,7 @@ unsafe extern "C" fn update_compression(
 ) {
     callback(|| {
         // SAFETY: as above.
-        let new = unsafe { *save.cast::<u64>() };
-        if settings::COMPRESSION.swap(new, Ordering::SeqCst) != new {
-            controller::request_rebuild();
-        }
+        settings::COMPRESSION.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
         Ok(())
     });
 }

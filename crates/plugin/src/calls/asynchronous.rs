@@ -41,7 +41,11 @@ unsafe extern "C" fn io_submit(context: usize, count: c_long, requests: *mut *mu
         }
         // SAFETY: the server passes `count` valid requests.
         let requests = unsafe { std::slice::from_raw_parts(requests, count) };
-        aio::submit(context, requests, real)
+        // SAFETY: as for `real`.
+        let again = || unsafe {
+            IO_SUBMIT.get::<Call>()(context, count as c_long, requests.as_ptr().cast_mut())
+        };
+        aio::submit(context, requests, real, &again)
     })
 }
 

@@ -85,7 +85,17 @@ unsafe fn around_open(
     let named = files::is_data_file_name(name);
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
     if !named && !writes {
-        return real();
+        let fd = real();
+        if files::of_descriptor(fd).is_some() {
+            return guarded(
+                || fd,
+                |real| {
+                    files::opened_anew(fd);
+                    real()
+                },
+            );
+        }
+        return fd;
     }
     guarded(real, |real| {
         // SAFETY: the caller's promise.
@@ -94,6 +104,7 @@ unsafe fn around_open(
             .flatten();
         let _blocked = truncated.map(|(file, _)| file.block());
         let fd = real();
+        files::opened_anew(fd);
         let stat = if fd >= 0 {
             files::stat_descriptor(fd)
         } else {
@@ -184,15 +195,13 @@ unsafe fn around_removal(
                 stat.st_nlink <= 1 && replaced_by != Some((stat.st_dev, stat.st_ino))
             })
             .map(|(file, _)| file);
-        if let Some(file) = victim {
-            file.bar();
-        }
+        let barred_before = victim.is_some_and(DataFile::bar);
         let result = real();
         if let Some(file) = victim {
             if result == 0 {
                 files::forget_unlinked(file);
             } else {
-                file.unbar();
+                file.unbar(barred_before);
             }
         }
         if let (0, Some(inode)) = (result, replaced_by) {
