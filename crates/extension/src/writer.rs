@@ -365,7 +365,21 @@ impl Writer {
 }
 
 /// Removes the entries that refer to the device and satisfy the condition. How many.
+///
+/// Between two pieces of a directory its lock is let go, and an insertion may move an entry from a piece to come into one
+/// that was done. So it is done again until nothing is found; no entry of this kind is made any more.
 pub(crate) fn sweep(shared: &Shared, device: &Device, condemned: impl Fn(u32) -> bool) -> u64 {
+    let mut all = 0;
+    loop {
+        let removed = sweep_once(shared, device, &condemned);
+        all += removed;
+        if removed == 0 {
+            return all;
+        }
+    }
+}
+
+fn sweep_once(shared: &Shared, device: &Device, condemned: &impl Fn(u32) -> bool) -> u64 {
     let mut removed = 0;
     for instance in &shared.instances {
         let buckets = instance.0.lock().directory.buckets();

@@ -46,12 +46,54 @@ pub(crate) struct Health {
     epoch: Instant,
 }
 
-/// Reads under way; written at every read.
+/// Reads under way, and when one of them last made progress, in one word, so that nobody sees the one without the other:
+/// the number in the low bits; above it the milliseconds after the epoch at which a read was last answered, or was begun
+/// when none was under way.
 #[derive(Default)]
-struct Reads {
-    pending: AtomicU32,
-    /// Milliseconds after the epoch at which a read was last answered, or was begun when none was pending.
-    progress: AtomicU64,
+struct Reads(AtomicU64);
+
+const PENDING_BITS: u32 = 20;
+const PENDING: u64 = (1 << PENDING_BITS) - 1;
+
+impl Reads {
+    /// One more. Milliseconds since there was progress.
+    fn begin(&self, now: u64) -> u64 {
+        let mut before = self.0.load(Ordering::Acquire);
+        loop {
+            let progress = if before & PENDING == 0 {
+                now
+            } else {
+                before >> PENDING_BITS
+            };
+            let after = progress << PENDING_BITS | ((before & PENDING) + 1);
+            match self
+                .0
+                .compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return now.saturating_sub(progress),
+                Err(other) => before = other,
+            }
+        }
+    }
+
+    /// One less. `progress`: it was answered just now.
+    fn end(&self, progress: Option<u64>) {
+        let mut before = self.0.load(Ordering::Acquire);
+        loop {
+            let pending = (before & PENDING).saturating_sub(1);
+            let time = progress.map_or(before >> PENDING_BITS, |now| {
+                now.max(before >> PENDING_BITS)
+            });
+            let after = time << PENDING_BITS | pending;
+            match self
+                .0
+                .compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Acquire)
+            {
+                Ok(_) => return,
+                Err(other) => before = other,
+            }
+        }
+    }
 }
 
 /// A read under way.
@@ -59,9 +101,7 @@ pub(crate) struct Underway<'a>(&'a Health);
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
-        let reads = &self.0.reads.0;
-        reads.progress.store(self.0.now(), Ordering::Relaxed);
-        reads.pending.fetch_sub(1, Ordering::Release);
+        self.0.reads.0.end(Some(self.0.now()));
     }
 }
 
@@ -127,20 +167,14 @@ impl Health {
             return None;
         }
         let reads = &self.reads.0;
-        let now = self.now();
-        if reads.pending.fetch_add(1, Ordering::Acquire) == 0 {
-            reads.progress.store(now, Ordering::Relaxed);
-        }
-        let underway = Underway(self);
-        let stuck = now.saturating_sub(reads.progress.load(Ordering::Relaxed));
+        let stuck = reads.begin(self.now());
         if stuck > STALL.as_millis() as u64 {
             self.fail(format_args!("no read was answered for {stuck} ms"));
             // Not progress: the reads before are still stuck.
-            std::mem::forget(underway);
-            reads.pending.fetch_sub(1, Ordering::Release);
+            reads.end(None);
             return None;
         }
-        Some(underway)
+        Some(Underway(self))
     }
 
     pub fn note_success(&self) {
@@ -245,12 +279,30 @@ mod tests {
         // As if the first had been begun long ago.
         let mut h2 = Health::new();
         h2.epoch = Instant::now() - Duration::from_secs(60);
-        h2.reads.0.pending.store(1, Ordering::Relaxed);
+        h2.reads.0.begin(0);
         assert!(h2.begin_read().is_none());
         assert!(h2.describe().contains("no read was answered"));
         drop(stuck);
-        assert_eq!(h.reads.0.pending.load(Ordering::Relaxed), 0);
-        assert_eq!(h2.reads.0.pending.load(Ordering::Relaxed), 1);
+        assert_eq!(h.reads.0.0.load(Ordering::Relaxed) & PENDING, 0);
+        assert_eq!(h2.reads.0.0.load(Ordering::Relaxed) & PENDING, 1);
+    }
+
+    #[test]
+    fn reads_that_begin_together_after_a_long_rest_are_not_stuck() {
+        let reads = Reads::default();
+        reads.begin(10);
+        reads.end(Some(11));
+        // Two threads begin at the same moment, a minute later: whichever comes second sees the time of the first.
+        for round in 1..2000u64 {
+            let now = round * 60_000;
+            let waited = std::thread::scope(|scope| {
+                let both = [(); 2].map(|()| scope.spawn(|| reads.begin(now)));
+                both.map(|one| one.join().unwrap())
+            });
+            assert_eq!(waited, [0, 0], "round {round}");
+            reads.end(Some(now + 1));
+            reads.end(Some(now + 1));
+        }
     }
 
     #[test]
