@@ -583,4 +583,54 @@ mod tests {
         d.sweep(0, usize::MAX / 2, |e| e.check % 2 == 1);
         assert_eq!(d.used(), before - odd);
     }
+
+    #[test]
+    fn the_hand_spares_what_was_hit_and_what_is_staged() {
+        let mut d = Directory::new(50).unwrap();
+        for n in 0..40 {
+            let key = d.key(page(n));
+            if d.find(key).is_none() {
+                let kind = if n % 10 == 0 {
+                    Kind::STAGED
+                } else {
+                    Kind::raw(16384)
+                };
+                d.insert(key, Entry { kind, ..entry(n) });
+                let slot = d.find(key).unwrap();
+                (0..n % 3).for_each(|_| d.touch(slot));
+            }
+        }
+        let mut order = vec![];
+        while let Some(slot) = d.next_victim(10 * d.buckets()) {
+            assert_eq!(d.next_victim(1), Some(slot), "the hand stays");
+            order.push(d.remove(slot).check);
+        }
+        assert!(order.iter().all(|n| n % 10 != 0));
+        assert_eq!(d.used(), 4);
+        let hits: Vec<u32> = order.iter().map(|n| n % 3).collect();
+        assert!(
+            hits.is_sorted(),
+            "each round takes those with one hit more: {hits:?}"
+        );
+        let all = d.used();
+        d.pass_over();
+        assert_eq!((d.next_victim(d.buckets()), d.used()), (None, all));
+    }
+
+    #[test]
+    fn a_page_and_its_entry_have_one_identity() {
+        let mut d = Directory::new(500).unwrap();
+        for n in 0..480 {
+            let key = d.key(page(n));
+            if d.find(key).is_none() {
+                d.insert(key, entry(n));
+            }
+        }
+        for n in 0..480 {
+            let key = d.key(page(n));
+            if let Some(slot) = d.find(key) {
+                assert_eq!(d.identity(key), d.identity_at(slot));
+            }
+        }
+    }
 }

@@ -35,15 +35,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::config::{AdmissionMode, Config, OpenError};
-use crate::device::Fault;
 use crate::device::file::{CacheFile, Wrap};
-use crate::directory::Kind;
-use crate::generation::{Generations, ReadTicket};
-use crate::instance::{Found, Instance, Spot};
-use crate::page::{EXTENT_SHIFT, FileId, PageId, check, identity_of, is_page_length};
-use crate::segment::format::unpack;
+use crate::generation::Generations;
+use crate::instance::Spot;
+use crate::page::{EXTENT_SHIFT, FileId, PageId};
 use crate::shared::Shared;
-use crate::statistics::{Counter, DeviceStatistics, InstanceStatistics, Statistics};
+use crate::statistics::{DeviceStatistics, InstanceStatistics, Statistics};
 use crate::writer::{Step, Writer};
 
 /// How long closing waits for writers that hang in a system call.
@@ -109,11 +106,11 @@ pub struct Located {
     pub offset: u64,
     pub length: u32,
     pub alignment: u32,
-    page: PageId,
-    spot: Spot,
-    started: Instant,
+    pub(crate) page: PageId,
+    pub(crate) spot: Spot,
+    pub(crate) started: Instant,
     /// Keeps the descriptor open.
-    _file: Arc<CacheFile>,
+    pub(crate) _file: Arc<CacheFile>,
 }
 
 impl Located {
@@ -127,7 +124,7 @@ impl Located {
 /// Dropping it stops the writers, waiting a few seconds at most, and removes the cache files. Calls of other threads must
 /// have returned before.
 pub struct Extension {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
     /// Writers that `pump` drives; none if they have threads.
     inline: Mutex<Vec<Writer>>,
 }
@@ -180,363 +177,6 @@ impl Extension {
             *extension.inline.lock() = writers;
         }
         Ok(extension)
-    }
-
-    /// Reads the page into `buffer`, whose length is the physical page size. Counts the access.
-    pub fn read(&self, page: PageId, buffer: &mut [u8]) -> ReadOutcome {
-        let started = Instant::now();
-        let shared = &*self.shared;
-        let instance = shared.instance(page);
-        let counters = &instance.counters;
-        if !is_page_length(buffer.len()) {
-            return miss(&counters.unsuitable, MissReason::Unsuitable);
-        }
-        let mut state = instance.lock();
-        state.record_access(page);
-        let found = state.look_up(shared, instance, page);
-        drop(state);
-        let outcome = match found {
-            Found::Absent => Err(MissReason::Absent),
-            Found::DeviceFailed => Err(MissReason::DeviceFailed),
-            Found::Staged(pinned, removals) => {
-                let bytes = pinned.bytes();
-                if bytes.len() == buffer.len() {
-                    buffer.copy_from_slice(bytes);
-                    let expected = shared.staging.check(pinned.frame());
-                    self.verify_staged(instance, page, pinned.frame(), expected, removals, buffer)
-                        .inspect(|()| counters.hits_staged.add(1))
-                } else {
-                    Err(MissReason::Unsuitable)
-                }
-            }
-            Found::OnDevice(spot) => self
-                .read_device(spot, buffer)
-                .and_then(|sound| self.verify(instance, page, spot, sound.then_some(&*buffer))),
-        };
-        match outcome {
-            Ok(()) => {
-                counters.hits.add(1);
-                shared.latency.record(started.elapsed().as_nanos() as u64);
-                ReadOutcome::Hit
-            }
-            Err(reason) => {
-                let counter = match reason {
-                    MissReason::Absent => &counters.absent,
-                    MissReason::DeviceFailed => &counters.device_failed,
-                    MissReason::DeviceError => &counters.device_error,
-                    MissReason::Reclaimed => &counters.reclaimed,
-                    MissReason::Invalidated => &counters.invalidated_during,
-                    MissReason::FailedProof => &counters.failed_proof,
-                    MissReason::Collision => &counters.collision,
-                    MissReason::Unsuitable => &counters.unsuitable,
-                };
-                miss(counter, reason)
-            }
-        }
-    }
-
-    /// Reads what lies at the spot into `buffer`. Whether it could be decompressed.
-    fn read_device(&self, spot: Spot, buffer: &mut [u8]) -> Result<bool, MissReason> {
-        let device = &self.shared.devices[spot.device];
-        let length = spot
-            .kind
-            .stored(buffer.len())
-            .ok_or(MissReason::Unsuitable)?;
-        let read = if spot.kind.is_raw() {
-            device.read_into(spot.location, buffer).map(|()| true)
-        } else {
-            device.read_with(spot.location, length, |stored| unpack(stored, buffer))
-        };
-        read.map_err(|fault| match fault {
-            Fault::Failed => MissReason::DeviceFailed,
-            Fault::Error => MissReason::DeviceError,
-        })
-    }
-
-    /// Proves bytes read from a spot; `None` if they could not even be decompressed.
-    fn verify(
-        &self,
-        instance: &Instance,
-        page: PageId,
-        spot: Spot,
-        bytes: Option<&[u8]>,
-    ) -> Result<(), MissReason> {
-        let device = &self.shared.devices[spot.device];
-        let segment = device.geometry.segment_of(spot.location);
-        let reused = device.table.sequence(segment) != spot.sequence;
-        if reused || self.removals_moved(instance, spot.removals) {
-            // The place was not written anew if the entry still refers to it; nor was the page, if it is the same entry.
-            let entry = instance.lock().still(page, spot.location, spot.kind);
-            if entry.is_none_or(|(_, entry)| entry.check != spot.check) {
-                return Err(if reused {
-                    MissReason::Reclaimed
-                } else {
-                    MissReason::Invalidated
-                });
-            }
-        }
-        if bytes.is_some_and(|bytes| check(page, bytes) == spot.check) {
-            return Ok(());
-        }
-        // Damaged, or another page whose entry looks the same: its bytes tell. In both cases the entry is in the way.
-        let actual = bytes.map(|bytes| identity_of(spot.check, bytes));
-        let mut state = instance.lock();
-        let collision = actual.is_some_and(|actual| {
-            // Of a page that does not carry its number nothing can be told, and damage is rarer.
-            !spot.kind.is_numbered()
-                || std::ptr::eq(self.shared.instance(actual), instance)
-                    && state.directory.look_alike(actual, page)
-        });
-        if let Some((slot, _)) = state.still(page, spot.location, spot.kind) {
-            state.remove(&self.shared, slot);
-        }
-        drop(state);
-        if collision {
-            return Err(MissReason::Collision);
-        }
-        device
-            .health
-            .note_error(&"a page was not read as it was written");
-        Err(MissReason::FailedProof)
-    }
-
-    /// Whether a write may have removed an entry found when the instance had counted so many removals.
-    fn removals_moved(&self, instance: &Instance, found_at: u64) -> bool {
-        #[cfg(test)]
-        if self.shared.canary.skip_removals() {
-            return false;
-        }
-        instance.removals() != found_at
-    }
-
-    fn verify_staged(
-        &self,
-        instance: &Instance,
-        page: PageId,
-        frame: u32,
-        expected: u32,
-        removals: u64,
-        bytes: &[u8],
-    ) -> Result<(), MissReason> {
-        // The frame is pinned: if the entry was turned to a device meanwhile the bytes are still the page's. But whether that
-        // or a write has removed it cannot be told, so a miss it is.
-        if self.removals_moved(instance, removals)
-            && instance.lock().still(page, frame, Kind::STAGED).is_none()
-        {
-            return Err(MissReason::Invalidated);
-        }
-        if check(page, bytes) == expected {
-            return Ok(());
-        }
-        let mut state = instance.lock();
-        if let Some((slot, _)) = state.still(page, frame, Kind::STAGED) {
-            state.remove(&self.shared, slot);
-        }
-        Err(MissReason::FailedProof)
-    }
-
-    /// Where the page lies, for asynchronous I/O, if it lies uncompressed and suitably aligned on a device. Counts the access
-    /// if so, and a miss if the page is not cached at all; if it is, but not so, `read` will serve and count it.
-    ///
-    /// The caller reads, and then calls `prove`; or `release` if the read was not made, `release_failed` if it failed.
-    pub fn locate(&self, page: PageId, length: usize) -> Option<Located> {
-        let started = Instant::now();
-        let shared = &*self.shared;
-        let instance = shared.instance(page);
-        let counters = &instance.counters;
-        if !is_page_length(length) {
-            counters.unsuitable.add(1);
-            return None;
-        }
-        let mut state = instance.lock();
-        let found = state.look_up(shared, instance, page);
-        let spot = match found {
-            Found::OnDevice(spot) if spot.kind == Kind::raw(length) => spot,
-            Found::Absent | Found::DeviceFailed => {
-                state.record_access(page);
-                let failed = matches!(found, Found::DeviceFailed);
-                (if failed {
-                    &counters.device_failed
-                } else {
-                    &counters.absent
-                })
-                .add(1);
-                return None;
-            }
-            Found::Staged(..) | Found::OnDevice(_) => {
-                counters.not_locatable.add(1);
-                // Not under the lock: a staged page may be freed here.
-                drop(state);
-                drop(found);
-                return None;
-            }
-        };
-        let device = &shared.devices[spot.device];
-        let file = device.file();
-        if !device.suits(&file, spot.location, 0, length) || file.storage.raw_fd() < 0 {
-            counters.not_locatable.add(1);
-            return None;
-        }
-        state.record_access(page);
-        drop(state);
-        Some(Located {
-            fd: file.storage.raw_fd(),
-            offset: device.geometry.offset_of(spot.location),
-            length: length as u32,
-            alignment: file.alignment as u32,
-            page,
-            spot,
-            started,
-            _file: file,
-        })
-    }
-
-    /// After the read of a located page: whether these bytes are the page. Counts a hit or a miss, and drops the entry if
-    /// it leads astray.
-    pub fn prove(&self, located: &Located, bytes: &[u8]) -> bool {
-        let instance = self.shared.instance(located.page);
-        let counters = &instance.counters;
-        if bytes.len() != located.length as usize {
-            counters.unsuitable.add(1);
-            return false;
-        }
-        let device = &self.shared.devices[located.spot.device];
-        match self.verify(instance, located.page, located.spot, Some(bytes)) {
-            Ok(()) => {
-                device.reads.add(1);
-                device.bytes_read.add(bytes.len() as u64);
-                device.health.note_success();
-                counters.hits.add(1);
-                counters.hits_located.add(1);
-                self.shared
-                    .latency
-                    .record(located.started.elapsed().as_nanos() as u64);
-                true
-            }
-            Err(reason) => {
-                (match reason {
-                    MissReason::Reclaimed => &counters.reclaimed,
-                    MissReason::Invalidated => &counters.invalidated_during,
-                    MissReason::Collision => &counters.collision,
-                    _ => &counters.failed_proof,
-                })
-                .add(1);
-                false
-            }
-        }
-    }
-
-    /// The read of a located page was not made.
-    pub fn release(&self, located: Located) {
-        drop(located);
-    }
-
-    /// The read of a located page failed with this errno, or came short (0). Counts a miss, and an error of the device.
-    pub fn release_failed(&self, located: Located, errno: i32) {
-        self.shared
-            .instance(located.page)
-            .counters
-            .device_error
-            .add(1);
-        let health = &self.shared.devices[located.spot.device].health;
-        match errno {
-            0 => health.note_error(&"a read came short"),
-            _ => health.note_error(&std::io::Error::from_raw_os_error(errno)),
-        }
-    }
-
-    /// Offers the bytes of a completed read or write. They are copied if the page is admitted. Never waits for a device.
-    pub fn offer(
-        &self,
-        page: PageId,
-        bytes: &[u8],
-        ticket: ReadTicket,
-        source: Source,
-    ) -> OfferOutcome {
-        let instance = self.shared.instance(page);
-        let counters = &instance.counters;
-        counters.offered.add(1);
-        let outcome = self.try_offer(instance, page, bytes, ticket, source);
-        match outcome {
-            OfferOutcome::Admitted => counters.admitted.add(1),
-            OfferOutcome::AlreadyCached => counters.already_cached.add(1),
-            OfferOutcome::Rejected => counters.rejected.add(1),
-            OfferOutcome::StagingFull => counters.staging_full.add(1),
-            OfferOutcome::Stale => counters.stale.add(1),
-            OfferOutcome::Unsuitable => {}
-        }
-        outcome
-    }
-
-    fn try_offer(
-        &self,
-        instance: &Instance,
-        page: PageId,
-        bytes: &[u8],
-        ticket: ReadTicket,
-        source: Source,
-    ) -> OfferOutcome {
-        let shared = &*self.shared;
-        if !is_page_length(bytes.len()) || !shared.any_active() {
-            return OfferOutcome::Unsuitable;
-        }
-        {
-            let mut state = instance.lock();
-            if !self.is_current(ticket) {
-                return OfferOutcome::Stale;
-            }
-            if self.has(&state, page, source) {
-                return OfferOutcome::AlreadyCached;
-            }
-            let welcome = match source {
-                Source::Write { was_cached: true } => true,
-                Source::Write { was_cached: false } => shared.has_room(bytes.len()),
-                Source::Read => shared.has_room(bytes.len()) || state.admits(shared, page),
-            };
-            if !welcome {
-                return OfferOutcome::Rejected;
-            }
-        }
-        let Some(mut filling) = shared.staging.allocate(bytes.len()) else {
-            shared.wake.announce();
-            return OfferOutcome::StagingFull;
-        };
-        filling.fill(page, bytes, check(page, bytes));
-        let mut state = instance.lock();
-        if !self.is_current(ticket) {
-            return OfferOutcome::Stale;
-        }
-        if self.has(&state, page, source) {
-            return OfferOutcome::AlreadyCached;
-        }
-        state.evict(shared);
-        state.stage(shared, instance, page, filling);
-        drop(state);
-        if shared.staging.used() >= shared.wake.staged {
-            shared.wake.announce();
-        }
-        OfferOutcome::Admitted
-    }
-
-    fn is_current(&self, ticket: ReadTicket) -> bool {
-        #[cfg(test)]
-        if self.shared.canary.skip_generation() {
-            return true;
-        }
-        self.shared.generations.is_current(ticket)
-    }
-
-    /// Whether the page has an entry that can serve it. After a write it cannot have one: what looks like it is another's.
-    fn has(&self, state: &crate::instance::InstanceState, page: PageId, source: Source) -> bool {
-        let Some((_, entry)) = state.find(&self.shared, page) else {
-            return false;
-        };
-        entry.kind == Kind::STAGED
-            || source == Source::Read
-                && self
-                    .shared
-                    .device_at(entry.location)
-                    .is_some_and(|d| d.health.active())
     }
 
     /// Drops the entries of the pages. Call after `Generations::begin_write` or `bump` and before the write is forwarded.
@@ -660,11 +300,6 @@ impl Extension {
     }
 
     #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
-    }
-
-    #[cfg(test)]
     pub(crate) fn with_writers<R>(&self, act: impl FnOnce(&mut Vec<Writer>) -> R) -> R {
         act(&mut self.inline.lock())
     }
@@ -678,9 +313,4 @@ impl Drop for Extension {
             self.shared.devices.iter().for_each(|device| device.close());
         }
     }
-}
-
-fn miss(counter: &Counter, reason: MissReason) -> ReadOutcome {
-    counter.add(1);
-    ReadOutcome::Miss(reason)
 }

@@ -20,6 +20,8 @@ use crate::statistics::{Counter, InstanceStatistics};
 
 /// Buckets that the hand of the clock may pass in search of a victim.
 const HAND_STEPS: usize = 64;
+/// Hits that a new page is credited with: the hand may come by soon.
+const NEW_CLOCK: u8 = 1;
 /// Pages that may have to go for one.
 const MOST_EVICTIONS: usize = 4;
 
@@ -249,7 +251,7 @@ impl InstanceState {
             check: shared.staging.check(frame),
             location: frame,
             kind: Kind::STAGED,
-            clock: 0,
+            clock: NEW_CLOCK,
         };
         if let Some(victim) = self.directory.insert(key, entry) {
             shared.entry_removed(victim);

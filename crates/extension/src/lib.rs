@@ -1,7 +1,7 @@
 //! Cache engine of innodb-bpe: a second-level cache of clean pages on fast local disks.
 //!
 //! A plain library. It knows pages, instances, admission, segments, devices and statistics, and nothing of servers. What one
-//! sees first is the path of a page: [`extension`] (facade, life of a page, order of locks) -> [`instance`] ->
+//! sees first is the path of a page: [`extension`] (facade, life of a page, order of locks), [`reading`], [`offering`] -> [`instance`] ->
 //! [`directory`], [`admission`] -> [`staging`] -> [`writer`], [`log`], [`reclaim`] -> [`segment`] -> [`device`].
 
 mod admission;
@@ -13,9 +13,11 @@ mod generation;
 mod instance;
 mod log;
 mod memory;
+mod offering;
 mod open;
 mod pace;
 mod page;
+mod reading;
 mod reclaim;
 mod report;
 mod segment;

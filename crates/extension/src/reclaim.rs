@@ -397,4 +397,29 @@ mod tests {
             assert!(!is_sound(bytes, packed, &mut buffer));
         }
     }
+
+    #[test]
+    fn holes_are_whole_blocks_between_pages() {
+        let record = |unit: u16, units: u8| Record {
+            page: PageId::new(FileId(1), unit.into()),
+            check: 0,
+            unit,
+            units,
+            kind: Kind::packed(1),
+        };
+        let mut holes = vec![];
+        let mut find =
+            |records: &[Record]| (find_holes(records, 1 << 20, &mut holes), holes.clone());
+        let (tail, found) = find(&[]);
+        assert_eq!((tail, &found[..]), (0, &[0..1 << 20][..]));
+        let (tail, found) = find(&[
+            record(0, 4),
+            record(8, 5),
+            record(14, 1),
+            record(24, 1),
+            record(1000, 24),
+        ]);
+        assert_eq!(tail, 1 << 20);
+        assert_eq!(found, [4096..8192, 16384..24576, 28672..1000 << 10]);
+    }
 }

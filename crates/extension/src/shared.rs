@@ -24,6 +24,8 @@ pub(crate) const RESERVED_SEGMENTS: usize = 1;
 /// Segments that are reserved, or that compaction has begun to fill.
 const SEGMENTS_AT_WORK: u64 = 2;
 const LIVE_PERCENT: u64 = 97;
+/// The same when pages are compressed: holes of many lengths do not all find a page that fits.
+const LIVE_PERCENT_PACKED: u64 = 90;
 /// A writer looks for staged pages at least so often.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
@@ -57,9 +59,13 @@ pub(crate) struct Written {
 
 /// Units of a device that may be live. The rest are the holes that new pages are written to: with fewer, more segments would
 /// have to be opened for the same pages.
-fn most_live_units(geometry: &Geometry) -> u64 {
+fn most_live_units(geometry: &Geometry, compression: Compression) -> u64 {
+    let percent = match compression {
+        Compression::Off => LIVE_PERCENT,
+        Compression::Lz4 => LIVE_PERCENT_PACKED,
+    };
     let at_work = u64::from(geometry.segments).saturating_sub(SEGMENTS_AT_WORK);
-    at_work * (geometry.segment_bytes / UNIT as u64) * LIVE_PERCENT / 100
+    at_work * (geometry.segment_bytes / UNIT as u64) * percent / 100
 }
 
 impl Shared {
@@ -148,7 +154,7 @@ impl Shared {
         let mut most = 0;
         for device in self.devices.iter().filter(|device| device.health.active()) {
             live += device.table.all_live_units();
-            most += most_live_units(&device.geometry);
+            most += most_live_units(&device.geometry, self.compression);
         }
         live <= most
     }

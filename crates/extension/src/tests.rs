@@ -20,7 +20,7 @@ use crate::{
 pub(crate) struct Canary {
     pub generation: AtomicBool,
     pub invalidation: AtomicBool,
-    pub removals: AtomicBool,
+    pub proof: AtomicBool,
 }
 
 impl Canary {
@@ -32,8 +32,8 @@ impl Canary {
         self.invalidation.load(Ordering::Relaxed)
     }
 
-    pub fn skip_removals(&self) -> bool {
-        self.removals.load(Ordering::Relaxed)
+    pub fn skip_proof(&self) -> bool {
+        self.proof.load(Ordering::Relaxed)
     }
 }
 

@@ -180,6 +180,7 @@ impl Writer {
                     || self.append_staged(shared, device, page, frame).is_err()
                 {
                     self.discard(shared, page, Origin::Staged(frame));
+                    shared.written.evicted.add(1);
                 }
             }
             batch.clear();

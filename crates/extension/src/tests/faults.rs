@@ -219,6 +219,32 @@ fn whatever_goes_wrong_now_and_then_a_hit_is_the_right_page() {
 }
 
 #[test]
+fn the_faults_are_noticed_without_the_proof() {
+    for fault in [
+        Fault::FlippedBit,
+        Fault::MisdirectedRead,
+        Fault::LostWrite,
+        Fault::MisdirectedWrite,
+    ] {
+        let (f, plan) = faulty(|_| {});
+        f.extension
+            .shared
+            .canary
+            .proof
+            .store(true, Ordering::Relaxed);
+        plan.set(fault, 3);
+        let wrong = (0..200).filter(|&n| {
+            f.offer(page(1, n), 1, 16384);
+            f.pump();
+            let mut buffer = vec![0; 16384];
+            f.extension.read(page(1, n), &mut buffer) == ReadOutcome::Hit
+                && buffer != content(page(1, n), 1, 16384)
+        });
+        assert!(wrong.count() > 0, "{fault:?}");
+    }
+}
+
+#[test]
 fn a_device_that_cannot_be_read_is_given_up_and_taken_back() {
     let (f, plan) = faulty(|_| {});
     for n in 0..60 {
@@ -290,7 +316,7 @@ fn the_other_device_goes_on() {
         f.pump();
     }
     // Both devices share the plan; only one is told.
-    f.extension.shared().devices[0].health.fail("pulled out");
+    f.extension.shared.devices[0].health.fail("pulled out");
     let hits = (0..200)
         .filter(|&n| f.read(page(1, n), 1, 4096) == ReadOutcome::Hit)
         .count();
@@ -352,9 +378,7 @@ fn a_deleted_file_is_mentioned_and_made_anew_when_it_fails() {
         state(&f)
     );
     assert_eq!(f.read(page(1, 1), 1, 16384), ReadOutcome::Hit);
-    f.extension.shared().devices[0]
-        .health
-        .fail("something else");
+    f.extension.shared.devices[0].health.fail("something else");
     f.pump();
     f.extension.with_writers(|writers| writers[0].hurry_probe());
     f.pump();

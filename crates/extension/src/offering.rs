@@ -1,0 +1,103 @@
+//! Offering: takes the bytes of a page in, if it is worth it and they are not old.
+
+use crate::directory::Kind;
+use crate::extension::{Extension, OfferOutcome, Source};
+use crate::generation::ReadTicket;
+use crate::instance::{Instance, InstanceState};
+use crate::page::{PageId, check, is_page_length};
+
+impl Extension {
+    /// Offers the bytes of a completed read or write. They are copied if the page is admitted. Never waits for a device.
+    pub fn offer(
+        &self,
+        page: PageId,
+        bytes: &[u8],
+        ticket: ReadTicket,
+        source: Source,
+    ) -> OfferOutcome {
+        let instance = self.shared.instance(page);
+        let counters = &instance.counters;
+        counters.offered.add(1);
+        let outcome = self.try_offer(instance, page, bytes, ticket, source);
+        match outcome {
+            OfferOutcome::Admitted => counters.admitted.add(1),
+            OfferOutcome::AlreadyCached => counters.already_cached.add(1),
+            OfferOutcome::Rejected => counters.rejected.add(1),
+            OfferOutcome::StagingFull => counters.staging_full.add(1),
+            OfferOutcome::Stale => counters.stale.add(1),
+            OfferOutcome::Unsuitable => {}
+        }
+        outcome
+    }
+
+    fn try_offer(
+        &self,
+        instance: &Instance,
+        page: PageId,
+        bytes: &[u8],
+        ticket: ReadTicket,
+        source: Source,
+    ) -> OfferOutcome {
+        let shared = &*self.shared;
+        if !is_page_length(bytes.len()) || !shared.any_active() {
+            return OfferOutcome::Unsuitable;
+        }
+        {
+            let mut state = instance.lock();
+            if !self.is_current(ticket) {
+                return OfferOutcome::Stale;
+            }
+            if self.has(&state, page, source) {
+                return OfferOutcome::AlreadyCached;
+            }
+            let welcome = match source {
+                Source::Write { was_cached: true } => true,
+                Source::Write { was_cached: false } => shared.has_room(bytes.len()),
+                Source::Read => shared.has_room(bytes.len()) || state.admits(shared, page),
+            };
+            if !welcome {
+                return OfferOutcome::Rejected;
+            }
+        }
+        let Some(mut filling) = shared.staging.allocate(bytes.len()) else {
+            shared.wake.announce();
+            return OfferOutcome::StagingFull;
+        };
+        filling.fill(page, bytes, check(page, bytes));
+        let mut state = instance.lock();
+        if !self.is_current(ticket) {
+            return OfferOutcome::Stale;
+        }
+        if self.has(&state, page, source) {
+            return OfferOutcome::AlreadyCached;
+        }
+        state.evict(shared);
+        state.stage(shared, instance, page, filling);
+        drop(state);
+        if shared.staging.used() >= shared.wake.staged {
+            shared.wake.announce();
+        }
+        OfferOutcome::Admitted
+    }
+
+    fn is_current(&self, ticket: ReadTicket) -> bool {
+        #[cfg(test)]
+        if self.shared.canary.skip_generation() {
+            return true;
+        }
+        self.shared.generations.is_current(ticket)
+    }
+
+    /// Whether the page has an entry that can serve it. After a write it cannot have one: what looks like it is another's.
+    fn has(&self, state: &InstanceState, page: PageId, source: Source) -> bool {
+        let Some((_, entry)) = state.find(&self.shared, page) else {
+            return false;
+        };
+        entry.kind == Kind::STAGED
+            || source == Source::Read
+                && self
+                    .shared
+                    .device_at(entry.location)
+                    .is_some_and(|d| d.health.active())
+    }
+}
