@@ -8,7 +8,8 @@ use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
 use integration_tests::mysql::{Conn, prelude::Queryable};
 use integration_tests::{
-    Flavour, Options, Outcome, Place, Server, Suite, note, replacement, skip, sql, verification,
+    Flavour, Load, Options, Outcome, Place, Server, Suite, library, note, replacement, skip, sql,
+    verification,
 };
 
 const CACHE: u64 = 128 << 20;
@@ -338,13 +339,20 @@ fn page_compression(place: &Place) -> Outcome {
 
 /// Undo tablespaces grow and are cut down again.
 fn undo_truncation(place: &Place) -> Outcome {
+    // MariaDB 10.11 has its undo logs in the system tablespace unless told otherwise from the beginning.
+    let own;
+    let place = if place.is_mysql() {
+        place
+    } else {
+        own = Place::initialised(place.installation.flavour, &["--innodb-undo-tablespaces=2"])?;
+        &own
+    };
     let options = place
         .early(CACHE)?
         .option("--innodb-undo-log-truncate=ON")
-        .option("--innodb-max-undo-log-size=10485760")
-        .option("--innodb-purge-rseg-truncate-frequency=1");
+        .option("--innodb-max-undo-log-size=10485760");
     let options = if place.is_mysql() {
-        options
+        options.option("--innodb-purge-rseg-truncate-frequency=1")
     } else {
         options.option("--innodb-undo-tablespaces=2")
     };
@@ -437,6 +445,7 @@ fn general_tablespace(place: &Place) -> Outcome {
 
 /// What is cached is as encrypted as the data file.
 fn encryption(place: &Place) -> Outcome {
+    let plugin = library::plugin_of_package("mariadb-server", "file_key_management.so")?;
     let keys = place.root().join("keys");
     std::fs::write(
         &keys,
@@ -445,7 +454,7 @@ fn encryption(place: &Place) -> Outcome {
     let needle = "7468697320697320696e20636c65617220746578742c206e6f7420656e63727970746564";
     let options = place
         .early(CACHE)?
-        .option("--plugin-load-add=file_key_management")
+        .plugin(plugin, "file_key_management", Load::Early)
         .option(format!("--file-key-management-filename={}", keys.display()));
     with_plugin(place, options, |_, connection| {
         cached(connection, "d.t", ROWS, "ENCRYPTED=YES")?;

@@ -62,3 +62,36 @@ pub fn target_folder() -> PathBuf {
         .and_then(|program| Some(program.ancestors().nth(3)?.to_path_buf()))
         .unwrap_or_else(std::env::temp_dir)
 }
+
+/// A plugin that the distribution ships in another package than the server's core: where it is installed, or taken out of
+/// the package, which is downloaded once but not installed.
+pub fn plugin_of_package(package: &str, file: &str) -> anyhow::Result<PathBuf> {
+    let name = Path::new("usr/lib/mysql/plugin").join(file);
+    let installed = Path::new("/").join(&name);
+    if installed.is_file() {
+        return Ok(installed);
+    }
+    let folder = crate::place::work_folder()?.join("packages").join(package);
+    let unpacked = folder.join(&name);
+    if !unpacked.is_file() {
+        let _ = std::fs::remove_dir_all(&folder);
+        std::fs::create_dir_all(&folder)?;
+        let done = Command::new("sh")
+            .current_dir(&folder)
+            .args([
+                "-c",
+                "apt-get download \"$0\" && dpkg -x ./*.deb . && rm ./*.deb",
+                package,
+            ])
+            .stdin(Stdio::null())
+            .output()?;
+        if !done.status.success() {
+            return Err(crate::harness::skip(format!(
+                "{file} is in the package {package}, which could not be downloaded: {}",
+                String::from_utf8_lossy(&done.stderr).trim()
+            )));
+        }
+    }
+    ensure!(unpacked.is_file(), "{package} does not hold {file}");
+    Ok(unpacked)
+}

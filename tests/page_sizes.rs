@@ -1,1 +1,126 @@
-fn main() {}
+//! Servers with other page sizes, and tables with pages smaller than the server's.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::ensure;
+use integration_tests::ledger::Ledger;
+use integration_tests::{Flavour, Outcome, Place, Suite, note, sql, verification};
+
+const CACHE: u64 = 64 << 20;
+
+fn main() -> ExitCode {
+    Suite::new("page_sizes")
+        .each("innodb_page_size_4k", |place| server(place, 4096))
+        .with(Flavour::MariaDb1011, "innodb_page_size_8k", |place| {
+            server(place, 8192)
+        })
+        .with(Flavour::MySql97, "innodb_page_size_32k", |place| {
+            server(place, 32768)
+        })
+        .each("innodb_page_size_64k", |place| server(place, 65536))
+        .each("compressed_tables", compressed_tables)
+        .run()
+}
+
+fn server(place: &Place, page: u32) -> Outcome {
+    let option = format!("--innodb-page-size={page}");
+    let place = Place::initialised(place.installation.flavour, &[&option])?;
+    // The servers ask for a larger pool where pages are large.
+    let pool = if page > 16384 { 24 << 20 } else { 8 << 20 };
+    let without = place.options().buffer_pool(pool).option(&option);
+    let server = place.start(place.early(CACHE)?.buffer_pool(pool).option(&option))?;
+    sql::expect_state(&server, "active")?;
+    let rows = if page > 16384 { 6000 } else { 4000 };
+    let ledger = Ledger::create(&server, 3, rows, 1800, 6)?;
+    let counts = ledger.run(&server, Duration::from_secs(5))?;
+    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    let report = server
+        .value("SELECT bpe_report('files')")?
+        .unwrap_or_default();
+    let files: serde_json::Value = serde_json::from_str(&report)?;
+    let sizes: Vec<u64> = files
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter(|file| {
+            file["file"]
+                .as_str()
+                .is_some_and(|name| name.contains("ledger"))
+        })
+        .filter_map(|file| file["page_size"].as_u64())
+        .collect();
+    ensure!(
+        sizes.len() == 3 && sizes.iter().all(|size| *size == u64::from(page)),
+        "page sizes of the ledger's files: {sizes:?}"
+    );
+    let hits = sql::figure(&server, "hits")?;
+    note(format!("{hits} hits; {counts}"));
+    ensure!(hits > 500, "only {hits} hits");
+    ledger.verify(&server)?;
+    verification::check_tables(&server)?;
+    server.stop()?;
+    verification::innochecksum(&place.installation, &place.data())?;
+    let server = place.start(without)?;
+    ledger.verify(&server)?;
+    server.stop()?;
+    Ok(())
+}
+
+fn compressed_tables(place: &Place) -> Outcome {
+    const ROWS: u32 = 6000;
+    let server = place.start(place.early(CACHE)?)?;
+    let mut connection = server.connect()?;
+    for size in [1, 2, 4, 8] {
+        let table = format!("d.k{size}");
+        // Narrow rows: a page of 1 KiB must hold two of them.
+        let width = if size == 1 { 150 } else { 300 };
+        sql::fill(
+            &mut connection,
+            &table,
+            ROWS,
+            width,
+            &format!("ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE={size}"),
+        )?;
+        // Enough else to push it out of the pool.
+        sql::fill(&mut connection, &format!("d.wide{size}"), 7000, 1400, "")?;
+        let before = sql::figure(&server, "hits")?;
+        for version in 1..=2u64 {
+            sql::run(&server, &[&format!("UPDATE {table} SET v = v + 1")])?;
+            for _ in 0..2 {
+                sql::read_all(&mut connection, &format!("d.wide{size}"), 7000)?;
+                let (ids, versions) = sql::read_all(&mut connection, &table, ROWS)?;
+                ensure!(ids == u64::from(ROWS) * u64::from(ROWS + 1) / 2);
+                ensure!(versions == version * u64::from(ROWS), "{table}: {versions}");
+            }
+        }
+        sql::run(&server, &[&format!("UPDATE {table} SET v = 0")])?;
+        ensure!(sql::verify_pads(&mut connection, &table, width)? == ROWS);
+        note(format!(
+            "KEY_BLOCK_SIZE={size}: {} hits",
+            sql::figure(&server, "hits")? - before
+        ));
+    }
+    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    let report = server
+        .value("SELECT bpe_report('files')")?
+        .unwrap_or_default();
+    let files: serde_json::Value = serde_json::from_str(&report)?;
+    for size in [1u64, 2, 4, 8] {
+        let name = format!("d/k{size}.ibd");
+        let file = files.as_array().into_iter().flatten().find(|file| {
+            file["file"]
+                .as_str()
+                .is_some_and(|text| text.ends_with(&name))
+        });
+        let found = file.and_then(|file| file["page_size"].as_u64());
+        ensure!(found == Some(size * 1024), "{name}: page size {found:?}");
+        let hits = file.and_then(|file| file["hits"].as_u64());
+        ensure!(hits > Some(0), "{name}: {hits:?} hits");
+    }
+    ensure!(sql::figure(&server, "failed_proofs")? == 0, "failed proofs");
+    verification::check_tables(&server)?;
+    server.stop()?;
+    verification::innochecksum(&place.installation, &place.data())?;
+    Ok(())
+}

@@ -32,6 +32,15 @@ impl Place {
         Ok(place)
     }
 
+    /// A new folder with a data directory made with options that must be chosen before the first start.
+    pub fn initialised(flavour: Flavour, options: &[&str]) -> anyhow::Result<Place> {
+        let place = Place::empty(flavour)?;
+        let mut all = initial_options(flavour).to_vec();
+        all.extend(options);
+        place.installation.initialise_with(&place.data(), &all)?;
+        Ok(place)
+    }
+
     /// A place that the user `user` owns and can reach, in the folder for temporary files. Needs root.
     pub fn readable_by(user: &str, flavour: Flavour) -> anyhow::Result<Place> {
         let mut place = Place::empty(flavour)?;
@@ -237,6 +246,14 @@ pub fn work_folder() -> anyhow::Result<PathBuf> {
     Ok(folder)
 }
 
+fn initial_options(flavour: Flavour) -> &'static [&'static str] {
+    if flavour.is_mysql() {
+        &["--innodb-redo-log-capacity=64M", "--skip-log-bin"]
+    } else {
+        &["--innodb-log-file-size=64M"]
+    }
+}
+
 /// An initialised data directory of this very server, made once and copied from then on.
 fn template(installation: &Installation) -> anyhow::Result<PathBuf> {
     let folder = work_folder()?.join("templates");
@@ -258,12 +275,7 @@ fn template(installation: &Installation) -> anyhow::Result<PathBuf> {
     if !template.exists() {
         let partial = template.with_extension("partial");
         let _ = std::fs::remove_dir_all(&partial);
-        let options: &[&str] = if installation.flavour.is_mysql() {
-            &["--innodb-redo-log-capacity=64M", "--skip-log-bin"]
-        } else {
-            &["--innodb-log-file-size=64M"]
-        };
-        installation.initialise_with(&partial, options)?;
+        installation.initialise_with(&partial, initial_options(installation.flavour))?;
         std::fs::rename(&partial, &template)?;
     }
     Ok(template)

@@ -19,25 +19,29 @@ pub fn innochecksum(installation: &Installation, data: &Path) -> anyhow::Result<
     for file in &files {
         let holds_doublewrite_buffer = !installation.flavour.is_mysql()
             && file.file_name().is_some_and(|name| name == "ibdata1");
-        let parts: &[&[&str]] = if holds_doublewrite_buffer {
-            // MariaDB's doublewrite buffer, pages 64 to 191, holds copies of other pages; innochecksum complains of it
-            // without the plugin as well.
-            &[&["--end-page=63"], &["--start-page=192"]]
+        // MariaDB's doublewrite buffer, the second and third extent of the system tablespace, holds copies of other
+        // pages; innochecksum complains of it without the plugin as well.
+        let parts = if holds_doublewrite_buffer {
+            let extent = pages_of_an_extent(file)?;
+            vec![
+                format!("--end-page={}", extent - 1),
+                format!("--start-page={}", extent * 3),
+            ]
         } else {
-            &[&[]]
+            vec!["--start-page=0".into()]
         };
-        for options in parts {
-            check_file(installation, file, options)?;
+        for part in parts {
+            check_file(installation, file, &part)?;
         }
     }
     Ok(files.len())
 }
 
-fn check_file(installation: &Installation, file: &Path, options: &[&str]) -> anyhow::Result<()> {
+fn check_file(installation: &Installation, file: &Path, part: &str) -> anyhow::Result<()> {
     let output = installation
         .tool("innochecksum")
         .context("the installation has no innochecksum")?
-        .args(options)
+        .arg(part)
         .arg(file)
         .stdin(Stdio::null())
         .output()?;
@@ -50,6 +54,17 @@ fn check_file(installation: &Installation, file: &Path, options: &[&str]) -> any
         String::from_utf8_lossy(&output.stderr)
     );
     Ok(())
+}
+
+/// Pages of one extent of a MariaDB system tablespace in the format `full_crc32`.
+fn pages_of_an_extent(file: &Path) -> anyhow::Result<u32> {
+    use std::io::Read;
+    let mut header = [0u8; 58];
+    std::fs::File::open(file)?.read_exact(&mut header)?;
+    let flags = u32::from_be_bytes([header[54], header[55], header[56], header[57]]);
+    ensure!(flags & 0x10 != 0, "{} is not full_crc32", file.display());
+    let page = 512u32 << (flags & 0xf);
+    Ok(((1 << 20) / page).max(64))
 }
 
 fn tablespace_files(folder: &Path, files: &mut Vec<PathBuf>) -> anyhow::Result<()> {

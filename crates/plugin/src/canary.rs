@@ -1,7 +1,7 @@
 //! Leaves out rules of coherence on purpose, so that a test can show that the other tests would notice.
 //!
-//! Compiled with the feature `canary` only. The environment variable `BPE_CANARY` of the server names the rules to leave
-//! out: `writes` (a write drops nothing) or `files` (a file keeps its identity whatever happens to it).
+//! Compiled with the feature `canary` only. The environment variable `BPE_CANARY` of the server names the rule to leave
+//! out: `writes` (a write drops nothing).
 
 use std::sync::OnceLock;
 
