@@ -396,7 +396,7 @@ impl Directory {
 
     /// Removes the entries of `count` buckets from `first` on for which `condemned` says so.
     pub fn sweep(&mut self, first: usize, count: usize, mut condemned: impl FnMut(Entry) -> bool) {
-        let end = (first + count).min(self.buckets.len());
+        let end = first.saturating_add(count).min(self.buckets.len());
         let mut removed = 0;
         for bucket in &mut self.buckets[first.min(end)..end] {
             for way in 0..WAYS {

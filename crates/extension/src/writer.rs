@@ -15,6 +15,7 @@ use crate::device::file::Wrap;
 use crate::device::health::State;
 use crate::device::{Device, Fault};
 use crate::directory::Kind;
+use crate::instance::Instance;
 use crate::log::{MOVED, NEW, Origin, Stored, Stream};
 use crate::page::{PageId, is_numbered};
 use crate::segment::format::{self, PACKED_HEADER};
@@ -334,7 +335,10 @@ impl Writer {
         for stream in [NEW, MOVED] {
             self.abandon(shared, stream);
         }
-        shared.written.purged.add(sweep(shared, device, |_| true));
+        shared
+            .written
+            .purged
+            .add(sweep(shared, device, |_| true, || device.table.cached().0));
         self.vacated.clear();
         self.closed.clear();
         self.free.clear();
@@ -365,42 +369,56 @@ impl Writer {
     }
 }
 
-/// Removes the entries that refer to the device and satisfy the condition. How many.
+/// Removes the entries that refer to the device and satisfy the condition, of which `left` tells how many there are. How
+/// many were removed. No entry of this kind is made meanwhile.
 ///
 /// Between two pieces of a directory its lock is let go, and an insertion may move an entry from a piece to come into one
-/// that was done. So it is done again until nothing is found; no entry of this kind is made any more.
-pub(crate) fn sweep(shared: &Shared, device: &Device, condemned: impl Fn(u32) -> bool) -> u64 {
-    let mut all = 0;
-    loop {
-        let removed = sweep_once(shared, device, &condemned);
-        all += removed;
-        if removed == 0 {
-            return all;
+/// that was done. If entries are left, a second round holds the lock of each instance throughout: none can slip through
+/// that, since entries do not leave their instance.
+pub(crate) fn sweep(
+    shared: &Shared,
+    device: &Device,
+    condemned: impl Fn(u32) -> bool,
+    left: impl Fn() -> u64,
+) -> u64 {
+    let mut removed = 0;
+    for piece in [SWEEP, usize::MAX] {
+        if left() == 0 {
+            break;
+        }
+        for instance in &shared.instances {
+            removed += sweep_instance(shared, device, &instance.0, &condemned, piece);
         }
     }
+    debug_assert_eq!(left(), 0);
+    removed
 }
 
-fn sweep_once(shared: &Shared, device: &Device, condemned: &impl Fn(u32) -> bool) -> u64 {
+fn sweep_instance(
+    shared: &Shared,
+    device: &Device,
+    instance: &Instance,
+    condemned: &impl Fn(u32) -> bool,
+    piece: usize,
+) -> u64 {
     let mut removed = 0;
-    for instance in &shared.instances {
-        let buckets = instance.0.lock().directory.buckets();
-        for first in (0..buckets).step_by(SWEEP) {
-            let mut state = instance.0.lock();
-            let before = state.directory.used();
-            state.directory.sweep(first, SWEEP, |entry| {
-                let hit = entry.kind != Kind::STAGED
-                    && device.geometry.holds(entry.location)
-                    && condemned(entry.location);
-                if hit {
-                    shared.entry_removed(entry);
-                }
-                hit
-            });
-            let now = state.directory.used();
-            if now < before {
-                removed += before - now;
-                state.scale_files(before);
+    let buckets = instance.lock().directory.buckets();
+    for first in (0..buckets).step_by(piece) {
+        let mut state = instance.lock();
+        let before = state.directory.used();
+        state.directory.sweep(first, piece, |entry| {
+            let hit = entry.kind != Kind::STAGED
+                && device.geometry.holds(entry.location)
+                && condemned(entry.location);
+            if hit {
+                shared.entry_removed(entry);
             }
+            hit
+        });
+        let now = state.directory.used();
+        if now < before {
+            removed += before - now;
+            state.scale_files(before);
         }
     }
     removed

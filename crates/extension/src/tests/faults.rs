@@ -60,7 +60,7 @@ impl Plan {
 
     fn now(&self) -> Fault {
         let call = self.calls.fetch_add(1, Ordering::SeqCst);
-        let due = crate::page::mix64(call).is_multiple_of(self.every.load(Ordering::SeqCst));
+        let due = crate::page::mix64(call) % self.every.load(Ordering::SeqCst) == 0;
         if due {
             ALL[self.fault.load(Ordering::SeqCst) as usize]
         } else {
@@ -330,6 +330,36 @@ fn the_other_device_goes_on() {
     assert!((0..200).all(|n| f.read(page(1, n), 1, 4096) == ReadOutcome::Hit));
     f.check_books();
     plan.set(Fault::None, 1);
+}
+
+#[test]
+fn a_sweep_finds_entries_that_insertions_move_about() {
+    let second = tempfile::tempdir().unwrap();
+    let f = inline(|c| {
+        c.devices.push(device(second.path(), "other", SMALLEST));
+        c.nominal_page = 65536;
+        c.instances = 1;
+    });
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for n in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                f.offer(page(1, n), 1, 1024);
+            }
+        });
+        // The writer notices if an entry is left.
+        for _ in 0..100 {
+            (0..3).for_each(|_| _ = f.extension.pump());
+            f.extension.shared.devices[0].health.fail("pulled out");
+            f.extension.with_writers(|writers| _ = writers[0].step());
+            f.extension.with_writers(|writers| writers[0].hurry_probe());
+            f.extension.with_writers(|writers| _ = writers[0].step());
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    assert!(f.extension.statistics().purged > 0);
+    f.pump();
+    f.check_books();
 }
 
 #[test]
