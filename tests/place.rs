@@ -139,7 +139,8 @@ impl Place {
         Ok(self.options().plugin(self.library()?, "bpe", Load::BySql))
     }
 
-    fn library(&self) -> anyhow::Result<&Path> {
+    /// The library that servers of this place load.
+    pub fn library(&self) -> anyhow::Result<&Path> {
         match &self.library {
             Some(library) => Ok(library),
             None => library::library(),

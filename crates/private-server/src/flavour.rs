@@ -222,6 +222,19 @@ impl Installation {
         Path::new(&self.command[0])
     }
 
+    /// The file of the server program itself.
+    pub fn server_program(&self) -> &Path {
+        Path::new(&self.command[self.command.len() - 1])
+    }
+
+    /// The same installation with another file in the place of the server program.
+    pub fn with_server_program(&self, program: &Path) -> Installation {
+        let mut other = self.clone();
+        let last = other.command.len() - 1;
+        other.command[last] = program.as_os_str().to_owned();
+        other
+    }
+
     /// Another program of the same installation, such as `innochecksum`, as a command without
     /// arguments; `None` when the installation lacks it.
     pub fn tool(&self, name: &str) -> Option<Command> {
