@@ -81,7 +81,7 @@ pub struct Statistics {
     pub lock_accesses: u64,
     /// Of `lock_accesses`: found the lock held.
     pub lock_waits: u64,
-    /// Frequency a page must exceed to get in while the devices are full (mean over the instances).
+    /// Frequency of the pages that newcomers had to exceed of late (moving average, mean over the instances).
     pub admission_threshold: f64,
     /// Reads served by the cache, from lookup to proof.
     pub read_latency: HistogramSnapshot,
