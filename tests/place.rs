@@ -217,9 +217,10 @@ impl Place {
 
     /// With `BPE_TEST_KEEP` set, the folder of a failed test stays.
     pub fn keep_for_inspection(&self) {
-        if std::env::var_os("BPE_TEST_KEEP").is_some()
-            && let Some(folder) = self.folder.take()
-        {
+        if std::env::var_os("BPE_TEST_KEEP").is_none() {
+            return;
+        }
+        if let Some(folder) = self.folder.take() {
             eprintln!("    kept: {}", folder.keep().display());
         }
     }
