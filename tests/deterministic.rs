@@ -21,7 +21,7 @@ pub struct Load {
     pub statements: u32,
 }
 
-const DATABASE: &str = "deterministic";
+const DATABASE: &str = "steady";
 
 /// Makes and fills the tables.
 pub fn prepare(server: &Server, load: Load) -> anyhow::Result<()> {

@@ -1,1 +1,338 @@
-fn main() {}
+//! Cache files that vanish, shrink or change, and cache disks that fail, stall or fill up, under a load that must not
+//! notice.
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use cloud_volume::{CloudVolume, Effect, Fault, Operation, Profile, Volume};
+use integration_tests::ledger::Ledger;
+use integration_tests::mounts::Mount;
+use integration_tests::{Outcome, Place, Server, Suite, note, place, skip, sql};
+
+const CACHE: u64 = 64 << 20;
+
+fn main() -> ExitCode {
+    Suite::new("faults")
+        .each("cache_file_deleted", cache_file_deleted)
+        .each("cache_file_truncated", cache_file_truncated)
+        .each("cache_file_overwritten", cache_file_overwritten)
+        .each("cache_disk_full", cache_disk_full)
+        .each("cache_disk_fails", cache_disk_fails)
+        .each(
+            "cache_disk_fails_now_and_then",
+            cache_disk_fails_now_and_then,
+        )
+        .each("cache_disk_tears_writes", cache_disk_tears_writes)
+        .each("cache_disk_stalls", cache_disk_stalls)
+        .each("one_of_two_disks_fails", one_of_two_disks_fails)
+        .run()
+}
+
+fn ledger(server: &Server) -> anyhow::Result<Ledger> {
+    Ledger::create(server, 2, 5000, 2500, 6)
+}
+
+fn started(place: &Place, path: &Path, size: u64) -> anyhow::Result<Server> {
+    let server = place.start(place.installable()?)?;
+    server.sql(place.install_statement())?;
+    server.sql(&format!("SET GLOBAL bpe_path = '{}'", path.display()))?;
+    server.sql(&format!("SET GLOBAL bpe_size = {size}"))?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    sql::expect_state(&server, "active")?;
+    Ok(server)
+}
+
+/// Off and on, the cache must be as good as new.
+fn as_good_as_new(server: &Server, ledger: &Ledger) -> Outcome {
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    sql::expect_state(server, "active")?;
+    ledger.run(server, Duration::from_secs(2))?;
+    ensure!(
+        sql::figure(server, "hits")? > 0,
+        "no hits after switching off and on"
+    );
+    ensure!(sql::figure(server, "device_errors")? == 0);
+    ledger.verify(server)
+}
+
+fn device(server: &Server) -> String {
+    let _ = server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'");
+    server
+        .value("SELECT bpe_report('devices')")
+        .ok()
+        .flatten()
+        .unwrap_or_default()
+}
+
+fn cache_file_deleted(place: &Place) -> Outcome {
+    let server = started(place, &place.cache(), CACHE)?;
+    let ledger = ledger(&server)?;
+    ledger.run_while(&server, Duration::from_secs(10), || {
+        std::thread::sleep(Duration::from_secs(2));
+        let files = place.cache_files();
+        std::fs::remove_file(files.first().context("no cache file")?)?;
+        Ok(())
+    })?;
+    note(format!(
+        "some seconds after it was deleted: {}",
+        device(&server)
+    ));
+    ledger.verify(&server)?;
+    as_good_as_new(&server, &ledger)?;
+    server.stop()?;
+    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+    Ok(())
+}
+
+fn cache_file_truncated(place: &Place) -> Outcome {
+    let server = started(place, &place.cache(), CACHE)?;
+    let ledger = ledger(&server)?;
+    ledger.run_while(&server, Duration::from_secs(14), || {
+        let files = place.cache_files();
+        let path = files.first().context("no cache file")?;
+        let file = std::fs::File::options().write(true).open(path)?;
+        for length in [CACHE / 2, 4096, 0] {
+            std::thread::sleep(Duration::from_secs(2));
+            file.set_len(length)?;
+        }
+        Ok(())
+    })?;
+    note(format!(
+        "after it was truncated: {} device errors; {}",
+        sql::figure(&server, "device_errors")?,
+        device(&server)
+    ));
+    ledger.verify(&server)?;
+    as_good_as_new(&server, &ledger)?;
+    server.stop()?;
+    Ok(())
+}
+
+/// Other bytes in the cache file: every one of them is found out.
+fn cache_file_overwritten(place: &Place) -> Outcome {
+    let server = started(place, &place.cache(), CACHE)?;
+    let ledger = ledger(&server)?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    ledger.run_while(&server, Duration::from_secs(8), || {
+        let files = place.cache_files();
+        let path = files.first().context("no cache file")?;
+        let file = std::fs::File::options().read(true).write(true).open(path)?;
+        let length = file.metadata()?.len();
+        let mut random = fastrand::Rng::with_seed(3);
+        for round in 0..40 {
+            // Bits flipped, and pieces moved to other places.
+            for _ in 0..30 {
+                let at = random.u64(0..length - 70_000);
+                let mut bytes = vec![0u8; if round % 2 == 0 { 1 } else { 16384 }];
+                file.read_exact_at(&mut bytes, at)?;
+                if round % 2 == 0 {
+                    bytes[0] ^= 0x10;
+                    file.write_all_at(&bytes, at)?;
+                } else {
+                    file.write_all_at(&bytes, random.u64(0..length - 70_000) & !0xfff)?;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Ok(())
+    })?;
+    ledger.verify(&server)?;
+    let proofs = sql::figure(&server, "failed_proofs")?;
+    note(format!("{proofs} failed proofs"));
+    ensure!(proofs > 0, "nothing was found out");
+    as_good_as_new(&server, &ledger)?;
+    server.stop()?;
+    Ok(())
+}
+
+fn cache_disk_full(place: &Place) -> Outcome {
+    let mount = Mount::image(&place.root().join("small"), 192 << 20)?;
+    let server = started(place, mount.path(), CACHE)?;
+    let ledger = ledger(&server)?;
+    ledger.run_while(&server, Duration::from_secs(6), || {
+        std::thread::sleep(Duration::from_secs(1));
+        // Others fill what is free.
+        let filler = std::fs::File::create(mount.path().join("filler"))?;
+        let mut at = 0;
+        while filler.write_all_at(&[1; 65536], at).is_ok() {
+            at += 65536;
+        }
+        Ok(())
+    })?;
+    ledger.verify(&server)?;
+    sql::expect_state(&server, "active")?;
+    ensure!(
+        sql::figure(&server, "device_errors")? == 0,
+        "{}",
+        device(&server)
+    );
+    // Now it does not fit any more; and does again when there is room.
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    sql::wait_until("the cache file is gone", Duration::from_secs(20), || {
+        Ok(place::files_in(mount.path()).len() == 1)
+    })?;
+    let filler = std::fs::File::options()
+        .append(true)
+        .open(mount.path().join("filler"))?;
+    let mut block = vec![1u8; 65536];
+    while std::io::Write::write_all(&mut &filler, &block).is_ok() {
+        block.fill(2);
+    }
+    drop(filler);
+    let said = sql::refusal(&server, "SET GLOBAL bpe_enabled = ON")?;
+    ensure!(said.contains("free"), "{said}");
+    std::fs::remove_file(mount.path().join("filler"))?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    as_good_as_new(&server, &ledger)?;
+    server.stop()?;
+    Ok(())
+}
+
+/// A cache disk with faults on command.
+fn faulty_disk(place: &Place, name: &str) -> anyhow::Result<Volume> {
+    let (backing, folder) = (
+        place.root().join(format!("{name}-backing")),
+        place.root().join(name),
+    );
+    std::fs::create_dir_all(&backing)?;
+    std::fs::create_dir_all(&folder)?;
+    CloudVolume::mount(&backing, &folder, Profile::unlimited())
+        .map_err(|error| skip(format!("no FUSE file system: {error}")))
+}
+
+fn cache_disk_fails(place: &Place) -> Outcome {
+    let volume = faulty_disk(place, "faulty")?;
+    let server = started(place, volume.mountpoint(), CACHE)?;
+    let ledger = ledger(&server)?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    ensure!(sql::figure(&server, "hits")? > 0, "no hits");
+    volume.add_fault(Fault::error(Operation::Any));
+    ledger.run(&server, Duration::from_secs(6))?;
+    let errors = sql::figure(&server, "device_errors")?;
+    ensure!(errors > 0, "no device errors counted");
+    note(format!(
+        "failing: {errors} device errors; {}",
+        device(&server)
+    ));
+    ledger.verify(&server)?;
+    // It heals by itself when the disk does.
+    volume.clear_faults();
+    let mut hits = sql::figure(&server, "hits")?;
+    sql::wait_until("there are hits again", Duration::from_secs(60), || {
+        ledger.run(&server, Duration::from_secs(1))?;
+        let now = sql::figure(&server, "hits")?;
+        let again = now > hits + 50;
+        hits = now;
+        Ok(again)
+    })?;
+    ledger.verify(&server)?;
+    server.stop()?;
+    volume
+        .unmount()
+        .context("the volume is still in use after the stop")?;
+    Ok(())
+}
+
+fn cache_disk_fails_now_and_then(place: &Place) -> Outcome {
+    let volume = faulty_disk(place, "faulty")?;
+    let server = started(place, volume.mountpoint(), CACHE)?;
+    let ledger = ledger(&server)?;
+    for (operation, every) in [(Operation::Read, 40), (Operation::Write, 3)] {
+        volume.clear_faults();
+        volume.add_fault(Fault {
+            every,
+            ..Fault::error(operation)
+        });
+        ledger.run(&server, Duration::from_secs(4))?;
+    }
+    ensure!(
+        sql::figure(&server, "device_errors")? > 0,
+        "no device errors counted"
+    );
+    ledger.verify(&server)?;
+    server.stop()?;
+    volume.unmount()?;
+    Ok(())
+}
+
+fn cache_disk_tears_writes(place: &Place) -> Outcome {
+    let volume = faulty_disk(place, "faulty")?;
+    let server = started(place, volume.mountpoint(), CACHE)?;
+    let ledger = ledger(&server)?;
+    volume.add_fault(Fault {
+        effect: Effect::TornSilently,
+        every: 2,
+        ..Fault::error(Operation::Write)
+    });
+    ledger.run(&server, Duration::from_secs(8))?;
+    let proofs = sql::figure(&server, "failed_proofs")?;
+    note(format!("{proofs} failed proofs"));
+    ensure!(proofs > 0, "torn writes were not found out");
+    ledger.verify(&server)?;
+    server.stop()?;
+    volume.unmount()?;
+    Ok(())
+}
+
+/// A disk that answers nothing for a while: how long statements wait is noted; all of them succeed.
+fn cache_disk_stalls(place: &Place) -> Outcome {
+    let volume = faulty_disk(place, "faulty")?;
+    let server = started(place, volume.mountpoint(), CACHE)?;
+    let ledger = ledger(&server)?;
+    ledger.run(&server, Duration::from_secs(2))?;
+    let (_, stalls) = integration_tests::probe::during(&server, || {
+        ledger.run_while(&server, Duration::from_secs(10), || {
+            std::thread::sleep(Duration::from_secs(1));
+            volume.stall(Duration::from_secs(4));
+            Ok(())
+        })
+    })?;
+    note(format!("cache disk stalled for 4 s: probe {stalls}"));
+    ledger.verify(&server)?;
+    // Switching off does not wait for the disk.
+    volume.stall(Duration::from_secs(4));
+    let started = std::time::Instant::now();
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    note(format!(
+        "SET OFF while it stalls: {:.1} ms",
+        started.elapsed().as_secs_f64() * 1e3
+    ));
+    ensure!(
+        started.elapsed() < Duration::from_secs(3),
+        "switching off waited for the disk"
+    );
+    ledger.verify(&server)?;
+    server.stop()?;
+    volume.unmount()?;
+    Ok(())
+}
+
+fn one_of_two_disks_fails(place: &Place) -> Outcome {
+    let volume = faulty_disk(place, "faulty")?;
+    let both = format!(
+        "{}:{}",
+        volume.mountpoint().display(),
+        place.cache().display()
+    );
+    let server = started(place, Path::new(&both), CACHE)?;
+    let ledger = ledger(&server)?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    volume.add_fault(Fault::error(Operation::Any));
+    ledger.run(&server, Duration::from_secs(4))?;
+    sql::expect_state(&server, "active")?;
+    let before = sql::figure(&server, "hits")?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    ensure!(
+        sql::figure(&server, "hits")? > before,
+        "the other disk is not used any more"
+    );
+    note(device(&server));
+    ledger.verify(&server)?;
+    server.stop()?;
+    volume.unmount()?;
+    Ok(())
+}

@@ -1,1 +1,423 @@
-fn main() {}
+//! Variables, status and reports, and changing what can be changed while the server is at work.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use integration_tests::ledger::Ledger;
+use integration_tests::mysql::prelude::Queryable;
+use integration_tests::{Outcome, Place, Suite, note, sql};
+
+const CACHE: u64 = 64 << 20;
+
+fn main() -> ExitCode {
+    Suite::new("variables")
+        .all("listed_with_defaults", listed_with_defaults)
+        .all("status", status)
+        .all("reports", reports)
+        .each("several_in_one_statement", several_in_one_statement)
+        .each("changed_under_load", changed_under_load)
+        .each("off_stays_off", off_stays_off)
+        .each("on_and_off_by_several_sessions", several_sessions)
+        .run()
+}
+
+fn listed_with_defaults(place: &Place) -> Outcome {
+    let server = place.start(place.installable()?)?;
+    server.sql(place.install_statement())?;
+    let variables = server.variables("bpe\\_%")?;
+    let expected = [
+        ("bpe_admission", "frequency"),
+        ("bpe_async_io", "auto"),
+        ("bpe_compression", "off"),
+        ("bpe_enabled", "OFF"),
+        ("bpe_instances", "0"),
+        ("bpe_io_capacity", "0"),
+        ("bpe_memory_limit", "0"),
+        ("bpe_path", ""),
+        ("bpe_size", "0"),
+    ];
+    for (name, value) in expected {
+        let found = variables
+            .get(name)
+            .with_context(|| format!("there is no {name}"))?;
+        ensure!(found == value, "{name} is '{found}', expected '{value}'");
+    }
+    ensure!(variables.len() == expected.len(), "{variables:?}");
+    for (name, values) in [
+        ("bpe_admission", ["all", "frequency"]),
+        ("bpe_compression", ["lz4", "off"]),
+        ("bpe_io_capacity", ["200", "0"]),
+        ("bpe_memory_limit", ["1073741824", "0"]),
+        ("bpe_instances", ["16", "0"]),
+        ("bpe_size", ["8589934592", "0"]),
+    ] {
+        for value in values {
+            let literal = if value.chars().all(|c| c.is_ascii_digit()) {
+                value.to_owned()
+            } else {
+                format!("'{value}'")
+            };
+            server.sql(&format!("SET GLOBAL {name} = {literal}"))?;
+            let found = server.value(&format!("SELECT @@GLOBAL.{name}"))?;
+            ensure!(
+                found.as_deref() == Some(value),
+                "{name}: {found:?} instead of {value}"
+            );
+        }
+    }
+    for name in [
+        "bpe_admission",
+        "bpe_compression",
+        "bpe_instances",
+        "bpe_size",
+        "bpe_path",
+        "bpe_enabled",
+    ] {
+        server.sql(&format!("SET GLOBAL {name} = DEFAULT"))?;
+    }
+    sql::refusal(&server, "SET GLOBAL bpe_async_io = 'native'")?;
+    server.stop()?;
+    Ok(())
+}
+
+fn status(place: &Place) -> Outcome {
+    let server = place.start(place.early_disabled(CACHE)?)?;
+    let names = [
+        "version",
+        "state",
+        "state_number",
+        "state_reason",
+        "load_mode",
+        "async_mode",
+        "hits",
+        "misses",
+        "hit_ratio",
+        "pages_cached",
+        "bytes_cached",
+        "capacity_bytes",
+        "memory_bytes",
+        "admitted",
+        "rejected",
+        "evicted",
+        "invalidated",
+        "bytes_written",
+        "cache_read_p50_us",
+        "cache_read_p95_us",
+        "cache_read_p99_us",
+        "data_read_p50_us",
+        "data_read_p95_us",
+        "data_read_p99_us",
+        "data_reads",
+        "device_errors",
+        "failed_proofs",
+        "instance_lock_accesses",
+        "instance_lock_waits",
+        "instances_active",
+    ];
+    let texts = [
+        "version",
+        "state",
+        "state_reason",
+        "load_mode",
+        "async_mode",
+    ];
+    for name in names {
+        let value = sql::status(&server, name)?;
+        if !texts.contains(&name) {
+            let number: f64 = value
+                .parse()
+                .with_context(|| format!("Bpe_{name} is '{value}'"))?;
+            ensure!(number == 0.0, "Bpe_{name} is {number} while disabled");
+        }
+    }
+    sql::expect_state(&server, "disabled")?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
+    ledger.run(&server, Duration::from_secs(4))?;
+    for name in [
+        "hits",
+        "misses",
+        "pages_cached",
+        "bytes_cached",
+        "capacity_bytes",
+        "memory_bytes",
+        "admitted",
+        "invalidated",
+        "bytes_written",
+        "data_reads",
+        "instance_lock_accesses",
+        "instances_active",
+        "state_number",
+    ] {
+        ensure!(
+            sql::figure(&server, name)? > 0,
+            "Bpe_{name} is 0 after some work"
+        );
+    }
+    let (cached, capacity) = (
+        sql::figure(&server, "bytes_cached")?,
+        sql::figure(&server, "capacity_bytes")?,
+    );
+    ensure!(
+        cached <= capacity && capacity <= CACHE,
+        "{cached} of {capacity} bytes, {CACHE} asked for"
+    );
+    let ratio: f64 = sql::status(&server, "hit_ratio")?.parse()?;
+    ensure!(
+        (0.0..=100.0).contains(&ratio) && ratio > 0.0,
+        "hit ratio {ratio}"
+    );
+    for of in ["cache", "data"] {
+        let mut last = 0.0;
+        for quantile in ["p50", "p95", "p99"] {
+            let value: f64 = sql::status(&server, &format!("{of}_read_{quantile}_us"))?.parse()?;
+            ensure!(
+                value > 0.0 && value >= last,
+                "{of}_read_{quantile}_us is {value}, the one before {last}"
+            );
+            last = value;
+        }
+    }
+    // Through the tables that programs read, too.
+    let schema = if place.is_mysql() {
+        "performance_schema"
+    } else {
+        "information_schema"
+    };
+    let state = server.value(&format!(
+        "SELECT VARIABLE_VALUE FROM {schema}.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Bpe_state'"
+    ))?;
+    ensure!(
+        state.as_deref() == Some("active"),
+        "{schema}.GLOBAL_STATUS: {state:?}"
+    );
+    server.stop()?;
+    Ok(())
+}
+
+fn reports(place: &Place) -> Outcome {
+    let server = place.start(place.early_disabled(CACHE)?.option("--bpe-instances=3"))?;
+    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    let report = |name: &str| -> anyhow::Result<serde_json::Value> {
+        let text = server
+            .value(&format!("SELECT bpe_report('{name}')"))?
+            .with_context(|| format!("bpe_report('{name}') is NULL"))?;
+        Ok(serde_json::from_str(&text)?)
+    };
+    let rows = |name: &str| -> anyhow::Result<usize> {
+        Ok(report(name)?.as_array().context("not an array")?.len())
+    };
+    ensure!(report("summary")?["state"] == "disabled");
+    for name in ["instances", "devices", "files"] {
+        ensure!(rows(name)? == 0 || name == "files", "{name} while disabled");
+    }
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    let summary = report("summary")?;
+    ensure!(summary["state"] == "active", "{summary}");
+    ensure!(summary["hits"].as_u64() > Some(0), "{summary}");
+    ensure!(rows("instances")? == 3);
+    ensure!(rows("devices")? == 1);
+    ensure!(rows("files")? >= 2);
+    let device = &report("devices")?[0];
+    ensure!(
+        device["path"]
+            .as_str()
+            .is_some_and(|path| path.starts_with(&place.cache().display().to_string())),
+        "{device}"
+    );
+    for unknown in ["'nonsense'", "''", "NULL", "REPEAT('x', 100000)"] {
+        let value = server.value(&format!("SELECT bpe_report({unknown})"))?;
+        ensure!(value.is_none(), "bpe_report({unknown}) gives {value:?}");
+    }
+    sql::refusal(&server, "SELECT bpe_report()")?;
+    sql::refusal(&server, "SELECT bpe_report('summary', 'files')")?;
+    sql::refusal(&server, "SELECT bpe_report(1)")?;
+    // As views over it would use it.
+    let hits = server.value(
+        "SELECT SUM(hits) FROM JSON_TABLE(bpe_report('files'), '$[*]' COLUMNS (file VARCHAR(500) PATH '$.file', \
+         hits BIGINT PATH '$.hits')) AS f WHERE file LIKE '%ledger%'",
+    )?;
+    ensure!(hits.as_deref().is_some_and(|hits| hits != "0"), "{hits:?}");
+    // Many at once.
+    std::thread::scope(|scope| {
+        let askers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| -> Outcome {
+                    let mut connection = server.connect()?;
+                    for _ in 0..50 {
+                        let text: Option<String> = connection.query_first(
+                            "SELECT CONCAT(bpe_report('files'), bpe_report('summary'))",
+                        )?;
+                        ensure!(text.is_some());
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        askers.into_iter().try_for_each(|asker| {
+            asker
+                .join()
+                .unwrap_or_else(|_| Err(anyhow::anyhow!("panicked")))
+        })
+    })?;
+    server.stop()?;
+    Ok(())
+}
+
+/// The servers hand values over in different widths, side by side.
+fn several_in_one_statement(place: &Place) -> Outcome {
+    let server = place.start(place.installable()?)?;
+    server.sql(place.install_statement())?;
+    for number in [4u32, 7, 64, 1] {
+        server.sql(&format!(
+            "SET GLOBAL bpe_io_capacity = 4294967295, GLOBAL bpe_instances = {number}, GLOBAL bpe_size = 18446744073709551615"
+        ))?;
+        ensure!(sql::number(&server, "SELECT @@GLOBAL.bpe_instances")? == u64::from(number));
+        ensure!(sql::number(&server, "SELECT @@GLOBAL.bpe_io_capacity")? == 4_294_967_295);
+        ensure!(sql::number(&server, "SELECT @@GLOBAL.bpe_size")? == u64::MAX);
+        server.sql(&format!(
+            "SET GLOBAL bpe_path = '{}', GLOBAL bpe_size = {CACHE}, GLOBAL bpe_io_capacity = 0, GLOBAL bpe_enabled = ON",
+            place.cache().display()
+        ))?;
+        sql::expect_state(&server, "active")?;
+        ensure!(sql::figure(&server, "instances_active")? == u64::from(number));
+        server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    }
+    server.stop()?;
+    Ok(())
+}
+
+fn changed_under_load(place: &Place) -> Outcome {
+    let other = place.root().join("other-cache");
+    std::fs::create_dir(&other)?;
+    let server = place.start(place.early(CACHE)?)?;
+    let ledger = Ledger::create(&server, 2, 5000, 2500, 6)?;
+    let (cache, other) = (
+        place.cache().display().to_string(),
+        other.display().to_string(),
+    );
+    let statements = [
+        format!("SET GLOBAL bpe_size = {}", CACHE / 2),
+        format!("SET GLOBAL bpe_path = '{other}'"),
+        "SET GLOBAL bpe_instances = 8".into(),
+        "SET GLOBAL bpe_compression = 'lz4'".into(),
+        format!("SET GLOBAL bpe_path = '{cache}:{other}'"),
+        "SET GLOBAL bpe_admission = 'all'".into(),
+        "SET GLOBAL bpe_io_capacity = 500".into(),
+        format!("SET GLOBAL bpe_size = {}", CACHE * 2),
+        "SET GLOBAL bpe_instances = 1".into(),
+        "SET GLOBAL bpe_io_capacity = 0".into(),
+        "SET GLOBAL bpe_compression = 'off'".into(),
+        "SET GLOBAL bpe_admission = 'frequency'".into(),
+        format!("SET GLOBAL bpe_path = '{cache}'"),
+    ];
+    let counts = ledger.run_while(&server, Duration::from_secs(16), || {
+        for statement in &statements {
+            std::thread::sleep(Duration::from_millis(900));
+            server.sql(statement)?;
+            sql::wait_until(statement, Duration::from_secs(20), || {
+                Ok(sql::status(&server, "state")? == "active")
+            })?;
+        }
+        Ok(())
+    })?;
+    note(counts.to_string());
+    sql::expect_state(&server, "active")?;
+    sql::wait_until(
+        "only the last path is in use",
+        Duration::from_secs(20),
+        || Ok(place.cache_files().len() == 1 && std::fs::read_dir(&other)?.count() == 0),
+    )?;
+    let before = sql::figure(&server, "hits")?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    ensure!(
+        sql::figure(&server, "hits")? > before,
+        "no hits after all changes"
+    );
+    ledger.verify(&server)?;
+    server.stop()?;
+    Ok(())
+}
+
+/// The kill switch wins over a rebuild that is under way.
+fn off_stays_off(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    let mut connection = server.connect()?;
+    for round in 0..8u64 {
+        connection.query_drop("SET GLOBAL bpe_enabled = ON")?;
+        connection.query_drop(format!(
+            "SET GLOBAL bpe_size = {}",
+            CACHE + (1 + round % 2) * (16 << 20)
+        ))?;
+        std::thread::sleep(Duration::from_millis(5 + 5 * round));
+        connection.query_drop("SET GLOBAL bpe_enabled = OFF")?;
+        for _ in 0..10 {
+            sql::expect_state(&server, "disabled")?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    sql::wait_until("the cache file is gone", Duration::from_secs(20), || {
+        Ok(place.cache_files().is_empty())
+    })?;
+    server.stop()?;
+    Ok(())
+}
+
+/// Whatever the order, in the end the state is what the variable says, and rows are right.
+fn several_sessions(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
+    ledger.run_while(&server, Duration::from_secs(10), || {
+        std::thread::scope(|scope| {
+            let switchers: Vec<_> = (0..4u64)
+                .map(|number| {
+                    let server = &server;
+                    scope.spawn(move || -> Outcome {
+                        let mut connection = server.connect()?;
+                        let mut random = fastrand::Rng::with_seed(number);
+                        let until = std::time::Instant::now() + Duration::from_secs(8);
+                        while std::time::Instant::now() < until {
+                            let value = if random.bool() { "ON" } else { "OFF" };
+                            // Another session may be in the middle of it: that is a clear error, not a failure.
+                            match connection.query_drop(format!("SET GLOBAL bpe_enabled = {value}"))
+                            {
+                                Ok(()) | Err(integration_tests::mysql::Error::MySqlError(_)) => {}
+                                Err(error) => return Err(error.into()),
+                            }
+                            std::thread::sleep(Duration::from_millis(random.u64(0..60)));
+                        }
+                        Ok(())
+                    })
+                })
+                .collect();
+            switchers.into_iter().try_for_each(|switcher| {
+                switcher
+                    .join()
+                    .unwrap_or_else(|_| Err(anyhow::anyhow!("panicked")))
+            })
+        })
+    })?;
+    let wanted = server.value("SELECT @@GLOBAL.bpe_enabled")?;
+    let state = if wanted.as_deref() == Some("1") {
+        "active"
+    } else {
+        "disabled"
+    };
+    sql::wait_until(
+        "the state is what the variable says",
+        Duration::from_secs(30),
+        || Ok(sql::status(&server, "state")? == state),
+    )?;
+    for (value, state) in [("OFF", "disabled"), ("ON", "active")] {
+        server.sql(&format!("SET GLOBAL bpe_enabled = {value}"))?;
+        sql::expect_state(&server, state)?;
+    }
+    ledger.run(&server, Duration::from_secs(3))?;
+    ensure!(sql::figure(&server, "hits")? > 0);
+    ledger.verify(&server)?;
+    server.stop()?;
+    Ok(())
+}
