@@ -39,8 +39,8 @@ pub struct Args {
     /// The server: mariadb-10.11, mariadb-11.8 or mysql-9.7
     #[arg(long, default_value = "mariadb-10.11", value_parser = server_name)]
     server: private_server::Flavour,
-    /// Sizes of the buffer pool, each with a table of its own, such as 64M,128M
-    /// [default: 64M, with --quick 32M]
+    /// Sizes of the buffer pool, each with a table of its own, such as 128M,256M
+    /// [default: 128M, with --quick 48M]
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     pool: Vec<u64>,
     /// Multiplies the default pool, and with it data and cache, for bigger machines
@@ -50,7 +50,7 @@ pub struct Args {
     /// A short run, under four minutes: smaller, and less exact
     #[arg(long)]
     quick: bool,
-    /// Seconds of each measured test [default: 40, with --quick 10]
+    /// Seconds of each measured test [default: 30, with --quick 10]
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=3600))]
     time: Option<u64>,
     /// Folder for the report and, while it runs, for the servers: on the fast local disk

@@ -47,7 +47,7 @@ pub struct Times {
 pub fn plans(args: &Args) -> Vec<Plan> {
     let (pool, times) = if args.quick {
         (
-            32 * MIB,
+            48 * MIB,
             Times {
                 lead: 3,
                 test: 10,
@@ -57,11 +57,11 @@ pub fn plans(args: &Args) -> Vec<Plan> {
         )
     } else {
         (
-            64 * MIB,
+            128 * MIB,
             Times {
                 lead: 8,
-                test: 40,
-                warm_max: 120,
+                test: 30,
+                warm_max: 150,
                 switch: 45,
             },
         )
