@@ -183,8 +183,13 @@ impl Settings {
         for device in self.config(16384)?.devices {
             let facts = match extension::check_device(&device) {
                 Ok(facts) => facts,
-                Err(OpenError::InUse { path }) if own.contains(&path) => continue,
-                Err(OpenError::NoSpace { path, .. }) if own.contains(&path) => continue,
+                // Our own file, which gives its room back before the new one takes it.
+                Err(OpenError::InUse { path } | OpenError::NoSpace { path, .. })
+                    if own.contains(&path) =>
+                {
+                    enough_room(&path, device.bytes)?;
+                    continue;
+                }
                 Err(error) => return Err(format!("bpe_path: {error}")),
             };
             if Some(facts.device_number) == data_device {
@@ -227,6 +232,33 @@ fn path() -> String {
             return copy;
         }
     }
+}
+
+/// Whether a cache file that exists can be replaced by one of this many bytes.
+fn enough_room(path: &Path, bytes: u64) -> Result<(), String> {
+    let Ok(name) = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()) else {
+        return Ok(());
+    };
+    // SAFETY: an all-zero structure is valid, and the call fills it.
+    let (found, file_system) = unsafe {
+        let mut file_system: libc::statvfs64 = std::mem::zeroed();
+        (
+            libc::statvfs64(name.as_ptr(), &mut file_system) == 0,
+            file_system,
+        )
+    };
+    let Ok(file) = std::fs::metadata(path) else {
+        return Ok(());
+    };
+    let room = file_system.f_bavail * file_system.f_frsize + file.blocks() * 512;
+    if found && room < bytes {
+        return Err(format!(
+            "the file system of '{}' has room for {room} bytes, the cache file that is there now included, but \
+             {bytes} are needed; lower bpe_size or free space",
+            path.display()
+        ));
+    }
+    Ok(())
 }
 
 /// `bpe_io_capacity` in bytes per second.
