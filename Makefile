@@ -1,10 +1,11 @@
 # make build     leaves dist/bpe.so, dist/bpe and dist/cloud-volume
-# make test      unit tests, and integration tests against real servers
+# make test      unit tests, and integration tests against real servers; TESTS="ddl memory" runs some of the latter
 # make demo      installs what is missing, builds, and demonstrates the extension
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
 
 SERVER ?= mariadb-10.11
 ARGS ?=
+TESTS ?=
 CARGO ?= cargo
 
 # A rustup that was installed a moment ago is not yet in the shell's PATH.
@@ -20,7 +21,7 @@ build:
 	install -m 0755 $(built)/bpe $(built)/cloud-volume dist/
 
 test:
-	$(CARGO) test --locked --workspace
+	scripts/test $(TESTS)
 
 demo: dependencies
 	$(MAKE) --no-print-directory build
