@@ -186,11 +186,11 @@ fn status(place: &Place) -> Outcome {
         "information_schema"
     };
     let state = server.value(&format!(
-        "SELECT VARIABLE_VALUE FROM {schema}.GLOBAL_STATUS WHERE VARIABLE_NAME = 'Bpe_state'"
+        "SELECT VARIABLE_VALUE FROM {schema}.global_status WHERE VARIABLE_NAME = 'Bpe_state'"
     ))?;
     ensure!(
         state.as_deref() == Some("active"),
-        "{schema}.GLOBAL_STATUS: {state:?}"
+        "{schema}.global_status: {state:?}"
     );
     server.stop()?;
     Ok(())
@@ -237,7 +237,7 @@ fn reports(place: &Place) -> Outcome {
     sql::refusal(&server, "SELECT bpe_report(1)")?;
     // As views over it would use it.
     let hits = server.value(
-        "SELECT SUM(hits) FROM JSON_TABLE(bpe_report('files'), '$[*]' COLUMNS (file VARCHAR(500) PATH '$.file', \
+        "SELECT SUM(hits) FROM JSON_TABLE(CONVERT(bpe_report('files') USING utf8mb4), '$[*]' COLUMNS (file VARCHAR(500) PATH '$.file', \
          hits BIGINT PATH '$.hits')) AS f WHERE file LIKE '%ledger%'",
     )?;
     ensure!(hits.as_deref().is_some_and(|hits| hits != "0"), "{hits:?}");
@@ -279,9 +279,10 @@ fn several_in_one_statement(place: &Place) -> Outcome {
         ensure!(sql::number(&server, "SELECT @@GLOBAL.bpe_io_capacity")? == 4_294_967_295);
         ensure!(sql::number(&server, "SELECT @@GLOBAL.bpe_size")? == u64::MAX);
         server.sql(&format!(
-            "SET GLOBAL bpe_path = '{}', GLOBAL bpe_size = {CACHE}, GLOBAL bpe_io_capacity = 0, GLOBAL bpe_enabled = ON",
+            "SET GLOBAL bpe_path = '{}', GLOBAL bpe_size = {CACHE}, GLOBAL bpe_io_capacity = 0",
             place.cache().display()
         ))?;
+        server.sql("SET GLOBAL bpe_enabled = ON")?;
         sql::expect_state(&server, "active")?;
         ensure!(sql::figure(&server, "instances_active")? == u64::from(number));
         server.sql("SET GLOBAL bpe_enabled = OFF")?;

@@ -1,8 +1,9 @@
 //! The life of a private server of each flavour, against the real programs.
 //!
 //! A flavour that cannot be had on this machine is reported as skipped with the reason; with CI
-//! set in the environment that is a failure.
+//! set in the environment that is a failure, but for MariaDB 11.8.
 
+use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,10 +14,13 @@ fn installation(flavour: Flavour) -> Option<Installation> {
         Ok(installation) => Some(installation),
         Err(reason) => {
             assert!(
-                std::env::var_os("CI").is_none(),
+                std::env::var_os("CI").is_none() || flavour == Flavour::MariaDb118,
                 "nothing may be skipped in CI: {reason}"
             );
-            eprintln!("skipped: {reason}");
+            // Past the capture of output, so that `scripts/test` sees it and does not count it as passed.
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or("a test").to_owned();
+            let _ = writeln!(std::io::stderr(), "skipped: {name}: {reason}");
             None
         }
     }
