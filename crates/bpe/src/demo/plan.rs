@@ -13,8 +13,8 @@ const DATA_PER_POOL: f64 = 24.5;
 const CACHE_PER_POOL: u64 = 8;
 /// Bytes of data and index in a table of sysbench, as both servers count them: so many, and so many
 /// for each row. The files are about a tenth larger, as they grow in steps.
-const BYTES_PER_TABLE: f64 = 2.9 * MIB as f64;
-const BYTES_PER_ROW: f64 = 229.0;
+const BYTES_PER_TABLE: f64 = 1.2 * MIB as f64;
+const BYTES_PER_ROW: f64 = 240.0;
 
 const MIB: u64 = 1 << 20;
 
