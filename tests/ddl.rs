@@ -499,8 +499,8 @@ fn under_load(place: &Place) -> Outcome {
         "FLUSH TABLES",
     ];
     let mut rounds = 0;
-    let counts = ledger.run_while(&server, Duration::from_secs(15), || {
-        let until = std::time::Instant::now() + Duration::from_secs(13);
+    let counts = ledger.run_while(&server, Duration::from_secs(11), || {
+        let until = std::time::Instant::now() + Duration::from_secs(9);
         while std::time::Instant::now() < until {
             for statement in statements {
                 connection.query_drop(statement).context(statement)?;

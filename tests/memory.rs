@@ -37,16 +37,8 @@ fn grows_by_what_is_said(place: &Place) -> Outcome {
     const CACHE: u64 = 8 * POOL;
     let server = place.start(place.installable()?.buffer_pool(POOL))?;
     place.install(&server, CACHE)?;
-    // What the first SHOW STATUS and the first switching take once is not the extension's.
-    server.sql(&format!("SET GLOBAL bpe_size = {}", 64 * MIB))?;
-    for value in ["ON", "OFF"] {
-        server.sql(&format!("SET GLOBAL bpe_enabled = {value}"))?;
-        server.status("bpe%")?;
-    }
-    server.sql(&format!("SET GLOBAL bpe_size = {CACHE}"))?;
-    sql::wait_until("the cache file is gone", Duration::from_secs(20), || {
-        Ok(place.cache_files().is_empty())
-    })?;
+    // What the first SHOW STATUS takes is not the extension's.
+    server.status("bpe%")?;
     let before = resident(&server);
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     let grown = resident(&server).saturating_sub(before);

@@ -48,15 +48,15 @@ fn ten_times(place: &Place, server: Server) -> Outcome {
     let sysbench = Sysbench::prepare(&server, place.root(), 4, 50_000)?;
     // The load without any switching, for comparison.
     let (quiet, quiet_stalls) = probe::during(&server, || {
-        sysbench.run(&server, "oltp_read_write", 8, 8)?.finish()
+        sysbench.run(&server, "oltp_read_write", 8, 5)?.finish()
     })?;
 
     let mut switches = Vec::new();
     let (summary, stalls) = probe::during(&server, || {
-        let mut run = sysbench.run(&server, "oltp_read_write", 8, 30)?;
+        let mut run = sysbench.run(&server, "oltp_read_write", 8, 25)?;
         std::thread::sleep(Duration::from_secs(2));
         for _ in 0..TIMES {
-            for (value, pause) in [("OFF", 1000), ("ON", 1300)] {
+            for (value, pause) in [("OFF", 800), ("ON", 1100)] {
                 ensure!(run.is_running(), "sysbench ended before the switching");
                 let started = Instant::now();
                 server.sql(&format!("SET GLOBAL bpe_enabled = {value}"))?;
