@@ -149,11 +149,16 @@ impl Ledger {
         meanwhile: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<Counts> {
         let (counts, stops) = self.drive(server, time, meanwhile)?;
+        let mut lost = None;
         for stop in stops {
             match stop {
+                // A wrong row explains more than a lost connection.
                 Stop::Wrong(what) => anyhow::bail!("{what}"),
-                Stop::Server(error) => return Err(error).context("a statement of the load failed"),
+                Stop::Server(error) => lost = Some(error),
             }
+        }
+        if let Some(error) = lost {
+            return Err(error).context("a statement of the load failed");
         }
         Ok(counts)
     }
