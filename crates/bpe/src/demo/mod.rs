@@ -40,7 +40,7 @@ pub struct Args {
     #[arg(long, default_value = "mariadb-10.11", value_parser = server_name)]
     server: private_server::Flavour,
     /// Sizes of the buffer pool, each with a table of its own, such as 128M,256M
-    /// [default: 128M, with --quick 48M]
+    /// [default: 128M, with --quick 40M]
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     pool: Vec<u64>,
     /// Multiplies the default pool, and with it data and cache, for bigger machines

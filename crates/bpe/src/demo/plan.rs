@@ -47,12 +47,12 @@ pub struct Times {
 pub fn plans(args: &Args) -> Vec<Plan> {
     let (pool, times) = if args.quick {
         (
-            48 * MIB,
+            40 * MIB,
             Times {
                 lead: 3,
                 test: 10,
-                warm_max: 40,
-                switch: 18,
+                warm_max: 30,
+                switch: 15,
             },
         )
     } else {
