@@ -60,7 +60,7 @@ fn method(results: &Results) -> Markup {
                     "starts empty and is filled by oltp_read_only; the tests begin when the hit ratio has "
                     "stopped rising."
                 }
-                li { b { "ceiling" } ": everything on the local disk, without volume and extension. No cache can be faster than that." }
+                li { b { "ceiling" } ": everything on the local disk, without volume and extension: what a cache could reach at most, but for noise." }
             }
             p {
                 "Every side begins with a copy of the same files, an empty buffer pool and the same options. "
