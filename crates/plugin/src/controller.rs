@@ -480,9 +480,13 @@ fn tick() {
     }
     // This thread is the one that retires.
     let old: Vec<_> = inner.retiring.drain(..).collect();
+    let closing = old.len();
+    inner.being_retired += closing;
     let intent = inner.intent;
     drop(inner);
     old.into_iter().for_each(close_when_unused);
+    INNER.lock().being_retired -= closing;
+    CHANGED.notify_all();
     switch_on_or_retry(&settings, intent);
 }
 
@@ -568,8 +572,9 @@ pub fn async_mode() -> &'static str {
     }
 }
 
-/// Cache files in use now.
+/// Cache files in use now; those of an extension that was just switched off are waited for.
 pub fn own_files() -> Vec<PathBuf> {
+    let _ = wait_for_retired(&mut INNER.lock());
     switch::active()
         .as_ref()
         .map(|active| {
