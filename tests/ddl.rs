@@ -394,7 +394,7 @@ fn undo_truncation(place: &Place) -> Outcome {
         }
         let wait = sql::wait_until(
             "an undo tablespace is cut down",
-            Duration::from_secs(45),
+            Duration::from_secs(150),
             || {
                 ledger.run(server, Duration::from_millis(500))?;
                 Ok(size()? + (8 << 20) < largest)
