@@ -185,7 +185,7 @@ static BPE_COMPRESSION: ServerTable<SystemVariable> = variable(
     c"compression",
     c"Whether pages are stored compressed",
     None,
-    Some(update_compression),
+    Some(update_number),
     settings::COMPRESSION.as_ptr().cast(),
     [0, 0, 0, 0],
 );
@@ -417,7 +417,7 @@ unsafe extern "C" fn check_size(
     })
 }
 
-/// Assigns a 64-bit number. The controller sees the change and rebuilds the extension.
+/// Assigns a 64-bit number, or the place of a name in its list. The controller sees the change and rebuilds the extension.
 unsafe extern "C" fn update_number(
     _thd: *mut c_void,
     _variable: *mut SystemVariable,
@@ -481,19 +481,6 @@ unsafe extern "C" fn update_admission(
         if let Some(active) = &*switch::active() {
             active.extension.set_admission(settings::admission());
         }
-        Ok(())
-    });
-}
-
-unsafe extern "C" fn update_compression(
-    _thd: *mut c_void,
-    _variable: *mut SystemVariable,
-    _target: *mut c_void,
-    save: *const c_void,
-) {
-    callback(|| {
-        // SAFETY: as above.
-        settings::COMPRESSION.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
         Ok(())
     });
 }
