@@ -572,20 +572,28 @@ pub fn async_mode() -> &'static str {
     }
 }
 
-/// Cache files in use now; those of an extension that was just switched off are waited for.
-pub fn own_files() -> Vec<PathBuf> {
+/// Looks at paths and size of new settings. What is just being built or closed is waited for, so that its files are known
+/// as this server's own; but not for ever, since a path may be changed because its disk hangs. Returns warnings.
+pub fn check(settings: &Settings) -> Result<Vec<String>, String> {
+    drop(BUILDING.try_lock_for(RETIRE_WAIT));
     let _ = wait_for_retired(&mut INNER.lock());
+    settings.check(&own_files())
+}
+
+/// Cache files of the extension that is active, or waits to become it.
+fn own_files() -> Vec<PathBuf> {
+    let prepared = INNER
+        .lock()
+        .prepared
+        .as_ref()
+        .map(|prepared| Arc::clone(&prepared.active));
     switch::active()
         .as_ref()
-        .map(|active| {
-            active
-                .extension
-                .device_statistics()
-                .into_iter()
-                .map(|device| device.path)
-                .collect()
-        })
-        .unwrap_or_default()
+        .into_iter()
+        .chain(&prepared)
+        .flat_map(|active| active.extension.device_statistics())
+        .map(|device| device.path)
+        .collect()
 }
 
 /// How often the extension was switched on.

@@ -366,7 +366,7 @@ unsafe extern "C" fn check_path(
             if !controller::is_wanted() {
                 new.size = new.smallest_size(); // whether it fits is seen when switching on
             }
-            warn_all(thd, &new.check(&controller::own_files())?);
+            warn_all(thd, &controller::check(&new)?);
         }
         // SAFETY: a place for a pointer; the string stays for the life of the process.
         unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
@@ -409,7 +409,7 @@ unsafe extern "C" fn check_size(
             ));
         }
         if controller::is_wanted() {
-            warn_all(thd, &new.check(&controller::own_files())?);
+            warn_all(thd, &controller::check(&new)?);
         }
         // SAFETY: a place for a 64-bit number.
         unsafe { *save.cast::<u64>() = size };
