@@ -4,12 +4,12 @@
 //! extents rarely meet at a lock. The lock is held for a lookup or a change of some entries, never during a read, a write or
 //! a copy of a page. How often it was taken, and how often it was found held, is counted under the lock itself.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::admission::Admission;
+use crate::admission::{Admission, Candidate};
 use crate::config::AdmissionMode;
 use crate::device::Device;
 use crate::directory::{Directory, Entry, Kind, Slot};
@@ -17,11 +17,14 @@ use crate::page::{FileId, PageId};
 use crate::shared::Shared;
 use crate::staging::{Filling, Frame, NONE, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
+use crate::writeback::Writeback;
 
 /// Buckets that the hand of the clock may pass in search of a victim.
 const HAND_STEPS: usize = 64;
 /// Hits that a new page is credited with: the hand may come by soon.
-const NEW_CLOCK: u8 = 1;
+const NEW_CLOCK: u8 = 2;
+/// Pages remembered as the first to go.
+const MOST_LEAVING: usize = 128;
 /// Pages that may have to go for one.
 const MOST_EVICTIONS: usize = 4;
 
@@ -78,12 +81,17 @@ impl Counters {
 pub(crate) struct InstanceState {
     pub directory: Directory,
     pub admission: Admission,
+    pub writeback: Writeback,
+    /// Bucket and location of pages that were hit, and that InnoDB is likely to write back before it asks for them again.
+    leaving: VecDeque<(u32, u32)>,
     /// Every file that has had a page here and is not forgotten.
     files: HashMap<FileId, FilePages>,
     head: Frame,
     tail: Frame,
     staged: u64,
     pub accesses: u64,
+    /// Accesses when the hits of all instances were last looked at.
+    looked_at: u64,
     lock_accesses: u64,
     lock_waits: u64,
 }
@@ -122,11 +130,14 @@ impl Instance {
             state: Mutex::new(InstanceState {
                 directory,
                 admission,
+                writeback: Writeback::new(),
+                leaving: VecDeque::with_capacity(MOST_LEAVING),
                 files: HashMap::new(),
                 head: NONE,
                 tail: NONE,
                 staged: 0,
                 accesses: 0,
+                looked_at: 0,
                 lock_accesses: 0,
                 lock_waits: 0,
             }),
@@ -169,6 +180,11 @@ impl Instance {
             staged: state.staged,
             capacity: state.directory.capacity(),
         }
+    }
+
+    /// Pages for which it was made.
+    pub fn capacity(&self) -> u64 {
+        self.state.lock().directory.capacity()
     }
 
     pub fn threshold(&self) -> f64 {
@@ -220,6 +236,12 @@ impl InstanceState {
             return Found::DeviceFailed;
         };
         self.directory.touch(slot);
+        if self.writeback.is_likely(page.file) {
+            if self.leaving.len() == MOST_LEAVING {
+                self.leaving.pop_front();
+            }
+            self.leaving.push_back((slot.bucket(), entry.location));
+        }
         let Device {
             geometry, table, ..
         } = &shared.devices[device];
@@ -269,21 +291,29 @@ impl InstanceState {
     }
 
     /// Counts an access to a page for admission.
-    pub fn record_access(&mut self, page: PageId) {
+    pub fn record_access(&mut self, shared: &Shared, page: PageId) {
         self.accesses += 1;
         let identity = self.directory.identity(self.directory.key(page));
-        self.admission.record(identity);
+        self.admission.record(identity, shared.drift.changing());
+        self.writeback.note_read(page.file);
+        if self.accesses - self.looked_at >= shared.drift.look_every(shared.instances.len()) {
+            self.looked_at = self.accesses;
+            shared.look_for_drift();
+        }
     }
 
-    /// Whether a page that was read is worth the place of the page that would have to go.
-    pub fn admits(&mut self, shared: &Shared, page: PageId) -> bool {
+    /// Whether a page is worth the place of the page that would have to go.
+    pub fn admits(&mut self, shared: &Shared, page: PageId, what: Candidate) -> bool {
         let mode = shared.mode();
         let Some(slot) = self.directory.next_victim(HAND_STEPS) else {
             return mode == AdmissionMode::All;
         };
         let candidate = self.directory.identity(self.directory.key(page));
         let victim = self.directory.identity_at(slot);
-        let admitted = self.admission.admits(mode, candidate, victim);
+        let changing = shared.drift.changing();
+        let admitted = self
+            .admission
+            .admits(mode, what, candidate, victim, changing);
         if !admitted {
             self.directory.pass_over();
         }
@@ -296,13 +326,25 @@ impl InstanceState {
             if shared.has_room(0) {
                 break;
             }
-            let Some(slot) = self.directory.next_victim(HAND_STEPS) else {
+            let leaving = self.next_leaving();
+            let Some(slot) = leaving.or_else(|| self.directory.next_victim(HAND_STEPS)) else {
                 break;
             };
             let entry = self.directory.remove(slot);
             shared.entry_removed(entry);
             shared.written.evicted.add(1);
         }
+    }
+
+    /// The page that was the first to be hit of those that InnoDB is likely to write back.
+    fn next_leaving(&mut self) -> Option<Slot> {
+        while let Some((bucket, location)) = self.leaving.pop_front() {
+            let slot = self.directory.find_location(bucket, location);
+            if slot.is_some() {
+                return slot;
+            }
+        }
+        None
     }
 
     /// A page was written to a device.

@@ -2,12 +2,13 @@
 //!
 //! A plain library. It knows pages, instances, admission, segments, devices and statistics, and nothing of servers. What one
 //! sees first is the path of a page: [`extension`] (facade, life of a page, order of locks), [`reading`], [`offering`] -> [`instance`] ->
-//! [`directory`], [`admission`] -> [`staging`] -> [`writer`], [`log`], [`reclaim`] -> [`segment`] -> [`device`].
+//! [`directory`], [`admission`] (with [`drift`] and [`writeback`]) -> [`staging`] -> [`writer`], [`log`], [`reclaim`] -> [`segment`] -> [`device`].
 
 mod admission;
 mod config;
 mod device;
 mod directory;
+mod drift;
 mod extension;
 mod generation;
 mod instance;
@@ -27,6 +28,7 @@ mod statistics;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod writeback;
 mod writer;
 
 pub use config::{

@@ -1,5 +1,7 @@
 //! Offering: takes the bytes of a page in, if it is worth it and they are not old.
 
+use crate::admission::Candidate;
+use crate::config::AdmissionMode;
 use crate::directory::Kind;
 use crate::extension::{Extension, OfferOutcome, Source};
 use crate::generation::ReadTicket;
@@ -47,14 +49,15 @@ impl Extension {
             if !self.is_current(ticket) {
                 return OfferOutcome::Stale;
             }
+            if source != Source::Read {
+                state.writeback.note_write(page.file);
+            }
             if self.has(&state, page, source) {
                 return OfferOutcome::AlreadyCached;
             }
-            let welcome = match source {
-                Source::Write { was_cached: true } => true,
-                Source::Write { was_cached: false } => shared.has_room(bytes.len()),
-                Source::Read => shared.has_room(bytes.len()) || state.admits(shared, page),
-            };
+            let welcome = source == Source::Write { was_cached: true }
+                || shared.has_spare_room()
+                || self.wins_place(&mut state, page, source);
             if !welcome {
                 return OfferOutcome::Rejected;
             }
@@ -78,6 +81,18 @@ impl Extension {
             shared.wake.announce();
         }
         OfferOutcome::Admitted
+    }
+
+    /// Whether the page is worth a place for which it has to compete.
+    fn wins_place(&self, state: &mut InstanceState, page: PageId, source: Source) -> bool {
+        let shared = &*self.shared;
+        if source != Source::Read {
+            return state.admits(shared, page, Candidate::Written);
+        }
+        let later = state.writeback.is_likely(page.file)
+            && shared.mode() == AdmissionMode::Frequency
+            && !shared.drift.changing();
+        !later && state.admits(shared, page, Candidate::Read)
     }
 
     fn is_current(&self, ticket: ReadTicket) -> bool {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::admission::{Admission, LEAST_SKETCH_BYTES, SKETCH_BYTES};
+use crate::admission::{Admission, LEAST_SKETCH_QUARTERS, SKETCH_QUARTERS};
 use crate::config::{Compression, Config, MAX_INSTANCES, OpenError};
 use crate::device::Device;
 use crate::device::file::Wrap;
@@ -34,7 +34,7 @@ struct Plan {
     entries: u64,
     /// Pages of an instance on average.
     pages: u64,
-    sketch_bytes: u64,
+    sketch_quarters: u64,
     staging: u64,
     fixed: u64,
 }
@@ -63,7 +63,7 @@ impl Plan {
             instances,
             entries: pages + spread,
             pages,
-            sketch_bytes: SKETCH_BYTES,
+            sketch_quarters: SKETCH_QUARTERS,
             staging: (bytes / STAGING_SHARE).clamp(LEAST_STAGING, MOST_STAGING),
             fixed: segments
                 + geometries.len() as u64 * Writer::BYTES
@@ -74,7 +74,7 @@ impl Plan {
 
     fn memory(&self) -> u64 {
         let instance = Directory::memory_needed(self.entries)
-            + Admission::memory_needed(self.pages, self.sketch_bytes);
+            + Admission::memory_needed(self.pages, self.sketch_quarters);
         self.instances * instance + Staging::memory_needed(self.staging) + self.fixed
     }
 
@@ -83,8 +83,8 @@ impl Plan {
         while limit > 0 && self.memory() > limit {
             if self.staging > LEAST_STAGING {
                 self.staging = (self.staging / 2).max(LEAST_STAGING);
-            } else if self.sketch_bytes > LEAST_SKETCH_BYTES {
-                self.sketch_bytes = LEAST_SKETCH_BYTES;
+            } else if self.sketch_quarters > LEAST_SKETCH_QUARTERS {
+                self.sketch_quarters = LEAST_SKETCH_QUARTERS;
             } else {
                 return Err(OpenError::MemoryLimit {
                     limit,
@@ -174,7 +174,7 @@ pub(crate) fn open(
     let mut instances = Vec::new();
     for _ in 0..plan.instances {
         let directory = Directory::new(plan.entries).map_err(no_memory)?;
-        let admission = Admission::new(plan.pages, plan.sketch_bytes).map_err(no_memory)?;
+        let admission = Admission::new(plan.pages, plan.sketch_quarters).map_err(no_memory)?;
         instances.push(Padded(Instance::new(directory, admission)));
     }
     let staging = Staging::new(plan.staging).map_err(no_memory)?;
@@ -246,8 +246,8 @@ mod tests {
         assert_eq!(whole.fit(0, 1).unwrap(), whole);
         let tight = whole.fit(whole.memory() - 1, 1).unwrap();
         assert_eq!(
-            (tight.staging, tight.sketch_bytes),
-            (32 << 20, SKETCH_BYTES)
+            (tight.staging, tight.sketch_quarters),
+            (32 << 20, SKETCH_QUARTERS)
         );
         let Err(OpenError::MemoryLimit { needed, .. }) = whole.fit(1 << 20, 1) else {
             panic!()

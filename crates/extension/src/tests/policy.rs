@@ -1,0 +1,116 @@
+//! What gets in, and what goes for it, once pages compete.
+
+use super::*;
+
+const LENGTH: usize = 16384;
+
+/// Reads a page as a server does: offers it if it is not cached. The offer's outcome, if there was one.
+fn ask(f: &Fixture, page: PageId) -> Option<OfferOutcome> {
+    let hit = f.read(page, 1, LENGTH) == ReadOutcome::Hit;
+    let outcome = (!hit).then(|| f.offer(page, 1, LENGTH));
+    f.pump();
+    outcome
+}
+
+/// A full cache of pages of file 1, each asked for so many times.
+fn full(times: u32) -> Fixture {
+    let f = inline(|c| {
+        c.admission = AdmissionMode::Frequency;
+        c.instances = 1;
+    });
+    for _ in 0..times {
+        for n in 0..500 {
+            ask(&f, page(1, n));
+        }
+    }
+    let s = f.extension.statistics();
+    assert!(s.rejected > 0, "it is full: {s:?}");
+    f
+}
+
+#[test]
+fn a_scan_gets_nothing_and_what_comes_back_often_gets_in() {
+    let f = full(3);
+    for n in 0..2000 {
+        assert_eq!(ask(&f, page(2, n)), Some(OfferOutcome::Rejected), "{n}");
+    }
+    let welcome = (0..8).any(|_| ask(&f, page(3, 7)) == Some(OfferOutcome::Admitted));
+    assert!(welcome);
+    assert_eq!(ask(&f, page(3, 7)), None, "a hit");
+    f.check_books();
+}
+
+#[test]
+fn pages_that_are_written_back_are_taken_in_when_they_are_written() {
+    let f = full(2);
+    // A file of which every page that is read is also written.
+    for n in 0..1500 {
+        ask(&f, page(2, n % 300 + 1000));
+        f.write(page(2, n % 300 + 1000), 1, LENGTH);
+        f.pump();
+    }
+    let wanted = page(2, 7);
+    for _ in 0..8 {
+        assert_eq!(ask(&f, wanted), Some(OfferOutcome::Rejected));
+    }
+    assert_eq!(f.write(wanted, 2, LENGTH), OfferOutcome::Admitted);
+    f.pump();
+    assert_eq!(f.read(wanted, 2, LENGTH), ReadOutcome::Hit);
+    f.check_books();
+}
+
+#[test]
+fn a_page_that_was_hit_and_will_be_written_back_goes_first() {
+    let f = full(2);
+    for n in 0..1500 {
+        ask(&f, page(2, n % 100));
+        f.write(page(2, n % 100), 1, LENGTH);
+        f.pump();
+    }
+    // Hit now: InnoDB has them.
+    let held: Vec<PageId> = (0..100)
+        .map(|n| page(2, n))
+        .filter(|&page| f.read(page, 1, LENGTH) == ReadOutcome::Hit)
+        .collect();
+    assert!(held.len() > 20, "{}", held.len());
+    let evicted = f.extension.statistics().evicted;
+    let mut welcome = 0;
+    for n in 0..200 {
+        for _ in 0..8 {
+            if ask(&f, page(3, n)) == Some(OfferOutcome::Admitted) {
+                welcome += 1;
+            }
+        }
+        if f.extension.statistics().evicted - evicted >= 10 {
+            break;
+        }
+    }
+    assert!(welcome >= 10);
+    let gone = held
+        .iter()
+        .filter(|&&page| f.read(page, 1, LENGTH) != ReadOutcome::Hit)
+        .count();
+    assert!(gone >= 10, "{gone} of those that were hit have gone");
+    f.check_books();
+}
+
+#[test]
+fn a_new_working_set_is_believed_soon() {
+    let f = full(2);
+    for _ in 0..12 {
+        for n in 0..480 {
+            ask(&f, page(1, n));
+        }
+    }
+    let before = f.extension.statistics();
+    let mut asked = 0;
+    for _ in 0..24 {
+        for n in 0..400 {
+            ask(&f, page(9, n));
+            asked += 1;
+        }
+    }
+    let hits = f.extension.statistics().hits - before.hits;
+    assert!(hits * 2 > asked, "{hits} hits of {asked}");
+    f.check_books();
+}
