@@ -30,11 +30,11 @@ fn full(times: u32) -> Fixture {
 
 #[test]
 fn a_scan_gets_nothing_and_what_comes_back_often_gets_in() {
-    let f = full(3);
-    for n in 0..2000 {
+    let f = full(8);
+    for n in 0..1500 {
         assert_eq!(ask(&f, page(2, n)), Some(OfferOutcome::Rejected), "{n}");
     }
-    let welcome = (0..8).any(|_| ask(&f, page(3, 7)) == Some(OfferOutcome::Admitted));
+    let welcome = (0..16).any(|_| ask(&f, page(3, 7)) == Some(OfferOutcome::Admitted));
     assert!(welcome);
     assert_eq!(ask(&f, page(3, 7)), None, "a hit");
     f.check_books();
