@@ -29,11 +29,13 @@ fn full(times: u32) -> Fixture {
 }
 
 #[test]
-fn a_scan_gets_nothing_and_what_comes_back_often_gets_in() {
+fn a_scan_gets_next_to_nothing_and_what_comes_back_often_gets_in() {
     let f = full(8);
-    for n in 0..1500 {
-        assert_eq!(ask(&f, page(2, n)), Some(OfferOutcome::Rejected), "{n}");
-    }
+    let welcome = (0..1500)
+        .filter(|&n| ask(&f, page(2, n)) == Some(OfferOutcome::Admitted))
+        .count();
+    // One tag in a hundred or so is taken for another's.
+    assert!(welcome < 30, "{welcome} pages of a scan got in");
     let welcome = (0..16).any(|_| ask(&f, page(3, 7)) == Some(OfferOutcome::Admitted));
     assert!(welcome);
     assert_eq!(ask(&f, page(3, 7)), None, "a hit");
