@@ -53,6 +53,7 @@ pub(crate) struct Counters {
     pub already_cached: Counter,
     pub stale: Counter,
     pub staging_full: Counter,
+    pub write_limit: Counter,
     pub directory_full: Counter,
     pub invalidated: Counter,
 }
@@ -293,7 +294,7 @@ impl InstanceState {
     /// Evicts pages until there is room, or a few at the most.
     pub fn evict(&mut self, shared: &Shared) {
         for _ in 0..MOST_EVICTIONS {
-            if shared.has_room(0) {
+            if shared.has_room(0) && self.directory.used() < self.directory.capacity() {
                 break;
             }
             let Some(slot) = self.directory.next_victim(HAND_STEPS) else {

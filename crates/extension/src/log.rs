@@ -80,6 +80,8 @@ pub(crate) struct Stream {
     used: usize,
     end: usize,
     pending: Vec<Pending>,
+    /// Bytes of the frames in `pending`.
+    pub held: usize,
 }
 
 impl Stream {
@@ -94,11 +96,17 @@ impl Stream {
             used: 0,
             end: 0,
             pending: Vec::with_capacity(CHUNK / UNIT),
+            held: 0,
         })
     }
 
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
+    }
+
+    /// Bytes that wait to be written.
+    pub fn waiting(&self) -> usize {
+        self.used
     }
 
     /// Begins an empty segment.
@@ -173,8 +181,11 @@ impl Writer {
             kind,
             origin,
         });
-        if to == NEW {
+        if let Origin::Staged(frame) = origin {
+            let length = shared.staging.length(frame);
+            self.streams[to].held += length;
             shared.written.user_bytes.add(bytes.len() as u64);
+            shared.written.page_bytes.add(length as u64);
         }
         Ok(())
     }
@@ -281,6 +292,7 @@ impl Writer {
             Ok(()) => {
                 publish(shared, device, segment, &stream.pending);
                 stream.pending.clear();
+                stream.held = 0;
             }
             Err(_) => self.abandon_pending(shared, to),
         }
@@ -300,6 +312,7 @@ impl Writer {
             .for_each(|p| self.discard(shared, p.page, p.origin));
         pending.clear();
         self.streams[to].pending = pending;
+        self.streams[to].held = 0;
     }
 
     /// Forgets the open segment. The entries of its pending pages are removed; those of the others are the caller's business.
@@ -340,9 +353,8 @@ fn publish(shared: &Shared, device: &Device, segment: u32, pending: &[Pending]) 
                 shared.written.reinserted.add(1);
             }
             shared.entry_removed(entry);
-            device
-                .table
-                .born(segment, p.kind.units(shared.nominal_page));
+            let (units, page) = shared.units(p.kind);
+            device.table.born(segment, units, page);
             let Entry { clock, .. } = entry;
             state.directory.replace(
                 slot,

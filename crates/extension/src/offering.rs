@@ -24,6 +24,7 @@ impl Extension {
             OfferOutcome::AlreadyCached => counters.already_cached.add(1),
             OfferOutcome::Rejected => counters.rejected.add(1),
             OfferOutcome::StagingFull => counters.staging_full.add(1),
+            OfferOutcome::WriteLimit => counters.write_limit.add(1),
             OfferOutcome::Stale => counters.stale.add(1),
             OfferOutcome::Unsuitable => {}
         }
@@ -42,6 +43,12 @@ impl Extension {
         if !is_page_length(bytes.len()) || !shared.any_active() {
             return OfferOutcome::Unsuitable;
         }
+        if !shared
+            .budget
+            .allows(shared.staging.used() + bytes.len() as u64)
+        {
+            return OfferOutcome::WriteLimit;
+        }
         {
             let mut state = instance.lock();
             if !self.is_current(ticket) {
@@ -50,10 +57,12 @@ impl Extension {
             if self.has(&state, page, source) {
                 return OfferOutcome::AlreadyCached;
             }
+            let room = state.directory.used() < state.directory.capacity()
+                && shared.has_room(bytes.len());
             let welcome = match source {
                 Source::Write { was_cached: true } => true,
-                Source::Write { was_cached: false } => shared.has_room(bytes.len()),
-                Source::Read => shared.has_room(bytes.len()) || state.admits(shared, page),
+                Source::Write { was_cached: false } => room,
+                Source::Read => room || state.admits(shared, page),
             };
             if !welcome {
                 return OfferOutcome::Rejected;

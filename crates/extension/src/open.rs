@@ -158,6 +158,22 @@ fn new_session() -> u64 {
     mix64(time) ^ u64::from_le_bytes(random) ^ u64::from(std::process::id())
 }
 
+/// Opens what can be opened. A device that cannot is failed, and tried again like any other that is; the first such error is
+/// the caller's only if no device is left.
+fn open_devices(devices: &[Device], wrap: &Wrap) -> Result<(), OpenError> {
+    let mut first = None;
+    for device in devices {
+        if let Err(error) = device.open(wrap) {
+            device.health.fail(&error);
+            first.get_or_insert(error);
+        }
+    }
+    match first {
+        Some(error) if devices.iter().all(|device| !device.health.active()) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn open(
     config: &Config,
     generations: Arc<Generations>,
@@ -181,8 +197,9 @@ pub(crate) fn open(
     let session = new_session();
     let mut devices = Vec::new();
     for (device, geometry) in config.devices.iter().zip(geometries) {
-        devices.push(Device::open(device, geometry, session, wrap)?);
+        devices.push(Device::new(device, geometry, session));
     }
+    open_devices(&devices, wrap)?;
     Ok(Shared::new(
         generations,
         instances.into(),
@@ -191,6 +208,7 @@ pub(crate) fn open(
         config.compression,
         config.admission,
         config.io_capacity,
+        Arc::clone(&config.budget),
         config.nominal_page as usize,
         plan.memory(),
     ))

@@ -38,8 +38,6 @@ pub(crate) struct Buffers {
     records: Vec<Record>,
     keep: Vec<Keep>,
     page: Vec<u8>,
-    /// A compressed page.
-    pub packed: Vec<u8>,
 }
 
 /// A page to be written again.
@@ -55,7 +53,6 @@ impl Buffers {
             records: Vec::with_capacity(256),
             keep: Vec::with_capacity(256),
             page: vec![0; MAX_PAGE],
-            packed: vec![0; lz4_flex::block::get_maximum_output_size(MAX_PAGE) + 64],
         })
     }
 }

@@ -3,6 +3,7 @@
 mod basics;
 mod faults;
 mod model;
+mod spreading;
 
 use std::path::Path;
 use std::sync::Arc;
