@@ -350,7 +350,7 @@ fn compressed_pages_are_more_pages() {
     assert_eq!((raw.compression_ratio, raw.compress_attempts), (1.0, 0));
     assert!(packed.compression_ratio > 2.0, "{packed:?}");
     assert!(packed.pages_cached * 10 > raw.pages_cached * 17, "{packed:?}");
-    assert!(packed.write_amplification < 1.5, "{packed:?}");
+    assert!(packed.write_amplification < 0.6, "{packed:?}");
     assert!(raw.write_amplification >= 1.0);
 }
 
@@ -371,4 +371,48 @@ fn pages_that_do_not_shrink_are_left_alone() {
     assert!(s.compress_attempts < 30 && s.compressed == 0, "{s:?}");
     assert_eq!(s.compress_attempts + s.compress_left_alone, 500);
     assert_eq!(s.compression_ratio, 1.0);
+}
+
+/// Pages that shrink to different lengths leave holes of different lengths.
+#[test]
+fn compressed_pages_of_many_lengths_are_written_about_once() {
+    let f = inline(|c| {
+        c.compression = Compression::Lz4;
+        c.devices[0].bytes = SMALLEST * 4;
+    });
+    let mut random = 1;
+    for n in 0..12_000u32 {
+        random = crate::page::mix64(random + 1);
+        let p = page(1, n % 4000);
+        let mut bytes: Vec<u8> = (0..2048)
+            .flat_map(|i| crate::page::mix64(u64::from(n) << 32 | i).to_le_bytes())
+            .collect();
+        bytes[4..8].copy_from_slice(&p.page.to_be_bytes());
+        bytes[4000 + random as usize % 9000..].fill(0);
+        f.generations.begin_write(1, p.page, 1);
+        let was_cached = f.extension.invalidate(p.file, p.page, 1);
+        let ticket = f.generations.end_write(1, p.page, 1).unwrap();
+        f.extension.offer(p, &bytes, ticket, Source::Write { was_cached });
+        if n % 7 == 0 {
+            f.pump();
+        }
+        if n % 50 == 0 && n > 0 {
+            let mut buffer = vec![0; 16384];
+            if f.extension.read(p, &mut buffer) == ReadOutcome::Hit {
+                assert!(buffer == bytes);
+            }
+        }
+    }
+    f.pump();
+    f.check_books();
+    let s = f.extension.statistics();
+    assert!(s.compression_ratio > 1.6, "{s:?}");
+    assert_eq!((s.failed_proofs, s.device_errors), (0, 0));
+    // All that is cached is still right: pages that share a block are written again with others.
+    println!(
+        "{} pages in {} bytes, amplification {:.2} of pages, {:.2} of stored bytes, {} moved, {} evicted",
+        s.pages_cached, s.bytes_cached, s.write_amplification,
+        s.bytes_written_total as f64 / s.bytes_written_user as f64, s.reinserted, s.evicted
+    );
+    assert!(s.write_amplification < 1.0, "{s:?}");
 }
