@@ -140,18 +140,26 @@ fn cached_compressed(place: &Place) -> Outcome {
         Ok((
             sql::status(&server, "compression_ratio")?.parse()?,
             number("compress_attempts"),
-            number("compress_attempts") + number("compress_left_alone") + number("compress_no_time"),
+            number("compress_attempts")
+                + number("compress_left_alone")
+                + number("compress_no_time"),
         ))
     };
     for (table, pad, shrinks) in [
-        ("d.words", "REPEAT(CONCAT('the order of customer ', seq, ' was sent on day '), 34)", true),
+        (
+            "d.words",
+            "REPEAT(CONCAT('the order of customer ', seq, ' was sent on day '), 34)",
+            true,
+        ),
         ("d.noise", "RANDOM_BYTES(1400)", false),
     ] {
         server.sql("SET GLOBAL bpe_enabled = OFF")?;
         server.sql(&format!(
             "CREATE TABLE {table} (seq INT PRIMARY KEY, pad VARBINARY(1600) NOT NULL)"
         ))?;
-        server.sql("SET SESSION cte_max_recursion_depth = 100000").ok();
+        server
+            .sql("SET SESSION cte_max_recursion_depth = 100000")
+            .ok();
         for first in (0..ROWS).step_by(1000) {
             let last = first + 999;
             server.sql(&format!(
@@ -174,7 +182,9 @@ fn cached_compressed(place: &Place) -> Outcome {
         let (ratio, tried, all) = figures()?;
         let (tried, all) = (tried - attempts, all - pages);
         let hits = sql::figure(&server, "hits")?;
-        note(format!("{table}: ratio {ratio:.2}, {tried} of {all} pages tried, {hits} hits"));
+        note(format!(
+            "{table}: ratio {ratio:.2}, {tried} of {all} pages tried, {hits} hits"
+        ));
         ensure!(hits > 200, "{hits} hits");
         if shrinks {
             ensure!(ratio > 1.5, "{table}: {ratio}");

@@ -280,8 +280,16 @@ fn reports(place: &Place) -> Outcome {
 /// The others are used, the client is warned, and the bad one is taken in once it is good.
 fn one_bad_path_of_several(place: &Place) -> Outcome {
     let other = place.root().join("other");
-    let both = format!("{}:{}", place.cache().display(), other.join("sub/").display());
-    let server = place.start(place.installable()?.option(format!("--loose-bpe-path={both}")))?;
+    let both = format!(
+        "{}:{}",
+        place.cache().display(),
+        other.join("sub/").display()
+    );
+    let server = place.start(
+        place
+            .installable()?
+            .option(format!("--loose-bpe-path={both}")),
+    )?;
     server.sql(place.install_statement())?;
     // A server that was not told so by its configuration: the path must have been good when it was set.
     std::fs::create_dir_all(other.join("sub"))?;
@@ -290,7 +298,9 @@ fn one_bad_path_of_several(place: &Place) -> Outcome {
     std::fs::remove_dir_all(&other)?;
     let warnings = sql::warnings(&server, "SET GLOBAL bpe_enabled = ON")?;
     ensure!(
-        warnings.iter().any(|text| text.contains("other/sub") && text.contains("used without it")),
+        warnings
+            .iter()
+            .any(|text| text.contains("other/sub") && text.contains("used without it")),
         "warnings: {warnings:?}"
     );
     sql::expect_state(&server, "active")?;
@@ -329,7 +339,11 @@ fn one_bad_path_of_several(place: &Place) -> Outcome {
 
 /// Once the limit is used up nothing more is written; what is cached is served on.
 fn daily_write_limit(place: &Place) -> Outcome {
-    let server = place.start(place.early(CACHE)?.option("--bpe-daily-write-limit=16777216"))?;
+    let server = place.start(
+        place
+            .early(CACHE)?
+            .option("--bpe-daily-write-limit=16777216"),
+    )?;
     let ledger = Ledger::create(&server, 2, 5000, 2500, 4)?;
     ledger.run(&server, Duration::from_secs(3))?;
     let written = sql::figure(&server, "bytes_written_24h")?;

@@ -167,13 +167,20 @@ mod tests {
         let minutes = greedy(&budget, Instant::now(), 5 * 24 * 60, u64::MAX);
         let most = most_in_a_day(&minutes);
         assert!(most <= limit && most > limit * 95 / 100, "{most}");
-        assert!(minutes[0] > limit / 4 - PAGE * 2, "a cache that is new warms up");
+        assert!(
+            minutes[0] > limit / 4 - PAGE * 2,
+            "a cache that is new warms up"
+        );
         for day in minutes.chunks(24 * 60) {
             let sum: u64 = day.iter().sum();
             assert!(sum > limit * 74 / 100, "{sum}");
         }
         // Evenly: no hour without.
-        assert!(minutes.chunks(60).all(|hour| hour.iter().sum::<u64>() > limit / 40));
+        assert!(
+            minutes
+                .chunks(60)
+                .all(|hour| hour.iter().sum::<u64>() > limit / 40)
+        );
     }
 
     #[test]

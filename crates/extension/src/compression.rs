@@ -194,7 +194,11 @@ mod tests {
         bytes
     }
 
-    fn attempts(compressor: &mut Compressor, file: u32, pages: impl Iterator<Item = Vec<u8>>) -> u64 {
+    fn attempts(
+        compressor: &mut Compressor,
+        file: u32,
+        pages: impl Iterator<Item = Vec<u8>>,
+    ) -> u64 {
         let counts = Counts::default();
         for page in pages {
             compressor.pack(FileId(file), &page, false, false, &counts);

@@ -209,7 +209,9 @@ impl Device {
     fn describe(&self) -> String {
         let mut text = self.health.describe();
         if self.health.active() && self.speed.lags() {
-            text.push_str("; its writes take much longer than those of other devices, so it gets fewer");
+            text.push_str(
+                "; its writes take much longer than those of other devices, so it gets fewer",
+            );
         }
         text
     }

@@ -57,8 +57,8 @@ impl Extension {
             if self.has(&state, page, source) {
                 return OfferOutcome::AlreadyCached;
             }
-            let room = state.directory.used() < state.directory.capacity()
-                && shared.has_room(bytes.len());
+            let room =
+                state.directory.used() < state.directory.capacity() && shared.has_room(bytes.len());
             let welcome = match source {
                 Source::Write { was_cached: true } => true,
                 Source::Write { was_cached: false } => room,

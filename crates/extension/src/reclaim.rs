@@ -67,6 +67,10 @@ impl Writer {
         length: usize,
         align: usize,
     ) -> Result<bool, Fault> {
+        #[cfg(test)]
+        if shared.canary.skip_reopening() {
+            return Ok(false);
+        }
         let Some(victim) = self.choose_victim(device) else {
             return Ok(false);
         };
@@ -97,10 +101,7 @@ impl Writer {
             self.set_free(device, victim);
             return Ok(false);
         }
-        if stream
-            .fitting_hole(length, align, segment_bytes)
-            .is_none()
-        {
+        if stream.fitting_hole(length, align, segment_bytes).is_none() {
             self.closed.push(victim);
             return Ok(false);
         }

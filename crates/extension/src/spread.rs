@@ -67,9 +67,11 @@ impl Shared {
         let own = &self.devices[at];
         let most = most_live_units(&own.geometry, self.compression);
         let live = own.table.all_live_units() + pending;
-        let others = self.devices.iter().enumerate().filter(|(n, device)| {
-            *n != at && device.health.active() && !device.speed.lags()
-        });
+        let others = self
+            .devices
+            .iter()
+            .enumerate()
+            .filter(|(n, device)| *n != at && device.health.active() && !device.speed.lags());
         let emptiest = others
             .map(|(_, device)| {
                 let most = most_live_units(&device.geometry, self.compression);

@@ -3,8 +3,8 @@
 use std::ffi::{CStr, CString, c_char};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use extension::{
     AdmissionMode, Compression, Config, DeviceConfig, OpenError, OwnerIdentity, WriteBudget,

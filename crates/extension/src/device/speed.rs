@@ -57,8 +57,8 @@ impl Speed {
     }
 
     fn note(&self, bytes: usize, nanos: u64) {
-        let usual =
-            (u128::from(nanos) * u128::from(USUAL + FIXED_BYTES) / (bytes as u128 + u128::from(FIXED_BYTES))) as u64;
+        let usual = (u128::from(nanos) * u128::from(USUAL + FIXED_BYTES)
+            / (bytes as u128 + u128::from(FIXED_BYTES))) as u64;
         let before = self.average.load(Ordering::Relaxed);
         let after = if before == 0 {
             usual
@@ -107,7 +107,9 @@ pub(crate) fn compare(devices: &[Device]) {
             ));
         }
         let waits = under_way > LONG.max(Duration::from_nanos(best) * 4);
-        speed.lags.store(waits || is_slow(speed, best), Ordering::Relaxed);
+        speed
+            .lags
+            .store(waits || is_slow(speed, best), Ordering::Relaxed);
     }
 }
 

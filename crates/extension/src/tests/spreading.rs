@@ -138,7 +138,11 @@ fn a_small_device_is_not_written_over_while_a_large_one_is_empty() {
     }
     f.pump();
     let s = f.extension.statistics();
-    assert_eq!((s.evicted, s.reinserted, s.pages_cached), (0, 0, 3200), "{s:?}");
+    assert_eq!(
+        (s.evicted, s.reinserted, s.pages_cached),
+        (0, 0, 3200),
+        "{s:?}"
+    );
 }
 
 #[test]
@@ -156,7 +160,11 @@ fn a_slow_device_gets_fewer_pages_and_holds_nobody_up() {
     assert!(fast > 4 * slow, "{fast} writes, and {slow} slow ones");
     // Had the others waited for each of its writes, there would have been as many as of theirs.
     assert!(u128::from(slow) <= took.as_millis() / 50 + 2);
-    assert!(state_of(&after[1]).contains("take much longer"), "{}", after[1].state);
+    assert!(
+        state_of(&after[1]).contains("take much longer"),
+        "{}",
+        after[1].state
+    );
     assert_eq!(after[0].state, "active");
     // It comes back among the others.
     pair.millis.store(0, Ordering::SeqCst);
@@ -198,7 +206,8 @@ fn one_device_that_cannot_be_opened_does_not_keep_the_others_from_it() {
     let folder = missing.path().join("not mounted");
     let wanted = folder.clone();
     let f = inline(|c| {
-        c.devices.push(device(&folder.join("sub"), "other", SMALLEST));
+        c.devices
+            .push(device(&folder.join("sub"), "other", SMALLEST));
     });
     let devices = f.extension.device_statistics();
     assert_eq!(devices[0].state, "active");
@@ -303,7 +312,10 @@ fn the_daily_limit_is_kept_and_cached_pages_are_served_on() {
                 }
                 OfferOutcome::WriteLimit => {
                     refused += 1;
-                    assert!(matches!(f.read(page(1, n), version, 16384), ReadOutcome::Miss(_)));
+                    assert!(matches!(
+                        f.read(page(1, n), version, 16384),
+                        ReadOutcome::Miss(_)
+                    ));
                 }
                 other => panic!("{other:?}"),
             }
@@ -313,7 +325,11 @@ fn the_daily_limit_is_kept_and_cached_pages_are_served_on() {
     }
     let s = f.extension.statistics();
     assert!(refused > 0 && s.rejected_write_limit == refused, "{s:?}");
-    let most = written.windows(288).map(|day| day.iter().sum::<u64>()).max().unwrap();
+    let most = written
+        .windows(288)
+        .map(|day| day.iter().sum::<u64>())
+        .max()
+        .unwrap();
     assert!(most <= limit * 105 / 100, "{most} of {limit}");
     assert!(s.bytes_written_total > limit * 22 / 10, "{s:?}");
     assert!(s.bytes_written_in_a_day <= limit * 105 / 100);
@@ -349,7 +365,10 @@ fn compressed_pages_are_more_pages() {
     let (raw, packed) = (count(Compression::Off), count(Compression::Lz4));
     assert_eq!((raw.compression_ratio, raw.compress_attempts), (1.0, 0));
     assert!(packed.compression_ratio > 2.0, "{packed:?}");
-    assert!(packed.pages_cached * 10 > raw.pages_cached * 17, "{packed:?}");
+    assert!(
+        packed.pages_cached * 10 > raw.pages_cached * 17,
+        "{packed:?}"
+    );
     assert!(packed.write_amplification < 0.6, "{packed:?}");
     assert!(raw.write_amplification >= 1.0);
 }
@@ -392,7 +411,8 @@ fn compressed_pages_of_many_lengths_are_written_about_once() {
         f.generations.begin_write(1, p.page, 1);
         let was_cached = f.extension.invalidate(p.file, p.page, 1);
         let ticket = f.generations.end_write(1, p.page, 1).unwrap();
-        f.extension.offer(p, &bytes, ticket, Source::Write { was_cached });
+        f.extension
+            .offer(p, &bytes, ticket, Source::Write { was_cached });
         if n % 7 == 0 {
             f.pump();
         }
@@ -411,8 +431,12 @@ fn compressed_pages_of_many_lengths_are_written_about_once() {
     // All that is cached is still right: pages that share a block are written again with others.
     println!(
         "{} pages in {} bytes, amplification {:.2} of pages, {:.2} of stored bytes, {} moved, {} evicted",
-        s.pages_cached, s.bytes_cached, s.write_amplification,
-        s.bytes_written_total as f64 / s.bytes_written_user as f64, s.reinserted, s.evicted
+        s.pages_cached,
+        s.bytes_cached,
+        s.write_amplification,
+        s.bytes_written_total as f64 / s.bytes_written_user as f64,
+        s.reinserted,
+        s.evicted
     );
     assert!(s.write_amplification < 1.0, "{s:?}");
 }
