@@ -154,7 +154,6 @@ fn status(place: &Place) -> Outcome {
         "invalidated",
         "bytes_written",
         "bytes_written_24h",
-        "write_amplification",
         "data_reads",
         "instance_lock_accesses",
         "instances_active",
@@ -173,6 +172,10 @@ fn status(place: &Place) -> Outcome {
         cached <= capacity && capacity <= CACHE,
         "{cached} of {capacity} bytes, {CACHE} asked for"
     );
+    for name in ["compression_ratio", "write_amplification"] {
+        let value: f64 = sql::status(&server, name)?.parse()?;
+        ensure!((1.0..2.0).contains(&value), "Bpe_{name} is {value}");
+    }
     let ratio: f64 = sql::status(&server, "hit_ratio")?.parse()?;
     ensure!(
         (0.0..=100.0).contains(&ratio) && ratio > 0.0,
