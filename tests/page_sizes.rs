@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         })
         .each("innodb_page_size_64k", |place| server(place, 65536))
         .each("compressed_tables", compressed_tables)
+        .each("cached_compressed", cached_compressed)
         .run()
 }
 
@@ -122,5 +123,77 @@ fn compressed_tables(place: &Place) -> Outcome {
     verification::check_tables(&server)?;
     server.stop()?;
     verification::innochecksum(&place.installation, &place.data())?;
+    Ok(())
+}
+
+/// With `bpe_compression`, text takes less room, and what does not shrink is left alone.
+fn cached_compressed(place: &Place) -> Outcome {
+    const ROWS: u32 = 9000;
+    let server = place.start(place.early(CACHE)?.option("--bpe-compression=lz4"))?;
+    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    let figures = || -> anyhow::Result<(f64, u64, u64)> {
+        let report = server
+            .value("SELECT bpe_report('summary')")?
+            .unwrap_or_default();
+        let cache = &serde_json::from_str::<serde_json::Value>(&report)?["cache"];
+        let number = |name: &str| cache[name].as_u64().unwrap_or_default();
+        Ok((
+            sql::status(&server, "compression_ratio")?.parse()?,
+            number("compress_attempts"),
+            number("compress_attempts")
+                + number("compress_left_alone")
+                + number("compress_no_time"),
+        ))
+    };
+    for (table, pad, shrinks) in [
+        (
+            "d.words",
+            "REPEAT(CONCAT('the order of customer ', seq, ' was sent on day '), 34)",
+            true,
+        ),
+        ("d.noise", "RANDOM_BYTES(1400)", false),
+    ] {
+        server.sql("SET GLOBAL bpe_enabled = OFF")?;
+        server.sql(&format!(
+            "CREATE TABLE {table} (seq INT PRIMARY KEY, pad VARBINARY(1600) NOT NULL)"
+        ))?;
+        server
+            .sql("SET SESSION cte_max_recursion_depth = 100000")
+            .ok();
+        for first in (0..ROWS).step_by(1000) {
+            let last = first + 999;
+            server.sql(&format!(
+                "INSERT INTO {table} WITH RECURSIVE n (seq) AS (SELECT {first} UNION ALL SELECT seq + 1 FROM n WHERE seq < {last}) \
+                 SELECT seq, {pad} FROM n"
+            ))?;
+        }
+        server.sql("SET GLOBAL bpe_enabled = ON")?;
+        let (_, attempts, pages) = figures()?;
+        for _ in 0..4 {
+            server.sql(&format!("SELECT BIT_XOR(CRC32(pad)) FROM {table}"))?;
+        }
+        sql::wait_until("pages are cached", Duration::from_secs(20), || {
+            Ok(sql::figure(&server, "pages_cached")? > 400)
+        })?;
+        let sums: Vec<_> = (0..2)
+            .map(|_| server.value(&format!("SELECT BIT_XOR(CRC32(pad)) FROM {table}")))
+            .collect::<Result<_, _>>()?;
+        ensure!(sums[0] == sums[1], "{sums:?}");
+        let (ratio, tried, all) = figures()?;
+        let (tried, all) = (tried - attempts, all - pages);
+        let hits = sql::figure(&server, "hits")?;
+        note(format!(
+            "{table}: ratio {ratio:.2}, {tried} of {all} pages tried, {hits} hits"
+        ));
+        ensure!(hits > 200, "{hits} hits");
+        if shrinks {
+            ensure!(ratio > 1.5, "{table}: {ratio}");
+        } else {
+            ensure!((1.0..1.2).contains(&ratio), "{table}: {ratio}");
+            ensure!(tried * 5 < all, "{table}: {tried} of {all} pages tried");
+        }
+    }
+    ensure!(sql::figure(&server, "failed_proofs")? == 0, "failed proofs");
+    server.stop()?;
     Ok(())
 }

@@ -15,6 +15,8 @@ fn main() -> ExitCode {
         .all("listed_with_defaults", listed_with_defaults)
         .all("status", status)
         .all("reports", reports)
+        .each("one_bad_path_of_several", one_bad_path_of_several)
+        .each("daily_write_limit", daily_write_limit)
         .each("several_in_one_statement", several_in_one_statement)
         .each("changed_under_load", changed_under_load)
         .each("off_stays_off", off_stays_off)
@@ -30,6 +32,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
         ("bpe_admission", "frequency"),
         ("bpe_async_io", "auto"),
         ("bpe_compression", "off"),
+        ("bpe_daily_write_limit", "0"),
         ("bpe_enabled", "OFF"),
         ("bpe_instances", "0"),
         ("bpe_io_capacity", "0"),
@@ -47,6 +50,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
     for (name, values) in [
         ("bpe_admission", ["all", "frequency"]),
         ("bpe_compression", ["lz4", "off"]),
+        ("bpe_daily_write_limit", ["107374182400", "0"]),
         ("bpe_io_capacity", ["200", "0"]),
         ("bpe_memory_limit", ["1073741824", "0"]),
         ("bpe_instances", ["16", "0"]),
@@ -96,9 +100,13 @@ fn status(place: &Place) -> Outcome {
         "pages_cached",
         "bytes_cached",
         "capacity_bytes",
+        "compression_ratio",
         "memory_bytes",
         "admitted",
         "rejected",
+        "write_limit_rejected",
+        "write_amplification",
+        "bytes_written_24h",
         "evicted",
         "invalidated",
         "bytes_written",
@@ -145,6 +153,7 @@ fn status(place: &Place) -> Outcome {
         "admitted",
         "invalidated",
         "bytes_written",
+        "bytes_written_24h",
         "data_reads",
         "instance_lock_accesses",
         "instances_active",
@@ -163,6 +172,10 @@ fn status(place: &Place) -> Outcome {
         cached <= capacity && capacity <= CACHE,
         "{cached} of {capacity} bytes, {CACHE} asked for"
     );
+    for name in ["compression_ratio", "write_amplification"] {
+        let value: f64 = sql::status(&server, name)?.parse()?;
+        ensure!((1.0..2.0).contains(&value), "Bpe_{name} is {value}");
+    }
     let ratio: f64 = sql::status(&server, "hit_ratio")?.parse()?;
     ensure!(
         (0.0..=100.0).contains(&ratio) && ratio > 0.0,
@@ -263,6 +276,99 @@ fn reports(place: &Place) -> Outcome {
                 .unwrap_or_else(|_| Err(anyhow::anyhow!("panicked")))
         })
     })?;
+    server.stop()?;
+    Ok(())
+}
+
+/// The others are used, the client is warned, and the bad one is taken in once it is good.
+fn one_bad_path_of_several(place: &Place) -> Outcome {
+    let other = place.root().join("other");
+    let both = format!(
+        "{}:{}",
+        place.cache().display(),
+        other.join("sub/").display()
+    );
+    let server = place.start(
+        place
+            .installable()?
+            .option(format!("--loose-bpe-path={both}")),
+    )?;
+    server.sql(place.install_statement())?;
+    // A server that was not told so by its configuration: the path must have been good when it was set.
+    std::fs::create_dir_all(other.join("sub"))?;
+    server.sql(&format!("SET GLOBAL bpe_path = '{both}'"))?;
+    server.sql(&format!("SET GLOBAL bpe_size = {CACHE}"))?;
+    std::fs::remove_dir_all(&other)?;
+    let warnings = sql::warnings(&server, "SET GLOBAL bpe_enabled = ON")?;
+    ensure!(
+        warnings
+            .iter()
+            .any(|text| text.contains("other/sub") && text.contains("used without it")),
+        "warnings: {warnings:?}"
+    );
+    sql::expect_state(&server, "active")?;
+    let reason = sql::status(&server, "state_reason")?;
+    ensure!(reason.contains("other/sub"), "{reason}");
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    ensure!(sql::figure(&server, "hits")? > 0, "no hits on the good one");
+    std::fs::create_dir_all(other.join("sub"))?;
+    sql::wait_until("the second is used", Duration::from_secs(60), || {
+        Ok(sql::status(&server, "state_reason")?.is_empty())
+    })?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    ledger.verify(&server)?;
+    // None of them.
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    sql::wait_until("the files are gone", Duration::from_secs(20), || {
+        Ok(place.cache_files().is_empty() && std::fs::read_dir(other.join("sub"))?.count() == 0)
+    })?;
+    let gone = place.root().join("gone/");
+    server.sql("SET GLOBAL bpe_path = ''")?;
+    std::fs::create_dir(&gone)?;
+    server.sql(&format!(
+        "SET GLOBAL bpe_path = '{}:{}'",
+        gone.display(),
+        other.join("sub/").display()
+    ))?;
+    std::fs::remove_dir_all(&other)?;
+    std::fs::remove_dir_all(&gone)?;
+    let said = sql::refusal(&server, "SET GLOBAL bpe_enabled = ON")?;
+    ensure!(said.contains("gone"), "{said}");
+    sql::expect_state(&server, "disabled")?;
+    server.stop()?;
+    Ok(())
+}
+
+/// Once the limit is used up nothing more is written; what is cached is served on.
+fn daily_write_limit(place: &Place) -> Outcome {
+    let server = place.start(
+        place
+            .early(CACHE)?
+            .option("--bpe-daily-write-limit=16777216"),
+    )?;
+    let ledger = Ledger::create(&server, 2, 5000, 2500, 4)?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    let written = sql::figure(&server, "bytes_written_24h")?;
+    ensure!(
+        written > 0 && written <= (16 << 20) * 105 / 100,
+        "{written} bytes written"
+    );
+    ensure!(sql::figure(&server, "write_limit_rejected")? > 0);
+    // Not for somebody who builds the cache anew, either.
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    ledger.run(&server, Duration::from_secs(2))?;
+    let written = sql::figure(&server, "bytes_written_24h")?;
+    ensure!(
+        written <= (16 << 20) * 105 / 100,
+        "{written} bytes written after switching off and on"
+    );
+    server.sql("SET GLOBAL bpe_daily_write_limit = 0")?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    ensure!(sql::figure(&server, "bytes_written_24h")? > written);
+    ensure!(sql::figure(&server, "hits")? > 0);
+    ledger.verify(&server)?;
     server.stop()?;
     Ok(())
 }

@@ -1,9 +1,12 @@
 //! What an `Extension` is opened with, and what can be wrong with it.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::Serialize;
 use thiserror::Error;
+
+use crate::budget::WriteBudget;
 
 /// Most instances an extension can be cut into.
 pub const MAX_INSTANCES: u32 = 64;
@@ -52,6 +55,8 @@ pub struct Config {
     pub io_capacity: u64,
     pub admission: AdmissionMode,
     pub compression: Compression,
+    /// The account of what is written in a day, with its limit. Shared by all extensions of a process.
+    pub budget: Arc<WriteBudget>,
     /// Bytes of a typical page, for sizing the directory.
     pub nominal_page: u32,
 }
@@ -65,6 +70,7 @@ impl Default for Config {
             io_capacity: 0,
             admission: AdmissionMode::default(),
             compression: Compression::default(),
+            budget: Arc::default(),
             nominal_page: 16384,
         }
     }

@@ -6,6 +6,7 @@
 
 pub(crate) mod file;
 pub(crate) mod health;
+pub(crate) mod speed;
 pub(crate) mod storage;
 
 use std::io;
@@ -22,14 +23,16 @@ use crate::segment::{Geometry, Table};
 use crate::statistics::{Counter, DeviceStatistics};
 use file::{CacheFile, Wrap};
 use health::Health;
+use speed::Speed;
 use storage::{Closed, read_exact, write_all};
 
 pub(crate) struct Device {
     pub config: DeviceConfig,
-    pub path: PathBuf,
+    path: ArcSwap<PathBuf>,
     pub geometry: Geometry,
     pub table: Table,
     pub health: Health,
+    pub speed: Speed,
     pub session: u64,
     file: ArcSwap<CacheFile>,
     closed: AtomicBool,
@@ -50,19 +53,16 @@ pub(crate) enum Fault {
 }
 
 impl Device {
-    pub fn open(
-        config: &DeviceConfig,
-        geometry: Geometry,
-        session: u64,
-        wrap: &Wrap,
-    ) -> Result<Device, OpenError> {
-        let path = file::file_path(config)?;
-        let mut device = Device {
+    /// A device that is not opened yet, and failed until then.
+    pub fn new(config: &DeviceConfig, geometry: Geometry, session: u64) -> Device {
+        let path = file::file_path(config).unwrap_or_else(|_| config.path.clone());
+        Device {
             config: config.clone(),
-            path,
+            path: ArcSwap::from_pointee(path),
             geometry,
             table: Table::new(geometry.segments),
             health: Health::new(),
+            speed: Speed::new(),
             session,
             file: ArcSwap::from_pointee(CacheFile::closed()),
             // There is nothing to remove before the file is open.
@@ -72,11 +72,22 @@ impl Device {
             bytes_read: Counter::default(),
             writes: Counter::default(),
             bytes_written: Counter::default(),
-        };
-        device.file = ArcSwap::from_pointee(CacheFile::open(config, device.header(true), wrap)?);
-        device.closed = AtomicBool::new(false);
-        device.free_segments.set(u64::from(geometry.segments));
-        Ok(device)
+        }
+    }
+
+    /// Opens the cache file, where the configuration says that it is now.
+    pub fn open(&self, wrap: &Wrap) -> Result<(), OpenError> {
+        let path = file::file_path(&self.config)?;
+        let file = CacheFile::open(&self.config, self.header(true), wrap)?;
+        self.path.store(Arc::new(path));
+        self.file.store(Arc::new(file));
+        self.closed.store(false, Ordering::SeqCst);
+        self.free_segments.set(u64::from(self.geometry.segments));
+        Ok(())
+    }
+
+    pub fn path(&self) -> Arc<PathBuf> {
+        self.path.load_full()
     }
 
     pub fn header(&self, in_use: bool) -> Header {
@@ -101,10 +112,6 @@ impl Device {
         self.file.load_full()
     }
 
-    pub fn replace_file(&self, file: CacheFile) {
-        self.file.store(Arc::new(file));
-    }
-
     /// Lets go of the file. Its descriptor is closed once no located page holds it.
     pub fn close_file(&self) {
         self.file.store(Arc::new(CacheFile::closed()));
@@ -113,7 +120,7 @@ impl Device {
     /// Removes the file, for good.
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::SeqCst) {
-            self.file.load().remove(&self.path, self.header(false));
+            self.file.load().remove(&self.path(), self.header(false));
             self.close_file();
         }
     }
@@ -185,7 +192,8 @@ impl Device {
     pub fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         let file = self.file.load();
         self.writes.add(1);
-        match write_all(&*file.storage, bytes, offset) {
+        let write = || write_all(&*file.storage, bytes, offset);
+        match self.speed.measured(bytes.len(), write) {
             Ok(()) => {
                 self.bytes_written.add(bytes.len() as u64);
                 Ok(())
@@ -197,9 +205,20 @@ impl Device {
         }
     }
 
+    /// For people.
+    fn describe(&self) -> String {
+        let mut text = self.health.describe();
+        if self.health.active() && self.speed.lags() {
+            text.push_str(
+                "; its writes take much longer than those of other devices, so it gets fewer",
+            );
+        }
+        text
+    }
+
     pub fn statistics(&self) -> DeviceStatistics {
         DeviceStatistics {
-            path: self.path.clone(),
+            path: self.path().to_path_buf(),
             bytes: self.geometry.file_bytes(),
             segment_bytes: self.geometry.segment_bytes,
             segments: self.geometry.segments.into(),
@@ -211,7 +230,8 @@ impl Device {
             writes: self.writes.get(),
             errors: self.health.errors(),
             active: self.health.active(),
-            state: self.health.describe(),
+            state: self.describe(),
+            write_us: self.speed.micros(),
             direct_io: self.file.load().direct,
         }
     }

@@ -23,7 +23,7 @@
 //! 1. the writers of an extension without threads ([`Extension::pump`])
 //! 2. the lock of one instance (never two)
 //! 3. leaves, under which nothing else is taken: free frames of staging; reason and remark of a device's health; the
-//!    pacer's bucket; the mutex on which writers sleep.
+//!    pacer's bucket; the account of the daily write budget; the mutex on which writers sleep.
 //!
 //! No lock is held during I/O or while a page is copied. Calls other than `open`, `statistics` and their like allocate
 //! nothing, but for the thread's bounce buffer at its first use and the table of files as that grows.
@@ -93,6 +93,8 @@ pub enum OfferOutcome {
     /// By admission.
     Rejected,
     StagingFull,
+    /// The daily write limit is used up.
+    WriteLimit,
     /// A write has begun since the ticket was given.
     Stale,
     /// Not the length of a page, or no device is active.

@@ -56,6 +56,7 @@ pub(crate) struct Counters {
     pub already_cached: Counter,
     pub stale: Counter,
     pub staging_full: Counter,
+    pub write_limit: Counter,
     pub directory_full: Counter,
     pub invalidated: Counter,
 }
@@ -323,7 +324,7 @@ impl InstanceState {
     /// Evicts pages until there is room, or a few at the most.
     pub fn evict(&mut self, shared: &Shared) {
         for _ in 0..MOST_EVICTIONS {
-            if shared.has_room(0) {
+            if shared.has_room(0) && self.directory.used() < self.directory.capacity() {
                 break;
             }
             let leaving = self.next_leaving();

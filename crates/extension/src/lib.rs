@@ -2,9 +2,12 @@
 //!
 //! A plain library. It knows pages, instances, admission, segments, devices and statistics, and nothing of servers. What one
 //! sees first is the path of a page: [`extension`] (facade, life of a page, order of locks), [`reading`], [`offering`] -> [`instance`] ->
-//! [`directory`], [`admission`] (with [`drift`] and [`writeback`]) -> [`staging`] -> [`writer`], [`log`], [`reclaim`] -> [`segment`] -> [`device`].
+//! [`directory`], [`admission`] (with [`drift`] and [`writeback`]) -> [`staging`] -> [`writer`] ([`spread`], [`compression`]),
+//! [`log`], [`reclaim`] -> [`segment`] -> [`device`].
 
 mod admission;
+mod budget;
+mod compression;
 mod config;
 mod device;
 mod directory;
@@ -23,6 +26,7 @@ mod reclaim;
 mod report;
 mod segment;
 mod shared;
+mod spread;
 mod staging;
 mod statistics;
 #[cfg(test)]
@@ -31,6 +35,7 @@ mod thread;
 mod writeback;
 mod writer;
 
+pub use budget::WriteBudget;
 pub use config::{
     AdmissionMode, Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError,
     OwnerIdentity,

@@ -72,14 +72,17 @@ pub(crate) struct Stream {
     /// Pages in the open segment, and where the last of them ends.
     pub records: Vec<Record>,
     pub tail: usize,
-    /// Free places in the segment besides the one that is being filled, in whole blocks.
+    /// Free places in the segment besides the one that is being filled, in whole units.
     pub holes: Vec<Range<usize>>,
     chunk: Mapped<u8>,
-    /// Where the chunk begins in the segment, how much of it is used, and where the hole ends that it is in.
+    /// Where the chunk begins in the segment, in whole blocks; how much of it is used, what lies there already included; and
+    /// where the hole ends that it is in.
     start: usize,
     used: usize,
     end: usize,
     pending: Vec<Pending>,
+    /// Bytes of the frames in `pending`.
+    pub held: usize,
 }
 
 impl Stream {
@@ -94,11 +97,17 @@ impl Stream {
             used: 0,
             end: 0,
             pending: Vec::with_capacity(CHUNK / UNIT),
+            held: 0,
         })
     }
 
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
+    }
+
+    /// Bytes that wait to be written.
+    pub fn waiting(&self) -> usize {
+        self.used
     }
 
     /// Begins an empty segment.
@@ -116,15 +125,34 @@ impl Stream {
         (self.start, self.used, self.end) = (0, 0, 0);
     }
 
+    /// Puts what is left of the hole with the others.
+    fn leave_hole(&mut self) {
+        let rest = self.start + self.used..self.end;
+        if rest.len() >= UNIT && self.open.is_some() {
+            self.holes.push(rest);
+        }
+        self.end = 0;
+    }
+
+    /// The end of the chunk is what the next one begins with, unless it is a whole block.
+    fn carry(&mut self) {
+        let rest = self.used % BLOCK;
+        let whole = self.used - rest;
+        self.chunk.copy_within(whole..self.used, 0);
+        self.start += whole;
+        self.used = rest;
+    }
+
     /// Whether the footer, with one record more, has its place behind what is written up to `end`.
     fn leaves_footer(&self, end: usize, segment_bytes: usize) -> bool {
         end.max(self.tail) + format::footer_bytes(self.records.len() + 1) <= segment_bytes
     }
 
-    /// A hole for so many bytes.
-    pub fn fitting_hole(&self, length: usize, segment_bytes: usize) -> Option<usize> {
+    /// A hole for so many bytes, aligned.
+    pub fn fitting_hole(&self, length: usize, align: usize, segment_bytes: usize) -> Option<usize> {
         let fits = |hole: &Range<usize>| {
-            hole.len() >= length && self.leaves_footer(hole.start + length, segment_bytes)
+            let end = hole.start.next_multiple_of(align) + length;
+            end <= hole.end && self.leaves_footer(end, segment_bytes)
         };
         self.holes.iter().position(fits)
     }
@@ -173,8 +201,11 @@ impl Writer {
             kind,
             origin,
         });
-        if to == NEW {
+        if let Origin::Staged(frame) = origin {
+            let length = shared.staging.length(frame);
+            self.streams[to].held += length;
             shared.written.user_bytes.add(bytes.len() as u64);
+            shared.written.page_bytes.add(length as u64);
         }
         Ok(())
     }
@@ -192,7 +223,7 @@ impl Writer {
         loop {
             let stream = &mut self.streams[to];
             let Some(segment) = stream.open else {
-                self.open_segment(shared, device, to, length)?;
+                self.open_segment(shared, device, to, length, align)?;
                 continue;
             };
             let at = (stream.start + stream.used).next_multiple_of(align);
@@ -203,15 +234,53 @@ impl Writer {
                     return Ok((segment, at));
                 }
                 self.flush(shared, device, to)?;
-            } else if let Some(hole) = stream.fitting_hole(length, segment_bytes) {
+            } else if let Some(hole) = stream.fitting_hole(length, align, segment_bytes) {
                 self.flush(shared, device, to)?;
-                let stream = &mut self.streams[to];
-                let hole = stream.holes.remove(hole);
-                (stream.start, stream.used, stream.end) = (hole.start, 0, hole.end);
+                self.enter_hole(device, to, segment, hole)?;
             } else {
                 self.finish_segment(shared, device, to)?;
             }
         }
+    }
+
+    /// Goes on in a hole. Its first block may begin with the end of another page, which is written again with it.
+    fn enter_hole(
+        &mut self,
+        device: &Device,
+        to: usize,
+        segment: u32,
+        hole: usize,
+    ) -> Result<(), Fault> {
+        let stream = &mut self.streams[to];
+        let hole = stream.holes.remove(hole);
+        stream.leave_hole();
+        let start = hole.start / BLOCK * BLOCK;
+        (stream.start, stream.used, stream.end) = (start, hole.start - start, hole.end);
+        if stream.used > 0 {
+            let location = device.geometry.location(segment, start);
+            let read = device.read_into(location, &mut stream.chunk[..BLOCK]);
+            if read.is_err() {
+                (stream.used, stream.end) = (0, 0);
+            }
+            read?;
+        }
+        Ok(())
+    }
+
+    /// Fills up the last block of the chunk: with what follows in the segment if that may be a page. Bytes to write.
+    fn fill_up(&mut self, device: &Device, to: usize, segment: u32) -> Result<usize, Fault> {
+        let stream = &mut self.streams[to];
+        let length = stream.used.next_multiple_of(BLOCK);
+        let end = stream.start + length;
+        if end <= stream.end {
+            stream.chunk[stream.used..length].fill(0);
+        } else if stream.used < length {
+            let mut block = [0; BLOCK];
+            device.read_into(device.geometry.location(segment, end - BLOCK), &mut block)?;
+            let used = stream.used % BLOCK;
+            stream.chunk[length - BLOCK + used..length].copy_from_slice(&block[used..]);
+        }
+        Ok(length)
     }
 
     /// Opens a segment that has a place for so many bytes.
@@ -221,6 +290,7 @@ impl Writer {
         device: &Device,
         to: usize,
         length: usize,
+        align: usize,
     ) -> Result<(), Fault> {
         let reserved = if to == MOVED { 0 } else { RESERVED_SEGMENTS };
         let segment_bytes = device.geometry.segment_bytes as usize;
@@ -228,7 +298,7 @@ impl Writer {
             if to == MOVED {
                 return Err(Fault::Error);
             }
-            if self.reopen(shared, device, length)? {
+            if self.reopen(shared, device, length, align)? {
                 return Ok(());
             }
             if self.free.len() <= reserved {
@@ -250,6 +320,7 @@ impl Writer {
         let Some(segment) = stream.open.take() else {
             return Ok(());
         };
+        stream.used = 0;
         // Closed first: without its footer it is reclaimed by a sweep.
         self.closed.push(segment);
         let length = format::footer_bytes(stream.records.len());
@@ -265,22 +336,22 @@ impl Writer {
 
     /// Writes the chunk and turns the entries of its pages to it. On failure those entries are removed.
     pub fn flush(&mut self, shared: &Shared, device: &Device, to: usize) -> Result<(), Fault> {
-        let stream = &mut self.streams[to];
-        let Some(segment) = stream.open.filter(|_| stream.used > 0) else {
+        let stream = &self.streams[to];
+        let Some(segment) = stream.open.filter(|_| stream.has_pending()) else {
             return Ok(());
         };
-        let length = stream.used.next_multiple_of(BLOCK);
-        stream.chunk[stream.used..length].fill(0);
         let offset = device.geometry.segment_offset(segment) + stream.start as u64;
-        self.pace(shared, length);
+        let written = self.fill_up(device, to, segment).and_then(|length| {
+            self.pace(shared, length);
+            device.write(&self.streams[to].chunk[..length], offset)
+        });
         let stream = &mut self.streams[to];
-        let written = device.write(&stream.chunk[..length], offset);
-        stream.start += length;
-        stream.used = 0;
+        stream.carry();
         match written {
             Ok(()) => {
                 publish(shared, device, segment, &stream.pending);
                 stream.pending.clear();
+                stream.held = 0;
             }
             Err(_) => self.abandon_pending(shared, to),
         }
@@ -300,6 +371,7 @@ impl Writer {
             .for_each(|p| self.discard(shared, p.page, p.origin));
         pending.clear();
         self.streams[to].pending = pending;
+        self.streams[to].held = 0;
     }
 
     /// Forgets the open segment. The entries of its pending pages are removed; those of the others are the caller's business.
@@ -340,9 +412,8 @@ fn publish(shared: &Shared, device: &Device, segment: u32, pending: &[Pending]) 
                 shared.written.reinserted.add(1);
             }
             shared.entry_removed(entry);
-            device
-                .table
-                .born(segment, p.kind.units(shared.nominal_page));
+            let (units, page) = shared.units(p.kind);
+            device.table.born(segment, units, page);
             let Entry { clock, .. } = entry;
             state.directory.replace(
                 slot,

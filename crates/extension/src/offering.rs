@@ -26,6 +26,7 @@ impl Extension {
             OfferOutcome::AlreadyCached => counters.already_cached.add(1),
             OfferOutcome::Rejected => counters.rejected.add(1),
             OfferOutcome::StagingFull => counters.staging_full.add(1),
+            OfferOutcome::WriteLimit => counters.write_limit.add(1),
             OfferOutcome::Stale => counters.stale.add(1),
             OfferOutcome::Unsuitable => {}
         }
@@ -44,6 +45,12 @@ impl Extension {
         if !is_page_length(bytes.len()) || !shared.any_active() {
             return OfferOutcome::Unsuitable;
         }
+        if !shared
+            .budget
+            .allows(shared.staging.used() + bytes.len() as u64)
+        {
+            return OfferOutcome::WriteLimit;
+        }
         {
             let mut state = instance.lock();
             if !self.is_current(ticket) {
@@ -56,7 +63,7 @@ impl Extension {
                 return OfferOutcome::AlreadyCached;
             }
             let welcome = source == Source::Write { was_cached: true }
-                || shared.has_spare_room()
+                || state.directory.used() < state.directory.capacity() && shared.has_spare_room()
                 || self.wins_place(&mut state, page, source);
             if !welcome {
                 return OfferOutcome::Rejected;

@@ -23,8 +23,9 @@ const MOST_STAGING: u64 = 64 << 20;
 const STAGING_SHARE: u64 = 512;
 /// What is not worth planning: histograms, counters, small vectors.
 const SUNDRIES: u64 = 64 << 10;
-/// Pages that fit into the space of a page when they are compressed, times five.
-const LZ4_FIFTHS: u64 = 8;
+/// Pages that fit into the space of a page when they are compressed, times five: text shrinks to a half or a third. Where less
+/// is saved the directory is larger than need be; where more, it and not the device is full.
+const LZ4_FIFTHS: u64 = 12;
 
 /// How much memory goes where.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,6 +35,8 @@ struct Plan {
     entries: u64,
     /// Pages of an instance on average.
     pages: u64,
+    /// The same without compression.
+    least_pages: u64,
     sketch_quarters: u64,
     staging: u64,
     fixed: u64,
@@ -43,17 +46,11 @@ impl Plan {
     fn new(config: &Config, geometries: &[Geometry]) -> Plan {
         let instances = u64::from(config.instances);
         let bytes: u64 = geometries.iter().map(Geometry::data_bytes).sum();
-        let mut total = bytes / u64::from(config.nominal_page);
-        if config.compression == Compression::Lz4 {
-            total = total * LZ4_FIFTHS / 5;
-        }
-        let pages = total.div_ceil(instances);
-        // Extents fall on instances by chance: one standard deviation more than the mean, and the directory's own slack.
-        let extent = 1u64 << EXTENT_SHIFT;
-        let spread = if instances > 1 {
-            extent * (pages / extent + 1).isqrt()
-        } else {
-            0
+        let total = bytes / u64::from(config.nominal_page);
+        let least_pages = total.div_ceil(instances);
+        let pages = match config.compression {
+            Compression::Off => least_pages,
+            Compression::Lz4 => (total * LZ4_FIFTHS / 5).div_ceil(instances),
         };
         let segments: u64 = geometries
             .iter()
@@ -61,8 +58,9 @@ impl Plan {
             .sum();
         Plan {
             instances,
-            entries: pages + spread,
+            entries: Self::entries(pages, instances),
             pages,
+            least_pages,
             sketch_quarters: SKETCH_QUARTERS,
             staging: (bytes / STAGING_SHARE).clamp(LEAST_STAGING, MOST_STAGING),
             fixed: segments
@@ -72,19 +70,32 @@ impl Plan {
         }
     }
 
+    /// Extents fall on instances by chance: one standard deviation more than the mean, and the directory's own slack.
+    fn entries(pages: u64, instances: u64) -> u64 {
+        let extent = 1u64 << EXTENT_SHIFT;
+        if instances > 1 {
+            pages + extent * (pages / extent + 1).isqrt()
+        } else {
+            pages
+        }
+    }
+
     fn memory(&self) -> u64 {
         let instance = Directory::memory_needed(self.entries)
             + Admission::memory_needed(self.pages, self.sketch_quarters);
         self.instances * instance + Staging::memory_needed(self.staging) + self.fixed
     }
 
-    /// Gives up staging, then counters, until the plan fits.
+    /// Gives up staging, then counters, then places for pages that compression would make room for, until the plan fits.
     fn fit(mut self, limit: u64, device_bytes: u64) -> Result<Plan, OpenError> {
         while limit > 0 && self.memory() > limit {
             if self.staging > LEAST_STAGING {
                 self.staging = (self.staging / 2).max(LEAST_STAGING);
             } else if self.sketch_quarters > LEAST_SKETCH_QUARTERS {
                 self.sketch_quarters = LEAST_SKETCH_QUARTERS;
+            } else if self.pages > self.least_pages {
+                self.pages = (self.pages / 8 * 7).max(self.least_pages);
+                self.entries = Self::entries(self.pages, self.instances);
             } else {
                 return Err(OpenError::MemoryLimit {
                     limit,
@@ -158,6 +169,22 @@ fn new_session() -> u64 {
     mix64(time) ^ u64::from_le_bytes(random) ^ u64::from(std::process::id())
 }
 
+/// Opens what can be opened. A device that cannot is failed, and tried again like any other that is; the first such error is
+/// the caller's only if no device is left.
+fn open_devices(devices: &[Device], wrap: &Wrap) -> Result<(), OpenError> {
+    let mut first = None;
+    for device in devices {
+        if let Err(error) = device.open(wrap) {
+            device.health.fail(&error);
+            first.get_or_insert(error);
+        }
+    }
+    match first {
+        Some(error) if devices.iter().all(|device| !device.health.active()) => Err(error),
+        _ => Ok(()),
+    }
+}
+
 pub(crate) fn open(
     config: &Config,
     generations: Arc<Generations>,
@@ -181,8 +208,9 @@ pub(crate) fn open(
     let session = new_session();
     let mut devices = Vec::new();
     for (device, geometry) in config.devices.iter().zip(geometries) {
-        devices.push(Device::open(device, geometry, session, wrap)?);
+        devices.push(Device::new(device, geometry, session));
     }
+    open_devices(&devices, wrap)?;
     Ok(Shared::new(
         generations,
         instances.into(),
@@ -191,6 +219,7 @@ pub(crate) fn open(
         config.compression,
         config.admission,
         config.io_capacity,
+        Arc::clone(&config.budget),
         config.nominal_page as usize,
         plan.memory(),
     ))
@@ -254,6 +283,31 @@ mod tests {
         };
         assert!(whole.fit(needed, 1).is_ok());
         assert!(whole.fit(needed - 1, 1).is_err());
+    }
+
+    #[test]
+    fn compression_plans_for_more_pages_as_memory_allows() {
+        let raw = plan(&config(64 << 30, 8));
+        let lz4 = plan(&Config {
+            compression: Compression::Lz4,
+            ..config(64 << 30, 8)
+        });
+        let pages = (64 << 30) / 16384 * LZ4_FIFTHS / 5;
+        let memory = lz4.memory() - Staging::memory_needed(lz4.staging) - lz4.fixed;
+        assert!(
+            memory <= pages * 17,
+            "sixteen bytes for each page that is cached"
+        );
+        let without = raw.memory() - Staging::memory_needed(raw.staging) - raw.fixed;
+        assert!(memory > without * 2);
+        // Before it is refused it makes do with what it would have without.
+        let least = raw.fit(1 << 20, 1).unwrap_err();
+        let OpenError::MemoryLimit { needed, .. } = least else {
+            panic!()
+        };
+        let tight = lz4.fit(needed, 1).unwrap();
+        assert_eq!(tight.pages, raw.pages);
+        assert!(lz4.fit(needed - 1, 1).is_err());
     }
 
     #[test]

@@ -8,6 +8,12 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
     let written = &shared.written;
     let mut s = Statistics {
         bytes_written_user: written.user_bytes.get(),
+        bytes_written_in_a_day: shared.budget.written_in_a_day(),
+        compress_attempts: shared.counts.attempts.get(),
+        compressed: shared.counts.packed.get(),
+        compress_nanos: shared.counts.nanos.get(),
+        compress_left_alone: shared.counts.left_alone.get(),
+        compress_no_time: shared.counts.no_time.get(),
         evicted: written.evicted.get(),
         reinserted: written.reinserted.get(),
         purged: written.purged.get(),
@@ -42,18 +48,28 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         s.rejected += c.rejected.get();
         s.already_cached += c.already_cached.get();
         s.stale_offers += c.stale.get();
+        s.rejected_write_limit += c.write_limit.get();
         s.dropped_staging_full += c.staging_full.get();
         s.evicted_directory_full += c.directory_full.get();
         s.invalidated += c.invalidated.get();
         s.admission_threshold += instance.0.threshold() / shared.instances.len() as f64;
     }
     s.failed_proofs += s.misses_failed_proof;
+    let (mut live, mut pages) = (0, 0);
     for device in &shared.devices {
+        live += device.table.all_live_units();
+        pages += device.table.all_page_units();
         s.bytes_cached += device.table.cached().1;
         s.bytes_capacity += device.geometry.data_bytes();
         s.bytes_written_total += device.bytes_written.get();
         s.bytes_read += device.bytes_read.get();
         s.device_errors += device.health.errors();
     }
+    s.compression_ratio = ratio(pages, live).unwrap_or(1.0);
+    s.write_amplification = ratio(s.bytes_written_total, written.page_bytes.get()).unwrap_or(0.0);
     s
+}
+
+fn ratio(of: u64, to: u64) -> Option<f64> {
+    (to > 0).then(|| of as f64 / to as f64)
 }

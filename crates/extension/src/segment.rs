@@ -97,6 +97,8 @@ pub(crate) struct Table {
     segments: Box<[Segment]>,
     /// Sum of the segments' live units.
     live_units: Padded<AtomicU64>,
+    /// The same of the pages before compression.
+    page_units: Padded<AtomicU64>,
 }
 
 impl Table {
@@ -109,6 +111,7 @@ impl Table {
         Table {
             segments: (0..segments).map(new).collect(),
             live_units: Padded::default(),
+            page_units: Padded::default(),
         }
     }
 
@@ -140,16 +143,23 @@ impl Table {
         self.live_units.0.load(Ordering::Relaxed)
     }
 
-    /// An entry pointing into the segment was made. Under the lock of its instance, as is `dead`.
-    pub fn born(&self, segment: u32, units: u32) {
+    /// Of all segments, uncompressed.
+    pub fn all_page_units(&self) -> u64 {
+        self.page_units.0.load(Ordering::Relaxed)
+    }
+
+    /// An entry was made that points to so many units in the segment, which hold a page of `page` units. Under the lock of its
+    /// instance, as is `dead`.
+    pub fn born(&self, segment: u32, units: u32, page: u32) {
         let s = &self.segments[segment as usize];
         s.live.fetch_add(1, Ordering::Relaxed);
         s.live_units.fetch_add(units, Ordering::Relaxed);
         self.live_units.0.fetch_add(units.into(), Ordering::Relaxed);
+        self.page_units.0.fetch_add(page.into(), Ordering::Relaxed);
     }
 
     /// An entry pointing into the segment was removed.
-    pub fn dead(&self, segment: u32, units: u32) {
+    pub fn dead(&self, segment: u32, units: u32, page: u32) {
         let s = &self.segments[segment as usize];
         let before = s.live.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(
@@ -158,6 +168,7 @@ impl Table {
         );
         s.live_units.fetch_sub(units, Ordering::Relaxed);
         self.live_units.0.fetch_sub(units.into(), Ordering::Relaxed);
+        self.page_units.0.fetch_sub(page.into(), Ordering::Relaxed);
     }
 
     /// Places in the segment to which no entry points are about to be written; readers that still read there will notice.

@@ -6,15 +6,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::budget::WriteBudget;
 use crate::config::{AdmissionMode, Compression};
 use crate::device::Device;
 use crate::directory::{Entry, Kind};
 use crate::drift::Drift;
 use crate::generation::Generations;
 use crate::instance::Instance;
-use crate::pace::Pacer;
+use crate::pace::{Clock, Pacer};
 use crate::page::PageId;
-use crate::segment::Geometry;
 use crate::staging::{Staging, UNIT};
 use crate::statistics::{Counter, LatencyHistogram, Padded};
 
@@ -22,11 +22,6 @@ use crate::statistics::{Counter, LatencyHistogram, Padded};
 pub(crate) const CHUNK: usize = 256 << 10;
 /// Free segments that a writer keeps for itself, to have where to write the pages of a segment that it compacts.
 pub(crate) const RESERVED_SEGMENTS: usize = 1;
-/// Segments that are reserved, or that compaction has begun to fill.
-const SEGMENTS_AT_WORK: u64 = 2;
-const LIVE_PERCENT: u64 = 97;
-/// The same when pages are compressed: holes of many lengths do not all find a page that fits.
-const LIVE_PERCENT_PACKED: u64 = 90;
 /// Room that pages compete for is this part of all, but not more pages than writes are likely to be under way.
 const SPARE_SHARE: u64 = 128;
 const MOST_SPARE_PAGES: usize = 1024;
@@ -40,7 +35,10 @@ pub(crate) struct Shared {
     pub devices: Box<[Device]>,
     pub compression: Compression,
     pub drift: Drift,
+    pub counts: crate::compression::Counts,
     pub pacer: Pacer,
+    pub budget: Arc<WriteBudget>,
+    pub clock: Clock,
     pub wake: Wake,
     pub latency: LatencyHistogram,
     pub written: Written,
@@ -57,22 +55,14 @@ pub(crate) struct Shared {
 /// Counted by the writers.
 #[derive(Default)]
 pub(crate) struct Written {
+    /// Of new pages, as stored.
     pub user_bytes: Counter,
+    /// The same pages, as they were offered.
+    pub page_bytes: Counter,
     pub evicted: Counter,
     pub reinserted: Counter,
     pub purged: Counter,
     pub failed_proofs: Counter,
-}
-
-/// Units of a device that may be live. The rest are the holes that new pages are written to: with fewer, more segments would
-/// have to be opened for the same pages.
-fn most_live_units(geometry: &Geometry, compression: Compression) -> u64 {
-    let percent = match compression {
-        Compression::Off => LIVE_PERCENT,
-        Compression::Lz4 => LIVE_PERCENT_PACKED,
-    };
-    let at_work = u64::from(geometry.segments).saturating_sub(SEGMENTS_AT_WORK);
-    at_work * (geometry.segment_bytes / UNIT as u64) * percent / 100
 }
 
 impl Shared {
@@ -88,6 +78,7 @@ impl Shared {
         compression: Compression,
         mode: AdmissionMode,
         io_capacity: u64,
+        budget: Arc<WriteBudget>,
         nominal_page: usize,
         memory_bytes: u64,
     ) -> Shared {
@@ -104,7 +95,10 @@ impl Shared {
             devices,
             compression,
             drift,
+            counts: crate::compression::Counts::default(),
             pacer: Pacer::new(io_capacity, Instant::now()),
+            budget,
+            clock: Clock::default(),
             wake: Wake::new(wake_at),
             latency: LatencyHistogram::new(),
             written: Written::default(),
@@ -145,14 +139,23 @@ impl Shared {
             .find(|device| device.geometry.holds(location))
     }
 
+    /// Units on a device of a page of this kind, and of the page itself, as far as the kind tells.
+    pub fn units(&self, kind: Kind) -> (u32, u32) {
+        let units = kind.units(self.nominal_page);
+        if kind.is_raw() {
+            (units, units)
+        } else {
+            (units, (self.nominal_page / UNIT) as u32)
+        }
+    }
+
     /// An entry was removed. Under the lock of its instance.
     pub fn entry_removed(&self, entry: Entry) {
         if entry.kind != Kind::STAGED {
             if let Some(device) = self.device_at(entry.location) {
                 let segment = device.geometry.segment_of(entry.location);
-                device
-                    .table
-                    .dead(segment, entry.kind.units(self.nominal_page));
+                let (units, page) = self.units(entry.kind);
+                device.table.dead(segment, units, page);
             }
         }
     }
@@ -178,17 +181,6 @@ impl Shared {
     /// when they have completed, does not count as room.
     pub fn has_spare_room(&self) -> bool {
         self.has_room(self.spare_bytes)
-    }
-
-    /// So many more bytes can be cached without evicting others.
-    pub fn has_room(&self, bytes: usize) -> bool {
-        let mut live = (self.staging.used() + bytes as u64) / UNIT as u64;
-        let mut most = 0;
-        for device in self.devices.iter().filter(|device| device.health.active()) {
-            live += device.table.all_live_units();
-            most += most_live_units(&device.geometry, self.compression);
-        }
-        live <= most
     }
 }
 

@@ -52,6 +52,17 @@ pub struct Statistics {
     /// Bytes the cached pages take on the devices (approximate) and in staging.
     pub bytes_cached: u64,
     pub bytes_capacity: u64,
+    /// Bytes of the pages on the devices for each byte they take there: 1 without compression.
+    pub compression_ratio: f64,
+    /// Pages that were compressed, whether that helped or not.
+    pub compress_attempts: u64,
+    /// Of `compress_attempts`: stored compressed.
+    pub compressed: u64,
+    pub compress_nanos: u64,
+    /// Pages of files that do not shrink, which are left alone.
+    pub compress_left_alone: u64,
+    /// Pages stored as they are because compression had taken its share of the writer's time.
+    pub compress_no_time: u64,
     pub pages_staged: u64,
     pub offered: u64,
     pub admitted: u64,
@@ -62,6 +73,8 @@ pub struct Statistics {
     /// Turned away because the page was written meanwhile.
     pub stale_offers: u64,
     pub dropped_staging_full: u64,
+    /// Turned away because the daily write limit is used up.
+    pub rejected_write_limit: u64,
     /// Pages dropped to make room.
     pub evicted: u64,
     /// Pages dropped because the directory had no place for another.
@@ -75,6 +88,10 @@ pub struct Statistics {
     pub bytes_written_user: u64,
     /// All bytes written to devices: offered and re-inserted pages, padding, segment footers.
     pub bytes_written_total: u64,
+    /// Bytes written to devices for each byte of the pages that were let in and written: 0 before the first.
+    pub write_amplification: f64,
+    /// Bytes written to devices in the last 24 hours, by extensions before this one too.
+    pub bytes_written_in_a_day: u64,
     pub bytes_read: u64,
     pub device_errors: u64,
     pub memory_bytes: u64,
@@ -118,6 +135,8 @@ pub struct DeviceStatistics {
     /// For people: "active", "failed: <reason>; ...", and remarks such as that the file was deleted.
     pub state: String,
     pub direct_io: bool,
+    /// Average microseconds of late that a write of 256 KiB takes.
+    pub write_us: f64,
 }
 
 const SUB_BUCKETS: usize = 4;

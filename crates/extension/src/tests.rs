@@ -4,6 +4,7 @@ mod basics;
 mod faults;
 mod model;
 mod policy;
+mod spreading;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +23,8 @@ pub(crate) struct Canary {
     pub generation: AtomicBool,
     pub invalidation: AtomicBool,
     pub proof: AtomicBool,
+    /// Breaks nothing: segments are emptied, and none is opened anew.
+    pub compaction: AtomicBool,
 }
 
 impl Canary {
@@ -31,6 +34,10 @@ impl Canary {
 
     pub fn skip_invalidation(&self) -> bool {
         self.invalidation.load(Ordering::Relaxed)
+    }
+
+    pub fn skip_reopening(&self) -> bool {
+        self.compaction.load(Ordering::Relaxed)
     }
 
     pub fn skip_proof(&self) -> bool {

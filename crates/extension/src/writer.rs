@@ -3,22 +3,23 @@
 //! One step: see whether the file is still there; visit the instances in turn, take what is staged there, sorted so that
 //! the pages of an extent lie together, append it ([`crate::log`]); write.
 //!
-//! A writer pulls: a slow device takes fewer pages than a fast one, and a failed one none.
+//! A writer pulls: a slow device takes fewer pages than a fast one, and a failed one none. When it leaves pages to the others:
+//! [`crate::spread`].
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::config::Compression;
+use crate::compression::Compressor;
+use crate::config::{Compression, OpenError};
 use crate::device::file::Wrap;
 use crate::device::health::State;
-use crate::device::{Device, Fault};
+use crate::device::{Device, Fault, speed};
 use crate::directory::Kind;
 use crate::instance::Instance;
 use crate::log::{MOVED, NEW, Origin, Stored, Stream};
 use crate::page::{PageId, is_numbered};
-use crate::segment::format::{self, PACKED_HEADER};
 use crate::shared::{CHUNK, Shared, TICK};
 use crate::staging::{Frame, UNIT};
 
@@ -30,11 +31,15 @@ const LAST_PROBE: Duration = Duration::from_secs(300);
 const PROVEN: Duration = Duration::from_secs(600);
 /// Buckets swept at a time under the lock of their instance.
 const SWEEP: usize = 4096;
+/// How long a writer leaves pages to others before it looks again.
+const LEAVE: Duration = Duration::from_millis(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Step {
     Worked,
     Idle,
+    /// What there is to do is left to other devices.
+    Waiting,
     /// The device is failed: nothing to do for this time.
     Failed(Duration),
 }
@@ -53,6 +58,7 @@ pub(crate) struct Writer {
     /// Compacted segments some of whose pages are pending.
     pub vacated: Vec<u32>,
     pub reclaim: crate::reclaim::Buffers,
+    compressor: Option<Compressor>,
     batch: Vec<(PageId, Frame)>,
     next_instance: usize,
     checked_at: Instant,
@@ -65,7 +71,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Memory of a writer.
-    pub const BYTES: u64 = 3 * CHUNK as u64 + (512 << 10);
+    pub const BYTES: u64 = 3 * CHUNK as u64 + (512 << 10) + Compressor::BYTES;
 
     pub fn new(
         shared: Arc<Shared>,
@@ -84,6 +90,7 @@ impl Writer {
             closed: Vec::with_capacity(segments as usize),
             vacated: Vec::new(),
             reclaim: crate::reclaim::Buffers::new()?,
+            compressor: (shared.compression == Compression::Lz4).then(Compressor::new),
             batch: Vec::with_capacity(CHUNK / UNIT),
             next_instance: device,
             checked_at: now,
@@ -123,6 +130,7 @@ impl Writer {
             match self.step() {
                 Step::Worked => {}
                 Step::Idle => shared.wake.wait(TICK),
+                Step::Waiting => shared.wake.pause(LEAVE),
                 Step::Failed(time) => shared.wake.pause(time.min(FIRST_PROBE)),
             }
         }
@@ -131,31 +139,40 @@ impl Writer {
     pub fn step(&mut self) -> Step {
         let shared = Arc::clone(&self.shared);
         let device = &shared.devices[self.device];
+        shared.budget.charge(0, shared.clock.now());
+        if self.threaded {
+            speed::compare(&shared.devices);
+        }
         if !device.health.active() {
             return self.recover(&shared, device);
         }
         self.check_file(device);
-        let worked = self.collect(&shared, device);
+        let collected = self.collect(&shared, device);
         let _ = self.flush(&shared, device, NEW);
         // Below the mark the rest can wait for company.
-        if worked && (!self.threaded || shared.staging.used() >= shared.wake.staged) {
-            Step::Worked
-        } else {
-            Step::Idle
+        let company = !self.threaded || shared.staging.used() >= shared.wake.staged;
+        match collected {
+            Step::Worked | Step::Waiting if company => collected,
+            _ => Step::Idle,
         }
     }
 
-    /// Takes what is staged and appends it. Whether there was anything.
-    fn collect(&mut self, shared: &Shared, device: &Device) -> bool {
+    /// Takes what is staged and appends it, as far as it is not left to others. Whether there was anything.
+    fn collect(&mut self, shared: &Shared, device: &Device) -> Step {
         let mut any = false;
+        let most = shared.most_held() / 2;
         for _ in 0..shared.instances.len() {
+            let waiting = self.streams[NEW].waiting() / UNIT;
+            if !shared.may_take(self.device, waiting as u64) {
+                return if any { Step::Worked } else { Step::Waiting };
+            }
             let at = self.next_instance % shared.instances.len();
             self.next_instance = at + 1;
             let mut batch = std::mem::take(&mut self.batch);
             let mut bytes = 0;
             let mut state = shared.instances[at].0.lock();
             while let Some(length) = state.next_staged(shared) {
-                if bytes + length > CHUNK {
+                if bytes + length > most.min(CHUNK) {
                     break;
                 }
                 let Some(pinned) = state.take_staged(shared) else {
@@ -183,11 +200,14 @@ impl Writer {
                     self.discard(shared, page, Origin::Staged(frame));
                     shared.written.evicted.add(1);
                 }
+                if self.streams[NEW].held > most {
+                    let _ = self.flush(shared, device, NEW);
+                }
             }
             batch.clear();
             self.batch = batch;
         }
-        any
+        if any { Step::Worked } else { Step::Idle }
     }
 
     fn append_staged(
@@ -202,27 +222,23 @@ impl Writer {
         let check = shared.staging.check(frame);
         let origin = Origin::Staged(frame);
         let numbered = is_numbered(page, bytes);
-        if shared.compression == Compression::Lz4 && numbered && bytes.len() > UNIT {
-            let mut packed = std::mem::take(&mut self.reclaim.packed);
-            let kind = pack(bytes, &mut packed);
-            let result = kind.map(|(kind, stored)| {
-                let bytes = &packed[..stored];
-                self.append(
-                    shared,
-                    device,
-                    NEW,
-                    Stored {
+        if numbered && bytes.len() > UNIT {
+            if let Some(mut compressor) = self.compressor.take() {
+                let (timed, pressed) = (self.threaded, shared.pressed());
+                let packed = compressor.pack(page.file, bytes, timed, pressed, &shared.counts);
+                let result = packed.map(|(kind, bytes)| {
+                    let stored = Stored {
                         page,
                         check,
                         kind,
                         bytes,
-                    },
-                    origin,
-                )
-            });
-            self.reclaim.packed = packed;
-            if let Some(result) = result {
-                return result;
+                    };
+                    self.append(shared, device, NEW, stored, origin)
+                });
+                self.compressor = Some(compressor);
+                if let Some(result) = result {
+                    return result;
+                }
             }
         }
         let kind = if numbered {
@@ -254,12 +270,16 @@ impl Writer {
         self.count_free(device);
     }
 
+    /// Waits until so many bytes may be written.
     pub fn pace(&self, shared: &Shared, bytes: usize) {
-        if !self.threaded {
-            return;
-        }
-        while let Some(time) = shared.pacer.take(bytes as u64, Instant::now()) {
-            if shared.wake.stopped() {
+        let bytes = bytes as u64;
+        shared.budget.charge(bytes, shared.clock.now());
+        while let Some(time) = shared.pacer.take(bytes, shared.clock.now()) {
+            #[cfg(test)]
+            if shared.clock.skip(time) {
+                continue;
+            }
+            if !self.threaded || shared.wake.stopped() {
                 return;
             }
             // In small pieces: the capacity may be raised meanwhile.
@@ -311,7 +331,8 @@ impl Writer {
                 self.probe_after = (self.probe_after * 2).min(LAST_PROBE);
                 Step::Worked
             }
-            Err(_) => {
+            Err(error) => {
+                device.health.set_reason(&error);
                 self.probe_after = (self.probe_after * 2).min(LAST_PROBE);
                 self.probe_at = Instant::now() + self.probe_after;
                 Step::Failed(self.probe_after)
@@ -349,11 +370,11 @@ impl Writer {
         self.count_free(device);
     }
 
-    fn probe(&mut self, device: &Device) -> io::Result<()> {
+    fn probe(&mut self, device: &Device) -> Result<(), OpenError> {
         let nonce = self.active_since.elapsed().as_nanos() as u64;
         let file = device.file();
         let again = file
-            .extend(&device.path, device.geometry.file_bytes())
+            .extend(&device.path(), device.geometry.file_bytes())
             .and_then(|()| file.probe(nonce))
             .and_then(|()| file.write_header(device.header(true)));
         drop(file);
@@ -362,10 +383,7 @@ impl Writer {
         }
         // The disk may have been mounted anew: open the file by its name.
         device.close_file();
-        let opened =
-            crate::device::file::CacheFile::open(&device.config, device.header(true), &*self.wrap);
-        device.replace_file(opened.map_err(io::Error::other)?);
-        Ok(())
+        device.open(&*self.wrap)
     }
 }
 
@@ -422,23 +440,4 @@ fn sweep_instance(
         }
     }
     removed
-}
-
-/// Compresses a page into `packed`, if that saves an eighth. Kind and bytes to store.
-fn pack(bytes: &[u8], packed: &mut [u8]) -> Option<(Kind, usize)> {
-    let unit = Kind::packed_unit(bytes.len());
-    let most = (bytes.len() / 8 * 7).min(Kind::MOST_PACKED * unit);
-    let most = most / unit * unit;
-    if most == 0 {
-        return None;
-    }
-    // The destination may be larger than what is wanted: LZ4 wants room for the worst case.
-    let length = lz4_flex::block::compress_into(bytes, &mut packed[PACKED_HEADER..]).ok()?;
-    let stored = (PACKED_HEADER + length).next_multiple_of(unit);
-    if stored > most {
-        return None;
-    }
-    format::encode_packed_header(length, bytes.len(), packed);
-    packed[PACKED_HEADER + length..stored].fill(0);
-    Some((Kind::packed(stored / unit), stored))
 }

@@ -240,16 +240,21 @@ fn prepare_for(settings: &Settings, intent: Option<u64>) -> Result<Vec<String>, 
 
 /// Builds the extension for this page size, or for the usual one where memory does not allow it.
 fn lay_out(settings: &Settings, page: u32) -> Result<(Arc<Active>, Vec<String>, u32), String> {
-    let warnings = settings.check(&[])?;
+    let mut warnings = settings.check_any()?;
+    let mut opened = |active: Arc<Active>, page| {
+        let failures = crate::report::device_failures(&active.extension);
+        warnings.extend(failures);
+        (active, std::mem::take(&mut warnings), page)
+    };
     match build(settings, page) {
-        Ok(active) => Ok((active, warnings, page)),
+        Ok(active) => Ok(opened(active, page)),
         Err(reason) if page < DEFAULT_PAGE => {
             INNER.lock().refused_page = Some(page);
             journal::warning(&format!(
                 "not laid out for pages of {page} bytes: {reason}. It is laid out for pages of {DEFAULT_PAGE} bytes, \
                  and can keep fewer of the smaller ones."
             ));
-            Ok((build(settings, DEFAULT_PAGE)?, warnings, DEFAULT_PAGE))
+            Ok(opened(build(settings, DEFAULT_PAGE)?, DEFAULT_PAGE))
         }
         Err(reason) => Err(reason),
     }
@@ -300,7 +305,8 @@ fn commit_prepared(inner: &mut MutexGuard<'_, Inner>) {
 fn build(settings: &Settings, nominal_page: u32) -> Result<Arc<Active>, String> {
     let config = settings.config(nominal_page)?;
     let generations = Arc::clone(switch::generations());
-    match std::panic::catch_unwind(|| Extension::open(config, generations)) {
+    let open = std::panic::AssertUnwindSafe(|| Extension::open(config, generations));
+    match std::panic::catch_unwind(open) {
         Ok(Ok(extension)) => Ok(Arc::new(Active {
             extension,
             epoch: switch::next_epoch(),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use extension::Statistics;
+use extension::{Extension, Statistics};
 use serde_json::{Value, json};
 
 use crate::{aio, controller, files, settings, switch};
@@ -66,6 +66,33 @@ pub fn hit_ratio(hits: u64, misses: u64) -> f64 {
     }
 }
 
+/// What is wrong with devices of the active extension, in words; empty if nothing is.
+pub fn failed_devices() -> String {
+    let guard = switch::active();
+    let Some(active) = &*guard else {
+        return String::new();
+    };
+    device_failures(&active.extension).join("; ")
+}
+
+/// A line for each device that has failed.
+pub fn device_failures(extension: &Extension) -> Vec<String> {
+    let devices = extension.device_statistics();
+    let count = devices.len();
+    devices
+        .iter()
+        .filter(|device| !device.active)
+        .map(|device| {
+            let others = if count > 1 {
+                ", the other disks are used without it"
+            } else {
+                ""
+            };
+            format!("'{}' {}{others}", device.path.display(), device.state)
+        })
+        .collect()
+}
+
 /// The report of a name; `None` when there is none of that name.
 pub fn named(name: &str) -> Option<Value> {
     Some(match name {
@@ -87,7 +114,7 @@ fn summary() -> Value {
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "state": state.name(),
-        "state_reason": reason,
+        "state_reason": if reason.is_empty() { failed_devices() } else { reason },
         "load_mode": if controller::loaded_early() { "early" } else { "runtime" },
         "async_mode": controller::async_mode(),
         "switched_on": controller::switched_on(),
@@ -98,6 +125,11 @@ fn summary() -> Value {
         "misses": cache.misses,
         "hit_ratio": hit_ratio(cache.hits, cache.misses),
         "data_reads": totals.data_reads,
+        "compression_ratio": cache.compression_ratio,
+        "write_amplification": cache.write_amplification,
+        "bytes_written_24h": settings::write_budget().written_in_a_day(),
+        "daily_write_limit": settings::DAILY_WRITE_LIMIT.load(Ordering::SeqCst),
+        "write_limit_rejected": cache.rejected_write_limit,
         "memory_bytes": totals.memory_bytes,
         "cache_read_us": { "p50": totals.cache_read_us[0], "p95": totals.cache_read_us[1], "p99": totals.cache_read_us[2] },
         "data_read_us": { "p50": totals.data_read_us[0], "p95": totals.data_read_us[1], "p99": totals.data_read_us[2] },

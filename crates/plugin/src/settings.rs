@@ -3,10 +3,12 @@
 use std::ffi::{CStr, CString, c_char};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
-use extension::{AdmissionMode, Compression, Config, DeviceConfig, OpenError, OwnerIdentity};
+use extension::{
+    AdmissionMode, Compression, Config, DeviceConfig, OpenError, OwnerIdentity, WriteBudget,
+};
 use parking_lot::Mutex;
 
 /// Behind `bpe_enabled`.
@@ -19,6 +21,8 @@ pub static SIZE: AtomicU64 = AtomicU64::new(0);
 pub static INSTANCES: AtomicI32 = AtomicI32::new(0);
 /// Behind `bpe_io_capacity`: writes of 16 KiB per second; 0: no limit.
 pub static IO_CAPACITY: AtomicU64 = AtomicU64::new(0);
+/// Behind `bpe_daily_write_limit`: bytes in 24 hours; 0: no limit.
+pub static DAILY_WRITE_LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_memory_limit`, bytes; 0: by the size.
 pub static MEMORY_LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_admission`, an index into [`ADMISSION_NAMES`](crate::abi::variables).
@@ -158,6 +162,7 @@ impl Settings {
             io_capacity: self.io_capacity,
             admission: self.admission,
             compression: self.compression,
+            budget: write_budget(),
             nominal_page,
         })
     }
@@ -174,9 +179,29 @@ impl Settings {
     }
 
     /// Looks at paths and size without leaving anything behind. `own` are cache files that this server uses now.
-    /// Returns warnings.
+    /// Returns warnings. One bad path is an error.
     pub fn check(&self, own: &[PathBuf]) -> Result<Vec<String>, String> {
-        let mut warnings = Vec::new();
+        let (warnings, errors) = self.look(own)?;
+        match errors.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(warnings),
+        }
+    }
+
+    /// The same for switching on: it is an error only if no path is good. What is wrong with a bad one the extension says
+    /// when it is opened.
+    pub fn check_any(&self) -> Result<Vec<String>, String> {
+        let count = self.devices()?.len();
+        let (warnings, mut errors) = self.look(&[])?;
+        if errors.len() < count {
+            return Ok(warnings);
+        }
+        Err(errors.swap_remove(0))
+    }
+
+    /// Warnings, and what is wrong with paths.
+    fn look(&self, own: &[PathBuf]) -> Result<(Vec<String>, Vec<String>), String> {
+        let (mut warnings, mut errors) = (Vec::new(), Vec::new());
         let data_device = std::fs::metadata(data_directory())
             .map(|meta| meta.dev())
             .ok();
@@ -187,10 +212,13 @@ impl Settings {
                 Err(OpenError::InUse { path } | OpenError::NoSpace { path, .. })
                     if own.contains(&path) =>
                 {
-                    enough_room(&path, device.bytes)?;
+                    errors.extend(enough_room(&path, device.bytes).err());
                     continue;
                 }
-                Err(error) => return Err(format!("bpe_path: {error}")),
+                Err(error) => {
+                    errors.push(format!("bpe_path: {error}"));
+                    continue;
+                }
             };
             if Some(facts.device_number) == data_device {
                 warnings.push(format!(
@@ -205,7 +233,7 @@ impl Settings {
                 ));
             }
         }
-        Ok(warnings)
+        Ok((warnings, errors))
     }
 }
 
@@ -266,6 +294,14 @@ pub fn io_capacity() -> u64 {
     IO_CAPACITY
         .load(Ordering::SeqCst)
         .saturating_mul(CAPACITY_UNIT)
+}
+
+static WRITE_BUDGET: LazyLock<Arc<WriteBudget>> = LazyLock::new(Arc::default);
+
+/// The account of what is written in a day, under the limit that is set. It goes on when the cache is rebuilt.
+pub fn write_budget() -> Arc<WriteBudget> {
+    WRITE_BUDGET.set_limit(DAILY_WRITE_LIMIT.load(Ordering::SeqCst));
+    Arc::clone(&WRITE_BUDGET)
 }
 
 /// `bpe_admission`.

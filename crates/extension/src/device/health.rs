@@ -218,6 +218,14 @@ impl Health {
         }
     }
 
+    /// A failed device was tried again, and this is what is wrong with it now.
+    pub fn set_reason(&self, reason: impl Display) {
+        let mut text = self.reason.lock();
+        if self.state() == State::Failed {
+            *text = format!("{reason}; it is tried again from time to time");
+        }
+    }
+
     /// The writer cannot go on.
     pub fn give_up(&self, reason: impl Display) {
         *self.reason.lock() = reason.to_string();

@@ -10,6 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use super::ServerTable;
 use crate::controller;
 use crate::report;
+use crate::settings;
 
 const UNSIGNED_LONGLONG: c_int = 4;
 /// `SHOW_CHAR`: the value is the text itself (as against a pointer to a pointer).
@@ -118,7 +119,14 @@ fn figures() -> Vec<(CString, Figure)> {
         ("version", text(env!("CARGO_PKG_VERSION"))),
         ("state", text(state.name())),
         ("state_number", Number(state as u64)),
-        ("state_reason", text(&reason)),
+        (
+            "state_reason",
+            text(&if reason.is_empty() {
+                report::failed_devices()
+            } else {
+                reason
+            }),
+        ),
         (
             "load_mode",
             text(if controller::loaded_early() {
@@ -138,14 +146,21 @@ fn figures() -> Vec<(CString, Figure)> {
         ("pages_cached", Number(cache.pages_cached)),
         ("bytes_cached", Number(cache.bytes_cached)),
         ("capacity_bytes", Number(cache.bytes_capacity)),
+        ("compression_ratio", Real(cache.compression_ratio)),
         ("memory_bytes", Number(totals.memory_bytes)),
         ("admitted", Number(cache.admitted)),
         ("rejected", Number(cache.rejected)),
         ("dropped_staging_full", Number(cache.dropped_staging_full)),
+        ("write_limit_rejected", Number(cache.rejected_write_limit)),
         ("evicted", Number(cache.evicted)),
         ("reinserted", Number(cache.reinserted)),
         ("invalidated", Number(cache.invalidated)),
         ("bytes_written", Number(cache.bytes_written_total)),
+        (
+            "bytes_written_24h",
+            Number(settings::write_budget().written_in_a_day()),
+        ),
+        ("write_amplification", Real(cache.write_amplification)),
         ("data_reads", Number(totals.data_reads)),
         ("cache_read_p50_us", Real(cache_p50)),
         ("cache_read_p95_us", Real(cache_p95)),

@@ -160,6 +160,16 @@ static BPE_IO_CAPACITY: ServerTable<SystemVariable> = variable(
     [0, 0, u64::MAX, 0],
 );
 
+static BPE_DAILY_WRITE_LIMIT: ServerTable<SystemVariable> = variable(
+    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
+    c"daily_write_limit",
+    c"Bytes written to the cache disks in 24 hours at most; 0: no limit",
+    None,
+    Some(update_daily_limit),
+    settings::DAILY_WRITE_LIMIT.as_ptr().cast(),
+    [0, 0, u64::MAX, 0],
+);
+
 static BPE_MEMORY_LIMIT: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
     c"memory_limit",
@@ -201,12 +211,13 @@ static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
 );
 
 /// The table that the descriptors point to; ends with null.
-pub static VARIABLES: ServerTable<[VariablePointer; 10]> = ServerTable::new([
+pub static VARIABLES: ServerTable<[VariablePointer; 11]> = ServerTable::new([
     VariablePointer(BPE_ENABLED.get()),
     VariablePointer(BPE_PATH.get()),
     VariablePointer(BPE_SIZE.get()),
     VariablePointer(BPE_INSTANCES.get()),
     VariablePointer(BPE_IO_CAPACITY.get()),
+    VariablePointer(BPE_DAILY_WRITE_LIMIT.get()),
     VariablePointer(BPE_MEMORY_LIMIT.get()),
     VariablePointer(BPE_ADMISSION.get()),
     VariablePointer(BPE_COMPRESSION.get()),
@@ -465,6 +476,20 @@ unsafe extern "C" fn update_capacity(
         if let Some(active) = &*switch::active() {
             active.extension.set_io_capacity(settings::io_capacity());
         }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn update_daily_limit(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: a 64-bit number that was checked.
+        settings::DAILY_WRITE_LIMIT.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
+        settings::write_budget();
         Ok(())
     });
 }

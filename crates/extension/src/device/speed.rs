@@ -1,0 +1,157 @@
+//! How fast a device takes writes, and whether it lags behind the others.
+//!
+//! A moving average of the time of a write, made comparable over lengths: the time is divided by the bytes and what a write
+//! costs whatever its length, told in bytes. A device lags if its average is more than twice the best of the others, with
+//! something to spare for devices that are all fast, or if a write has been under way for very long. It is back among the
+//! others at half as much again as the best. What follows from it: [`crate::spread`].
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use super::Device;
+
+/// A write is counted as so many bytes longer than it is.
+const FIXED_BYTES: u64 = 128 << 10;
+/// Weight of a new write in the average is 2^-WEIGHT.
+const WEIGHT: u32 = 3;
+/// Averages are of writes of this length, in nanoseconds.
+const USUAL: u64 = 256 << 10;
+/// Devices this near to the best do not lag, whatever the ratio.
+const NEAR: u64 = 500_000;
+/// A write under way for so long, and four times the best average, means that its device lags.
+const LONG: Duration = Duration::from_millis(100);
+/// A write that has not been answered for so long.
+const STALL: Duration = Duration::from_secs(10);
+
+pub(crate) struct Speed {
+    epoch: Instant,
+    /// Average nanoseconds of a write; 0: nothing was written yet.
+    average: AtomicU64,
+    /// When the write that is under way began, nanoseconds after the epoch; 0: none is.
+    began: AtomicU64,
+    lags: AtomicBool,
+}
+
+impl Speed {
+    pub fn new() -> Speed {
+        Speed {
+            epoch: Instant::now(),
+            average: AtomicU64::new(0),
+            began: AtomicU64::new(0),
+            lags: AtomicBool::new(false),
+        }
+    }
+
+    /// By the device's writer, around a write.
+    pub fn measured<R>(&self, bytes: usize, write: impl FnOnce() -> R) -> R {
+        let began = self.now().max(1);
+        self.began.store(began, Ordering::Relaxed);
+        let result = write();
+        self.note(bytes, self.now().saturating_sub(began));
+        self.began.store(0, Ordering::Relaxed);
+        result
+    }
+
+    fn now(&self) -> u64 {
+        self.epoch.elapsed().as_nanos() as u64
+    }
+
+    fn note(&self, bytes: usize, nanos: u64) {
+        let usual = (u128::from(nanos) * u128::from(USUAL + FIXED_BYTES)
+            / (bytes as u128 + u128::from(FIXED_BYTES))) as u64;
+        let before = self.average.load(Ordering::Relaxed);
+        let after = if before == 0 {
+            usual
+        } else {
+            before - (before >> WEIGHT) + (usual >> WEIGHT)
+        };
+        self.average.store(after.max(1), Ordering::Relaxed);
+    }
+
+    /// Average microseconds of a write of 256 KiB.
+    pub fn micros(&self) -> f64 {
+        self.average.load(Ordering::Relaxed) as f64 / 1000.0
+    }
+
+    pub fn lags(&self) -> bool {
+        self.lags.load(Ordering::Relaxed)
+    }
+
+    /// Time for which a write has been under way.
+    fn under_way(&self) -> Duration {
+        match self.began.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            began => Duration::from_nanos(self.now().saturating_sub(began)),
+        }
+    }
+}
+
+/// Compares the devices. By any writer, now and then.
+pub(crate) fn compare(devices: &[Device]) {
+    if devices.len() < 2 {
+        return;
+    }
+    let active = || devices.iter().filter(|device| device.health.active());
+    let best = active()
+        .map(|device| device.speed.average.load(Ordering::Relaxed))
+        .filter(|&average| average > 0)
+        .min()
+        .unwrap_or(0);
+    for device in active() {
+        let speed = &device.speed;
+        let under_way = speed.under_way();
+        if under_way > STALL {
+            device.health.fail(format_args!(
+                "no write was answered for {} ms",
+                under_way.as_millis()
+            ));
+        }
+        let waits = under_way > LONG.max(Duration::from_nanos(best) * 4);
+        speed
+            .lags
+            .store(waits || is_slow(speed, best), Ordering::Relaxed);
+    }
+}
+
+fn is_slow(speed: &Speed, best: u64) -> bool {
+    let most = if speed.lags() { best / 2 * 3 } else { best * 2 };
+    best > 0 && speed.average.load(Ordering::Relaxed) > most + NEAR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn averages_of_different_lengths_are_comparable() {
+        let (long, short) = (Speed::new(), Speed::new());
+        for _ in 0..50 {
+            long.note(256 << 10, 3_000_000);
+            short.note(64 << 10, 1_500_000);
+        }
+        assert!((long.micros() - short.micros()).abs() < 10.0);
+        (0..50).for_each(|_| long.note(256 << 10, 30_000_000));
+        assert!(long.micros() > 29_000.0);
+    }
+
+    #[test]
+    fn slow_is_relative_and_has_some_play() {
+        let speed = Speed::new();
+        speed.note(256 << 10, 1_200_000);
+        assert!(!is_slow(&speed, 0) && !is_slow(&speed, 400_000));
+        assert!(is_slow(&speed, 300_000));
+        speed.lags.store(true, Ordering::Relaxed);
+        assert!(is_slow(&speed, 400_000) && !is_slow(&speed, 500_000));
+    }
+
+    #[test]
+    fn a_write_under_way_is_seen() {
+        let mut speed = Speed::new();
+        speed.epoch = Instant::now() - Duration::from_secs(60);
+        assert_eq!(speed.under_way(), Duration::ZERO);
+        speed.began.store(1, Ordering::Relaxed);
+        assert!(speed.under_way() > Duration::from_secs(59));
+        assert_eq!(speed.measured(4096, || 7), 7);
+        assert_eq!(speed.under_way(), Duration::ZERO);
+    }
+}

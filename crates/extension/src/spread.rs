@@ -1,0 +1,93 @@
+//! Several devices: which takes the next pages.
+//!
+//! The writers pull pages out of staging; this is the rule by which a writer leaves them to others. Each device is filled to
+//! the same share: one that is fuller than the emptiest, by more than a little, waits. While devices are filled this spreads
+//! pages in proportion to the room that is left, so that a small device is not written over and over beside a large one that
+//! is empty; once all are full, room appears where pages are evicted or written anew, in proportion to size.
+//!
+//! Nobody waits for a device that has failed or lags ([`crate::device::speed`]): it takes what it can, the others go on as if
+//! it were not there, and its room does not count when it is asked whether a page has to go for another. While staging is
+//! more than half full, every device that has room takes pages, however full it is: then speed counts for more than
+//! evenness. What one writer may hold of staging is bounded ([`Shared::most_held`]), so that one which hangs in a write
+//! leaves the rest to the others.
+
+use crate::config::Compression;
+use crate::device::Device;
+use crate::page::MAX_PAGE;
+use crate::segment::Geometry;
+use crate::shared::{CHUNK, Shared};
+use crate::staging::UNIT;
+
+/// Segments that are reserved, or that compaction has begun to fill.
+const SEGMENTS_AT_WORK: u64 = 2;
+const LIVE_PERCENT: u64 = 97;
+/// The same when pages are compressed: holes of many lengths do not all find a page that fits.
+const LIVE_PERCENT_PACKED: u64 = 90;
+/// Bytes, and part of its size, by which a device may be ahead of the emptiest, whichever is less.
+const AHEAD: u64 = 1 << 20;
+const AHEAD_PART: u64 = 32;
+
+/// Units of a device that may be live. The rest are the holes that new pages are written to: with fewer, more segments would
+/// have to be opened for the same pages.
+fn most_live_units(geometry: &Geometry, compression: Compression) -> u64 {
+    let percent = match compression {
+        Compression::Off => LIVE_PERCENT,
+        Compression::Lz4 => LIVE_PERCENT_PACKED,
+    };
+    let at_work = u64::from(geometry.segments).saturating_sub(SEGMENTS_AT_WORK);
+    at_work * (geometry.segment_bytes / UNIT as u64) * percent / 100
+}
+
+impl Shared {
+    /// So many more bytes can be cached without evicting others.
+    pub fn has_room(&self, bytes: usize) -> bool {
+        let staged = (self.staging.used() + bytes as u64) / UNIT as u64;
+        let active = || self.devices.iter().filter(|device| device.health.active());
+        let prompt = |device: &&Device| !device.speed.lags();
+        // The best device does not lag, but it may hang in a write.
+        let counted = |device: &&Device| active().filter(prompt).count() == 0 || prompt(device);
+        let (mut live, mut most) = (staged, 0);
+        for device in active().filter(counted) {
+            live += device.table.all_live_units();
+            most += most_live_units(&device.geometry, self.compression);
+        }
+        live <= most
+    }
+
+    /// Staging is more than half full.
+    pub fn pressed(&self) -> bool {
+        self.staging.used() > self.staging.capacity() / 2
+    }
+
+    /// Whether the writer of this device may take pages, when it has so many units that are not written yet.
+    pub fn may_take(&self, at: usize, pending: u64) -> bool {
+        if self.devices.len() == 1 {
+            return true;
+        }
+        let own = &self.devices[at];
+        let most = most_live_units(&own.geometry, self.compression);
+        let live = own.table.all_live_units() + pending;
+        let others = self
+            .devices
+            .iter()
+            .enumerate()
+            .filter(|(n, device)| *n != at && device.health.active() && !device.speed.lags());
+        let emptiest = others
+            .map(|(_, device)| {
+                let most = most_live_units(&device.geometry, self.compression);
+                device.table.all_live_units() as f64 / most as f64
+            })
+            .min_by(f64::total_cmp);
+        let Some(emptiest) = emptiest else {
+            return true;
+        };
+        let ahead = (AHEAD / UNIT as u64).min(most / AHEAD_PART);
+        live as f64 <= emptiest * most as f64 + ahead as f64 || live < most && self.pressed()
+    }
+
+    /// Bytes of staging that one writer may hold.
+    pub fn most_held(&self) -> usize {
+        let part = self.staging.capacity() / (2 * self.devices.len() as u64);
+        (part as usize).clamp(2 * MAX_PAGE, 8 * CHUNK)
+    }
+}
