@@ -25,8 +25,7 @@ const PUMP_AT: u64 = 512 << 10;
 /// Bytes of a cache file that are not for pages.
 const HEADER_BYTES: u64 = 64 << 10;
 /// Fewest pages of a cache.
-pub const LEAST_CACHE_PAGES: u64 =
-    (LEAST_DEVICE_BYTES - HEADER_BYTES).div_ceil(PAGE_BYTES as u64);
+pub const LEAST_CACHE_PAGES: u64 = (LEAST_DEVICE_BYTES - HEADER_BYTES).div_ceil(PAGE_BYTES as u64);
 
 const SHARED_MEMORY: &str = "/dev/shm";
 const TMPFS: i64 = 0x0102_1994;

@@ -94,11 +94,15 @@ mod tests {
                     assert_eq!(lists.pop(list), popped);
                 }
                 1 => {
-                    model.iter_mut().for_each(|queue| queue.retain(|p| *p != page));
+                    model
+                        .iter_mut()
+                        .for_each(|queue| queue.retain(|p| *p != page));
                     lists.remove(page);
                 }
                 _ => {
-                    model.iter_mut().for_each(|queue| queue.retain(|p| *p != page));
+                    model
+                        .iter_mut()
+                        .for_each(|queue| queue.retain(|p| *p != page));
                     model[list].push_front(page);
                     lists.put(page, list);
                 }

@@ -30,7 +30,7 @@ fn most_hits(trace: &Trace, capacity: usize) -> u64 {
         let page = 1u32 << event.page();
         let mut after: HashMap<u32, u64> = HashMap::new();
         for (&set, &hits) in &best {
-            let mut reach = |set, hits| {
+            let mut reach = |set: u32, hits: u64| {
                 let known = after.entry(set).or_default();
                 *known = hits.max(*known);
             };

@@ -65,7 +65,8 @@ pub(super) fn from_reader(name: &str, mut reader: impl Read) -> Result<Trace, Tr
         source,
     };
     let mut magic = [0; 4];
-    let have = fill(&mut reader, &mut magic).map_err(unreadable)?;
+    let (have, ended) = fill(&mut reader, &mut magic);
+    ended.map_err(unreadable)?;
     let input = (&magic[..have]).chain(reader);
     if magic == ZSTD_MAGIC {
         let decoder = zstd::Decoder::new(input).map_err(unreadable)?;
@@ -86,18 +87,18 @@ pub(super) fn from_reader(name: &str, mut reader: impl Read) -> Result<Trace, Tr
     }
 }
 
-/// Reads until the buffer is full or the input ends. How many bytes were read.
-fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
+/// Reads until the buffer is full or the input ends or fails. How many bytes were read until then.
+fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> (usize, io::Result<()>) {
     let mut have = 0;
     while have < buffer.len() {
         match reader.read(&mut buffer[have..]) {
             Ok(0) => break,
             Ok(read) => have += read,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
+            Err(error) => return (have, Err(error)),
         }
     }
-    Ok(have)
+    (have, Ok(()))
 }
 
 fn decode(
@@ -109,7 +110,7 @@ fn decode(
     let mut buffer = vec![0; CHUNK];
     let mut records = 0;
     loop {
-        let have = fill(&mut reader, &mut buffer).map_err(|error| failed(records, error))?;
+        let (have, ended) = fill(&mut reader, &mut buffer);
         let whole = buffer[..have].chunks_exact(RECORD_BYTES);
         let left = whole.remainder().len();
         for record in whole {
@@ -128,6 +129,7 @@ fn decode(
             }
             records += 1;
         }
+        ended.map_err(|error| failed(records, error))?;
         if left > 0 {
             return Err(TraceError::Truncated {
                 name: name.into(),
