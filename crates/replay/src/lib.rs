@@ -5,8 +5,8 @@
 //! through a simulation of another policy. Both return an [`Outcome`] over the measured part of the trace; what comes before
 //! that part only warms the cache.
 //!
-//! What is counted is the same everywhere: a *hit* is a read of a resident page. A write of a resident page updates it, a
-//! write of any other page is not looked at. Every insertion and every update is one page written to the cache device.
+//! What is counted is the same everywhere: a *hit* is a read of a resident page, and every insertion and every update of a
+//! resident page by a write is one page written to the cache device.
 
 mod outcome;
 pub mod policies;

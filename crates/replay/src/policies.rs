@@ -1,7 +1,7 @@
 //! Policies to compare the product with: simulations that know no bytes, only pages.
 //!
-//! Each was written from the paper or the definition that its module names. The rules of counting are those of the crate; a
-//! policy hears of a write only to say whether the page is resident, and a write of a resident page counts as a use of it.
+//! Each was written from the paper or the definition that its module names. The rules of counting are those of the crate. A
+//! write updates a resident page and is no use of it: that InnoDB flushes a page does not tell that it will read it soon.
 
 mod clock;
 mod lists;
@@ -41,7 +41,7 @@ pub enum Read {
 pub trait Policy {
     fn read(&mut self, page: u32) -> Read;
 
-    /// Whether the page was resident, and so was updated.
+    /// Whether the page was written to the cache device: because it was resident, or was inserted, which only OPT does.
     fn write(&mut self, page: u32) -> bool;
 
     /// Resident pages.

@@ -63,7 +63,7 @@ impl Policy for Clock {
     }
 
     fn write(&mut self, page: u32) -> bool {
-        self.touch(page)
+        self.counts[page as usize].is_some()
     }
 
     fn resident(&self) -> usize {

@@ -30,11 +30,7 @@ impl Policy for Lru {
     }
 
     fn write(&mut self, page: u32) -> bool {
-        let resident = self.lists.of(page).is_some();
-        if resident {
-            self.lists.put(page, RESIDENT);
-        }
-        resident
+        self.lists.of(page).is_some()
     }
 
     fn resident(&self) -> usize {

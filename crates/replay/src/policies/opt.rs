@@ -1,7 +1,8 @@
 //! OPT with bypass: what a policy could reach that knows all reads to come (Belady 1966).
 //!
 //! The page goes whose next read is the farthest away, and a page whose own next read is farther than that of all residents
-//! does not come in. Writes change nothing. No policy that inserts pages only when they are read has more hits.
+//! does not come in. A page may also come in when it is written. So this is the bound for whatever a cache could do that sees
+//! these reads and writes; hits are what it is made for, not few writes to the device.
 
 use std::collections::BinaryHeap;
 
@@ -59,6 +60,26 @@ impl Opt {
         }
     }
 
+    /// Makes the page resident, if there is room or a page that is needed later. Whether it is.
+    fn admit(&mut self, page: u32, due: u32) -> bool {
+        if due == NEVER {
+            return false;
+        }
+        if self.resident >= self.capacity {
+            match self.farthest() {
+                Some((latest, victim)) if latest > due => {
+                    self.heap.pop();
+                    self.due[victim as usize] = ABSENT;
+                    self.resident -= 1;
+                }
+                _ => return false,
+            }
+        }
+        self.resident += 1;
+        self.keep(page, due);
+        true
+    }
+
     /// The resident page whose next read is the farthest away, and that read.
     fn farthest(&mut self) -> Option<(u32, u32)> {
         while let Some(&(due, page)) = self.heap.peek() {
@@ -79,27 +100,17 @@ impl Policy for Opt {
             self.keep(page, due);
             return Read::Hit;
         }
-        if due == NEVER {
-            return Read::Bypassed;
+        if self.admit(page, due) {
+            Read::Inserted
+        } else {
+            Read::Bypassed
         }
-        if self.resident >= self.capacity {
-            match self.farthest() {
-                Some((latest, victim)) if latest > due => {
-                    self.heap.pop();
-                    self.due[victim as usize] = ABSENT;
-                    self.resident -= 1;
-                }
-                _ => return Read::Bypassed,
-            }
-        }
-        self.resident += 1;
-        self.keep(page, due);
-        Read::Inserted
     }
 
     fn write(&mut self, page: u32) -> bool {
+        let due = self.next[self.now];
         self.now += 1;
-        self.due[page as usize] != ABSENT
+        self.due[page as usize] != ABSENT || self.admit(page, due)
     }
 
     fn resident(&self) -> usize {

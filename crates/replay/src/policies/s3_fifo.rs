@@ -30,13 +30,8 @@ impl S3Fifo {
         }
     }
 
-    fn touch(&mut self, page: u32) -> bool {
-        let resident = matches!(self.lists.of(page), Some(SMALL | MAIN));
-        if resident {
-            let uses = &mut self.uses[page as usize];
-            *uses = MOST_USES.min(*uses + 1);
-        }
-        resident
+    fn is_resident(&self, page: u32) -> bool {
+        matches!(self.lists.of(page), Some(SMALL | MAIN))
     }
 
     /// Evicts one page, but for a small queue all of whose pages have moved to the main queue.
@@ -77,7 +72,9 @@ impl S3Fifo {
 
 impl Policy for S3Fifo {
     fn read(&mut self, page: u32) -> Read {
-        if self.touch(page) {
+        if self.is_resident(page) {
+            let uses = &mut self.uses[page as usize];
+            *uses = MOST_USES.min(*uses + 1);
             return Read::Hit;
         }
         // Before the eviction, which may push the page out of what is remembered.
@@ -91,7 +88,7 @@ impl Policy for S3Fifo {
     }
 
     fn write(&mut self, page: u32) -> bool {
-        self.touch(page)
+        self.is_resident(page)
     }
 
     fn resident(&self) -> usize {

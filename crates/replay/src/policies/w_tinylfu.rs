@@ -83,7 +83,7 @@ impl Policy for WTinyLfu {
     }
 
     fn write(&mut self, page: u32) -> bool {
-        self.touch(page)
+        self.lists.of(page).is_some()
     }
 
     fn resident(&self) -> usize {
