@@ -56,7 +56,7 @@ pub enum PolicyName {
     S3Fifo,
     WTinyLfu,
     Mq,
-    /// The best any policy can do that knows the future and may leave pages out.
+    /// What can be reached by knowing all reads to come and leaving out what is not worth a place.
     Opt,
 }
 

@@ -1,8 +1,12 @@
 //! OPT with bypass: what a policy could reach that knows all reads to come (Belady 1966).
 //!
 //! The page goes whose next read is the farthest away, and a page whose own next read is farther than that of all residents
-//! does not come in. A page may also come in when it is written. So this is the bound for whatever a cache could do that sees
-//! these reads and writes; hits are what it is made for, not few writes to the device.
+//! does not come in. A page may come in when it is read or written. Hits are what this is made for, not few writes to the
+//! device.
+//!
+//! Without writes nothing can have more hits. With them, something can that knows the writes to come as well: a page that is
+//! written before it is read again need not be kept until then, since it can come in for nothing when it is written. On a
+//! TPC-C stream that is worth 0.6 to 2.4 points; OPT is left as it is usually defined.
 
 use std::collections::BinaryHeap;
 
