@@ -72,7 +72,7 @@ fn naive_opt(trace: &Trace, capacity: usize) -> (u64, u64) {
         };
         if residents.len() == capacity {
             let distance = |page: &u32| next_read(*page, n + 1).unwrap_or(usize::MAX);
-            let Some(&victim) = residents.iter().max_by_key(|&page| distance(page)) else {
+            let Some(&victim) = residents.iter().max_by_key(|&page| (distance(page), page)) else {
                 continue;
             };
             if distance(&victim) < due {
