@@ -12,7 +12,7 @@ const GHOST: usize = QUEUES;
 /// Pages remembered, and reads until a page falls, for each page of the cache. The paper has its own rule for the latter,
 /// which adapts; these did best on a TPC-C trace.
 const REMEMBERED: usize = 1;
-const LIFE: u64 = 2;
+const LIFE: u64 = 3;
 
 pub struct Mq {
     lists: Lists,
