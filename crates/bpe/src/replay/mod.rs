@@ -28,8 +28,8 @@ const MOST_CACHE_PAGES: f64 = u32::MAX as f64;
     after_help = "Traces are sequences of 16-byte little-endian records, plain or compressed with zstd: u32 file, u32 page\n\
     number, u8 operation (0 read, 1 write), u8 pages, u16 zero, u32 sequence number. Pages have 16 KiB.\n\n\
     Hits are counted on reads. A write of a page that is in the cache updates it. Every insertion and every update\n\
-    is a page written to the cache device. OPT knows all reads to come, and takes in\n\
-    a page that is read or written only if it is worth a place.\n\n\
+    is a page written to the cache device. OPT knows all reads to come, and takes in a page that is read or written\n\
+    only if it is worth a place.\n\n\
     JSON: `read_hit_ratio` and `opt_read_hit_ratio` are fractions from 0 to 1. With several sizes there is an object\n\
     for each in `runs`; with `--policy all` every policy's figures are in `policies`.\n\n\
     Several traces are replayed one after the other, none sharing a page with another: a full change of the working\n\
