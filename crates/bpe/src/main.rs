@@ -1,5 +1,5 @@
 //! The command `bpe`: installs the buffer pool extension on a server, takes it off again, shows
-//! how it does, says beforehand whether it will help, and demonstrates it on a private server.
+//! how it does, says beforehand whether it will help, demonstrates it on a private server, and replays traces.
 //!
 //! Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`.
 //! `connection`, `server` and `process` find the server and its process; `library`, `server_options`, `snippet`,
@@ -23,6 +23,7 @@ mod maintenance;
 mod pool;
 mod process;
 mod record;
+mod replay;
 mod server;
 mod server_options;
 mod size;
@@ -62,6 +63,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Demonstrate the extension on a private server with an emulated cloud volume
     Demo(demo::Args),
+    /// Replay a recorded stream of page reads and writes through the extension and other policies
+    Replay(replay::Args),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Demo(args) => demo::run(args),
+        Command::Replay(args) => replay::run(args),
     };
     result.unwrap_or_else(|error| {
         complain!("bpe: {error:#}");

@@ -21,7 +21,7 @@ mod results;
 mod settings;
 mod stages;
 mod sysbench;
-mod table;
+pub mod table;
 mod tools;
 mod volume;
 mod workspace;

@@ -1,0 +1,231 @@
+//! The figures as a table and as JSON.
+
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use serde_json::{Map, Value, json};
+
+use super::results::{Answer, Results, Size, Who};
+use crate::demo::table::{number, percent};
+
+/// The table, a line above it that says what was measured, and below what the extension did.
+pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
+    let count = |n: u64| number(Some(n as f64), 0);
+    let mut out = format!(
+        "{} events measured ({} reads), after {} that warmed the cache; {} different pages, buffer pool {} pages\n",
+        count(results.events),
+        count(results.reads),
+        count(results.before as u64),
+        count(results.distinct_pages as u64),
+        count(pool_pages),
+    );
+    let mut table = Table::new();
+    table
+        .load_preset(presets::UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header([
+            "cache",
+            "pages",
+            "policy",
+            "read hits",
+            "OPT",
+            "of OPT",
+            "page writes per 1,000 events",
+        ]);
+    for size in &results.sizes {
+        for answer in answers(size, shown) {
+            let hits = answer.outcome.read_hit_ratio();
+            let opt = size.opt();
+            let cells = [
+                format!("{} x", size.ratio),
+                count(size.pages),
+                answer.who.title().to_owned(),
+                percent(Some(hits * 100.0), false, 1),
+                percent(Some(opt * 100.0), false, 1),
+                percent(Some(hits * 100.0 / opt), false, 0),
+                number(Some(answer.outcome.page_writes_per_1000()), 0),
+            ];
+            table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
+                let cell = Cell::new(text);
+                if column == 2 {
+                    cell
+                } else {
+                    cell.set_alignment(CellAlignment::Right)
+                }
+            }));
+        }
+    }
+    out += &table.to_string();
+    for size in &results.sizes {
+        let product = answers(size, shown).find_map(|answer| answer.product.as_ref());
+        if let Some(product) = product {
+            let per_1000 = |n: f64| number(Some(n * 1000.0 / results.events as f64), 0);
+            out += &format!(
+                "\n{} x: {} of the writes per 1,000 were admitted pages, {} pages per 1,000 were moved; a newcomer had to exceed \
+                 {:.2} uses; {} pages cached at the end; {} offers dropped",
+                size.ratio,
+                per_1000(product.offered_page_writes),
+                per_1000(product.reinserted as f64),
+                product.admission_threshold,
+                count(product.pages_cached),
+                count(product.dropped_staging_full),
+            );
+        }
+    }
+    out
+}
+
+/// An object for a single size, else one with an object for each in `runs`. Ratios are fractions from 0 to 1.
+pub fn json(results: &Results, shown: &[Who], all: bool, pool_pages: u64) -> Value {
+    let mut runs: Vec<Value> = results
+        .sizes
+        .iter()
+        .map(|size| run(results, size, shown, all, pool_pages))
+        .collect();
+    match (runs.pop(), runs.is_empty()) {
+        (Some(only), true) => only,
+        (last, _) => {
+            runs.extend(last);
+            json!({ "runs": runs })
+        }
+    }
+}
+
+fn run(results: &Results, size: &Size, shown: &[Who], all: bool, pool_pages: u64) -> Value {
+    let mut object = answers(size, shown).next().map(figures).unwrap_or_default();
+    let more = json!({
+        "pool_pages": pool_pages,
+        "cache_ratio": size.ratio,
+        "cache_pages": size.pages,
+        "events": results.events,
+        "reads": results.reads,
+        "distinct_pages": results.distinct_pages,
+        "opt_read_hit_ratio": size.opt(),
+    });
+    if let Value::Object(more) = more {
+        object.extend(more);
+    }
+    if answers(size, shown).any(|answer| answer.product.is_some()) {
+        object.insert("instances".into(), results.engine.instances.into());
+        let admission = match results.engine.admission {
+            replay::Admission::All => "all",
+            replay::Admission::Frequency => "frequency",
+        };
+        object.insert("admission".into(), admission.into());
+    }
+    if all {
+        let policies = answers(size, shown).map(|answer| Value::Object(figures(answer)));
+        object.insert("policies".into(), policies.collect());
+    }
+    object.into()
+}
+
+fn figures(answer: &Answer) -> Map<String, Value> {
+    let mut object = Map::new();
+    let outcome = &answer.outcome;
+    object.insert("policy".into(), answer.who.name().into());
+    object.insert("read_hit_ratio".into(), outcome.read_hit_ratio().into());
+    object.insert(
+        "device_page_writes_per_1000".into(),
+        outcome.page_writes_per_1000().into(),
+    );
+    if let Some(product) = &answer.product {
+        let per_1000 = |n: f64| Value::from(n * 1000.0 / outcome.events as f64);
+        let engine = json!({
+            "offered_page_writes_per_1000": per_1000(product.offered_page_writes),
+            "reinserted_pages_per_1000": per_1000(product.reinserted as f64),
+            "dropped_staging_full": product.dropped_staging_full,
+            "admission_threshold": product.admission_threshold,
+            "pages_cached": product.pages_cached,
+        });
+        object.insert("engine".into(), engine);
+    }
+    object
+}
+
+/// What is shown of a size, in that order.
+fn answers<'a>(size: &'a Size, shown: &'a [Who]) -> impl Iterator<Item = &'a Answer> {
+    shown.iter().filter_map(|&who| size.answer(who))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::Engine;
+    use super::*;
+    use replay::Outcome;
+    use replay::policies::PolicyName;
+
+    fn answer(who: Who, hits: u64) -> Answer {
+        let outcome = Outcome {
+            events: 2000,
+            reads: 1000,
+            hits,
+            page_writes: 300.0,
+        };
+        Answer {
+            who,
+            outcome,
+            product: None,
+        }
+    }
+
+    fn results(sizes: usize) -> Results {
+        let size = |n: usize| Size {
+            ratio: n as f64,
+            pages: n as u64 * 1000,
+            answers: vec![
+                answer(Who::Policy(PolicyName::Lru), 200),
+                answer(Who::Policy(PolicyName::Opt), 800),
+            ],
+        };
+        Results {
+            events: 2000,
+            reads: 1000,
+            before: 500,
+            distinct_pages: 1234,
+            engine: Engine {
+                instances: 1,
+                admission: replay::Admission::All,
+            },
+            sizes: (1..=sizes).map(size).collect(),
+        }
+    }
+
+    const LRU: &[Who] = &[Who::Policy(PolicyName::Lru)];
+
+    #[test]
+    fn one_size_is_a_plain_object() {
+        let value = json(&results(1), LRU, false, 1000);
+        for (key, expected) in [
+            ("policy", json!("lru")),
+            ("pool_pages", json!(1000)),
+            ("cache_ratio", json!(1.0)),
+            ("cache_pages", json!(1000)),
+            ("events", json!(2000)),
+            ("reads", json!(1000)),
+            ("read_hit_ratio", json!(0.2)),
+            ("device_page_writes_per_1000", json!(150.0)),
+            ("opt_read_hit_ratio", json!(0.8)),
+        ] {
+            assert_eq!(value[key], expected, "{key}");
+        }
+        assert!(value.get("policies").is_none());
+    }
+
+    #[test]
+    fn several_sizes_are_runs_in_order() {
+        let value = json(&results(3), LRU, true, 1000);
+        let ratios: Vec<_> = (0..3).map(|n| &value["runs"][n]["cache_ratio"]).collect();
+        assert_eq!(ratios, [&json!(1.0), &json!(2.0), &json!(3.0)]);
+        assert_eq!(value["runs"][2]["policies"][0]["policy"], "lru");
+    }
+
+    #[test]
+    fn the_table_has_a_row_for_each_size() {
+        let text = table(&results(2), LRU, 1000);
+        assert_eq!(text.matches("LRU").count(), 2, "{text}");
+        assert_eq!(text.matches("20.0\u{a0}%").count(), 2, "{text}");
+        assert!(
+            text.contains("25\u{a0}%") && text.contains("2,000 events"),
+            "{text}"
+        );
+    }
+}

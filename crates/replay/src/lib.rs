@@ -1,0 +1,27 @@
+//! Replays recorded streams of page reads and writes: through the extension itself, and through well-known policies to
+//! compare it with.
+//!
+//! A [`Trace`] is read from one or several files. [`run_product`] sends it through the product's own code, [`policies::run`]
+//! through a simulation of another policy. Both return an [`Outcome`] over the measured part of the trace; what comes before
+//! that part only warms the cache.
+//!
+//! What is counted is the same everywhere: a *hit* is a read of a resident page, and every insertion and every update of a
+//! resident page by a write is one page written to the cache device.
+
+mod outcome;
+pub mod policies;
+mod product;
+pub mod trace;
+
+pub use outcome::Outcome;
+pub use product::{
+    Admission, LEAST_CACHE_PAGES, MAX_INSTANCES, ProductError, ProductOptions, ProductOutcome,
+    run_product,
+};
+pub use trace::{Event, Operation, Trace, TraceError};
+
+/// Bytes of a page of a trace.
+pub const PAGE_BYTES: usize = 16384;
+
+/// Events after which a replay tells how far it is.
+pub const PROGRESS_EVERY: usize = 1 << 14;
