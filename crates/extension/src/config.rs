@@ -89,8 +89,6 @@ pub struct DeviceFacts {
     pub device_number: u64,
     /// Bytes an unprivileged user may still allocate on the file system.
     pub free_bytes: u64,
-    /// Bytes of a segment on a device of the configured size.
-    pub segment_bytes: u64,
 }
 
 /// Why the extension could not be opened.

@@ -36,6 +36,9 @@ pub(crate) struct Device {
     pub session: u64,
     file: ArcSwap<CacheFile>,
     closed: AtomicBool,
+    /// Pages of several lengths have left holes that do not fit: segments must be emptied, for which one is kept in
+    /// reserve.
+    pub compacts: AtomicBool,
     pub free_segments: Counter,
     pub reads: Counter,
     pub bytes_read: Counter,
@@ -67,6 +70,7 @@ impl Device {
             file: ArcSwap::from_pointee(CacheFile::closed()),
             // There is nothing to remove before the file is open.
             closed: AtomicBool::new(true),
+            compacts: AtomicBool::new(false),
             free_segments: Counter::default(),
             reads: Counter::default(),
             bytes_read: Counter::default(),

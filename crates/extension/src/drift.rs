@@ -7,7 +7,7 @@
 //! asked for once, gains nothing by it. The change is over when hits are back near their average, or when that has had time to become
 //! what it is now.
 //!
-//! Hits are counted over windows of half as many accesses as pages fit into the cache: over all instances, since one of
+//! Hits are counted over windows of a quarter as many accesses as pages fit into the cache: over all instances, since one of
 //! many sees too few. Whichever instance finishes a part of the window looks; nobody waits.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +46,7 @@ impl Drift {
     /// For a cache of so many pages.
     pub fn new(pages: u64) -> Drift {
         Drift {
-            window: (pages / 2).max(LEAST_WINDOW),
+            window: (pages / 4).max(LEAST_WINDOW),
             changing: AtomicBool::new(false),
             seen: Mutex::default(),
         }

@@ -14,6 +14,7 @@
 
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
 use crate::device::{Device, Fault};
 use crate::directory::{Entry, Kind};
@@ -292,7 +293,12 @@ impl Writer {
         length: usize,
         align: usize,
     ) -> Result<(), Fault> {
-        let reserved = if to == MOVED { 0 } else { RESERVED_SEGMENTS };
+        let compacts = device.compacts.load(Ordering::Relaxed);
+        let mut reserved = if to == MOVED || !compacts {
+            0
+        } else {
+            RESERVED_SEGMENTS
+        };
         let segment_bytes = device.geometry.segment_bytes as usize;
         if self.free.len() <= reserved {
             if to == MOVED {
@@ -302,6 +308,8 @@ impl Writer {
                 return Ok(());
             }
             if self.free.len() <= reserved {
+                device.compacts.store(true, Ordering::Relaxed);
+                reserved = RESERVED_SEGMENTS;
                 self.compact(shared, device)?;
             }
         }

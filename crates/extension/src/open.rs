@@ -145,7 +145,7 @@ fn lay_out(config: &Config) -> Result<Vec<Geometry>, OpenError> {
             bytes: total,
             maximum: u64::from(u32::MAX) * UNIT as u64,
         };
-        let geometry = Geometry::new(base, device.bytes).ok_or(too_large)?;
+        let geometry = Geometry::new(base, device.bytes, config.nominal_page).ok_or(too_large)?;
         base += geometry.units() as u32;
         geometries.push(geometry);
     }

@@ -1,7 +1,9 @@
 //! Segments: the unit in which a device is written and reclaimed.
 //!
-//! A cache file begins with 64 KiB of header, followed by segments of 1 to 4 MiB, each with a footer at its end that names
-//! the pages in it ([`format`]). In memory a segment costs a few integers ([`Table`]): how many entries point into it, the
+//! A cache file begins with 64 KiB of header, followed by segments of about 1 to 4 MiB, each with a footer at its end that
+//! names the pages in it ([`format`]). Segments are as long as whole pages of the usual size and their footer, and of the
+//! lengths near the one wanted that is chosen with which most pages fit the device: a page is never lost to a footer.
+//! In memory a segment costs a few integers ([`Table`]): how many entries point into it, the
 //! units they point to, and a sequence number that is raised whenever places in it are about to be written anew, by which a
 //! reader that was busy meanwhile finds out.
 
@@ -11,7 +13,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::staging::UNIT;
 use crate::statistics::Padded;
-use format::DATA_OFFSET;
+use format::{BLOCK, DATA_OFFSET, footer_bytes};
 
 /// Segments that every device has at least.
 pub(crate) const LEAST_SEGMENTS: u64 = 8;
@@ -28,23 +30,39 @@ pub(crate) struct Geometry {
     pub base: u32,
     pub segments: u32,
     pub segment_bytes: u64,
+    /// Units of pages of the usual size that fit into a segment beside its footer.
+    pub segment_units: u64,
 }
 
 impl Geometry {
-    pub fn segment_bytes_for(device_bytes: u64) -> u64 {
-        (device_bytes / 256)
+    /// Bytes of a segment, and pages of `nominal_page` bytes in it.
+    fn segment_for(data_bytes: u64, nominal_page: u64) -> (u64, u64) {
+        let wanted = (data_bytes / 256)
             .next_power_of_two()
-            .clamp(LEAST_SEGMENT_BYTES, MOST_SEGMENT_BYTES)
+            .clamp(LEAST_SEGMENT_BYTES, MOST_SEGMENT_BYTES);
+        let usual = wanted / nominal_page;
+        let bytes = |pages: u64| {
+            let pages_end = (pages * nominal_page).next_multiple_of(BLOCK as u64);
+            pages_end + footer_bytes(pages as usize) as u64
+        };
+        let fitting = |pages: &u64| data_bytes / bytes(*pages) * pages;
+        let pages = (usual - usual / 4..=usual + usual / 4)
+            .filter(|&pages| data_bytes / bytes(pages) >= LEAST_SEGMENTS)
+            .max_by_key(fitting)
+            .unwrap_or(usual);
+        (bytes(pages), pages)
     }
 
     /// `None` if the device is too small, or ends beyond what locations can express.
-    pub fn new(base: u32, device_bytes: u64) -> Option<Geometry> {
-        let segment_bytes = Self::segment_bytes_for(device_bytes);
-        let segments = device_bytes.checked_sub(DATA_OFFSET)? / segment_bytes;
+    pub fn new(base: u32, device_bytes: u64, nominal_page: u32) -> Option<Geometry> {
+        let data_bytes = device_bytes.checked_sub(DATA_OFFSET)?;
+        let (segment_bytes, pages) = Self::segment_for(data_bytes, nominal_page.into());
+        let segments = data_bytes / segment_bytes;
         let geometry = Geometry {
             base,
             segments: u32::try_from(segments).ok()?,
             segment_bytes,
+            segment_units: pages * u64::from(nominal_page) / UNIT as u64,
         };
         (segments >= LEAST_SEGMENTS && u64::from(base) + geometry.units() < u64::from(u32::MAX))
             .then_some(geometry)
@@ -206,9 +224,9 @@ mod tests {
 
     #[test]
     fn geometry_counts_back_and_forth() {
-        let g = Geometry::new(1000, (1 << 30) + 12345).unwrap();
-        assert_eq!(g.segment_bytes, 4 << 20);
-        assert_eq!(g.segments, 255);
+        let g = Geometry::new(1000, (1 << 30) + 12345, 16384).unwrap();
+        assert!((3 << 20..5 << 20).contains(&g.segment_bytes), "{g:?}");
+        assert!((200..340).contains(&g.segments), "{g:?}");
         let location = g.location(7, 20 * 1024);
         assert_eq!(g.segment_of(location), 7);
         assert_eq!(g.offset_of(location), g.segment_offset(7) + 20 * 1024);
@@ -216,12 +234,29 @@ mod tests {
     }
 
     #[test]
+    fn next_to_nothing_of_a_device_is_lost() {
+        for bytes in [95 << 20, 190 << 20, 380 << 20, 1 << 30, 10 << 30, 1 << 40] {
+            let g = Geometry::new(0, bytes, 16384).unwrap();
+            let pages = g.segment_units * u64::from(g.segments) / 16;
+            let most = bytes / 16384;
+            assert!(pages * 1000 > most * 992, "{pages} of {most}: {g:?}");
+            let end = g.segment_units as usize * UNIT;
+            let footer = footer_bytes(g.segment_units as usize / 16);
+            assert!(end + footer <= g.segment_bytes as usize);
+        }
+    }
+
+    #[test]
     fn bounds() {
-        assert!(Geometry::new(0, LEAST_DEVICE_BYTES - 1).is_none());
-        assert_eq!(Geometry::new(0, LEAST_DEVICE_BYTES).unwrap().segments, 8);
-        assert!(Geometry::new(0, (4 << 40) + (8 << 20)).is_none());
-        assert!(Geometry::new(0, 4 << 40).is_some());
-        assert!(Geometry::new(1 << 31, 3 << 40).is_none());
-        assert!(Geometry::new(0, u64::MAX).is_none());
+        assert!(Geometry::new(0, DATA_OFFSET - 1, 16384).is_none());
+        assert!(Geometry::new(0, LEAST_DEVICE_BYTES / 2, 16384).is_none());
+        for page in [1024, 2048, 4096, 8192, 16384, 32768, 65536] {
+            let g = Geometry::new(0, LEAST_DEVICE_BYTES, page).unwrap();
+            assert!(u64::from(g.segments) >= LEAST_SEGMENTS, "{g:?}");
+        }
+        assert!(Geometry::new(0, (4 << 40) + (8 << 20), 16384).is_none());
+        assert!(Geometry::new(0, 4 << 40, 16384).is_some());
+        assert!(Geometry::new(1 << 31, 3 << 40, 16384).is_none());
+        assert!(Geometry::new(0, u64::MAX, 16384).is_none());
     }
 }

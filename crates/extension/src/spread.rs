@@ -11,14 +11,20 @@
 //! evenness. What one writer may hold of staging is bounded ([`Shared::most_held`]), so that one which hangs in a write
 //! leaves the rest to the others.
 
+use std::sync::atomic::Ordering;
+
 use crate::config::Compression;
 use crate::device::Device;
 use crate::page::MAX_PAGE;
-use crate::segment::Geometry;
 use crate::shared::{CHUNK, Shared};
 use crate::staging::UNIT;
 
-/// Segments that are reserved, or that compaction has begun to fill.
+/// Room for pages that is left free, where all are of one length: in thousandths, and at least in bytes. An update leaves
+/// as large a hole as it needs, so this only has to be enough that a segment which is opened for new pages has some holes.
+const FREE_PER_MILLE: u64 = 4;
+const LEAST_FREE: u64 = 512 << 10;
+/// Segments that are reserved, or that compaction has begun to fill, where lengths differ; and the part of the rest that
+/// may be live.
 const SEGMENTS_AT_WORK: u64 = 2;
 const LIVE_PERCENT: u64 = 97;
 /// The same when pages are compressed: holes of many lengths do not all find a page that fits.
@@ -29,7 +35,13 @@ const AHEAD_PART: u64 = 32;
 
 /// Units of a device that may be live. The rest are the holes that new pages are written to: with fewer, more segments would
 /// have to be opened for the same pages.
-fn most_live_units(geometry: &Geometry, compression: Compression) -> u64 {
+fn most_live_units(device: &Device, compression: Compression) -> u64 {
+    let geometry = &device.geometry;
+    if compression == Compression::Off && !device.compacts.load(Ordering::Relaxed) {
+        let all = u64::from(geometry.segments) * geometry.segment_units;
+        let free = (all * FREE_PER_MILLE / 1000).max(LEAST_FREE / UNIT as u64);
+        return all.saturating_sub(free);
+    }
     let percent = match compression {
         Compression::Off => LIVE_PERCENT,
         Compression::Lz4 => LIVE_PERCENT_PACKED,
@@ -49,7 +61,7 @@ impl Shared {
         let (mut live, mut most) = (staged, 0);
         for device in active().filter(counted) {
             live += device.table.all_live_units();
-            most += most_live_units(&device.geometry, self.compression);
+            most += most_live_units(device, self.compression);
         }
         live <= most
     }
@@ -65,7 +77,7 @@ impl Shared {
             return true;
         }
         let own = &self.devices[at];
-        let most = most_live_units(&own.geometry, self.compression);
+        let most = most_live_units(own, self.compression);
         let live = own.table.all_live_units() + pending;
         let others = self
             .devices
@@ -74,7 +86,7 @@ impl Shared {
             .filter(|(n, device)| *n != at && device.health.active() && !device.speed.lags());
         let emptiest = others
             .map(|(_, device)| {
-                let most = most_live_units(&device.geometry, self.compression);
+                let most = most_live_units(device, self.compression);
                 device.table.all_live_units() as f64 / most as f64
             })
             .min_by(f64::total_cmp);

@@ -17,8 +17,8 @@ use rustix::io::Errno;
 use super::storage::{Storage, read_exact, write_all};
 use crate::config::{DeviceConfig, DeviceFacts, OpenError};
 use crate::memory::with_bounce;
+use crate::segment::LEAST_DEVICE_BYTES;
 use crate::segment::format::{BLOCK, HEADER_BYTES, Header, HeaderError, PROBE_OFFSET, VERSION};
-use crate::segment::{Geometry, LEAST_DEVICE_BYTES};
 
 /// Of a file system, so much stays free: this share of it, at least `LEAST_RESERVE`.
 const RESERVE_SHARE: u64 = 100;
@@ -236,7 +236,6 @@ pub fn check_device(config: &DeviceConfig) -> Result<DeviceFacts, OpenError> {
         direct,
         device_number: parent.dev(),
         free_bytes,
-        segment_bytes: Geometry::segment_bytes_for(config.bytes),
     })
 }
 

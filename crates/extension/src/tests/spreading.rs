@@ -138,8 +138,9 @@ fn a_small_device_is_not_written_over_while_a_large_one_is_empty() {
     }
     f.pump();
     let s = f.extension.statistics();
+    // A page whose entry looks like another's counts as cached already.
     assert_eq!(
-        (s.evicted, s.reinserted, s.pages_cached),
+        (s.evicted, s.reinserted, s.pages_cached + s.already_cached),
         (0, 0, 3200),
         "{s:?}"
     );
