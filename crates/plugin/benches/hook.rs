@@ -133,7 +133,7 @@ fn main() {
         }],
         ..Config::default()
     };
-    switch::start_tracking();
+    switch::start_tracking(|| ());
     let extension =
         Extension::open(config, Arc::clone(switch::generations())).expect("an extension");
     let published = switch::publish(Arc::new(switch::Active {
