@@ -303,6 +303,7 @@ mod tests {
 
     #[test]
     fn only_known_arguments_are_answered() {
+        let _turn = switch::MODE_UNDER_TEST.lock();
         for unknown in [
             "",
             "trace",

@@ -11,8 +11,8 @@ use crate::server::{Flavour, Server, error_code};
 /// Bytes of a record, here as in a trace file.
 pub const RECORD_BYTES: usize = 16;
 
-/// `ER_SP_DOES_NOT_EXIST`: no function of that name.
-const NO_FUNCTION: u16 = 1305;
+/// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
+const NO_FUNCTION: [u16; 2] = [1305, 1046];
 
 /// A recording under way.
 pub struct Drain<'a> {
@@ -62,7 +62,7 @@ impl<'a> Drain<'a> {
                     "install the bpe.so that belongs to this command, and restart the server",
                 ));
             }
-            Err(error) if error_code(&error) == NO_FUNCTION => {
+            Err(error) if NO_FUNCTION.contains(&error_code(&error)) => {
                 return Err(
                     Failure::refused("the server does not have the function bpe_report")
                         .advise(CREATE_FUNCTION),
