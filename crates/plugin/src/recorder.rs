@@ -117,15 +117,16 @@ fn note(file: &DataFile, page: u32, write: bool, page_size: u32) {
     }
 }
 
-/// The page size by which the number in the header of a page is its place in the file.
+/// The page size by which the number in the header of a page is its place in the file. A write of several pages is none
+/// to learn from: it may be MariaDB's doublewrite batch, whose pages belong elsewhere.
 fn page_size_by_header(bytes: &[u8], offset: u64) -> Option<u32> {
     let header = u64::from(header_page(bytes)?);
     if header == 0 || offset % header != 0 {
         return None;
     }
     let size = offset / header;
-    let possible = size.is_power_of_two() && (MIN_PAGE as u64..=MAX_PAGE as u64).contains(&size);
-    possible.then_some(size as u32)
+    let least = (bytes.len() as u64).max(MIN_PAGE as u64);
+    (size.is_power_of_two() && (least..=MAX_PAGE as u64).contains(&size)).then_some(size as u32)
 }
 
 // --- Commands ----------------------------------------------------------------------------------------------------------
@@ -144,8 +145,11 @@ pub fn answer(argument: &str) -> Option<Value> {
 
 fn start() -> Result<Value, String> {
     let mut session = SESSION.lock();
-    if session.as_mut().is_some_and(|session| !session.is_over()) {
-        return Err("another recording is under way".into());
+    match session.as_mut().map(Session::is_over) {
+        Some(false) => return Err("another recording is under way".into()),
+        // Its client has not fetched the last events yet. That is over soon, one way or the other.
+        Some(true) => return Err("another recording is just ending; try again".into()),
+        None => {}
     }
     let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
     let ring = Arc::new(Ring::new(PLACES));
@@ -295,7 +299,13 @@ mod tests {
         page[0] = 1;
         page[4..8].copy_from_slice(&5u32.to_be_bytes());
         assert_eq!(page_size_by_header(&page, 5 * 16384), Some(16384));
-        assert_eq!(page_size_by_header(&page, 5 * 1024), Some(1024));
+        assert_eq!(page_size_by_header(&page, 5 * 1024), None, "too long");
+        assert_eq!(page_size_by_header(&page[..1024], 5 * 1024), Some(1024));
+        assert_eq!(
+            page_size_by_header(&page[..4096], 5 * 16384),
+            Some(16384),
+            "compressed"
+        );
         assert_eq!(page_size_by_header(&page, 5 * 3000), None);
         assert_eq!(page_size_by_header(&page, 7 * 16384), None);
         assert_eq!(page_size_by_header(&page[..20], 5 * 16384), None);
