@@ -226,7 +226,7 @@ unsafe fn note_write(iocb: &Iocb) {
         return;
     };
     match iocb.opcode {
-        PWRITE => {
+        PWRITE if iocb.length != 0 => {
             let length = iocb.length as usize;
             // SAFETY: the caller's promise.
             let bytes = unsafe { std::slice::from_raw_parts(iocb.buffer as *const u8, length) };

@@ -233,7 +233,7 @@ pub unsafe fn write(
     offset: i64,
     real: impl FnOnce() -> isize,
 ) -> isize {
-    if switch::is_recording() {
+    if switch::is_recording() && length != 0 {
         if let Some(file) = files::of_descriptor(fd) {
             // SAFETY: the caller's promise.
             let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };

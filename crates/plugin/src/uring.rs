@@ -137,6 +137,9 @@ unsafe fn note(request: &Request, file: &DataFile) {
         READ | READ_FIXED | WRITE | WRITE_FIXED => (request.address, request.length as usize),
         _ => return,
     };
+    if length == 0 {
+        return;
+    }
     match request.opcode {
         READV | READ | READ_FIXED => {
             // Passes untouched.
