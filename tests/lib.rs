@@ -12,6 +12,8 @@
 //!   between a server with the plugin and one without.
 //! * [`verification`]: the servers' own checks, after a clean stop and a start without the plugin.
 //!
+//! [`trace`] drains a recording of page reads and writes.
+//!
 //! `canary.rs` shows that these witnesses see a cache that does not invalidate.
 //!
 //! Timing decides nothing: figures are noted ([`harness::note`]) and shown at the end of `make test`.
@@ -26,6 +28,7 @@ pub mod probe;
 pub mod replacement;
 pub mod sql;
 pub mod sysbench;
+pub mod trace;
 pub mod verification;
 
 pub use harness::{Outcome, Suite, note, skip};

@@ -23,6 +23,7 @@ mod maintenance;
 mod pool;
 mod process;
 mod record;
+mod recording;
 mod replay;
 mod server;
 mod server_options;
@@ -61,6 +62,8 @@ enum Command {
     Status(status::Args),
     /// Say beforehand whether the extension will work and help
     Doctor(doctor::Args),
+    /// Record the stream of page reads and writes of a live server, to be replayed with `bpe replay`
+    Record(recording::Args),
     /// Demonstrate the extension on a private server with an emulated cloud volume
     Demo(demo::Args),
     /// Replay a recorded stream of page reads and writes through the extension and other policies
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Disable(args) => disable::run(args),
         Command::Status(args) => status::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Record(args) => recording::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
     };

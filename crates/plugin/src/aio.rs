@@ -21,8 +21,9 @@ use parking_lot::Mutex;
 
 use crate::calls::input_output::{real_pread, vector_bytes};
 use crate::coherence::{self, Target, Write};
+use crate::recorder;
 use crate::settings::{self, AsyncIo};
-use crate::switch::{self, Pending, SERVE, TRACK};
+use crate::switch::{self, Pending, RECORD, SERVE};
 
 /// The kernel's `struct iocb`, as libaio lays it out.
 #[repr(C)]
@@ -147,7 +148,7 @@ pub fn submit(
     again: &dyn Fn() -> c_int,
 ) -> c_int {
     let mode = switch::mode();
-    if mode & TRACK == 0 {
+    if !switch::follows(mode) {
         return real();
     }
     if !seen() {
@@ -158,6 +159,10 @@ pub fn submit(
     for &request in requests {
         // SAFETY: the server's requests are valid until they are harvested.
         if let Some(iocb) = unsafe { request.as_mut() } {
+            if mode & RECORD != 0 {
+                // SAFETY: as above.
+                unsafe { note_write(iocb) };
+            }
             redirected |= prepare(iocb, context);
         }
     }
@@ -197,6 +202,10 @@ fn prepare(iocb: &mut Iocb, context: Option<usize>) -> bool {
         (PREAD, Some(context)) if settings::async_io() != AsyncIo::Off => {
             return prepare_read(iocb, context);
         }
+        (PREAD, _) if switch::is_recording() => {
+            // Passes untouched.
+            let _ = coherence::target_of_read(iocb.fd, iocb.length as usize, iocb.offset);
+        }
         (PWRITE, _) => prepare_write(iocb, iocb.length as usize, context),
         (PWRITEV, _) => {
             // SAFETY: the server's own vector.
@@ -206,6 +215,30 @@ fn prepare(iocb: &mut Iocb, context: Option<usize>) -> bool {
         _ => {}
     }
     false
+}
+
+/// Notes a write for the recording.
+///
+/// # Safety
+/// A write must be one that the server is about to submit, with its buffer.
+unsafe fn note_write(iocb: &Iocb) {
+    let Some(file) = crate::files::of_descriptor(iocb.fd) else {
+        return;
+    };
+    match iocb.opcode {
+        PWRITE if iocb.length != 0 => {
+            let length = iocb.length as usize;
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(iocb.buffer as *const u8, length) };
+            recorder::note_write(file, Some(bytes), length, iocb.offset);
+        }
+        PWRITEV => {
+            // SAFETY: the server's own vector.
+            let length = unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
+            recorder::note_write(file, None, length, iocb.offset);
+        }
+        _ => {}
+    }
 }
 
 /// Announces a request on a context whose completions are seen. The context is looked at again after the announcement:

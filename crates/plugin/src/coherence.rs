@@ -13,6 +13,7 @@ use std::time::Instant;
 use extension::{PageId, ReadOutcome, ReadTicket, Source};
 
 use crate::files::{self, Blocked, DataFile};
+use crate::recorder;
 use crate::switch::{self, Active};
 
 /// A write of more pages than this drops the whole file instead of page by page.
@@ -27,11 +28,15 @@ pub struct Target {
     pub page: PageId,
 }
 
-/// The page that a read asks for, if it asks for exactly one that may be cached.
+/// The page that a read asks for, if it asks for exactly one that may be cached. To be called once for each read of the
+/// server, before it is passed on.
 #[inline]
 pub fn target_of_read(fd: i32, length: usize, offset: i64) -> Option<Target> {
     let file = files::of_descriptor(fd)?;
     let page = file.page_of_read(length, offset)?;
+    if switch::is_recording() {
+        recorder::note_read(file, page);
+    }
     let id = file.cacheable()?;
     Some(Target {
         file,
@@ -102,7 +107,7 @@ pub fn offer(active: &Active, target: Target, bytes: &[u8], ticket: ReadTicket, 
 }
 
 /// The page number in a page's header; `None` for a page of zeros, which is not worth a place.
-fn header_page(bytes: &[u8]) -> Option<u32> {
+pub fn header_page(bytes: &[u8]) -> Option<u32> {
     let head = bytes.get(..38)?;
     if head.iter().all(|byte| *byte == 0) {
         return None;
@@ -228,6 +233,13 @@ pub unsafe fn write(
     offset: i64,
     real: impl FnOnce() -> isize,
 ) -> isize {
+    if switch::is_recording() && length != 0 {
+        if let Some(file) = files::of_descriptor(fd) {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
+            recorder::note_write(file, Some(bytes), length, offset);
+        }
+    }
     let Some(write) = begin_write(fd, length, offset, true) else {
         return real();
     };

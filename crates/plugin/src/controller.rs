@@ -16,7 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::settings::{self, AsyncIo, Settings};
 use crate::switch::{self, Active};
-use crate::{aio, files, journal, scan};
+use crate::{aio, files, journal, recorder, scan};
 
 /// How long switching on waits for the extension before it to let go of its files.
 const RETIRE_WAIT: Duration = Duration::from_secs(20);
@@ -27,6 +27,9 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(500);
 /// Between two rebuilds for another page size.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
+/// How long a recording waits for a switching on that is under way.
+const RECORDING_WAIT: Duration = Duration::from_secs(5);
+const AFTER_PANIC: &str = "an internal error switched the extension off; see the error log, and restart the server to use it again";
 const DEFAULT_PAGE: u32 = 16384;
 /// Smaller pages than this do not make the directory larger: some tables of tiny pages must not multiply its memory.
 const LEAST_NOMINAL_PAGE: u32 = 4096;
@@ -197,7 +200,7 @@ fn prepare_for(settings: &Settings, intent: Option<u64>) -> Result<Vec<String>, 
             return Err(reason.clone());
         }
         if PANICKED.load(Ordering::SeqCst) {
-            return Err("an internal error switched the extension off; see the error log, and restart the server to use it again".into());
+            return Err(AFTER_PANIC.into());
         }
         let intent = intent.unwrap_or(inner.intent);
         inner.tried = Some(settings.clone());
@@ -211,17 +214,19 @@ fn prepare_for(settings: &Settings, intent: Option<u64>) -> Result<Vec<String>, 
         (usual_page(&inner), intent)
     };
     let (active, warnings, nominal_page) = lay_out(settings, nominal_page)?;
-    {
+    let begins_to_follow = {
         let mut inner = INNER.lock();
         if inner.intent != intent {
             retire(&mut inner, active);
             return Err(OVERTAKEN.into());
         }
         aio::disarm_all();
-        files::forget_all();
-        switch::start_tracking();
+        // A recording that is under way has followed the files since it began, under the same lock as this.
+        switch::start_tracking(files::forget_all)
+    };
+    if begins_to_follow {
+        scan::register_open_files();
     }
-    scan::register_open_files();
     let mut inner = INNER.lock();
     if inner.intent != intent || PANICKED.load(Ordering::SeqCst) {
         // The mode is off again: switching off has seen to that.
@@ -236,6 +241,37 @@ fn prepare_for(settings: &Settings, intent: Option<u64>) -> Result<Vec<String>, 
         intent,
     });
     Ok(warnings)
+}
+
+/// Lets the hooks follow files and note page reads and writes for a recording, whether the extension is on or off.
+///
+/// # Errors
+/// The reason, for the client, why the hooks cannot be switched on.
+pub fn follow_for_recording() -> Result<(), String> {
+    let _building = BUILDING
+        .try_lock_for(RECORDING_WAIT)
+        .ok_or("the extension is just being switched on or rebuilt; try again in some seconds")?;
+    let begins_to_follow = {
+        let inner = INNER.lock();
+        if let Some(reason) = &inner.passive {
+            return Err(format!("the server's I/O cannot be seen: {reason}"));
+        }
+        if inner.stop || inner.thread.is_none() {
+            return Err("the plugin is not installed, only its function is".into());
+        }
+        if PANICKED.load(Ordering::SeqCst) {
+            return Err(AFTER_PANIC.into());
+        }
+        switch::start_recording(files::forget_all)
+    };
+    if begins_to_follow {
+        scan::register_open_files();
+    }
+    if PANICKED.load(Ordering::SeqCst) {
+        switch::stop_recording();
+        return Err(AFTER_PANIC.into());
+    }
+    Ok(())
 }
 
 /// Builds the extension for this page size, or for the usual one where memory does not allow it.
@@ -318,14 +354,14 @@ fn build(settings: &Settings, nominal_page: u32) -> Result<Arc<Active>, String> 
     }
 }
 
-/// Switches off at once. What was active is retired in the background.
+/// Switches off at once, a recording too. What was active is retired in the background.
 pub fn disable() {
     // At once, before waiting for any lock.
-    let before = switch::switch_off();
+    let before = switch::kill();
     let mut inner = INNER.lock();
     inner.intent += 1;
     // And once more: a commit may have come in between. Every other one sees the number.
-    let late = switch::switch_off();
+    let late = switch::kill();
     inner.wanted = false;
     inner.failure = None;
     inner.retry = None;
@@ -362,7 +398,7 @@ fn wait_for_retired(inner: &mut MutexGuard<'_, Inner>) -> Result<(), String> {
 /// Switches off for good after a panic in a hook. Takes no lock that the hook might hold.
 pub fn panicked() {
     PANICKED.store(true, Ordering::SeqCst);
-    let before = switch::switch_off();
+    let before = switch::kill();
     journal::error(
         "an internal error occurred (see above); the extension is switched off until the server restarts",
     );
@@ -387,6 +423,7 @@ pub fn stop() {
         CHANGED.notify_all();
         inner.thread.take()
     };
+    recorder::stop();
     if let Some(thread) = thread {
         let until = Instant::now() + RETIRE_WAIT;
         while !thread.is_finished() && Instant::now() < until {

@@ -184,6 +184,11 @@ impl DataFile {
         header_page == page.wrapping_add(base)
     }
 
+    /// As [`header_fits`](Self::header_fits), but learns nothing.
+    pub fn header_may_be(&self, page: u32, header_page: u32) -> bool {
+        self.base.load(Ordering::Relaxed) == u32::MAX || self.header_is(page, header_page)
+    }
+
     /// Everything cached of the file goes out of reach.
     pub fn replace_contents(&self) {
         let old = self.id.swap(next_file_id(), Ordering::SeqCst);
@@ -576,6 +581,14 @@ impl DataFile {
         self.hits.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         self.id.store(next_file_id(), Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+impl DataFile {
+    /// A file that no descriptor stands for.
+    pub fn for_test() -> DataFile {
+        DataFile::new(1)
     }
 }
 

@@ -11,11 +11,13 @@
 //! 5. [`switch`] holds the state every hook reads first and the active extension; [`controller`] is the thread that
 //!    builds, replaces and retires it.
 //!
+//! [`recorder`] notes the stream of page reads and writes for `bpe record`.
+//!
 //! How pages are stored is the business of the crate `extension`.
 //!
 //! # Order of locks
 //! An outer lock may be held while taking an inner one, never the reverse:
-//! controller command → controller state → file registry → file identity → in-flight table shard → (extension's locks).
+//! recording session → controller command → controller state → file registry → file identity → in-flight table shard → (extension's locks).
 //! The state text and the log are leaves.
 
 pub mod abi;
@@ -28,6 +30,7 @@ pub mod controller;
 pub mod files;
 pub mod got;
 pub mod journal;
+pub mod recorder;
 pub mod report;
 pub mod scan;
 pub mod settings;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use extension::{Extension, Statistics};
 use serde_json::{Value, json};
 
-use crate::{aio, controller, files, settings, switch};
+use crate::{aio, controller, files, recorder, settings, switch};
 
 /// Totals at one moment.
 pub struct Totals {
@@ -46,7 +46,7 @@ pub fn totals() -> Totals {
         cache_read_us: QUANTILES.map(|q| cache.read_latency.quantile(q)),
         data_read_us: QUANTILES.map(|q| data.as_ref().map_or(0.0, |data| data.quantile(q))),
         data_reads,
-        memory_bytes: memory,
+        memory_bytes: memory + recorder::memory_bytes(),
         instances,
         cache,
     }
@@ -100,7 +100,7 @@ pub fn named(name: &str) -> Option<Value> {
         "instances" => instances(),
         "devices" => devices(),
         "files" => file_table(),
-        _ => return None,
+        _ => return recorder::answer(name),
     })
 }
 
@@ -118,6 +118,8 @@ fn summary() -> Value {
         "load_mode": if controller::loaded_early() { "early" } else { "runtime" },
         "async_mode": controller::async_mode(),
         "switched_on": controller::switched_on(),
+        "recording": switch::is_recording(),
+        "hook_mode": switch::mode(),
         "path": settings::Settings::current().path,
         "size": settings::Settings::current().size,
         "instances": totals.instances,

@@ -8,6 +8,11 @@
 //! | `TRACK` | data files and writes are followed, nothing is served (while enabling) |
 //! | `TRACK + SERVE` | on |
 //! | `HARVEST` | switched off, but asynchronous requests that we touched are still under way and must be looked at when they complete |
+//! | `RECORD`, alone or with the others | page reads and writes are noted for a [recording](crate::recorder) |
+//!
+//! Files and writes are followed for two reasons that come and go independently: the extension (`TRACK`) and a recording
+//! (`RECORD`). What was learned of files is good as long as one of them has lasted without a gap; [`start_tracking`] and
+//! [`start_recording`] say whether it has.
 
 use std::sync::Arc;
 use std::sync::LazyLock;
@@ -22,6 +27,11 @@ pub const TRACK: u8 = 1;
 pub const SERVE: u8 = 2;
 /// Completions of asynchronous requests have to be looked at.
 pub const HARVEST: u8 = 4;
+/// Page reads and writes are noted for a recording; data files and writes to them are followed for that.
+pub const RECORD: u8 = 8;
+
+/// The reasons to follow files and writes.
+const FOLLOWING: u8 = TRACK | RECORD;
 
 static MODE: AtomicU8 = AtomicU8::new(0);
 
@@ -59,6 +69,18 @@ pub fn is_off() -> bool {
     mode() == 0
 }
 
+/// Whether data files and writes to them are followed in this mode.
+#[inline(always)]
+pub fn follows(mode: u8) -> bool {
+    mode & FOLLOWING != 0
+}
+
+/// Whether page reads and writes are noted.
+#[inline(always)]
+pub fn is_recording() -> bool {
+    mode() & RECORD != 0
+}
+
 /// The active extension; holding the guard keeps it alive.
 #[inline]
 pub fn active() -> Guard<Option<Arc<Active>>> {
@@ -76,12 +98,46 @@ pub fn next_epoch() -> u32 {
     EPOCH.fetch_add(1, Ordering::Relaxed) + 1
 }
 
-/// First step of switching on: hooks follow files and writes.
-pub fn start_tracking() {
+/// First step of switching on: hooks follow files and writes. Returns whether they begin to; if they do, `forget` was
+/// called just before, and the open files have to be looked for. If not, a recording has followed them already.
+pub fn start_tracking(forget: impl Fn()) -> bool {
     // Built here, so that no hook has to.
-    LazyLock::force(&GENERATIONS);
     LazyLock::force(&ACTIVE);
-    MODE.store(TRACK, Ordering::SeqCst);
+    follow(TRACK, forget)
+}
+
+/// A recording begins. As for [`start_tracking`].
+pub fn start_recording(forget: impl Fn()) -> bool {
+    follow(RECORD, forget)
+}
+
+fn follow(reason: u8, forget: impl Fn()) -> bool {
+    LazyLock::force(&GENERATIONS);
+    let mut before = mode();
+    loop {
+        if !follows(before) {
+            forget();
+        }
+        // The exchange proves that the mode was this one up to now: the other reason may end at any time.
+        let after = before & !HARVEST | reason;
+        match MODE.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst) {
+            Ok(_) => return !follows(before),
+            Err(now) => before = now,
+        }
+    }
+}
+
+/// The recording ends; hooks go on only if the extension needs them.
+pub fn stop_recording() {
+    change(|mode| match mode & (RECORD | TRACK) {
+        RECORD => HARVEST,
+        _ => mode & !RECORD,
+    });
+    leave_harvest();
+}
+
+fn change(to: impl Fn(u8) -> u8) {
+    let _ = MODE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |mode| Some(to(mode)));
 }
 
 /// Files were not followed without interruption while switching on.
@@ -94,7 +150,10 @@ pub struct Interrupted;
 /// Refused when files were not followed without interruption since [`start_tracking`].
 pub fn publish(active: Arc<Active>) -> Result<Option<Arc<Active>>, Interrupted> {
     let before = ACTIVE.swap(Some(active));
-    match MODE.compare_exchange(TRACK, TRACK | SERVE, Ordering::SeqCst, Ordering::SeqCst) {
+    let step = MODE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |mode| {
+        (mode & (TRACK | SERVE) == TRACK).then_some(mode | SERVE)
+    });
+    match step {
         Ok(_) => Ok(before),
         Err(_) => {
             ACTIVE.store(None);
@@ -103,10 +162,17 @@ pub fn publish(active: Arc<Active>) -> Result<Option<Arc<Active>>, Interrupted> 
     }
 }
 
-/// Switches off at once. Returns the extension that was active; the caller retires it.
+/// Stops serving, at once. Returns the extension that was active; the caller retires it. A recording goes on.
 pub fn switch_off() -> Option<Arc<Active>> {
     // Order matters: a submitter adds to PENDING and then looks at MODE (see `Pending::begin`), we write MODE and then
     // look at PENDING. One of the two sees the other.
+    change(|mode| mode & RECORD | HARVEST);
+    leave_harvest();
+    ACTIVE.swap(None)
+}
+
+/// The kill switch: every hook is off at once, a recording ends too. Otherwise as [`switch_off`].
+pub fn kill() -> Option<Arc<Active>> {
     MODE.store(HARVEST, Ordering::SeqCst);
     leave_harvest();
     ACTIVE.swap(None)
@@ -114,8 +180,8 @@ pub fn switch_off() -> Option<Arc<Active>> {
 
 fn leave_harvest() {
     if PENDING.load(Ordering::SeqCst) == 0 {
-        // Fails when switched on again meanwhile, which is what we want.
-        let _ = MODE.compare_exchange(HARVEST, 0, Ordering::SeqCst, Ordering::SeqCst);
+        // Nothing to do when switched on again meanwhile, which takes `HARVEST` away.
+        change(|mode| mode & !HARVEST);
     }
 }
 
@@ -138,7 +204,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         PENDING.fetch_sub(1, Ordering::SeqCst);
-        if MODE.load(Ordering::SeqCst) == HARVEST {
+        if MODE.load(Ordering::SeqCst) & HARVEST != 0 {
             leave_harvest();
         }
     }
@@ -160,7 +226,7 @@ mod tests {
     #[test]
     fn off_waits_for_pending_requests() {
         let _turn = MODE_UNDER_TEST.lock();
-        start_tracking();
+        start_tracking(|| ());
         MODE.store(TRACK | SERVE, Ordering::SeqCst);
         let request = Pending::begin().expect("serving");
         assert!(switch_off().is_none());
@@ -168,6 +234,60 @@ mod tests {
         assert!(Pending::begin().is_none(), "no new request once off");
         assert_eq!(mode(), HARVEST);
         drop(request);
+        assert_eq!(mode(), 0);
+    }
+
+    #[test]
+    fn a_recording_and_the_extension_follow_files_for_each_other() {
+        let _turn = MODE_UNDER_TEST.lock();
+        let forgot = std::cell::Cell::new(0);
+        let forget = || forgot.set(forgot.get() + 1);
+        assert!(start_recording(forget), "nobody followed before");
+        assert!(!start_tracking(forget), "the recording did");
+        assert_eq!((mode(), forgot.get()), (TRACK | RECORD, 1));
+        stop_recording();
+        assert_eq!(mode(), TRACK, "the extension still needs it");
+        assert!(!start_recording(forget));
+        assert!(switch_off().is_none());
+        assert_eq!(mode(), RECORD, "the recording still needs it");
+        stop_recording();
+        assert_eq!(mode(), 0);
+        stop_recording();
+        assert_eq!(mode(), 0, "nothing to stop");
+        assert!(start_tracking(forget), "there was a gap");
+        assert_eq!(forgot.get(), 2);
+        start_recording(forget);
+        assert!(kill().is_none());
+        assert_eq!(mode(), 0, "the kill switch ends the recording too");
+    }
+
+    #[test]
+    fn requests_under_way_are_waited_for_behind_a_recording() {
+        let _turn = MODE_UNDER_TEST.lock();
+        start_tracking(|| ());
+        change(|mode| mode | SERVE);
+        let request = Pending::begin().expect("serving");
+        start_recording(|| ());
+        assert!(switch_off().is_none());
+        assert_eq!(mode(), RECORD | HARVEST);
+        assert!(Pending::begin().is_none());
+        stop_recording();
+        assert_eq!(mode(), HARVEST, "a request is still under way");
+        drop(request);
+        assert_eq!(mode(), 0);
+    }
+
+    #[test]
+    fn nothing_is_published_after_a_switching_off_that_a_recording_outlived() {
+        let _turn = MODE_UNDER_TEST.lock();
+        start_recording(|| ());
+        start_tracking(|| ());
+        assert!(switch_off().is_none());
+        let step = MODE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |mode| {
+            (mode & (TRACK | SERVE) == TRACK).then_some(mode | SERVE)
+        });
+        assert_eq!(step, Err(RECORD));
+        stop_recording();
         assert_eq!(mode(), 0);
     }
 }

@@ -11,7 +11,8 @@ use libc::iovec;
 
 use crate::calls::input_output::vector_bytes;
 use crate::coherence;
-use crate::files;
+use crate::files::{self, DataFile};
+use crate::{recorder, switch};
 
 /// The beginning of liburing's `struct io_uring`.
 #[repr(C)]
@@ -41,9 +42,12 @@ pub struct Request {
     rest: [u32; 9],
 }
 
+const READV: u8 = 1;
 const WRITEV: u8 = 2;
+const READ_FIXED: u8 = 4;
 const WRITE_FIXED: u8 = 5;
 const FALLOCATE: u8 = 17;
+const READ: u8 = 22;
 const WRITE: u8 = 23;
 const SPLICE: u8 = 30;
 
@@ -60,7 +64,7 @@ pub fn seen() -> bool {
 /// `ring` must be a valid ring whose submission the calling thread may make.
 pub unsafe fn before_submit(ring: *const Ring) {
     SEEN.store(true, Ordering::Relaxed);
-    if crate::switch::mode() & crate::switch::TRACK == 0 {
+    if !switch::follows(switch::mode()) {
         return;
     }
     // SAFETY: the caller's promise; liburing keeps the pending requests between head and tail.
@@ -87,8 +91,12 @@ unsafe fn look_at(request: &Request) {
     if request.flags & REGISTERED_FILE != 0 {
         return; // not used for data files
     }
-    if files::of_descriptor(request.fd).is_none() {
+    let Some(file) = files::of_descriptor(request.fd) else {
         return;
+    };
+    if switch::is_recording() {
+        // SAFETY: the caller's promise.
+        unsafe { note(request, file) };
     }
     let length = match request.opcode {
         // SAFETY: the server's own vector.
@@ -108,6 +116,41 @@ unsafe fn look_at(request: &Request) {
         request.offset as i64,
         false,
     ));
+}
+
+/// Notes a read or a write for the recording.
+///
+/// # Safety
+/// As for [`look_at`].
+unsafe fn note(request: &Request, file: &DataFile) {
+    // The server's vectors have one entry.
+    let (address, length) = match request.opcode {
+        READV | WRITEV => {
+            let vector = request.address as *const iovec;
+            if request.length != 1 || vector.is_null() {
+                return;
+            }
+            // SAFETY: the server's own vector.
+            let entry = unsafe { &*vector };
+            (entry.iov_base as u64, entry.iov_len)
+        }
+        READ | READ_FIXED | WRITE | WRITE_FIXED => (request.address, request.length as usize),
+        _ => return,
+    };
+    if length == 0 {
+        return;
+    }
+    match request.opcode {
+        READV | READ | READ_FIXED => {
+            // Passes untouched.
+            let _ = coherence::target_of_read(request.fd, length, request.offset as i64);
+        }
+        _ => {
+            // SAFETY: the server's own buffer, which it keeps unchanged until the write has completed.
+            let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
+            recorder::note_write(file, Some(bytes), length, request.offset as i64);
+        }
+    }
 }
 
 #[cfg(test)]

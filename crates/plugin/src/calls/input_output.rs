@@ -8,7 +8,7 @@ use super::{Original, guarded, import};
 use crate::coherence;
 use crate::files;
 use crate::got::Import;
-use crate::switch;
+use crate::{recorder, switch};
 
 static PREAD: Original = Original::new();
 static PREAD_CHECKED: Original = Original::new();
@@ -85,7 +85,9 @@ fn read_page(
     offset: off64_t,
     real: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    if switch::mode() & switch::SERVE == 0 || files::of_descriptor(fd).is_none() {
+    // Without an active extension `coherence::read` only passes the read on.
+    let looked_at = switch::mode() & (switch::SERVE | switch::RECORD) != 0;
+    if !looked_at || files::of_descriptor(fd).is_none() {
         return real();
     }
     guarded(real, |real| {
@@ -146,6 +148,11 @@ unsafe extern "C" fn pwritev64(
     guarded(real, |real| {
         // SAFETY: the server passes a valid vector to its own call.
         let length = unsafe { vector_bytes(vector, count) };
+        if switch::is_recording() {
+            if let Some(file) = files::of_descriptor(fd) {
+                recorder::note_write(file, None, length, offset);
+            }
+        }
         coherence::change_range(fd, length as i64, offset, real)
     })
 }

@@ -1,0 +1,184 @@
+//! The plugin's side of a recording, over SQL: `bpe_report('trace-start')`, `trace-next`, `trace-stop`.
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::Value;
+
+use crate::connection::plain;
+use crate::failure::Failure;
+use crate::server::{Flavour, Server, error_code};
+
+/// Bytes of a record, here as in a trace file.
+pub const RECORD_BYTES: usize = 16;
+
+/// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
+const NO_FUNCTION: [u16; 2] = [1305, 1046];
+
+/// A recording under way.
+pub struct Drain<'a> {
+    server: &'a mut Server,
+    name: String,
+    /// Number of the next event.
+    next: u64,
+    lost: u64,
+    page_sizes: Vec<u64>,
+}
+
+/// What was noted since the question before.
+#[derive(Debug)]
+pub struct Answer {
+    /// Whole records, in the order of their numbers.
+    pub records: Vec<u8>,
+    /// There is more already.
+    pub more: bool,
+    /// Why no more events are noted.
+    pub ended: Option<String>,
+    /// That was all.
+    pub done: bool,
+}
+
+impl<'a> Drain<'a> {
+    /// Begins a recording.
+    pub fn start(server: &'a mut Server) -> Result<Self, Failure> {
+        let flavour = server.flavour;
+        match server.plugin_state() {
+            Ok(Some(state)) if state == "ACTIVE" => {}
+            Ok(state) => {
+                let what = match state {
+                    Some(state) => format!("the plugin is on this server, but {state}"),
+                    None => "the plugin is not installed on this server".into(),
+                };
+                return Err(Failure::refused(what).advise(how_to_install(flavour)));
+            }
+            Err(error) => return Err(Failure::step(plain(&error))),
+        }
+        let answer = match server.value("SELECT bpe_report('trace-start')") {
+            Ok(Some(text)) => parse(&text).map_err(Failure::step)?,
+            Ok(None) => {
+                return Err(Failure::refused(
+                    "the plugin on this server is older and cannot record",
+                )
+                .advise(
+                    "install the bpe.so that belongs to this command, and restart the server",
+                ));
+            }
+            Err(error) if NO_FUNCTION.contains(&error_code(&error)) => {
+                return Err(
+                    Failure::refused("the server does not have the function bpe_report")
+                        .advise(CREATE_FUNCTION),
+                );
+            }
+            Err(error) => {
+                return Err(Failure::step(format!(
+                    "the recording does not begin: {}",
+                    plain(&error)
+                )));
+            }
+        };
+        if let Some(why) = answer["error"].as_str() {
+            return Err(Failure::step(format!(
+                "the recording does not begin: {why}"
+            )));
+        }
+        let name = answer["recording"].as_str().unwrap_or_default();
+        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(Failure::step(format!(
+                "the server's answer cannot be understood: {answer}"
+            )));
+        }
+        let name = name.to_owned();
+        Ok(Self {
+            server,
+            name,
+            next: 0,
+            lost: 0,
+            page_sizes: Vec::new(),
+        })
+    }
+
+    /// The events since the last time.
+    ///
+    /// # Errors
+    /// Why the recording is over.
+    pub fn next(&mut self) -> Result<Answer, String> {
+        let (name, next) = (&self.name, self.next);
+        let answer = self.ask(&format!("trace-next {name} {next}"))?;
+        let (first, records) = (answer["first"].as_u64(), &answer["records"]);
+        let records = records
+            .as_str()
+            .and_then(|text| BASE64.decode(text).ok())
+            .filter(|records| records.len() % RECORD_BYTES == 0)
+            .filter(|_| first == Some(next))
+            .ok_or("the server's answer cannot be understood")?;
+        self.next += (records.len() / RECORD_BYTES) as u64;
+        self.lost = answer["lost"].as_u64().unwrap_or(0);
+        self.page_sizes = answer["page_sizes"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_u64)
+            .collect();
+        Ok(Answer {
+            records,
+            more: answer["more"].as_bool().unwrap_or(false),
+            ended: answer["ended"].as_str().map(str::to_owned),
+            done: answer["done"].as_bool().unwrap_or(false),
+        })
+    }
+
+    /// No more events are noted; those that were still come with [`next`](Self::next).
+    pub fn stop(&mut self) -> Result<(), String> {
+        self.ask(&format!("trace-stop {}", self.name)).map(drop)
+    }
+
+    /// Events that found no place because they were not fetched soon enough.
+    pub fn lost(&self) -> u64 {
+        self.lost
+    }
+
+    /// Sizes of the pages seen, bytes.
+    pub fn page_sizes(&self) -> &[u64] {
+        &self.page_sizes
+    }
+
+    fn ask(&mut self, argument: &str) -> Result<Value, String> {
+        let text = self
+            .server
+            .value(&format!("SELECT bpe_report('{argument}')"))
+            .map_err(|error| plain(&error))?
+            .ok_or("the plugin does not answer")?;
+        let answer = parse(&text)?;
+        match answer["error"].as_str() {
+            Some(why) => Err(why.to_owned()),
+            None => Ok(answer),
+        }
+    }
+}
+
+impl Drop for Drain<'_> {
+    fn drop(&mut self) {
+        // Where it has ended already, the server says so, and nobody is interested. It would also end by itself.
+        let _ = self.stop();
+        let _ = self.next();
+        let _ = self.next();
+    }
+}
+
+fn parse(text: &str) -> Result<Value, String> {
+    serde_json::from_str(text).map_err(|_| "the server's answer cannot be understood".to_owned())
+}
+
+const CREATE_FUNCTION: &str =
+    "run as an administrator: CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
+
+fn how_to_install(flavour: Flavour) -> String {
+    let install = match flavour {
+        Flavour::MariaDb => "INSTALL SONAME 'bpe'",
+        Flavour::MySql => "INSTALL PLUGIN bpe SONAME 'bpe.so'",
+    };
+    format!(
+        "put bpe.so into the server's plugin_dir and run as an administrator: {install}; \
+         CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'\n\
+         (neither a fast disk nor bpe_enabled is needed to record); or let `bpe enable` set everything up"
+    )
+}

@@ -1,0 +1,329 @@
+//! `bpe record`: the stream of page reads and writes of a live server, as a trace file that `bpe replay` reads.
+//!
+//! The plugin notes the events in a bounded ring and gives them through `bpe_report()`; [`drain`] asks for them ten
+//! times a second, [`tally`] counts, [`file`] writes. The server needs the plugin, but neither a fast disk nor the
+//! extension switched on: that is how one finds out what a cache would bring before there is one.
+//!
+//! Ctrl-C ends the recording early, and so does a server that goes away; what was recorded until then is a good file.
+
+use std::fmt::Write as _;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+use crate::connection;
+use crate::failure::{Exit, Failure};
+use crate::server::Server;
+use crate::terminal::{complain, say};
+
+mod drain;
+mod file;
+mod tally;
+
+use drain::{Drain, RECORD_BYTES};
+use file::TraceFile;
+use tally::Tally;
+
+/// Between two questions to the server.
+const PAUSE: Duration = Duration::from_millis(100);
+/// Between two lines when there is no terminal to draw on.
+const PLAIN_EVERY: Duration = Duration::from_secs(10);
+/// The events that were noted last are drained within this, or given up.
+const LAST_EVENTS: Duration = Duration::from_secs(10);
+/// As many as a replay takes.
+const MOST_EVENTS: u64 = 1 << 31;
+/// Page size for which a trace is made.
+const USUAL_PAGE: u64 = 16384;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// The trace file to write, such as server.trace.zst
+    #[arg(short, long, value_name = "FILE")]
+    output: PathBuf,
+    /// Record for this many seconds; without it until Ctrl-C
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    seconds: Option<u64>,
+    /// Record this many page reads and writes
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=MOST_EVENTS))]
+    events: Option<u64>,
+    /// Replace the file if it exists
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    connection: connection::Args,
+}
+
+/// Why the recording came to its end.
+enum End {
+    /// Time, number of events, or Ctrl-C.
+    Wished,
+    /// Before that: the error.
+    Early(String),
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut file = TraceFile::create(&args.output, args.force)?;
+    let mut server = Server::connect(&args.connection)?;
+    let pool_pages = pool_pages(&mut server)?;
+    let interrupted = catch_signals()?;
+    let mut drain = Drain::start(&mut server)?;
+    let mut tally = Tally::default();
+    let end = record(&args, &mut drain, &mut file, &mut tally, &interrupted)?;
+    let (lost, page_sizes) = (drain.lost(), drain.page_sizes().to_vec());
+    if tally.events() == 0 {
+        // `file` removes what there is of it.
+        let what = match end {
+            End::Wished => "no page was read or written in this time, so there is no trace".into(),
+            End::Early(why) => format!("nothing was recorded: {why}"),
+        };
+        return Err(Failure::step(what)
+            .advise("record while the server is at work, for longer")
+            .into());
+    }
+    let bytes = file.finish()?;
+    say!(
+        "{}",
+        summary(&args, &tally, lost, &page_sizes, pool_pages, bytes).trim_end()
+    );
+    match end {
+        End::Wished => Ok(Exit::Ok.into()),
+        End::Early(why) => Err(Failure::step(format!(
+            "the recording ended before it should: {why}"
+        ))
+        .advise("what was recorded until then is in the file and can be replayed")
+        .into()),
+    }
+}
+
+/// Records until one of the limits, a signal, or a failure. Fails only where the file cannot be written.
+fn record(
+    args: &Args,
+    drain: &mut Drain<'_>,
+    file: &mut TraceFile,
+    tally: &mut Tally,
+    interrupted: &AtomicBool,
+) -> Result<End, Failure> {
+    let began = Instant::now();
+    let limit = args.seconds.map(Duration::from_secs);
+    let most = args.events.unwrap_or(MOST_EVENTS);
+    let mut progress = Progress::new(limit);
+    let mut stopped: Option<Instant> = None;
+    loop {
+        let answer = match drain.next() {
+            Ok(answer) => answer,
+            Err(why) => return Ok(End::Early(why)),
+        };
+        let room = (most - tally.events()).min((answer.records.len() / RECORD_BYTES) as u64);
+        let records = &answer.records[..room as usize * RECORD_BYTES];
+        tally.count(records);
+        file.write(records)?;
+        progress.show(tally.events(), drain.lost(), stopped.is_some());
+        let full = tally.events() >= most;
+        if let Some(since) = stopped {
+            if answer.done || full {
+                return Ok(End::Wished);
+            }
+            if since.elapsed() > LAST_EVENTS {
+                return Ok(End::Early("the last events were not given".into()));
+            }
+        } else if let Some(why) = answer.ended {
+            if answer.done {
+                return Ok(End::Early(why));
+            }
+        } else if full
+            || interrupted.load(Ordering::Relaxed)
+            || limit.is_some_and(|limit| began.elapsed() >= limit)
+        {
+            if let Err(why) = drain.stop() {
+                return Ok(End::Early(why));
+            }
+            stopped = Some(Instant::now());
+            continue;
+        }
+        if !answer.more {
+            let left = limit.map_or(PAUSE, |limit| limit.saturating_sub(began.elapsed()));
+            // A signal cuts the sleep of the main thread short only if it is delivered to it; it is short anyway.
+            std::thread::sleep(PAUSE.min(left));
+        }
+    }
+}
+
+/// Ctrl-C and its relatives set the flag; the second one ends the command at once.
+fn catch_signals() -> Result<Arc<AtomicBool>, Failure> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(
+            signal,
+            Exit::Failed as i32,
+            Arc::clone(&flag),
+        )
+        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
+        .map_err(|error| Failure::step(format!("cannot catch Ctrl-C: {error}")))?;
+    }
+    Ok(flag)
+}
+
+/// Size of InnoDB's buffer pool in pages.
+fn pool_pages(server: &mut Server) -> Result<u64, Failure> {
+    let pool = server.number("innodb_buffer_pool_size")?.unwrap_or(0);
+    let page = server.number("innodb_page_size")?.unwrap_or(USUAL_PAGE);
+    Ok((pool / page.max(1)).max(1))
+}
+
+fn summary(
+    args: &Args,
+    tally: &Tally,
+    lost: u64,
+    page_sizes: &[u64],
+    pool_pages: u64,
+    bytes: u64,
+) -> String {
+    let mut out = String::new();
+    let mut line = |label: &str, text: String| {
+        let _ = writeln!(out, "{label:<12}{text}");
+    };
+    line(
+        "Trace",
+        format!("{}, {}", args.output.display(), crate::size::human(bytes)),
+    );
+    line(
+        "Events",
+        format!(
+            "{}: {} page reads, {} page writes",
+            tally.events(),
+            tally.reads(),
+            tally.writes()
+        ),
+    );
+    line(
+        "Pages",
+        format!(
+            "{} different ones in {} files; the buffer pool has {pool_pages}",
+            tally.distinct_pages(),
+            tally.files()
+        ),
+    );
+    line("Lost", format!("{lost} events"));
+    if lost > 0 {
+        complain!(
+            "bpe: warning: {lost} events are missing in the trace ({:.2} %): the server made more than \
+             could be fetched. Record nearer to the server or when the machine is less busy",
+            lost as f64 * 100.0 / (lost + tally.events()) as f64
+        );
+    }
+    if page_sizes.iter().any(|&size| size != USUAL_PAGE) {
+        let sizes: Vec<_> = page_sizes.iter().map(u64::to_string).collect();
+        complain!(
+            "bpe: note: there are pages of {} bytes. Each counts as one page of the trace, and a replay takes every \
+             page for {USUAL_PAGE} bytes",
+            sizes.join(" and ")
+        );
+    }
+    line(
+        "Replay it",
+        format!(
+            "bpe replay --trace {} --pool-pages {pool_pages} --cache-ratio 1,2,4",
+            shell_word(&args.output.display().to_string())
+        ),
+    );
+    out
+}
+
+/// As a shell takes it for one word.
+fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+/// A line that moves on a terminal, or lines now and then.
+struct Progress {
+    bar: Option<ProgressBar>,
+    limit: Option<Duration>,
+    began: Instant,
+    last_line: Instant,
+}
+
+impl Progress {
+    fn new(limit: Option<Duration>) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let seconds = limit.map_or(1, |limit| limit.as_secs());
+            let bar = ProgressBar::with_draw_target(Some(seconds), ProgressDrawTarget::stderr());
+            let template = if limit.is_some() {
+                "{spinner} {elapsed_precise} {bar:20.cyan/dim} {wide_msg}"
+            } else {
+                "{spinner} {elapsed_precise} {wide_msg}"
+            };
+            bar.set_style(
+                ProgressStyle::with_template(template)
+                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
+            bar
+        });
+        if bar.is_none() || limit.is_none() {
+            let until = match limit {
+                Some(limit) => format!("for {} seconds", limit.as_secs()),
+                None => "until Ctrl-C".into(),
+            };
+            complain!("Recording {until}.");
+        }
+        let now = Instant::now();
+        Self {
+            bar,
+            limit,
+            began: now,
+            last_line: now,
+        }
+    }
+
+    fn show(&mut self, events: u64, lost: u64, stopped: bool) {
+        let elapsed = self.began.elapsed();
+        let rate = events as f64 / elapsed.as_secs_f64().max(0.001);
+        let ending = if stopped { ", ending" } else { "" };
+        let text = format!("{events} events, {rate:.0} per second, {lost} lost{ending}");
+        match &self.bar {
+            Some(bar) => {
+                if let Some(limit) = self.limit {
+                    bar.set_position(elapsed.as_secs().min(limit.as_secs()));
+                }
+                bar.set_message(text);
+                bar.tick();
+            }
+            None if self.last_line.elapsed() >= PLAIN_EVERY => {
+                self.last_line = Instant::now();
+                complain!("{:>5} s: {text}", elapsed.as_secs());
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_to_run_survives_a_shell() {
+        assert_eq!(shell_word("/tmp/a.trace.zst"), "/tmp/a.trace.zst");
+        assert_eq!(shell_word("my trace"), "'my trace'");
+        assert_eq!(shell_word("o'brien"), r"'o'\''brien'");
+        assert_eq!(shell_word(""), "''");
+    }
+}

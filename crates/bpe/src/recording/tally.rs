@@ -1,0 +1,92 @@
+//! Counts what is recorded: events, and different pages in one bit each.
+
+use std::collections::{HashMap, HashSet};
+
+use super::drain::RECORD_BYTES;
+
+/// Pages of one block of bits.
+const BLOCK: u32 = 1 << 15;
+type Bits = Box<[u64; (BLOCK / 64) as usize]>;
+
+/// Totals of a recording.
+#[derive(Default)]
+pub struct Tally {
+    reads: u64,
+    writes: u64,
+    files: HashSet<u32>,
+    /// By file and number of the block.
+    seen: HashMap<(u32, u32), Bits>,
+    distinct: u64,
+}
+
+impl Tally {
+    /// Counts whole records.
+    pub fn count(&mut self, records: &[u8]) {
+        for record in records.chunks_exact(RECORD_BYTES) {
+            let word = |at: usize| {
+                u32::from_le_bytes([record[at], record[at + 1], record[at + 2], record[at + 3]])
+            };
+            let (file, page) = (word(0), word(4));
+            match record[8] {
+                0 => self.reads += 1,
+                _ => self.writes += 1,
+            }
+            self.files.insert(file);
+            let bits = self
+                .seen
+                .entry((file, page / BLOCK))
+                .or_insert_with(|| Box::new([0; (BLOCK / 64) as usize]));
+            let word = &mut bits[(page % BLOCK / 64) as usize];
+            let bit = 1 << (page % 64);
+            self.distinct += u64::from(*word & bit == 0);
+            *word |= bit;
+        }
+    }
+
+    pub fn events(&self) -> u64 {
+        self.reads + self.writes
+    }
+
+    pub fn reads(&self) -> u64 {
+        self.reads
+    }
+
+    pub fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    pub fn files(&self) -> usize {
+        self.files.len()
+    }
+
+    pub fn distinct_pages(&self) -> u64 {
+        self.distinct
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_counted_once() {
+        let mut tally = Tally::default();
+        for (file, page, write) in [
+            (1, 0, 0),
+            (1, 0, 1),
+            (1, 63, 0),
+            (1, 64, 0),
+            (2, 0, 0),
+            (2, u32::MAX, 1),
+            (2, u32::MAX, 0),
+        ] {
+            let mut record = [0u8; RECORD_BYTES];
+            record[..4].copy_from_slice(&u32::to_le_bytes(file));
+            record[4..8].copy_from_slice(&u32::to_le_bytes(page));
+            record[8] = write;
+            tally.count(&record);
+        }
+        assert_eq!((tally.reads(), tally.writes(), tally.events()), (5, 2, 7));
+        assert_eq!((tally.distinct_pages(), tally.files()), (5, 2));
+    }
+}

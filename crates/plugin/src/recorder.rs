@@ -1,0 +1,435 @@
+//! Records the stream of page reads and writes that InnoDB sends to its data files, for `bpe record`.
+//!
+//! The hooks note every read of one page and every page written of a followed file in a bounded [`ring`], at submission,
+//! whether the cache serves it or not and whether the extension is on or off. A client drains the ring through the SQL
+//! function `bpe_report()`:
+//!
+//! | argument | answer, a JSON object |
+//! |---|---|
+//! | `trace-start` | begins a recording; `recording` is the name to drain it by |
+//! | `trace-next RECORDING NUMBER` | acknowledges the events below `NUMBER`; gives those from there on: `first`, `next` (numbers), `records` (base64 of 16-byte records as in a trace file), `more` (ask again at once), `lost`, `page_sizes`, and `ended` (why) once no more events are noted. With the last of them (`done`) the memory is given back |
+//! | `trace-stop RECORDING` | ends the noting of events; what was noted can still be drained |
+//!
+//! `error` stands in an answer when something could not be done.
+//!
+//! What anybody who may execute the function can bring about is bounded: one recording at a time, [`MEMORY`], some tens
+//! of nanoseconds for each page read or written, and an end by itself [`LEASE`] after the client was last heard of. The
+//! name of a recording is random, so that nobody else drains or ends it. `SET GLOBAL bpe_enabled = OFF` ends it at once,
+//! as it ends everything that hooks do.
+//!
+//! Locks: the session comes before the controller's (building, state). Hooks take none: they get the ring from a pointer
+//! that is swapped.
+
+pub mod ring;
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use extension::{MAX_PAGE, MIN_PAGE};
+use parking_lot::{Condvar, Mutex};
+use serde_json::{Value, json};
+
+use crate::coherence::header_page;
+use crate::files::DataFile;
+use crate::{controller, journal, switch};
+use ring::{Event, RECORD_BYTES, Ring};
+
+/// Events that wait to be drained. At 16 bytes each this is the memory of a recording, 4 MiB.
+const PLACES: usize = 1 << 18;
+/// Memory of a recording, bytes; an answer under way takes up to 2 MiB more for its moment.
+pub const MEMORY: usize = PLACES * RECORD_BYTES;
+/// A recording ends by itself when nobody has drained it for this long.
+pub const LEASE: Duration = Duration::from_secs(5);
+/// Records in one answer: as text they fit into the smallest packet limit that a server is likely to have, 1 MiB.
+const RECORDS_AT_ONCE: usize = 32 * 1024;
+/// Pages noted of one write; the servers write 128 at most.
+const PAGES_AT_ONCE: u32 = 1024;
+
+struct Session {
+    name: String,
+    ring: Arc<Ring>,
+    heard_of: Instant,
+    /// Why no more events are noted.
+    ended: Option<&'static str>,
+}
+
+static SESSION: Mutex<Option<Session>> = Mutex::new(None);
+/// The session was heard of, or is over.
+static CHANGED: Condvar = Condvar::new();
+/// Where hooks find the ring.
+static RING: LazyLock<ArcSwapOption<Ring>> = LazyLock::new(ArcSwapOption::empty);
+
+// --- Hooks -------------------------------------------------------------------------------------------------------------
+
+/// Notes a read of one page. To be called in mode `RECORD`.
+pub fn note_read(file: &DataFile, page: u32) {
+    note(file, page, false, file.page_size());
+}
+
+/// Notes the pages of a write that is about to be passed on. To be called in mode `RECORD`.
+///
+/// `bytes` are what is written, if they lie in one piece. A page whose header bears another number than its place is not
+/// counted as a page of the file: that is MariaDB's doublewrite area in the system tablespace; nor are pages of zeros,
+/// with which files are extended.
+pub fn note_write(file: &DataFile, bytes: Option<&[u8]>, length: usize, offset: i64) {
+    let Ok(offset) = u64::try_from(offset) else {
+        return;
+    };
+    let page_size = match file.page_size() {
+        // Not read so far: the header of the first page tells.
+        0 => match bytes.and_then(|bytes| page_size_by_header(bytes, offset)) {
+            Some(page_size) => page_size,
+            None => return,
+        },
+        page_size => page_size,
+    };
+    let size = u64::from(page_size);
+    if offset % size != 0 {
+        return; // the rest of a page whose first part was written before
+    }
+    let Ok(first) = u32::try_from(offset / size) else {
+        return;
+    };
+    let pages = (length as u64).div_ceil(size).min(u64::from(PAGES_AT_ONCE)) as u32;
+    for number in 0..pages {
+        let page = first.wrapping_add(number);
+        let its_own = match bytes {
+            Some(bytes) => bytes
+                .get(number as usize * page_size as usize..)
+                .and_then(header_page)
+                .is_some_and(|header| file.header_may_be(page, header)),
+            None => true,
+        };
+        if its_own {
+            note(file, page, true, page_size);
+        }
+    }
+}
+
+fn note(file: &DataFile, page: u32, write: bool, page_size: u32) {
+    if let Some(ring) = &*RING.load() {
+        let file = file.id().0;
+        ring.push(Event { file, page, write }, page_size);
+    }
+}
+
+/// The page size by which the number in the header of a page is its place in the file. A write of several pages is none
+/// to learn from: it may be MariaDB's doublewrite batch, whose pages belong elsewhere.
+fn page_size_by_header(bytes: &[u8], offset: u64) -> Option<u32> {
+    let header = u64::from(header_page(bytes)?);
+    if header == 0 || offset % header != 0 {
+        return None;
+    }
+    let size = offset / header;
+    let least = (bytes.len() as u64).max(MIN_PAGE as u64);
+    (size.is_power_of_two() && (least..=MAX_PAGE as u64).contains(&size)).then_some(size as u32)
+}
+
+// --- Commands ----------------------------------------------------------------------------------------------------------
+
+/// The answer to an argument of `bpe_report()` that begins with `trace-`; `None` for one that is not known.
+pub fn answer(argument: &str) -> Option<Value> {
+    let mut words = argument.split_ascii_whitespace();
+    let result = match (words.next()?, words.next(), words.next(), words.next()) {
+        ("trace-start", None, None, None) => start(),
+        ("trace-next", Some(name), Some(number), None) => next(name, number.parse().ok()?),
+        ("trace-stop", Some(name), None, None) => stop_named(name),
+        _ => return None,
+    };
+    Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
+}
+
+fn start() -> Result<Value, String> {
+    let mut session = SESSION.lock();
+    match session.as_mut().map(Session::is_over) {
+        Some(false) => return Err("another recording is under way".into()),
+        // Its client has not fetched the last events yet. That is over soon, one way or the other.
+        Some(true) => return Err("another recording is just ending; try again".into()),
+        None => {}
+    }
+    let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
+    let ring = Arc::new(Ring::new(PLACES));
+    RING.store(Some(Arc::clone(&ring)));
+    controller::follow_for_recording().inspect_err(|_| RING.store(None))?;
+    *session = Some(Session {
+        name: name.clone(),
+        ring,
+        heard_of: Instant::now(),
+        ended: None,
+    });
+    let watched = name.clone();
+    if let Err(error) = controller::spawn("bpe-recorder", move || watch(&watched)) {
+        give_back(&mut session);
+        return Err(format!("no thread for the recording: {error}"));
+    }
+    journal::note("a recording of page reads and writes begins");
+    Ok(json!({
+        "recording": name,
+        "lease_seconds": LEASE.as_secs(),
+        "capacity": PLACES,
+    }))
+}
+
+fn next(name: &str, acknowledged: u64) -> Result<Value, String> {
+    let mut guard = SESSION.lock();
+    let session = named(&mut guard, name)?;
+    session.heard_of = Instant::now();
+    // Before the records are looked at: what is noted after the end has been seen would never be drained.
+    session.is_over();
+    session.ring.acknowledge(acknowledged);
+    let (first, records) = session.ring.records(RECORDS_AT_ONCE);
+    let next = first + (records.len() / RECORD_BYTES) as u64;
+    let more = next < session.ring.next_number();
+    let done = session.ended.is_some() && records.is_empty() && !more;
+    let value = json!({
+        "first": first,
+        "next": next,
+        "more": more,
+        "lost": session.ring.lost(),
+        "page_sizes": session.ring.page_sizes(),
+        "ended": session.ended,
+        "done": done,
+        "records": BASE64.encode(records),
+    });
+    if done {
+        give_back(&mut guard);
+    }
+    Ok(value)
+}
+
+fn stop_named(name: &str) -> Result<Value, String> {
+    let mut guard = SESSION.lock();
+    let session = named(&mut guard, name)?;
+    session.heard_of = Instant::now();
+    session.end("asked for");
+    Ok(json!({ "events": session.ring.next_number(), "lost": session.ring.lost() }))
+}
+
+fn named<'a>(session: &'a mut Option<Session>, name: &str) -> Result<&'a mut Session, String> {
+    session
+        .as_mut()
+        .filter(|session| session.name == name)
+        .ok_or_else(|| {
+            format!(
+                "there is no such recording: it has ended, or was not drained for {} seconds",
+                LEASE.as_secs()
+            )
+        })
+}
+
+impl Session {
+    /// Whether no more events are noted.
+    fn is_over(&mut self) -> bool {
+        if self.ended.is_none() && !switch::is_recording() {
+            self.end("the hooks were switched off (bpe_enabled = OFF, or an internal error)");
+        }
+        self.ended.is_some()
+    }
+
+    /// The hooks note nothing from here on; one that is at it may still finish.
+    fn end(&mut self, why: &'static str) {
+        if self.ended.is_none() {
+            switch::stop_recording();
+            RING.store(None);
+            self.ended = Some(why);
+            journal::note(&format!(
+                "the recording of page reads and writes ends: {why}; {} events, {} lost",
+                self.ring.next_number(),
+                self.ring.lost()
+            ));
+        }
+    }
+}
+
+/// Ends the session and gives its memory back.
+fn give_back(guard: &mut Option<Session>) {
+    if let Some(mut session) = guard.take() {
+        session.end("asked for");
+        // A hook that is just noting an event should not be the one that frees the memory.
+        let until = Instant::now() + Duration::from_millis(10);
+        while Arc::strong_count(&session.ring) > 1 && Instant::now() < until {
+            std::thread::yield_now();
+        }
+    }
+    CHANGED.notify_all();
+}
+
+/// The thread of one recording: ends it when its client was not heard of for the time of the lease.
+fn watch(name: &str) {
+    let mut guard = SESSION.lock();
+    loop {
+        let Ok(session) = named(&mut guard, name) else {
+            return;
+        };
+        let until = session.heard_of + LEASE;
+        if Instant::now() >= until {
+            session.end("nobody drained it");
+            give_back(&mut guard);
+            return;
+        }
+        CHANGED.wait_until(&mut guard, until);
+    }
+}
+
+/// Ends a recording: the plugin is being unloaded, or the server stops.
+pub fn stop() {
+    give_back(&mut SESSION.lock());
+}
+
+/// Memory of a recording, bytes; 0 while there is none.
+pub fn memory_bytes() -> u64 {
+    SESSION
+        .try_lock()
+        .and_then(|session| Some(session.as_ref()?.ring.memory_bytes()))
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_size_shows_in_a_header() {
+        let mut page = vec![0u8; 16384];
+        assert_eq!(page_size_by_header(&page, 16384), None, "zeros");
+        page[0] = 1;
+        page[4..8].copy_from_slice(&5u32.to_be_bytes());
+        assert_eq!(page_size_by_header(&page, 5 * 16384), Some(16384));
+        assert_eq!(page_size_by_header(&page, 5 * 1024), None, "too long");
+        assert_eq!(page_size_by_header(&page[..1024], 5 * 1024), Some(1024));
+        assert_eq!(
+            page_size_by_header(&page[..4096], 5 * 16384),
+            Some(16384),
+            "compressed"
+        );
+        assert_eq!(page_size_by_header(&page, 5 * 3000), None);
+        assert_eq!(page_size_by_header(&page, 7 * 16384), None);
+        assert_eq!(page_size_by_header(&page[..20], 5 * 16384), None);
+    }
+
+    #[test]
+    fn only_known_arguments_are_answered() {
+        let _turn = switch::MODE_UNDER_TEST.lock();
+        for unknown in [
+            "",
+            "trace",
+            "trace-start now",
+            "trace-next x",
+            "trace-next x y",
+            "trace-next x -1",
+            "trace-stop",
+            "trace-stop a b",
+        ] {
+            assert_eq!(answer(unknown), None, "{unknown}");
+        }
+        for (nobodys, part) in [
+            ("trace-next 00 0", "no such recording"),
+            ("trace-stop 00", "no such recording"),
+            // This test is no server.
+            ("trace-start", "not installed"),
+        ] {
+            let text = answer(nobodys).map(|value| value["error"].to_string());
+            assert!(
+                text.as_ref().is_some_and(|text| text.contains(part)),
+                "{nobodys}: {text:?}"
+            );
+        }
+        assert_eq!(memory_bytes(), 0);
+    }
+
+    /// A session with a small ring, in mode `RECORD`.
+    fn begin(name: &str, heard_of: Instant) -> Arc<Ring> {
+        let ring = Arc::new(Ring::new(8));
+        RING.store(Some(Arc::clone(&ring)));
+        switch::start_recording(|| ());
+        *SESSION.lock() = Some(Session {
+            name: name.into(),
+            ring: Arc::clone(&ring),
+            heard_of,
+            ended: None,
+        });
+        ring
+    }
+
+    fn page_of(number: u32) -> Vec<u8> {
+        let mut page = vec![1u8; 16384];
+        page[4..8].copy_from_slice(&number.to_be_bytes());
+        page
+    }
+
+    #[test]
+    fn a_recording_from_the_hooks_to_the_answer() {
+        let _turn = switch::MODE_UNDER_TEST.lock();
+        let ring = begin("a", Instant::now());
+        let file = DataFile::for_test();
+        note_write(&file, Some(&page_of(3)), 16384, 3 * 16384); // its size is not known yet
+        assert_eq!(file.page_of_read(16384, 5 * 16384), Some(5));
+        note_read(&file, 5);
+        let two: Vec<u8> = [page_of(7), page_of(8)].concat();
+        note_write(&file, Some(&two), two.len(), 7 * 16384);
+        note_write(&file, Some(&two), two.len(), 64 * 16384); // copies: not these pages
+        note_write(&file, Some(&[0; 16384]), 16384, 9 * 16384); // zeros
+        note_write(&file, Some(&page_of(7)[..100]), 100, 7 * 16384 + 100); // the rest of a page
+        note_write(&file, None, 20000, 10 * 16384); // in several pieces
+        let answered = next("a", 0).unwrap();
+        let bytes = BASE64
+            .decode(answered["records"].as_str().unwrap())
+            .unwrap();
+        let seen: Vec<_> = bytes
+            .chunks_exact(16)
+            .map(|record| (record[4], record[8] != 0))
+            .collect();
+        let expected = [
+            (3, true),
+            (5, false),
+            (7, true),
+            (8, true),
+            (10, true),
+            (11, true),
+        ];
+        assert_eq!(seen, expected);
+        assert_eq!(answered["next"], 6);
+        assert_eq!(answered["page_sizes"], json!([16384]));
+        assert!(next("b", 6).is_err());
+        assert_eq!(next("a", 6).unwrap()["records"], "");
+        note_read(&file, 6);
+        assert_eq!(stop_named("a").unwrap()["events"], 7);
+        assert_eq!(switch::mode(), 0);
+        note_read(&file, 6); // too late
+        assert_eq!(ring.next_number(), 7);
+        let last = next("a", 6).unwrap();
+        assert_eq!((&last["next"], &last["done"]), (&json!(7), &json!(false)));
+        assert_eq!(next("a", 7).unwrap()["done"], true);
+        assert!(SESSION.lock().is_none() && next("a", 7).is_err());
+    }
+
+    #[test]
+    fn a_recording_that_nobody_drains_ends() {
+        let _turn = switch::MODE_UNDER_TEST.lock();
+        begin("c", Instant::now());
+        assert_eq!(start(), Err("another recording is under way".into()));
+        assert!(memory_bytes() > 0);
+        SESSION.lock().as_mut().unwrap().heard_of = Instant::now() - LEASE;
+        watch("c");
+        assert!(SESSION.lock().is_none());
+        assert_eq!((switch::mode(), memory_bytes()), (0, 0));
+    }
+
+    #[test]
+    fn the_kill_switch_ends_a_recording_and_keeps_what_it_has() {
+        let _turn = switch::MODE_UNDER_TEST.lock();
+        begin("d", Instant::now());
+        let file = DataFile::for_test();
+        assert_eq!(file.page_of_read(16384, 16384), Some(1));
+        note_read(&file, 1);
+        drop(switch::kill());
+        let answered = next("d", 0).unwrap();
+        assert_eq!(answered["next"], 1);
+        assert!(answered["ended"].to_string().contains("switched off"));
+        assert_eq!(next("d", 1).unwrap()["done"], true);
+    }
+}
