@@ -137,13 +137,13 @@ fn table(options: &Options, tables: Tables) -> Outcome {
     Ok(())
 }
 
-/// Hottest instance by mapping alone, for the leaf pages and for all pages that InnoDB's own pool is asked for.
+/// Hottest instance by mapping alone when root and inner pages count, too, as they do for InnoDB's own pool.
 fn shares(tables: Tables) {
     const LOOKUPS: usize = 200_000;
     /// Pages that a page above the leaves points to: entries of about 13 bytes.
     const FANOUT: u32 = 1100;
     print!(
-        "  the reference's mapping, share of the hottest with the descent from the root counted:"
+        "the reference's mapping, share of the hottest if each lookup descends from the root (no adaptive hash index):"
     );
     for instances in INSTANCES {
         let mut counts = vec![0u64; instances as usize];

@@ -25,7 +25,7 @@ pub fn measure(setting: &Setting) -> Outcome {
     );
     let (mut ratios, mut ratios_full) = (Vec::new(), Vec::new());
     let mut latencies = Latencies::default();
-    let mut amplification = [0.0; 2];
+    let mut shape = [(0.0, 0.0); 2];
     for round in 0..setting.rounds {
         let by_fio = || {
             let folder = tempfile::tempdir_in(&setting.directory)?;
@@ -54,16 +54,18 @@ pub fn measure(setting: &Setting) -> Outcome {
         );
         ratios.push(empty.rate * 100.0 / raw);
         ratios_full.push(full.rate * 100.0 / raw);
-        amplification = [empty.amplification, full.amplification];
+        shape = [&empty, &full].map(|filled| (filled.amplification, filled.write / 1024.0));
     }
     println!(
         "median: {:.1} % of fio into an empty file (goal: 80 %), {:.1} % into a full one",
         median(&ratios),
         median(&ratios_full)
     );
+    let [empty, full] = shape;
     println!(
-        "bytes written for each byte of admitted pages: {:.3} into an empty file, {:.3} into a full one",
-        amplification[0], amplification[1]
+        "bytes written for each byte of admitted pages: {:.3} in writes of {:.0} KiB into an empty file, {:.3} in writes of \
+         {:.0} KiB into a full one",
+        empty.0, empty.1, full.0, full.1
     );
     latencies.print("offer, as fast as the writer takes pages");
     paced(setting)
@@ -73,12 +75,15 @@ struct Filled {
     /// Bytes per second written to the device.
     rate: f64,
     amplification: f64,
+    /// Bytes of one write on average.
+    write: f64,
 }
 
 /// Offers each of the pages until it is staged, and waits until all are written.
 fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -> Filled {
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
-    let before = cache.extension.statistics();
+    let writes = || cache.extension.device_statistics()[0].writes;
+    let (before, writes_before) = (cache.extension.statistics(), writes());
     let begun = Instant::now();
     let usage = Usage::of_this_thread();
     let mut pauses = 0;
@@ -100,6 +105,7 @@ fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -
     Filled {
         rate: written / time,
         amplification: written / offered.max(1.0),
+        write: written / (writes() - writes_before).max(1) as f64,
     }
 }
 
