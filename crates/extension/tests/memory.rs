@@ -35,12 +35,17 @@ fn resident() -> u64 {
 }
 
 /// Of a device with room for so many pages; without threads. `None`, having said so, where the disk is too small.
-fn open(directory: &Path, pages: u32, generations: &Arc<Generations>) -> Option<Extension> {
+fn open(
+    directory: &Path,
+    name: &str,
+    pages: u32,
+    generations: &Arc<Generations>,
+) -> Option<Extension> {
     let device = DeviceConfig {
         path: directory.to_path_buf(),
         bytes: u64::from(pages) * u64::from(PAGE),
         owner: OwnerIdentity::default(),
-        file_name: String::from("cache"),
+        file_name: name.to_owned(),
     };
     let config = Config {
         devices: vec![device],
@@ -66,8 +71,19 @@ fn of_four_million_pages() {
         .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
     let folder = tempfile::tempdir_in(directory).unwrap();
     let generations = Arc::new(Generations::new());
+
+    // What the writer and others take for themselves, however many pages there are. It stays open, so that nothing of it is
+    // used again below.
     let before = resident();
-    let Some(cache) = open(folder.path(), ROOM, &generations) else {
+    let least = (LEAST_DEVICE_BYTES / u64::from(PAGE)) as u32;
+    let Some(smallest) = open(folder.path(), "smallest", least, &generations) else {
+        return;
+    };
+    let variable = smallest.staging_memory_bytes() + u64::from(least) * MOST_BYTES as u64;
+    let fixed = (resident() - before).saturating_sub(variable);
+
+    let before = resident();
+    let Some(cache) = open(folder.path(), "cache", ROOM, &generations) else {
         return;
     };
     let mut bytes = vec![7; PAGE as usize];
@@ -84,18 +100,6 @@ fn of_four_million_pages() {
     let statistics = cache.statistics();
     let (cached, said) = (statistics.pages_cached, statistics.memory_bytes);
     let staging = cache.staging_memory_bytes();
-    drop(cache);
-
-    // What the writer and others take for themselves, however many pages there are.
-    let before = resident();
-    let Some(smallest) = open(
-        folder.path(),
-        (LEAST_DEVICE_BYTES / u64::from(PAGE)) as u32,
-        &generations,
-    ) else {
-        return;
-    };
-    let fixed = (resident() - before).saturating_sub(smallest.staging_memory_bytes());
 
     let each = |bytes: u64| bytes as f64 / cached as f64;
     let grows = grown - staging - fixed;
