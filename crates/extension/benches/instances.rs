@@ -39,6 +39,8 @@ const INSTANCES: [u32; 5] = [1, 2, 4, 8, 16];
 const THREADS_PER_CORE: [usize; 3] = [1, 2, 4];
 const DATA_PAGES: u32 = 64 << 10;
 const CACHE_PAGES: u32 = DATA_PAGES / 8;
+/// Accesses before the first measurement.
+const WARM_UP: u32 = CACHE_PAGES * 12;
 /// Keys of a thread; they are made before the clock starts, and used again when they have run out.
 const KEYS: usize = 1 << 17;
 
@@ -258,7 +260,7 @@ impl Subject {
             file.write_all_at(&buffer.0, u64::from(frame) * PAGE as u64)?;
         }
         // The first of these enter because there is room, the others teach the sketch what is popular.
-        for _ in 0..CACHE_PAGES * 4 {
+        for _ in 0..WARM_UP {
             let page = tables.next(&mut random);
             reference.look_up(page, true);
             if cache.extension.read(page, &mut buffer.0) != ReadOutcome::Hit {

@@ -67,6 +67,10 @@ pub fn measure(setting: &Setting) -> Outcome {
          {:.0} KiB into a full one",
         empty.0, empty.1, full.0, full.1
     );
+    println!(
+        "locks of instances found held: {} of {}",
+        latencies.lock_waits, latencies.lock_accesses
+    );
     latencies.print("offer, as fast as the writer takes pages");
     paced(setting)
 }
@@ -102,6 +106,8 @@ fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -
     let after = cache.extension.statistics();
     let written = (after.bytes_written_total - before.bytes_written_total) as f64;
     let offered = (after.bytes_written_user - before.bytes_written_user) as f64;
+    latencies.lock_accesses += after.lock_accesses - before.lock_accesses;
+    latencies.lock_waits += after.lock_waits - before.lock_waits;
     Filled {
         rate: written / time,
         amplification: written / offered.max(1.0),
@@ -159,6 +165,9 @@ struct Latencies {
     full: u64,
     /// Times that the thread went to sleep, other than by our own pause.
     waits: u64,
+    /// Of the instances, with those of the writer.
+    lock_accesses: u64,
+    lock_waits: u64,
 }
 
 impl Latencies {
