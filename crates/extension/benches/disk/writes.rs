@@ -139,13 +139,18 @@ fn paced(setting: &Setting) -> Outcome {
             .waits
             .saturating_sub(pauses);
     };
-    // A burst is allowed at first.
-    offer_for(setting.options.time / 2);
+    // A burst of a quarter of a second is allowed at first, so less than this would tell nothing.
+    let least = if setting.options.quick {
+        Duration::ZERO
+    } else {
+        Duration::from_secs(1)
+    };
+    offer_for((setting.options.time / 2).max(least / 2));
     let (before, begun) = (
         cache.extension.statistics().bytes_written_total,
         Instant::now(),
     );
-    offer_for(setting.options.time * 4);
+    offer_for((setting.options.time * 4).max(least * 4));
     let written = cache.extension.statistics().bytes_written_total - before;
     let rate = written as f64 / begun.elapsed().as_secs_f64();
     println!(
