@@ -11,7 +11,9 @@
 //! reference, MySQL 5.5's multiple buffer pools: one mutex held for the whole lookup and the upkeep of the LRU list.
 //! Then both with nothing outside the lock: `Extension::locate`, and the model's lookup alone.
 //!
-//! BENCH_SECONDS: of one measurement (of 120), normally 0.8. BENCH_MEMORY_DIRECTORY: where the cache file is made, normally
+//! Figures are medians of three rounds in which all numbers of instances have their turn.
+//!
+//! BENCH_SECONDS: of one measurement (of 120; three rounds together), normally 0.8. BENCH_MEMORY_DIRECTORY: where the cache file is made, normally
 //! /dev/shm.
 
 #[allow(dead_code, reason = "each bench uses a part")]
@@ -37,6 +39,7 @@ use reference::{Counts, Reference};
 
 const INSTANCES: [u32; 5] = [1, 2, 4, 8, 16];
 const THREADS_PER_CORE: [usize; 3] = [1, 2, 4];
+const ROUNDS: usize = 3;
 const DATA_PAGES: u32 = 64 << 10;
 const CACHE_PAGES: u32 = DATA_PAGES / 8;
 /// Accesses before the first measurement.
@@ -71,7 +74,7 @@ fn run() -> Outcome {
         }
     );
     println!(
-        "relative: to one instance with as many threads; held: share of lock acquisitions that found it held; \
+        "relative: to one instance with as many threads in the same round; held: share of lock acquisitions that found it held; \
          hottest: share of the hottest instance"
     );
     for tables in [
@@ -105,29 +108,38 @@ fn table(options: &Options, tables: Tables) -> Outcome {
         "accesses/s", "hits", "held", "hottest", "relative"
     );
     println!(
-        "{:>9} {:>7} | {columns} | {columns} | {:>11} {:>7} | {:>11} {:>7}",
-        "instances", "threads", "per s", "held", "per s", "held"
+        "{:>7} {:>9} | {columns} | {columns} | {:>11} {:>7} | {:>11} {:>7}",
+        "threads", "instances", "per s", "held", "per s", "held"
     );
-    let mut first = [[0.0; 2]; THREADS_PER_CORE.len()];
-    for instances in INSTANCES {
-        let subject = Subject::new(tables, instances)?;
-        for (per_core, first) in THREADS_PER_CORE.iter().zip(&mut first) {
-            let threads = per_core * machine::cores();
-            let load = Load {
-                tables,
-                threads,
-                time: options.time,
+    let subjects = INSTANCES
+        .into_iter()
+        .map(|instances| Subject::new(tables, instances))
+        .collect::<Outcome<Vec<Subject>>>()?;
+    for per_core in THREADS_PER_CORE {
+        let load = Load {
+            tables,
+            threads: per_core * machine::cores(),
+            time: options.time / ROUNDS as u32,
+        };
+        // By turns: what else the machine does meets all alike.
+        let rounds: Vec<Vec<[Figures; 4]>> = (0..ROUNDS)
+            .map(|_| {
+                subjects
+                    .iter()
+                    .map(|subject| subject.measure(&load))
+                    .collect()
+            })
+            .collect();
+        for (at, instances) in INSTANCES.into_iter().enumerate() {
+            let median = |way: usize| {
+                Figures::median(rounds.iter().map(|round| (&round[at][way], &round[0][way])))
             };
-            let ours = subject.extension(&load);
-            let theirs = subject.reference(&load);
-            if instances == 1 {
-                *first = [ours.rate, theirs.rate];
-            }
-            let (located, looked_up) = (subject.locate(&load), subject.look_up(&load));
+            let [ours, theirs, located, looked_up] = [0, 1, 2, 3].map(median);
             println!(
-                "{instances:>9} {threads:>7} | {} | {} | {:>11.0} {:>6.2}% | {:>11.0} {:>6.2}%",
-                ours.columns(first[0]),
-                theirs.columns(first[1]),
+                "{:>7} {instances:>9} | {} | {} | {:>11.0} {:>6.2}% | {:>11.0} {:>6.2}%",
+                load.threads,
+                ours.columns(),
+                theirs.columns(),
                 located.rate,
                 located.held,
                 looked_up.rate,
@@ -178,17 +190,38 @@ struct Figures {
     hits: f64,
     held: f64,
     hottest: f64,
+    /// Rate to that of one instance.
+    relative: f64,
 }
 
 impl Figures {
-    fn columns(&self, first: f64) -> String {
+    /// Of the figures of several rounds, each with those of one instance in the same round.
+    fn median<'a>(rounds: impl Iterator<Item = (&'a Figures, &'a Figures)> + Clone) -> Figures {
+        let of = |part: fn(&Figures) -> f64| {
+            machine::median(
+                &rounds
+                    .clone()
+                    .map(|(figures, _)| part(figures))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let ratios: Vec<f64> = rounds
+            .clone()
+            .map(|(figures, first)| figures.rate / first.rate)
+            .collect();
+        Figures {
+            rate: of(|f| f.rate),
+            hits: of(|f| f.hits),
+            held: of(|f| f.held),
+            hottest: of(|f| f.hottest),
+            relative: machine::median(&ratios),
+        }
+    }
+
+    fn columns(&self) -> String {
         format!(
             "{:>10.0} {:>4.0}% {:>6.2}% {:>7.1}% {:>8.2}x",
-            self.rate,
-            self.hits,
-            self.held,
-            self.hottest,
-            self.rate / first
+            self.rate, self.hits, self.held, self.hottest, self.relative
         )
     }
 }
@@ -275,6 +308,15 @@ impl Subject {
         })
     }
 
+    fn measure(&self, load: &Load) -> [Figures; 4] {
+        [
+            self.extension(load),
+            self.reference(load),
+            self.locate(load),
+            self.look_up(load),
+        ]
+    }
+
     fn extension(&self, load: &Load) -> Figures {
         self.of_extension(|| {
             drive(load, |page, buffer| {
@@ -319,6 +361,7 @@ impl Subject {
             hits: percent(sum(|i| i.hits), sum(|i| i.hits) + sum(|i| i.misses)),
             held: percent(sum(|i| i.lock_waits), sum(|i| i.lock_accesses)),
             hottest: hottest(&accesses),
+            relative: 1.0,
         }
     }
 
@@ -362,6 +405,7 @@ impl Subject {
             hits: percent(hits - before.hits, all),
             held: percent(waits - before.waits, all),
             hottest: hottest(&each),
+            relative: 1.0,
         }
     }
 }
