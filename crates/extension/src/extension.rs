@@ -40,6 +40,7 @@ use crate::generation::Generations;
 use crate::instance::Spot;
 use crate::page::{EXTENT_SHIFT, FileId, PageId};
 use crate::shared::Shared;
+use crate::staging::Staging;
 use crate::statistics::{DeviceStatistics, InstanceStatistics, Statistics};
 use crate::writer::{Step, Writer};
 
@@ -269,6 +270,12 @@ impl Extension {
     /// Bytes staged and not yet written.
     pub fn staged_bytes(&self) -> u64 {
         self.shared.staging.used()
+    }
+
+    /// Bytes of memory for staged pages, with the books kept about them: fixed when the extension was opened, and part of
+    /// `Statistics::memory_bytes`. The rest of that grows with the number of pages.
+    pub fn staging_memory_bytes(&self) -> u64 {
+        Staging::memory_needed(self.shared.staging.capacity())
     }
 
     pub fn statistics(&self) -> Statistics {

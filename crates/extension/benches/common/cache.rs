@@ -1,0 +1,168 @@
+//! An extension on a file of its own, and pages to fill it with.
+
+use std::ops::Range;
+use std::os::fd::{BorrowedFd, RawFd};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use extension::{
+    AdmissionMode, Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome,
+    OwnerIdentity, PageId, Source,
+};
+use fastrand::Rng;
+use tempfile::TempDir;
+
+use super::options::Outcome;
+
+pub const PAGE: usize = 16384;
+
+/// A buffer that direct I/O can read into.
+#[repr(align(4096))]
+pub struct Buffer(pub [u8; PAGE]);
+
+impl Buffer {
+    /// Random bytes, which do not compress.
+    pub fn random(random: &mut Rng) -> Box<Buffer> {
+        let mut buffer = Box::new(Buffer([0; PAGE]));
+        random.fill(&mut buffer.0);
+        buffer
+    }
+
+    /// A quarter random bytes, the rest always the same.
+    pub fn compressible(random: &mut Rng) -> Box<Buffer> {
+        let mut buffer = Box::new(Buffer([0; PAGE]));
+        for chunk in buffer.0.chunks_exact_mut(64) {
+            let (random_part, rest) = chunk.split_at_mut(16);
+            random.fill(random_part);
+            rest.fill(7);
+        }
+        buffer
+    }
+
+    /// Writes the page number where InnoDB has it.
+    pub fn stamp(&mut self, page: PageId) {
+        self.0[4..8].copy_from_slice(&page.page.to_be_bytes());
+    }
+}
+
+pub struct Cache {
+    pub extension: Extension,
+    pub generations: Arc<Generations>,
+    _folder: TempDir,
+}
+
+impl Cache {
+    /// An extension for `pages` pages on a new file in the directory; with a writer thread, or without (`open_inline`).
+    ///
+    /// # Errors
+    /// The directory cannot be written to, or the extension cannot be opened there.
+    pub fn open(
+        directory: &Path,
+        pages: u32,
+        threaded: bool,
+        change: impl FnOnce(&mut Config),
+    ) -> Outcome<Cache> {
+        let folder = tempfile::Builder::new()
+            .prefix("bpe-bench-")
+            .tempdir_in(directory)
+            .map_err(|error| {
+                format!("cannot make a folder in '{}': {error}", directory.display())
+            })?;
+        let device = DeviceConfig {
+            path: folder.path().to_path_buf(),
+            bytes: (64 << 10) + u64::from(pages) * PAGE as u64,
+            owner: OwnerIdentity::default(),
+            file_name: String::from("cache"),
+        };
+        let mut config = Config {
+            devices: vec![device],
+            admission: AdmissionMode::All,
+            ..Config::default()
+        };
+        change(&mut config);
+        let generations = Arc::new(Generations::new());
+        let open = if threaded {
+            Extension::open
+        } else {
+            Extension::open_inline
+        };
+        Ok(Cache {
+            extension: open(config, Arc::clone(&generations))?,
+            generations,
+            _folder: folder,
+        })
+    }
+
+    /// Offers the bytes, stamped, as those of the page.
+    pub fn offer(&self, page: PageId, buffer: &mut Buffer) -> OfferOutcome {
+        buffer.stamp(page);
+        match self.generations.begin_read(page.file.0, page.page) {
+            Some(ticket) => self.extension.offer(page, &buffer.0, ticket, Source::Read),
+            None => OfferOutcome::Stale,
+        }
+    }
+
+    /// Offers the page until staging has a place for it.
+    pub fn enter(&self, page: PageId, buffer: &mut Buffer) {
+        while self.offer(page, buffer) == OfferOutcome::StagingFull {
+            self.write_some();
+        }
+    }
+
+    /// Enters each page, then waits until all are written.
+    pub fn fill(&self, pages: impl Iterator<Item = PageId>, buffer: &mut Buffer) {
+        pages.for_each(|page| self.enter(page, buffer));
+        self.settle();
+    }
+
+    /// Waits until nothing is staged.
+    pub fn settle(&self) {
+        while self.extension.staged_bytes() > 0 {
+            self.write_some();
+        }
+    }
+
+    fn write_some(&self) {
+        // False if there are writer threads, too.
+        if !self.extension.pump() {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Which of the pages lie uncompressed on the device, and at which offsets of which descriptor, ours to keep.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn places(&self, file: FileId, numbers: Range<u32>) -> Outcome<Places> {
+        let (mut pages, mut fd): (_, Option<RawFd>) = (Vec::new(), None);
+        for number in numbers {
+            let page = PageId::new(file, number);
+            if let Some(located) = self.extension.locate(page, PAGE) {
+                fd = Some(located.fd);
+                pages.push((page, located.offset));
+                self.extension.release(located);
+            }
+        }
+        let fd = fd.ok_or("no page came to lie on the device")?;
+        // SAFETY: the extension is open, and so is the descriptor while it is duplicated.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned()?;
+        Ok(Places {
+            file: fd.into(),
+            pages,
+        })
+    }
+}
+
+/// Pages on a device, for reading past the extension.
+pub struct Places {
+    pub file: std::fs::File,
+    pub pages: Vec<(PageId, u64)>,
+}
+
+impl Places {
+    /// Any of them.
+    pub fn any(&self, random: &mut Rng) -> (PageId, u64) {
+        self.pages[random.usize(..self.pages.len())]
+    }
+}

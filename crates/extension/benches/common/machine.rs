@@ -1,0 +1,68 @@
+//! The machine, and what a thread has taken of it.
+
+use std::time::Duration;
+
+pub fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
+}
+
+/// Cores, processor and kernel in a line.
+pub fn describe() -> String {
+    let read = |path| std::fs::read_to_string(path).unwrap_or_default();
+    let processors = read("/proc/cpuinfo");
+    let model = processors
+        .lines()
+        .find_map(|line| line.strip_prefix("model name"))
+        .map_or("unknown processor", |text| {
+            text.trim_start_matches([' ', '\t', ':'])
+        });
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let load = read("/proc/loadavg");
+    format!(
+        "{} cores, {model}, Linux {}, load before the run {}",
+        cores(),
+        kernel.trim(),
+        load.split(' ').next().unwrap_or("unknown")
+    )
+}
+
+/// The middle one; 0 if there are none.
+pub fn median(figures: &[f64]) -> f64 {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted.get(sorted.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// What the calling thread has used so far.
+#[derive(Clone, Copy, Default)]
+pub struct Usage {
+    /// User and system together.
+    pub cpu: Duration,
+    /// Times it has waited of its own accord.
+    pub waits: u64,
+}
+
+impl Usage {
+    pub fn of_this_thread() -> Usage {
+        // SAFETY: zeros are a value of this struct of integers, and the call fills it.
+        let usage = unsafe {
+            let mut usage = std::mem::zeroed::<libc::rusage>();
+            libc::getrusage(libc::RUSAGE_THREAD, &mut usage);
+            usage
+        };
+        let time = |t: libc::timeval| {
+            Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
+        };
+        Usage {
+            cpu: time(usage.ru_utime) + time(usage.ru_stime),
+            waits: usage.ru_nvcsw as u64,
+        }
+    }
+
+    pub fn since(self, before: Usage) -> Usage {
+        Usage {
+            cpu: self.cpu.saturating_sub(before.cpu),
+            waits: self.waits - before.waits,
+        }
+    }
+}

@@ -1,0 +1,6 @@
+//! What the benches share.
+
+pub mod cache;
+pub mod machine;
+pub mod options;
+pub mod sysbench;

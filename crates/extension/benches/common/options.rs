@@ -1,0 +1,81 @@
+//! Arguments and environment of the benches that have no harness.
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// What a bench fails with: text for people.
+pub type Outcome<T = ()> = Result<T, Box<dyn Error>>;
+
+pub struct Options {
+    /// Only shows that it works: figures mean nothing.
+    pub quick: bool,
+    /// Of one measurement.
+    pub time: Duration,
+    /// Other arguments.
+    pub rest: Vec<String>,
+}
+
+impl Options {
+    /// `usual` seconds for one measurement, unless BENCH_SECONDS or `--quick` says otherwise.
+    ///
+    /// # Errors
+    /// BENCH_SECONDS is not a positive number.
+    pub fn read(usual: f64) -> Outcome<Options> {
+        let mut rest: Vec<String> = std::env::args().skip(1).collect();
+        // `cargo bench` gives `--bench`; `cargo test --benches` does not, and wants a short run.
+        let benched = rest.iter().any(|argument| argument == "--bench");
+        let quick = !benched || rest.iter().any(|argument| argument == "--quick");
+        rest.retain(|argument| argument != "--bench" && argument != "--quick");
+        let seconds = match std::env::var("BENCH_SECONDS") {
+            Ok(text) => text
+                .parse()
+                .ok()
+                .filter(|&seconds: &f64| seconds > 0.0 && seconds < 3600.0)
+                .ok_or_else(|| {
+                    format!(
+                        "BENCH_SECONDS is '{text}'; give the seconds of one measurement, as 0.5"
+                    )
+                })?,
+            Err(_) if quick => 0.05,
+            Err(_) => usual,
+        };
+        Ok(Options {
+            quick,
+            time: Duration::from_secs_f64(seconds),
+            rest,
+        })
+    }
+
+    /// For benches that know no other arguments.
+    ///
+    /// # Errors
+    /// There are some.
+    pub fn no_more(&self) -> Outcome {
+        match self.rest.first() {
+            Some(other) => Err(format!("unknown argument '{other}'; there is only --quick").into()),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A directory in memory, so that no disk is measured.
+pub fn memory_directory() -> PathBuf {
+    std::env::var_os("BENCH_MEMORY_DIRECTORY").map_or_else(
+        || {
+            let shm = PathBuf::from("/dev/shm");
+            if shm.is_dir() {
+                shm
+            } else {
+                std::env::temp_dir()
+            }
+        },
+        PathBuf::from,
+    )
+}
+
+/// A directory on the disk to measure.
+pub fn disk_directory() -> PathBuf {
+    std::env::var_os("BENCH_DIRECTORY")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from)
+}

@@ -1,0 +1,97 @@
+//! How near the extension comes to the disk it is on, measured by turns with fio on the same disk.
+//!
+//! `BENCH_DIRECTORY=/mnt/nvme cargo bench -p extension --bench disk [-- --quick]`
+//!
+//! Reads: random pages of a full cache file; fio reads the same file in the same way (psync, O_DIRECT, 16 KiB, as many
+//! threads). Goal: 90 % of fio's reads per second. A loop of bare preads in this process is measured as well, and the CPU time
+//! of each read, whose difference is what the extension adds. Goal: 2 microseconds.
+//!
+//! Writes: distinct pages are offered as fast as the writer takes them, first into an empty file, then into a full one;
+//! fio writes a file of the same size in sequence, in blocks of 256 KiB. Goal: 80 % of fio's bytes per second while the
+//! file is filled. Shown besides: bytes written for each byte offered; how long `offer` takes the thread that calls it, and how
+//! often it waited in it; how well a limit on the bytes per second is kept.
+//!
+//! BENCH_DIRECTORY: on the disk to measure, with O_DIRECT; normally the target directory. BENCH_MIB: size of the cache file,
+//! normally 1024. BENCH_SECONDS: of one measurement, normally 2. Needs fio (`scripts/install-dependencies tests`, or
+//! `apt-get install fio`).
+
+#[allow(dead_code, reason = "each bench uses a part")]
+mod common;
+#[path = "disk/fio.rs"]
+mod fio;
+#[path = "disk/reads.rs"]
+mod reads;
+#[path = "disk/writes.rs"]
+mod writes;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use common::cache::PAGE;
+use common::machine;
+use common::options::{Options, Outcome, disk_directory};
+
+/// What both parts need to know.
+pub struct Setting {
+    pub directory: PathBuf,
+    pub options: Options,
+    /// Of the cache file.
+    pub pages: u32,
+    pub rounds: usize,
+}
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("disk: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Outcome {
+    let options = Options::read(2.0)?;
+    options.no_more()?;
+    let version = match fio::version() {
+        Ok(version) => version,
+        Err(error) => {
+            println!("skipped: disk: {error}");
+            return Ok(());
+        }
+    };
+    let mib = match std::env::var("BENCH_MIB") {
+        Ok(text) => text
+            .parse()
+            .ok()
+            .filter(|mib| (16..=1 << 22).contains(mib))
+            .ok_or_else(|| {
+                format!(
+                    "BENCH_MIB is '{text}'; give a number from 16 to {}",
+                    1 << 22
+                )
+            })?,
+        Err(_) if options.quick => 32,
+        Err(_) => 1024,
+    };
+    let setting = Setting {
+        directory: disk_directory(),
+        pages: mib * ((1 << 20) / PAGE as u32),
+        rounds: if options.quick { 1 } else { 5 },
+        options,
+    };
+    println!("{}", machine::describe());
+    println!(
+        "{version}; cache file of {mib} MiB in {}; medians of {} rounds of {} s{}",
+        setting.directory.display(),
+        setting.rounds,
+        setting.options.time.as_secs_f64(),
+        if setting.options.quick {
+            " (quick: the figures mean nothing)"
+        } else {
+            ""
+        }
+    );
+    reads::measure(&setting)?;
+    writes::measure(&setting)
+}

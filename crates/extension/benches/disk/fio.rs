@@ -1,0 +1,97 @@
+//! Runs fio.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::options::Outcome;
+
+const INSTALL: &str =
+    "install it with `scripts/install-dependencies tests` or `apt-get install fio`";
+
+/// # Errors
+/// It is not installed.
+pub fn version() -> Outcome<String> {
+    let output = Command::new("fio")
+        .arg("--version")
+        .output()
+        .map_err(|error| format!("fio does not start ({error}); {INSTALL}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+/// Random direct reads of 16 KiB per second, of all threads together, within `bytes` from `offset` on of an existing file.
+pub fn random_reads(
+    file: &Path,
+    offset: u64,
+    bytes: u64,
+    threads: usize,
+    time: Duration,
+) -> Outcome<f64> {
+    let job = run(&[
+        "--rw=randread".into(),
+        "--bs=16k".into(),
+        "--readonly".into(),
+        "--allow_file_create=0".into(),
+        "--norandommap".into(),
+        "--randrepeat=0".into(),
+        "--thread".into(),
+        "--group_reporting".into(),
+        "--time_based".into(),
+        format!("--filename={}", file.display()),
+        format!("--offset={offset}"),
+        format!("--size={bytes}"),
+        format!("--numjobs={threads}"),
+        format!("--runtime={}ms", time.as_millis()),
+    ])?;
+    figure(&job, "/read/iops")
+}
+
+/// Bytes per second with which a file of `bytes` is written in sequence, in blocks of `block` bytes.
+pub fn sequential_writes(file: &Path, bytes: u64, block: usize) -> Outcome<f64> {
+    let job = run(&[
+        "--rw=write".into(),
+        "--fallocate=native".into(),
+        format!("--filename={}", file.display()),
+        format!("--size={bytes}"),
+        format!("--bs={block}"),
+    ])?;
+    figure(&job, "/write/bw_bytes")
+}
+
+/// What fio says of its only job.
+fn run(arguments: &[String]) -> Outcome<Value> {
+    let output = Command::new("fio")
+        .args([
+            "--name=bpe",
+            "--ioengine=psync",
+            "--direct=1",
+            "--output-format=json",
+        ])
+        .args(arguments)
+        .output()
+        .map_err(|error| format!("fio does not start ({error}); {INSTALL}"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let said = || {
+        format!(
+            "fio failed ({}): {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr)
+        )
+    };
+    if !output.status.success() {
+        return Err(said().into());
+    }
+    // Warnings may come before.
+    let begin = text.find('{').ok_or_else(said)?;
+    let mut said: Value = serde_json::from_str(&text[begin..])?;
+    Ok(said["jobs"][0].take())
+}
+
+fn figure(job: &Value, path: &str) -> Outcome<f64> {
+    job.pointer(path)
+        .and_then(Value::as_f64)
+        .filter(|&figure| figure > 0.0)
+        .ok_or_else(|| format!("fio reports no {path}").into())
+}

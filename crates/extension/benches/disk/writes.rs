@@ -1,0 +1,206 @@
+//! Writes: fio in sequence, the extension into an empty and into a full file, and at a limited pace.
+
+use std::time::{Duration, Instant};
+
+use extension::{FileId, OfferOutcome, PageId};
+use fastrand::Rng;
+
+use crate::common::cache::{Buffer, Cache, PAGE};
+use crate::common::machine::{Usage, median};
+use crate::common::options::Outcome;
+use crate::{Setting, fio};
+
+const MIB: f64 = (1 << 20) as f64;
+/// What the extension writes at once.
+const BLOCK: usize = 256 << 10;
+/// How long the offering thread sleeps when staging is full. It is not the extension that makes it wait.
+const PAUSE: Duration = Duration::from_micros(100);
+
+pub fn measure(setting: &Setting) -> Outcome {
+    let bytes = u64::from(setting.pages) * PAGE as u64;
+    println!("\nwrites, MiB/s");
+    println!(
+        "{:>5} {:>8} {:>8} {:>8} {:>14} {:>14}",
+        "round", "fio", "empty", "full", "empty to fio", "full to fio"
+    );
+    let (mut ratios, mut ratios_full) = (Vec::new(), Vec::new());
+    let mut latencies = Latencies::default();
+    let mut shape = [(0.0, 0.0); 2];
+    for round in 0..setting.rounds {
+        let by_fio = || {
+            let folder = tempfile::tempdir_in(&setting.directory)?;
+            fio::sequential_writes(&folder.path().join("fio"), bytes, BLOCK)
+        };
+        let mut ours = || -> Outcome<[Filled; 2]> {
+            let cache = Cache::open(&setting.directory, setting.pages, true, |_| ())?;
+            let pages = setting.pages / 100 * 95;
+            let empty = fill(&cache, 0..pages, &mut latencies);
+            let full = fill(&cache, pages..pages * 2, &mut latencies);
+            Ok([empty, full])
+        };
+        let (raw, [empty, full]) = if round % 2 == 0 {
+            (by_fio()?, ours()?)
+        } else {
+            let ours = ours()?;
+            (by_fio()?, ours)
+        };
+        println!(
+            "{round:>5} {:>8.0} {:>8.0} {:>8.0} {:>13.1}% {:>13.1}%",
+            raw / MIB,
+            empty.rate / MIB,
+            full.rate / MIB,
+            empty.rate * 100.0 / raw,
+            full.rate * 100.0 / raw
+        );
+        ratios.push(empty.rate * 100.0 / raw);
+        ratios_full.push(full.rate * 100.0 / raw);
+        shape = [&empty, &full].map(|filled| (filled.amplification, filled.write / 1024.0));
+    }
+    println!(
+        "median: {:.1} % of fio into an empty file (goal: 80 %), {:.1} % into a full one",
+        median(&ratios),
+        median(&ratios_full)
+    );
+    let [empty, full] = shape;
+    println!(
+        "bytes written for each byte of admitted pages: {:.3} in writes of {:.0} KiB into an empty file, {:.3} in writes of \
+         {:.0} KiB into a full one",
+        empty.0, empty.1, full.0, full.1
+    );
+    println!(
+        "locks of instances found held: {} of {}",
+        latencies.lock_waits, latencies.lock_accesses
+    );
+    latencies.print("offer, as fast as the writer takes pages");
+    paced(setting)
+}
+
+struct Filled {
+    /// Bytes per second written to the device.
+    rate: f64,
+    amplification: f64,
+    /// Bytes of one write on average.
+    write: f64,
+}
+
+/// Offers each of the pages until it is staged, and waits until all are written.
+fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -> Filled {
+    let mut buffer = Buffer::random(&mut Rng::with_seed(1));
+    let writes = || cache.extension.device_statistics()[0].writes;
+    let (before, writes_before) = (cache.extension.statistics(), writes());
+    let begun = Instant::now();
+    let usage = Usage::of_this_thread();
+    let mut pauses = 0;
+    for number in pages {
+        while latencies.offer(cache, number, &mut buffer) == OfferOutcome::StagingFull {
+            pauses += 1;
+            std::thread::sleep(PAUSE);
+        }
+    }
+    latencies.waits += Usage::of_this_thread()
+        .since(usage)
+        .waits
+        .saturating_sub(pauses);
+    cache.settle();
+    let time = begun.elapsed().as_secs_f64();
+    let after = cache.extension.statistics();
+    let written = (after.bytes_written_total - before.bytes_written_total) as f64;
+    let offered = (after.bytes_written_user - before.bytes_written_user) as f64;
+    latencies.lock_accesses += after.lock_accesses - before.lock_accesses;
+    latencies.lock_waits += after.lock_waits - before.lock_waits;
+    Filled {
+        rate: written / time,
+        amplification: written / offered.max(1.0),
+        write: written / (writes() - writes_before).max(1) as f64,
+    }
+}
+
+/// With a limit on the bytes per second.
+fn paced(setting: &Setting) -> Outcome {
+    const LIMIT: u64 = 32 << 20;
+    let cache = Cache::open(&setting.directory, setting.pages, true, |config| {
+        config.io_capacity = LIMIT;
+    })?;
+    let mut latencies = Latencies::default();
+    let mut buffer = Buffer::random(&mut Rng::with_seed(1));
+    let mut number = 0;
+    let mut offer_for = |time: Duration| {
+        let (until, usage) = (Instant::now() + time, Usage::of_this_thread());
+        let mut pauses = 0;
+        while Instant::now() < until {
+            number += 1;
+            if latencies.offer(&cache, number, &mut buffer) == OfferOutcome::StagingFull {
+                pauses += 1;
+                std::thread::sleep(PAUSE);
+            }
+        }
+        latencies.waits += Usage::of_this_thread()
+            .since(usage)
+            .waits
+            .saturating_sub(pauses);
+    };
+    // A burst of a quarter of a second is allowed at first, so less than this would tell nothing.
+    let least = if setting.options.quick {
+        Duration::ZERO
+    } else {
+        Duration::from_secs(1)
+    };
+    offer_for((setting.options.time / 2).max(least / 2));
+    let (before, begun) = (
+        cache.extension.statistics().bytes_written_total,
+        Instant::now(),
+    );
+    offer_for((setting.options.time * 4).max(least * 4));
+    let written = cache.extension.statistics().bytes_written_total - before;
+    let rate = written as f64 / begun.elapsed().as_secs_f64();
+    println!(
+        "\nlimit of {} MiB/s: {:.2} MiB/s written, {:+.1} % (goal: within 5 %)",
+        LIMIT >> 20,
+        rate / MIB,
+        (rate / LIMIT as f64 - 1.0) * 100.0
+    );
+    latencies.print("offer, at that limit");
+    Ok(())
+}
+
+/// How long `offer` has taken.
+#[derive(Default)]
+struct Latencies {
+    nanos: Vec<u64>,
+    full: u64,
+    /// Times that the thread went to sleep, other than by our own pause.
+    waits: u64,
+    /// Of the instances, with those of the writer.
+    lock_accesses: u64,
+    lock_waits: u64,
+}
+
+impl Latencies {
+    fn offer(&mut self, cache: &Cache, number: u32, buffer: &mut Buffer) -> OfferOutcome {
+        let page = PageId::new(FileId(1), number);
+        let begun = Instant::now();
+        let outcome = cache.offer(page, buffer);
+        self.nanos.push(begun.elapsed().as_nanos() as u64);
+        self.full += u64::from(outcome == OfferOutcome::StagingFull);
+        outcome
+    }
+
+    fn print(&mut self, what: &str) {
+        self.nanos.sort_unstable();
+        let quantile = |q: f64| {
+            let at = (self.nanos.len().saturating_sub(1) as f64 * q) as usize;
+            self.nanos.get(at).copied().unwrap_or(0) as f64 / 1000.0
+        };
+        println!(
+            "{what}: {} calls, {} found staging full; median {:.1} us, 99 % {:.1} us, 99.9 % {:.1} us, longest {:.0} us \
+             (with what other processes took of the processor); {} waits in all calls (for a lock)",
+            self.nanos.len(),
+            self.full,
+            quantile(0.5),
+            quantile(0.99),
+            quantile(0.999),
+            quantile(1.0),
+            self.waits
+        );
+    }
+}

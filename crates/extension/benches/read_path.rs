@@ -1,0 +1,256 @@
+//! What reading through the extension costs, beside a bare pread of the same bytes.
+//!
+//! `cargo bench -p extension --bench read_path [-- FILTER]`
+//!
+//! Groups: `memory` (the cache file in memory: all of it is CPU time), `disk` (O_DIRECT, if the file system of
+//! BENCH_DIRECTORY or the target directory has it), `compressed`, `other` (misses and what a write does). At the end, for
+//! pages in memory, a paired comparison in CPU time of the thread: what `read` adds to the pread of the same bytes. The goal
+//! is 2 microseconds; the CRC-32C of the page is part of it, and shown by itself.
+
+#[allow(dead_code, reason = "each bench uses a part")]
+mod common;
+
+use std::hint::black_box;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Duration;
+
+use criterion::{BenchmarkGroup, Criterion, Throughput, measurement::WallTime};
+use extension::{AdmissionMode, Compression, FileId, PageId, ReadOutcome};
+use fastrand::Rng;
+
+use common::cache::{Buffer, Cache, PAGE, Places};
+use common::machine::{self, Usage};
+use common::options::{Outcome, disk_directory, memory_directory};
+
+/// Pages that are read at random: 64 MiB, more than processors have caches.
+const PAGES: u32 = 4096;
+/// A little more room, so that none is evicted.
+const ROOM: u32 = PAGES * 5 / 4;
+const FILE: FileId = FileId(1);
+const ABSENT: FileId = FileId(2);
+
+fn main() -> Outcome {
+    println!("{}", machine::describe());
+    let mut criterion = Criterion::default()
+        .warm_up_time(Duration::from_millis(500))
+        .measurement_time(Duration::from_secs(3))
+        .configure_from_args();
+    let memory = memory_directory();
+    in_memory(&mut criterion, &memory)?;
+    on_disk(&mut criterion, &disk_directory())?;
+    compressed(&mut criterion, &memory)?;
+    other(&mut criterion, &memory)?;
+    criterion.final_summary();
+    if std::env::args().any(|argument| argument == "--bench") {
+        paired(&memory)?;
+    }
+    Ok(())
+}
+
+/// An extension with `PAGES` pages on a file in the directory.
+fn filled(directory: &Path) -> Outcome<(Cache, Places)> {
+    let cache = Cache::open(directory, ROOM, false, |_| ())?;
+    let mut buffer = Buffer::random(&mut Rng::with_seed(1));
+    cache.fill((0..PAGES).map(|n| PageId::new(FILE, n)), &mut buffer);
+    let places = cache.places(FILE, 0..PAGES)?;
+    Ok((cache, places))
+}
+
+fn pread_and_read(group: &mut BenchmarkGroup<WallTime>, cache: &Cache, places: &Places) {
+    let mut random = Rng::with_seed(2);
+    let mut buffer = Buffer::random(&mut random);
+    group.throughput(Throughput::Bytes(PAGE as u64));
+    group.bench_function("pread", |bench| {
+        bench.iter(|| {
+            let (_, offset) = places.any(&mut random);
+            places
+                .file
+                .read_exact_at(&mut buffer.0, offset)
+                .expect("a page is read");
+        });
+    });
+    group.bench_function("hit", |bench| {
+        bench.iter(|| {
+            let (page, _) = places.any(&mut random);
+            let outcome = cache.extension.read(page, &mut buffer.0);
+            assert_eq!(outcome, ReadOutcome::Hit);
+        });
+    });
+}
+
+fn in_memory(criterion: &mut Criterion, directory: &Path) -> Outcome {
+    let mut group = criterion.benchmark_group("memory");
+    let (cache, places) = filled(directory)?;
+    pread_and_read(&mut group, &cache, &places);
+    let mut buffer = Buffer::random(&mut Rng::with_seed(2));
+    group.bench_function("crc32c of a page", |bench| {
+        bench.iter(|| crc32c::crc32c(black_box(&buffer.0)));
+    });
+
+    // As many as staging holds, and never written.
+    let cache = Cache::open(directory, ROOM, false, |_| ())?;
+    let mut source = Buffer::random(&mut Rng::with_seed(3));
+    let staged: Vec<PageId> = (0..PAGES)
+        .map(|n| PageId::new(FILE, n))
+        .take_while(|&page| cache.offer(page, &mut source) == extension::OfferOutcome::Admitted)
+        .collect();
+    let mut random = Rng::with_seed(4);
+    group.bench_function("copy of a page", |bench| {
+        bench.iter(|| buffer.0.copy_from_slice(black_box(&source.0)));
+    });
+    group.bench_function("hit, staged", |bench| {
+        bench.iter(|| {
+            let page = staged[random.usize(..staged.len())];
+            assert_eq!(cache.extension.read(page, &mut buffer.0), ReadOutcome::Hit);
+        });
+    });
+    group.finish();
+    Ok(())
+}
+
+fn on_disk(criterion: &mut Criterion, directory: &Path) -> Outcome {
+    let (cache, places) = filled(directory)?;
+    if !cache
+        .extension
+        .device_statistics()
+        .iter()
+        .all(|device| device.direct_io)
+    {
+        println!(
+            "disk: left out: no O_DIRECT in '{}'; set BENCH_DIRECTORY",
+            directory.display()
+        );
+        return Ok(());
+    }
+    let mut group = criterion.benchmark_group("disk");
+    pread_and_read(&mut group, &cache, &places);
+    group.finish();
+    Ok(())
+}
+
+fn compressed(criterion: &mut Criterion, directory: &Path) -> Outcome {
+    let cache = Cache::open(directory, ROOM, false, |config| {
+        config.compression = Compression::Lz4
+    })?;
+    let mut random = Rng::with_seed(5);
+    let mut buffer = Buffer::compressible(&mut random);
+    cache.fill((0..PAGES).map(|n| PageId::new(FILE, n)), &mut buffer);
+    let s = cache.extension.statistics();
+    let percent = s.bytes_cached as f64 * 100.0 / (s.pages_cached * PAGE as u64) as f64;
+    let mut group = criterion.benchmark_group("compressed");
+    group.throughput(Throughput::Bytes(PAGE as u64));
+    group.bench_function(format!("hit, page stored in {percent:.0} %"), |bench| {
+        bench.iter(|| {
+            let page = PageId::new(FILE, random.u32(..PAGES));
+            assert_eq!(cache.extension.read(page, &mut buffer.0), ReadOutcome::Hit);
+        });
+    });
+    group.finish();
+    Ok(())
+}
+
+fn other(criterion: &mut Criterion, directory: &Path) -> Outcome {
+    // Full, with pages that were each asked for: what was not is rejected.
+    let cache = Cache::open(directory, PAGES, false, |config| {
+        config.admission = AdmissionMode::Frequency;
+    })?;
+    let mut random = Rng::with_seed(6);
+    let mut buffer = Buffer::random(&mut random);
+    cache.fill((0..PAGES).map(|n| PageId::new(FILE, n)), &mut buffer);
+    for n in 0..PAGES * 3 {
+        cache
+            .extension
+            .read(PageId::new(FILE, n % PAGES), &mut buffer.0);
+    }
+    let mut group = criterion.benchmark_group("other");
+    let absent = |random: &mut Rng| PageId::new(ABSENT, random.u32(..));
+    // First: misses teach the sketch that pages which are absent are asked for as often as others.
+    let before = cache.extension.statistics();
+    group.bench_function("offer, rejected", |bench| {
+        bench.iter(|| cache.offer(absent(&mut random), &mut buffer));
+    });
+    let after = cache.extension.statistics();
+    let (rejected, offered) = (
+        after.rejected - before.rejected,
+        after.offered - before.offered,
+    );
+    if offered > 0 {
+        println!("other/offer, rejected: {rejected} of {offered} offers were");
+    }
+    group.bench_function("read, miss", |bench| {
+        bench.iter(|| cache.extension.read(absent(&mut random), &mut buffer.0));
+    });
+    group.bench_function("locate, hit", |bench| {
+        bench.iter(|| {
+            drop(
+                cache
+                    .extension
+                    .locate(PageId::new(FILE, random.u32(..PAGES)), PAGE),
+            )
+        });
+    });
+    group.bench_function("locate, miss", |bench| {
+        bench.iter(|| drop(cache.extension.locate(absent(&mut random), PAGE)));
+    });
+    group.bench_function("generation begin and end of a write", |bench| {
+        bench.iter(|| {
+            let page = random.u32(..);
+            cache.generations.begin_write(1, page, 1);
+            cache.generations.end_write(1, page, 1)
+        });
+    });
+    group.bench_function("invalidate, file without pages", |bench| {
+        bench.iter(|| cache.extension.invalidate(FileId(3), random.u32(..), 1));
+    });
+    group.bench_function("invalidate, page absent", |bench| {
+        // The file has pages up to this one, but not this one.
+        cache.extension.invalidate(FILE, PAGES / 2, 1);
+        bench.iter(|| cache.extension.invalidate(FILE, PAGES / 2, 1));
+    });
+    group.finish();
+    Ok(())
+}
+
+/// CPU time of the thread, the same pages read in both ways by turns.
+fn paired(directory: &Path) -> Outcome {
+    const ROUNDS: usize = 15;
+    const READS: usize = 20_000;
+    let (cache, places) = filled(directory)?;
+    let mut random = Rng::with_seed(8);
+    let mut buffer = Buffer::random(&mut random);
+    let mut time = |act: &mut dyn FnMut((PageId, u64), &mut Buffer)| {
+        let pages: Vec<_> = (0..READS).map(|_| places.any(&mut random)).collect();
+        let before = Usage::of_this_thread();
+        pages.iter().for_each(|&page| act(page, &mut buffer));
+        Usage::of_this_thread().since(before).cpu.as_nanos() as f64 / READS as f64
+    };
+    let (mut plain, mut through, mut added) = (Vec::new(), Vec::new(), Vec::new());
+    let mut checksum = Vec::new();
+    for _ in 0..ROUNDS {
+        let direct = time(&mut |(_, offset), buffer| {
+            places
+                .file
+                .read_exact_at(&mut buffer.0, offset)
+                .expect("a page is read");
+        });
+        let ours = time(&mut |(page, _), buffer| {
+            assert_eq!(cache.extension.read(page, &mut buffer.0), ReadOutcome::Hit);
+        });
+        checksum.push(time(&mut |_, buffer| {
+            black_box(crc32c::crc32c(black_box(&buffer.0)));
+        }));
+        plain.push(direct);
+        through.push(ours);
+        added.push(ours - direct);
+    }
+    println!(
+        "paired, CPU nanoseconds of a 16 KiB page in memory, medians of {ROUNDS} rounds: pread {:.0}, hit {:.0}, \
+         added {:.0} (goal: 2000), of which CRC-32C {:.0}",
+        machine::median(&plain),
+        machine::median(&through),
+        machine::median(&added),
+        machine::median(&checksum),
+    );
+    Ok(())
+}

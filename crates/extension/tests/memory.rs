@@ -1,0 +1,122 @@
+//! Memory of a cache of 4 million pages, as the kernel counts it.
+//!
+//! The pages are of 1 KiB, so that the cache file has 4 GiB and not 64. For directory and sketch a page is a page: an entry
+//! and some counters, whatever its length. Staging is a share of the bytes, at most 64 MiB, and told apart. It is the
+//! product's own code, through its public interface, on a real file; and the only test in this file, because a file is a
+//! process of its own.
+//!
+//! The file is made in BPE_TEST_DIRECTORY, or in the target directory.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use extension::{
+    AdmissionMode, Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES,
+    OpenError, OwnerIdentity, PageId, Source,
+};
+
+const PAGE: u32 = 1024;
+/// At least as many are cached in the end.
+const PAGES: u32 = 4_000_000;
+/// Room on the device, of which some percent always stay free.
+const ROOM: u32 = PAGES / 100 * 104;
+/// The most that directory and sketch may take for each cached page, with all else that grows with the number of pages.
+const MOST_BYTES: f64 = 16.0;
+
+/// Resident bytes of this process.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kib << 10
+}
+
+/// Of a device with room for so many pages; without threads. `None`, having said so, where the disk is too small.
+fn open(
+    directory: &Path,
+    name: &str,
+    pages: u32,
+    generations: &Arc<Generations>,
+) -> Option<Extension> {
+    let device = DeviceConfig {
+        path: directory.to_path_buf(),
+        bytes: u64::from(pages) * u64::from(PAGE),
+        owner: OwnerIdentity::default(),
+        file_name: name.to_owned(),
+    };
+    let config = Config {
+        devices: vec![device],
+        nominal_page: PAGE,
+        admission: AdmissionMode::All,
+        ..Config::default()
+    };
+    match Extension::open_inline(config, Arc::clone(generations)) {
+        Ok(cache) => Some(cache),
+        Err(error @ OpenError::NoSpace { .. }) => {
+            let required = std::env::var("BPE_REQUIRE_ALL").is_ok_and(|value| value == "1");
+            assert!(!required, "{error}");
+            println!("skipped: memory: {error}; or name another directory in BPE_TEST_DIRECTORY");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn of_four_million_pages() {
+    let directory = std::env::var_os("BPE_TEST_DIRECTORY")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
+    let folder = tempfile::tempdir_in(directory).unwrap();
+    let generations = Arc::new(Generations::new());
+
+    // What the writer and others take for themselves, however many pages there are. It stays open, so that nothing of it is
+    // used again below.
+    let before = resident();
+    let least = (LEAST_DEVICE_BYTES / u64::from(PAGE)) as u32;
+    let Some(smallest) = open(folder.path(), "smallest", least, &generations) else {
+        return;
+    };
+    let variable = smallest.staging_memory_bytes() + u64::from(least) * MOST_BYTES as u64;
+    let fixed = (resident() - before).saturating_sub(variable);
+
+    let before = resident();
+    let Some(cache) = open(folder.path(), "cache", ROOM, &generations) else {
+        return;
+    };
+    let mut bytes = vec![7; PAGE as usize];
+    for number in 0..ROOM {
+        bytes[4..8].copy_from_slice(&number.to_be_bytes());
+        let ticket = generations.begin_read(1, number).unwrap();
+        cache.offer(PageId::new(FileId(1), number), &bytes, ticket, Source::Read);
+        if cache.staged_bytes() >= 1 << 20 {
+            cache.pump();
+        }
+    }
+    cache.pump();
+    let grown = resident() - before;
+    let statistics = cache.statistics();
+    let (cached, said) = (statistics.pages_cached, statistics.memory_bytes);
+    let staging = cache.staging_memory_bytes();
+
+    let each = |bytes: u64| bytes as f64 / cached as f64;
+    let grows = grown - staging - fixed;
+    println!(
+        "{cached} pages cached; resident memory grew by {grown} bytes, {:.2} a page: {:.2} directory and sketch, {:.2} \
+         staging ({staging} bytes), {:.2} other fixed buffers ({fixed} bytes); the extension says {said} bytes",
+        each(grown),
+        each(grows),
+        each(staging),
+        each(fixed),
+    );
+    assert!(cached >= u64::from(PAGES), "only {cached} pages are cached");
+    let off = grown as f64 / said as f64 - 1.0;
+    assert!(
+        off.abs() < 0.05,
+        "what the extension says is {:.1} % off",
+        off * 100.0
+    );
+    assert!(each(grows) <= MOST_BYTES, "{:.2} bytes a page", each(grows));
+}
