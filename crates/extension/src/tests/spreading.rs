@@ -411,12 +411,14 @@ fn compressed_pages_of_many_lengths_are_written_about_once() {
         c.compression = Compression::Lz4;
         c.devices[0].bytes = SMALLEST * 4;
     });
-    for n in 0..3 * PAGES {
-        let p = page(1, n % PAGES);
+    let mut versions = vec![0; PAGES as usize];
+    for n in 0..4 * PAGES {
+        let p = page(1, crate::page::mix64(u64::from(n)) as u32 % PAGES);
+        versions[p.page as usize] += 1;
         f.generations.begin_write(1, p.page, 1);
         let was_cached = f.extension.invalidate(p.file, p.page, 1);
         let ticket = f.generations.end_write(1, p.page, 1).unwrap();
-        let bytes = shrinking(p, u64::from(n / PAGES));
+        let bytes = shrinking(p, versions[p.page as usize]);
         f.extension
             .offer(p, &bytes, ticket, Source::Write { was_cached });
         if n % 7 == 0 {
@@ -428,11 +430,11 @@ fn compressed_pages_of_many_lengths_are_written_about_once() {
     let mut buffer = vec![0; 16384];
     for n in 0..PAGES {
         if f.extension.read(page(1, n), &mut buffer) == ReadOutcome::Hit {
-            assert!(buffer == shrinking(page(1, n), 2));
+            assert!(buffer == shrinking(page(1, n), versions[n as usize]));
         }
     }
     let s = f.extension.statistics();
-    assert!(s.hits > 3000 && s.compression_ratio > 1.6, "{s:?}");
-    assert!(s.write_amplification < 0.8, "{s:?}");
+    assert!(s.hits > 2500 && s.compression_ratio > 1.6, "{s:?}");
+    assert!(s.write_amplification < 1.25, "{s:?}");
     assert_eq!((s.failed_proofs, s.device_errors), (0, 0));
 }
