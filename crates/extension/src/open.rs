@@ -13,6 +13,7 @@ use crate::instance::Instance;
 use crate::page::{EXTENT_SHIFT, is_page_length, mix64};
 use crate::segment::{Geometry, LEAST_DEVICE_BYTES, Table};
 use crate::shared::Shared;
+use crate::spread::most_uniform_units;
 use crate::staging::{Staging, UNIT};
 use crate::statistics::Padded;
 use crate::writer::Writer;
@@ -46,7 +47,8 @@ impl Plan {
     fn new(config: &Config, geometries: &[Geometry]) -> Plan {
         let instances = u64::from(config.instances);
         let bytes: u64 = geometries.iter().map(Geometry::data_bytes).sum();
-        let total = bytes / u64::from(config.nominal_page);
+        let units: u64 = geometries.iter().map(most_uniform_units).sum();
+        let total = units * UNIT as u64 / u64::from(config.nominal_page);
         let least_pages = total.div_ceil(instances);
         let pages = match config.compression {
             Compression::Off => least_pages,

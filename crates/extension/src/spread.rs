@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use crate::config::Compression;
 use crate::device::Device;
 use crate::page::MAX_PAGE;
+use crate::segment::Geometry;
 use crate::shared::{CHUNK, Shared};
 use crate::staging::UNIT;
 
@@ -33,14 +34,19 @@ const LIVE_PERCENT_PACKED: u64 = 90;
 const AHEAD: u64 = 1 << 20;
 const AHEAD_PART: u64 = 32;
 
+/// Units of a device that may be live while all pages are of the usual length.
+pub(crate) fn most_uniform_units(geometry: &Geometry) -> u64 {
+    let all = u64::from(geometry.segments) * geometry.segment_units;
+    let free = (all * FREE_PER_MILLE / 1000).max(LEAST_FREE / UNIT as u64);
+    all.saturating_sub(free)
+}
+
 /// Units of a device that may be live. The rest are the holes that new pages are written to: with fewer, more segments would
 /// have to be opened for the same pages.
 fn most_live_units(device: &Device, compression: Compression) -> u64 {
     let geometry = &device.geometry;
     if compression == Compression::Off && !device.compacts.load(Ordering::Relaxed) {
-        let all = u64::from(geometry.segments) * geometry.segment_units;
-        let free = (all * FREE_PER_MILLE / 1000).max(LEAST_FREE / UNIT as u64);
-        return all.saturating_sub(free);
+        return most_uniform_units(geometry);
     }
     let percent = match compression {
         Compression::Off => LIVE_PERCENT,
