@@ -5,6 +5,7 @@
 //! a copy of a page. How often it was taken, and how often it was found held, is counted under the lock itself.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::BuildHasherDefault;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -13,7 +14,7 @@ use crate::admission::{Admission, Candidate};
 use crate::config::AdmissionMode;
 use crate::device::Device;
 use crate::directory::{Directory, Entry, Kind, Slot};
-use crate::page::{FileId, PageId};
+use crate::page::{FileHasher, FileId, PageId};
 use crate::shared::Shared;
 use crate::staging::{Filling, Frame, NONE, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
@@ -86,7 +87,7 @@ pub(crate) struct InstanceState {
     /// Bucket and location of pages that were hit, and that InnoDB is likely to write back before it asks for them again.
     leaving: VecDeque<(u32, u32)>,
     /// Every file that has had a page here and is not forgotten.
-    files: HashMap<FileId, FilePages>,
+    files: HashMap<FileId, FilePages, BuildHasherDefault<FileHasher>>,
     head: Frame,
     tail: Frame,
     staged: u64,
@@ -133,7 +134,7 @@ impl Instance {
                 admission,
                 writeback: Writeback::new(),
                 leaving: VecDeque::with_capacity(MOST_LEAVING),
-                files: HashMap::new(),
+                files: HashMap::default(),
                 head: NONE,
                 tail: NONE,
                 staged: 0,

@@ -6,6 +6,8 @@
 //! page ([`check`]) is the CRC-32C of its bytes, turned by a seed that is one-to-one in the page number within a file:
 //! the intact bytes of another page of the same file can therefore never pass for the page asked for.
 
+use std::hash::Hasher;
+
 use serde::Serialize;
 
 /// Smallest physical page the cache takes, in bytes.
@@ -17,6 +19,26 @@ pub const MAX_PAGE: usize = 65536;
 /// caller goes on with a new `FileId`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct FileId(pub u32);
+
+/// Hash of a `FileId` for tables under a lock. The numbers are our own: nobody can choose them to collide.
+#[derive(Default)]
+pub(crate) struct FileHasher(u64);
+
+impl Hasher for FileHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32((*byte).into());
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        self.0 = mix64(self.0 ^ u64::from(number));
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
 
 /// A page: its file, and its offset divided by the physical page size.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]

@@ -37,7 +37,7 @@ pub(crate) struct Geometry {
 impl Geometry {
     /// Bytes of a segment, and pages of `nominal_page` bytes in it.
     fn segment_for(data_bytes: u64, nominal_page: u64) -> (u64, u64) {
-        let wanted = (data_bytes / 256)
+        let wanted = (data_bytes / 64)
             .next_power_of_two()
             .clamp(LEAST_SEGMENT_BYTES, MOST_SEGMENT_BYTES);
         let usual = wanted / nominal_page;

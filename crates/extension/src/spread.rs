@@ -22,7 +22,7 @@ use crate::staging::UNIT;
 
 /// Room for pages that is left free, where all are of one length: in thousandths, and at least in bytes. An update leaves
 /// as large a hole as it needs, so this only has to be enough that a segment which is opened for new pages has some holes.
-const FREE_PER_MILLE: u64 = 4;
+const FREE_PER_MILLE: u64 = 8;
 const LEAST_FREE: u64 = 512 << 10;
 /// Segments that are reserved, or that compaction has begun to fill, where lengths differ; and the part of the rest that
 /// may be live.
