@@ -22,6 +22,8 @@ use crate::{aio, files, journal, recorder, scan};
 const RETIRE_WAIT: Duration = Duration::from_secs(20);
 /// A prepared extension that nobody commits is given up after this.
 const PREPARED_FOR: Duration = Duration::from_secs(10);
+/// How often settings are looked at while other sessions switch on and off.
+const CHECKS: u32 = 5;
 const FIRST_RETRY: Duration = Duration::from_secs(5);
 const LAST_RETRY: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(500);
@@ -618,9 +620,18 @@ pub fn async_mode() -> &'static str {
 /// Looks at paths and size of new settings. What is just being built or closed is waited for, so that its files are known
 /// as this server's own; but not for ever, since a path may be changed because its disk hangs. Returns warnings.
 pub fn check(settings: &Settings) -> Result<Vec<String>, String> {
-    drop(BUILDING.try_lock_for(RETIRE_WAIT));
-    let _ = wait_for_retired(&mut INNER.lock());
-    settings.check(&own_files())
+    let mut result = Ok(Vec::new());
+    for _ in 0..CHECKS {
+        drop(BUILDING.try_lock_for(RETIRE_WAIT));
+        let _ = wait_for_retired(&mut INNER.lock());
+        let own = own_files();
+        result = settings.check(&own);
+        // Refused for a file that another session has just made our own?
+        if result.is_ok() || !BUILDING.is_locked() && own == own_files() {
+            break;
+        }
+    }
+    result
 }
 
 /// Cache files of the extension that is active, or waits to become it.
