@@ -1,6 +1,6 @@
 //! foyer's hybrid cache: memory over its block engine.
 //!
-//! Its defaults hold for everything but the sizes, direct I/O and, in one variant, the limit on writes. It is given time to
+//! Its defaults hold for everything but the sizes, direct I/O, and what a [`Variant`] is there for. It is given time to
 //! flush: whenever half of what its queue takes may have been queued, the replay waits until it is written, so that no entry
 //! is dropped for a full queue.
 
@@ -17,8 +17,8 @@ use tokio::runtime::Runtime;
 use crate::overflow::Overflow;
 use crate::side::{Page, Side};
 
-/// foyer's default. It uses only whole blocks of a device.
-const BLOCK_BYTES: u64 = 16 << 20;
+/// foyer's default.
+const BLOCK_BYTES: usize = 16 << 20;
 /// Bytes that may go to the queue before the replay waits. foyer drops entries from 16 MiB on.
 const WAIT_AT: usize = 8 << 20;
 /// Bytes of a page on the device: with its header, in units of 4 KiB.
@@ -28,8 +28,20 @@ const ENTRY_BYTES: usize = PAGE_BYTES + 4096;
 pub struct Variant {
     /// Past the page cache.
     pub direct: bool,
+    /// Of what is evicted at a time. foyer uses only whole blocks of a device.
+    pub block_bytes: usize,
     /// Bytes per second.
     pub write_limit: Option<NonZeroUsize>,
+}
+
+impl Default for Variant {
+    fn default() -> Variant {
+        Variant {
+            direct: true,
+            block_bytes: BLOCK_BYTES,
+            write_limit: None,
+        }
+    }
 }
 
 pub struct FoyerSide {
@@ -60,7 +72,7 @@ impl FoyerSide {
         throttle.write_throughput = variant.write_limit;
         let cache = runtime.block_on(async {
             let device = FsDeviceBuilder::new(folder)
-                .with_capacity(bytes.next_multiple_of(BLOCK_BYTES) as usize)
+                .with_capacity((bytes as usize).next_multiple_of(variant.block_bytes))
                 .with_throttle(throttle)
                 .with_direct(variant.direct)
                 .build()?;
@@ -70,7 +82,9 @@ impl FoyerSide {
                 .memory(memory_bytes as usize)
                 .with_weighter(|_: &u64, page: &Vec<u8>| size_of::<u64>() + page.len())
                 .storage()
-                .with_engine_config(BlockEngineConfig::new(device))
+                .with_engine_config(
+                    BlockEngineConfig::new(device).with_block_size(variant.block_bytes),
+                )
                 .build()
                 .await
         })?;
@@ -179,7 +193,7 @@ mod tests {
         let trace = tests::stream();
         let variant = Variant {
             direct: false,
-            write_limit: None,
+            ..Variant::default()
         };
         let open = || FoyerSide::open(folder.path(), 64 << 20, 1 << 20, variant);
         tests::check_all_hits(&replay(&trace, 2000..6000, open).unwrap());

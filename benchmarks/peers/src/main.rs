@@ -23,8 +23,8 @@ use foyer_side::{FoyerSide, Variant};
 use report::Row;
 use side::Figures;
 
-/// Part of the trace that warms the caches.
-const WARM_UP: f64 = 0.3;
+/// Percent of the trace that warm the caches.
+const WARM_UP: u8 = 30;
 /// Bytes of the extension's cache file that are not for pages.
 const HEADER_BYTES: u64 = 64 << 10;
 const MOST_CACHE_PAGES: f64 = u32::MAX as f64;
@@ -61,6 +61,10 @@ struct Args {
     #[arg(long, value_name = "MIB", default_value = "100",
           value_parser = clap::value_parser!(u32).range(1..))]
     write_limit: u32,
+    /// Percent of the trace after which the replay ends; 30 % warm the caches
+    #[arg(long, value_name = "PERCENT", default_value = "100",
+          value_parser = clap::value_parser!(u8).range(31..=100))]
+    until: u8,
     /// How to print the figures
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
@@ -87,6 +91,8 @@ enum Name {
     FoyerLimited,
     /// Through the page cache, whose memory nobody counts
     FoyerBuffered,
+    /// As `foyer`, evicting 1 MiB at a time instead of 16
+    FoyerSmallBlocks,
 }
 
 impl Name {
@@ -96,6 +102,7 @@ impl Name {
             Name::Foyer => "foyer",
             Name::FoyerLimited => "foyer-limited",
             Name::FoyerBuffered => "foyer-buffered",
+            Name::FoyerSmallBlocks => "foyer-small-blocks",
         }
     }
 }
@@ -130,8 +137,8 @@ fn cache_pages(args: &Args) -> Result<u64> {
 /// In this process.
 fn run_side(args: &Args, name: Name, pages: u64) -> Result<Figures> {
     let trace = Trace::read(&args.trace)?;
-    let events = trace.events().len();
-    let measured = (events as f64 * WARM_UP) as usize..events;
+    let at = |percent: u8| trace.events().len() * usize::from(percent) / 100;
+    let measured = at(WARM_UP)..at(args.until);
     ensure!(
         !measured.is_empty(),
         "'{}' has no events to measure",
@@ -149,24 +156,19 @@ fn run_side(args: &Args, name: Name, pages: u64) -> Result<Figures> {
         })?;
     let bytes = pages * PAGE_BYTES as u64 + HEADER_BYTES;
     let memory = args.memory_bytes.unwrap_or_default();
-    let variant = match name {
+    let mut variant = Variant::default();
+    match name {
         Name::Extension => {
             let open = || ExtensionSide::open(folder.path(), bytes);
             return side::replay(&trace, measured, open);
         }
-        Name::Foyer => Variant {
-            direct: true,
-            write_limit: None,
-        },
-        Name::FoyerLimited => Variant {
-            direct: true,
-            write_limit: NonZeroUsize::new((args.write_limit as usize) << 20),
-        },
-        Name::FoyerBuffered => Variant {
-            direct: false,
-            write_limit: None,
-        },
-    };
+        Name::Foyer => {}
+        Name::FoyerLimited => {
+            variant.write_limit = NonZeroUsize::new((args.write_limit as usize) << 20);
+        }
+        Name::FoyerBuffered => variant.direct = false,
+        Name::FoyerSmallBlocks => variant.block_bytes = 1 << 20,
+    }
     let open = || FoyerSide::open(folder.path(), bytes, memory, variant);
     side::replay(&trace, measured, open)
 }
@@ -190,8 +192,14 @@ fn run_rounds(args: &Args) -> Result<Vec<Row>> {
         }
         for at in order {
             let name = names[at].as_str();
-            eprintln!("round {} of {}: {name}", round + 1, args.rounds);
             let figures = run_child(name, memory)?;
+            eprintln!(
+                "round {} of {}, {name}: {:.1} % hits, {:.0} operations per CPU second",
+                round + 1,
+                args.rounds,
+                figures.read_hit_ratio * 100.0,
+                figures.operations_per_cpu_second
+            );
             if names[at] == Name::Extension {
                 memory = figures.memory_bytes;
             }
