@@ -30,6 +30,8 @@ pub struct Variant {
     pub direct: bool,
     /// Of what is evicted at a time. foyer uses only whole blocks of a device.
     pub block_bytes: usize,
+    /// A page that is written is inserted whether it was cached or not.
+    pub all_writes: bool,
     /// Bytes per second.
     pub write_limit: Option<NonZeroUsize>,
 }
@@ -39,6 +41,7 @@ impl Default for Variant {
         Variant {
             direct: true,
             block_bytes: BLOCK_BYTES,
+            all_writes: false,
             write_limit: None,
         }
     }
@@ -49,6 +52,7 @@ pub struct FoyerSide {
     cache: HybridCache<u64, Vec<u8>>,
     runtime: Runtime,
     overflow: Overflow,
+    all_writes: bool,
     memory_bytes: u64,
     /// Bytes that may have been queued since the last wait.
     queued: usize,
@@ -92,6 +96,7 @@ impl FoyerSide {
             cache,
             runtime,
             overflow,
+            all_writes: variant.all_writes,
             memory_bytes,
             queued: 0,
         })
@@ -131,9 +136,12 @@ impl Side for FoyerSide {
 
     fn write(&mut self, page: Page, content: &[u8]) -> Result<()> {
         let key = key(page);
-        if self.cache.contains(&key) {
+        let was_cached = self.cache.contains(&key);
+        if was_cached {
             // As the extension does: dropped before the write, so that no failure to queue the new one leaves the old.
             self.cache.remove(&key);
+        }
+        if was_cached || self.all_writes {
             self.cache.insert(key, content.to_vec());
             self.note_insertion();
         }

@@ -27,6 +27,7 @@ use side::Figures;
 const WARM_UP: u8 = 30;
 /// Bytes of the extension's cache file that are not for pages.
 const HEADER_BYTES: u64 = 64 << 10;
+const SMALL_BLOCK: usize = 1 << 20;
 const MOST_CACHE_PAGES: f64 = u32::MAX as f64;
 
 /// Replays a recorded stream through the extension and through foyer's hybrid cache.
@@ -93,6 +94,8 @@ enum Name {
     FoyerBuffered,
     /// As `foyer`, evicting 1 MiB at a time instead of 16
     FoyerSmallBlocks,
+    /// As `foyer-small-blocks`, taking in every page that is written, resident or not
+    FoyerAllWrites,
 }
 
 impl Name {
@@ -103,6 +106,7 @@ impl Name {
             Name::FoyerLimited => "foyer-limited",
             Name::FoyerBuffered => "foyer-buffered",
             Name::FoyerSmallBlocks => "foyer-small-blocks",
+            Name::FoyerAllWrites => "foyer-all-writes",
         }
     }
 }
@@ -167,7 +171,11 @@ fn run_side(args: &Args, name: Name, pages: u64) -> Result<Figures> {
             variant.write_limit = NonZeroUsize::new((args.write_limit as usize) << 20);
         }
         Name::FoyerBuffered => variant.direct = false,
-        Name::FoyerSmallBlocks => variant.block_bytes = 1 << 20,
+        Name::FoyerSmallBlocks => variant.block_bytes = SMALL_BLOCK,
+        Name::FoyerAllWrites => {
+            variant.block_bytes = SMALL_BLOCK;
+            variant.all_writes = true;
+        }
     }
     let open = || FoyerSide::open(folder.path(), bytes, memory, variant);
     side::replay(&trace, measured, open)
