@@ -55,7 +55,7 @@ struct Args {
         value_name = "NAME,...",
         value_enum,
         value_delimiter = ',',
-        default_value = "foyer,foyer-limited,foyer-buffered"
+        default_value = "foyer,foyer-limited,foyer-buffered,foyer-small-blocks,foyer-all-writes"
     )]
     peers: Vec<Name>,
     /// MiB per second that `foyer-limited` may write

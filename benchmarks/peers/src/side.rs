@@ -178,6 +178,7 @@ pub mod tests {
         assert_eq!(figures.events, 4000);
         assert!(figures.read_hit_ratio > 0.99, "{figures:?}");
         assert_eq!(figures.dropped, 0);
-        assert!(figures.pages_cached >= 290, "{figures:?}");
+        // The other 30 are only written.
+        assert!(figures.pages_cached >= 270, "{figures:?}");
     }
 }
