@@ -1,8 +1,5 @@
 //! More data than memory, on the emulated volume: what `bpe_instances` brings to the extension.
 
-use std::ops::ControlFlow;
-use std::time::Instant;
-
 use anyhow::{Context, Result, bail};
 use private_server::{Load, Options, Server};
 use serde::Deserialize;
@@ -10,20 +7,22 @@ use serde::Deserialize;
 use super::super::dataset::Dataset;
 use super::super::observer::Observer;
 use super::super::plan::{Plan, TABLES, THREADS};
-use super::super::stages::{Bench, Rig, live};
+use super::super::stages::{Bench, Rig};
 use super::super::sysbench::{Sysbench, Workload};
 use super::super::volume::Volume;
 use super::super::{extension, settings};
 use super::figures::{BeyondMemory, BeyondMemoryTest, Locks};
-use super::{COUNTS, ROUNDS, WORKLOADS, order};
+use super::load::measure;
+use super::{COUNTS, ROUNDS, WORKLOADS, order, start_time};
 
 /// About how long it takes, seconds.
 pub fn estimate(plan: &Plan) -> u64 {
     let gib = plan.data() as f64 / (1_u64 << 30) as f64;
     let load = (gib * 25.0) as u64 + 5;
     let settings = (ROUNDS * COUNTS.len()) as u64;
-    let tests = WORKLOADS.len() as u64 * (plan.times.lead + plan.times.test);
-    load + (gib * 5.0) as u64 + 8 + settings * (plan.times.warm_max + tests)
+    let start = start_time(plan.tables().count);
+    let tests = WORKLOADS.len() as u64 * (start + plan.times.lead + plan.times.test);
+    load + (gib * 5.0) as u64 + 8 + settings * (start + plan.times.warm_max + tests)
 }
 
 /// Runs it on one server; each setting begins with an empty cache and fills it.
@@ -120,31 +119,23 @@ fn run_test(
     let times = bench.plan.times;
     let script = workload.script();
     let title = format!("extension of {instances}: {script}");
-    let stage = bench.progress.stage(&title, times.lead + times.test);
-    let log =
-        |part: &str| bench.log_name(&format!("instances-extension-{instances}-{script}{part}"));
-    let mut show = |interval: &_| {
-        stage.message(&live(interval));
-        Ok(ControlFlow::Continue(()))
-    };
-    sysbench.run(workload, times.lead, &log("-lead"), &mut show)?;
-    let before = counters(server)?;
-    let begun = Instant::now();
-    let (_, summary) = sysbench.run(workload, times.test, &log(""), &mut show)?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let locks = between(&before, &counters(server)?);
-    let summary = summary.context("the test ended early")?;
+    let seconds = start_time(sysbench.tables.count) + times.lead + times.test;
+    let stage = bench.progress.stage(&title, seconds);
+    let log = bench.log_name(&format!("instances-extension-{instances}-{script}"));
+    let measured = measure(sysbench, workload, times, &log, &stage, || counters(server))?;
+    let locks = between(&measured.before, &measured.after);
     stage.finish(&format!(
-        "{title}: {:.0} QPS, {:.2} % of lock accesses found it held",
-        summary.qps,
+        "{title}: {:.0} QPS, {:.3} % of the lock accesses found it held",
+        measured.qps,
         locks.held().unwrap_or(0.0)
     ));
     Ok(BeyondMemoryTest {
         round: 0,
         instances,
         script: script.into(),
-        summary,
-        seconds,
+        qps: measured.qps,
+        summary: measured.summary,
+        seconds: measured.seconds,
         locks,
     })
 }

@@ -51,6 +51,9 @@ pub struct InMemoryTest {
     /// Tables in use: 1 or 30.
     pub tables: u64,
     pub script: String,
+    /// Statements a second, without the lead.
+    pub qps: f64,
+    /// sysbench's own words, lead included.
     pub summary: Summary,
     /// Between the two readings of the counters, seconds.
     pub seconds: f64,
@@ -93,6 +96,9 @@ pub struct BeyondMemoryTest {
     /// bpe_instances.
     pub instances: u64,
     pub script: String,
+    /// Statements a second, without the lead.
+    pub qps: f64,
+    /// sysbench's own words, lead included.
     pub summary: Summary,
     /// Between the two readings of the counters, seconds.
     pub seconds: f64,

@@ -1,18 +1,16 @@
 //! All data in InnoDB's pool: what `innodb_buffer_pool_instances` brings by itself.
 
-use std::ops::ControlFlow;
-use std::time::Instant;
-
 use anyhow::{Context, Result, bail};
 use private_server::{Options, Server};
 
 use super::super::dataset::Dataset;
 use super::super::plan::{Plan, THREADS, Tables};
 use super::super::settings;
-use super::super::stages::{Bench, Rig, live};
+use super::super::stages::{Bench, Rig};
 use super::super::sysbench::{Sysbench, Workload};
 use super::figures::{InMemory, InMemoryTest};
-use super::{COUNTS, ROUNDS, WORKLOADS, mutexes, order};
+use super::load::measure;
+use super::{COUNTS, ROUNDS, WORKLOADS, mutexes, order, start_time};
 
 /// The disk would be the limit otherwise, and it is not what is asked about.
 const RELAXED: [&str; 2] = ["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"];
@@ -20,10 +18,14 @@ const RELAXED: [&str; 2] = ["--innodb-flush-log-at-trx-commit=2", "--sync-binlog
 /// About how long it takes, seconds.
 pub fn estimate(plan: &Plan) -> u64 {
     let servers = (ROUNDS * COUNTS.len()) as u64;
-    let tests = 2 * WORKLOADS.len() as u64;
+    let test = plan.times.lead + plan.times.test;
+    let tests: u64 = [plan.single_table(), plan.tables()]
+        .iter()
+        .map(|tables| WORKLOADS.len() as u64 * (start_time(tables.count) + test))
+        .sum();
     let gib = plan.data() as f64 / (1_u64 << 30) as f64;
     let load = (gib * 35.0) as u64 + 8;
-    load + servers * (up(plan) + tests * (plan.times.lead + plan.times.test))
+    load + servers * (up(plan) + tests)
 }
 
 /// Starting, reading everything and stopping.
@@ -128,41 +130,31 @@ fn run_test(
         tables.count,
         if tables.count == 1 { "" } else { "s" }
     );
-    let stage = bench.progress.stage(&title, times.lead + times.test);
+    let stage = bench
+        .progress
+        .stage(&title, start_time(tables.count) + times.lead + times.test);
     let sysbench = Sysbench {
         program: &bench.tools.sysbench,
         socket: server.socket(),
         tables,
         logs: bench.workspace.logs(),
     };
-    let log = |part: &str| {
-        bench.log_name(&format!(
-            "instances-{instances}-{script}-{}{part}",
-            tables.count
-        ))
-    };
-    let mut show = |interval: &_| {
-        stage.message(&live(interval));
-        Ok(ControlFlow::Continue(()))
-    };
-    sysbench.run(workload, times.lead, &log("-lead"), &mut show)?;
-    let read_before = pages_read(server)?;
-    let before = mutexes::read(server)?;
-    let begun = Instant::now();
-    let (_, summary) = sysbench.run(workload, times.test, &log(""), &mut show)?;
-    let seconds = begun.elapsed().as_secs_f64();
-    let after = mutexes::read(server)?;
-    let summary = summary.context("the test ended early")?;
-    stage.finish(&format!("{title}: {:.0} QPS", summary.qps));
+    let log = bench.log_name(&format!("instances-{instances}-{script}-{}", tables.count));
+    let measured = measure(&sysbench, workload, times, &log, &stage, || {
+        Ok((mutexes::read(server)?, pages_read(server)?))
+    })?;
+    stage.finish(&format!("{title}: {:.0} QPS", measured.qps));
+    let (before, after) = (measured.before, measured.after);
     Ok(InMemoryTest {
         round: 0,
         instances,
         tables: tables.count,
         script: script.into(),
-        summary,
-        seconds,
-        mutexes: mutexes::between(&before, &after),
-        pages_read: pages_read(server)?.saturating_sub(read_before),
+        qps: measured.qps,
+        summary: measured.summary,
+        seconds: measured.seconds,
+        mutexes: mutexes::between(&before.0, &after.0),
+        pages_read: after.1.saturating_sub(before.1),
     })
 }
 

@@ -77,7 +77,7 @@ fn in_memory(measured: &InMemory) -> Table {
         for tables in [1, TABLES] {
             let qps = |instances| {
                 let tests = measured.of(workload, tables, instances);
-                median(tests.iter().map(|test| test.summary.qps))
+                median(tests.iter().map(|test| test.qps))
             };
             for instances in COUNTS {
                 let tests = measured.of(workload, tables, instances);
@@ -117,14 +117,8 @@ fn in_memory_notes(measured: &InMemory) -> Vec<String> {
         0 => "No page was read from disk during the tests.".into(),
         pages => format!("At most {pages} pages were read from disk during a test."),
     });
-    let spreads = settings(measured).filter_map(|tests| {
-        spread(
-            &tests
-                .iter()
-                .map(|test| test.summary.qps)
-                .collect::<Vec<_>>(),
-        )
-    });
+    let spreads = settings(measured)
+        .filter_map(|tests| spread(&tests.iter().map(|test| test.qps).collect::<Vec<_>>()));
     notes.extend(noise(spreads));
     notes
 }
@@ -151,7 +145,7 @@ fn beyond_memory(measured: &BeyondMemory) -> Table {
     for workload in WORKLOADS {
         let qps = |instances| {
             let tests = measured.of(workload, instances);
-            median(tests.iter().map(|test| test.summary.qps))
+            median(tests.iter().map(|test| test.qps))
         };
         for instances in COUNTS {
             let tests = measured.of(workload, instances);
@@ -185,12 +179,7 @@ fn beyond_memory_notes(measured: &BeyondMemory) -> Vec<String> {
     let spreads = WORKLOADS.into_iter().flat_map(|workload| {
         COUNTS.map(|instances| {
             let tests = measured.of(workload, instances);
-            spread(
-                &tests
-                    .iter()
-                    .map(|test| test.summary.qps)
-                    .collect::<Vec<_>>(),
-            )
+            spread(&tests.iter().map(|test| test.qps).collect::<Vec<_>>())
         })
     });
     notes.extend(noise(spreads.flatten()));
@@ -265,19 +254,13 @@ mod tests {
     use super::super::figures::Locks;
     use super::*;
 
-    fn summary(qps: f64) -> Summary {
-        Summary {
-            qps,
-            ..Summary::default()
-        }
-    }
-
     fn beyond(instances: u64, round: usize, qps: f64) -> BeyondMemoryTest {
         BeyondMemoryTest {
             round,
             instances,
             script: WORKLOADS[0].script().into(),
-            summary: summary(qps),
+            qps,
+            summary: Summary::default(),
             seconds: 10.0,
             locks: Locks {
                 hits: 900,
