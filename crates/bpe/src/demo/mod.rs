@@ -59,7 +59,7 @@ pub struct Args {
     /// A short run, under four minutes (with --instances five): smaller, and less exact
     #[arg(long)]
     quick: bool,
-    /// Seconds of each measured test [default: 30, with --quick 10; with --instances 10 and 5]
+    /// Seconds of each measured test [default: 30, with --quick 10; with --instances 10 and 4]
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=3600))]
     time: Option<u64>,
     /// Folder for the report and, while it runs, for the servers: on the fast local disk
