@@ -190,7 +190,8 @@ fn beyond_memory_notes(measured: &BeyondMemory) -> Vec<String> {
 fn noise(spreads: impl Iterator<Item = f64>) -> Option<String> {
     let most = spreads.max_by(f64::total_cmp)?;
     Some(format!(
-        "Medians of two rounds in alternating order; the rounds of one setting differ by up to {} in QPS.",
+        "Medians of two rounds in alternating order; the rounds of one setting differ by up to {} in QPS, and a gain below \
+         that says nothing.",
         percent(Some(most), false, 0)
     ))
 }
