@@ -180,9 +180,10 @@ fn key(flavour: Flavour, version: &str, plan: &Plan) -> String {
         })
         .collect();
     format!(
-        "{}-{version}-{TABLES}x{}-{FORMAT}",
+        "{}-{version}-{TABLES}x{}{}-{FORMAT}",
         flavour.name(),
-        plan.rows
+        plan.rows,
+        if plan.single { "-and-single" } else { "" }
     )
 }
 
@@ -202,15 +203,7 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
     installation.initialise(datadir)?;
 
     let run = workspace.run().join("load");
-    let memory = fs::read_to_string("/proc/meminfo")
-        .ok()
-        .and_then(|text| {
-            let line = text
-                .lines()
-                .find(|line| line.starts_with("MemAvailable:"))?;
-            line.split_whitespace().nth(1)?.parse::<u64>().ok()
-        })
-        .map_or(1 << 30, |kib| kib << 10);
+    let memory = available_memory().unwrap_or(1 << 30);
     let pool = (plan.data() * 3 / 2).min(memory / 3).max(128 << 20) >> 20 << 20;
     let mut options = Options::new(datadir, &run).buffer_pool(pool);
     for option in settings::LOADING {
@@ -225,17 +218,19 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
         options = options.option("--skip-log-bin");
     }
     let server = installation.start(options)?;
-    server.sql("CREATE DATABASE sbtest")?;
-    let sysbench = Sysbench {
-        program: &tools.sysbench,
-        socket: server.socket(),
-        rows: plan.rows,
-        logs: workspace.logs(),
-    };
     let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64 * 2;
-    sysbench.prepare(threads.clamp(2, TABLES), &mut |begun| {
-        stage.message(&format!("table {begun} of {TABLES}"));
-    })?;
+    for tables in plan.all_tables() {
+        server.sql(&format!("CREATE DATABASE {}", tables.database))?;
+        let sysbench = Sysbench {
+            program: &tools.sysbench,
+            socket: server.socket(),
+            tables,
+            logs: workspace.logs(),
+        };
+        sysbench.prepare(threads.clamp(2, TABLES).min(tables.count), &mut |begun| {
+            stage.message(&format!("table {begun} of {}", tables.count));
+        })?;
+    }
     stage.message("stopping the server cleanly");
     server.stop()?;
 
@@ -248,25 +243,42 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
             .option("--information-schema-stats-expiry=0");
     }
     let server = installation.start(options)?;
-    for table in 1..=TABLES {
-        server.sql(&format!("ANALYZE TABLE sbtest.sbtest{table}"))?;
+    for tables in plan.all_tables() {
+        for table in 1..=tables.count {
+            server.sql(&format!("ANALYZE TABLE {}.sbtest{table}", tables.database))?;
+        }
     }
     let data = server
         .value(
             "SELECT CAST(SUM(data_length + index_length) AS UNSIGNED) \
-             FROM information_schema.tables WHERE table_schema = 'sbtest'",
+             FROM information_schema.tables WHERE table_schema LIKE 'sbtest%'",
         )?
         .and_then(|text| text.parse().ok())
         .context("the server does not tell the size of the tables")?;
     server.stop()?;
     let took = stage.elapsed();
     stage.finish(&format!(
-        "Tables: {TABLES} of {} rows, {}, loaded in {}",
+        "Tables: {TABLES} of {} rows{}, {}, loaded in {}",
         plan.rows,
+        if plan.single {
+            " and one of as many as all these"
+        } else {
+            ""
+        },
         size::human(data),
         clock(took)
     ));
     Ok(data)
+}
+
+/// Bytes of memory that programs can still have without swapping.
+pub fn available_memory() -> Option<u64> {
+    let text = fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text
+        .lines()
+        .find(|line| line.starts_with("MemAvailable:"))?;
+    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
+    Some(kib << 10)
 }
 
 fn read_size(folder: &Path) -> Result<u64> {

@@ -53,13 +53,18 @@ pub fn switch_on(bench: &Bench, server: &Server) -> Result<Memory> {
 /// Resizes the pool on the running server so that it and `memory` fit into `pool` bytes.
 fn lower_pool(server: &Server, pool: u64, memory: u64) -> Result<u64> {
     let left = pool.saturating_sub(memory) / MIB * MIB;
+    let size = || -> Result<u64> {
+        let text = server.value("SELECT @@GLOBAL.innodb_buffer_pool_size")?;
+        Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
+    };
+    // Lowered before, when the extension is switched on again: the server would not say that it is done.
+    if size()? == left {
+        return Ok(left);
+    }
     server.sql(&format!("SET GLOBAL innodb_buffer_pool_size = {left}"))?;
     let end = Instant::now() + Duration::from_secs(30);
     loop {
-        let now: u64 = server
-            .value("SELECT @@GLOBAL.innodb_buffer_pool_size")?
-            .and_then(|text| text.parse().ok())
-            .unwrap_or(0);
+        let now = size()?;
         let resizing = server
             .status("Innodb_buffer_pool_resize_status")?
             .into_values()

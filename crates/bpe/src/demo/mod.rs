@@ -4,6 +4,9 @@
 //! and finally with all data on the fast disk itself, which is the ceiling. Each gets the same
 //! files, the same options and the same three sysbench commands.
 //!
+//! With `--instances` something else is measured in the same surroundings: what it brings to cut
+//! InnoDB's pool, and the extension, into instances ([`instances`]).
+//!
 //! The rooms: [`plan`] sizes everything; [`settings`] is what every server is started with;
 //! [`dataset`] loads the tables once and keeps them; [`workspace`] is the folder, [`volume`] the
 //! cloud volume, [`sysbench`] the load; [`stages`] runs one side after the other and fills
@@ -12,6 +15,7 @@
 
 mod dataset;
 mod extension;
+mod instances;
 mod interrupt;
 mod observer;
 mod plan;
@@ -37,20 +41,25 @@ use crate::size;
 #[derive(clap::Args)]
 pub struct Args {
     /// The server: mariadb-10.11, mariadb-11.8 or mysql-9.7
-    #[arg(long, default_value = "mariadb-10.11", value_parser = server_name)]
-    server: private_server::Flavour,
+    /// [default: mariadb-10.11, with --instances mysql-9.7]
+    #[arg(long, value_parser = server_name)]
+    server: Option<private_server::Flavour>,
     /// Sizes of the buffer pool, each with a table of its own, such as 128M,256M
-    /// [default: 128M, with --quick 40M]
+    /// [default: 128M, with --quick or --instances 40M]
     #[arg(long, value_delimiter = ',', value_parser = size::parse)]
     pool: Vec<u64>,
     /// Multiplies the default pool, and with it data and cache, for bigger machines
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024),
           conflicts_with = "pool")]
     scale: u64,
-    /// A short run, under four minutes: smaller, and less exact
+    /// Measure something else: InnoDB's pool and the extension, each with one instance and with eight;
+    /// throughput and figures of their locks, under ten minutes
+    #[arg(long)]
+    instances: bool,
+    /// A short run, under four minutes (with --instances five): smaller, and less exact
     #[arg(long)]
     quick: bool,
-    /// Seconds of each measured test [default: 30, with --quick 10]
+    /// Seconds of each measured test [default: 30, with --quick 10; with --instances 10 and 4]
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=3600))]
     time: Option<u64>,
     /// Folder for the report and, while it runs, for the servers: on the fast local disk
@@ -75,6 +84,24 @@ pub struct Args {
     render: Option<PathBuf>,
 }
 
+impl Args {
+    /// The server that is asked for.
+    fn flavour(&self) -> private_server::Flavour {
+        self.server.unwrap_or(if self.instances {
+            private_server::Flavour::MySql97
+        } else {
+            private_server::Flavour::MariaDb1011
+        })
+    }
+
+    /// The folder for report and work.
+    fn folder(&self) -> PathBuf {
+        self.folder
+            .clone()
+            .unwrap_or_else(|| PathBuf::from(format!("demo-{}", self.flavour().name())))
+    }
+}
+
 fn server_name(text: &str) -> Result<private_server::Flavour, String> {
     private_server::Flavour::from_name(text).ok_or_else(|| {
         let names: Vec<&str> = private_server::Flavour::ALL.map(|f| f.name()).to_vec();
@@ -96,7 +123,11 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     interrupt::install()?;
-    let result = demonstrate(&args);
+    let result = if args.instances {
+        instances::demonstrate(&args)
+    } else {
+        demonstrate(&args)
+    };
     // After a signal the interrupt thread cleans up and ends the process; what failed here meanwhile
     // failed because of it.
     interrupt::park_if_interrupted();
@@ -106,10 +137,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
 fn demonstrate(args: &Args) -> Result<ExitCode> {
     let plans = plan::plans(args);
     let tools = tools::Tools::find(args)?;
-    let folder = args
-        .folder
-        .clone()
-        .unwrap_or_else(|| PathBuf::from(format!("demo-{}", args.server.name())));
+    let folder = args.folder();
     let workspace = workspace::Workspace::create(&folder)?;
     let need: u64 = plans.iter().map(plan::Plan::disk_space).max().unwrap_or(0);
     workspace.require_space(need)?;
@@ -171,9 +199,9 @@ fn provide_server(
     args: &Args,
     progress: &progress::Progress,
 ) -> Result<private_server::Installation> {
-    let stage = progress.stage(&format!("Finding {}", args.server.name()), 0);
+    let stage = progress.stage(&format!("Finding {}", args.flavour().name()), 0);
     let mut lines = 0_u32;
-    let found = args.server.provide(&mut |line| {
+    let found = args.flavour().provide(&mut |line| {
         lines += 1;
         // The first line says what is happening; debootstrap's own ones pass by.
         if lines == 1 {
@@ -197,7 +225,7 @@ fn provide_server(
         }
         Err(error) => {
             progress.close();
-            let hint = match args.server {
+            let hint = match args.flavour() {
                 private_server::Flavour::MariaDb1011 => {
                     "\nOn Debian 12: apt-get install mariadb-server-core"
                 }

@@ -27,7 +27,18 @@ pub struct Plan {
     pub cache: u64,
     /// Rows in each of the tables.
     pub rows: u64,
+    /// Whether there is a single table with as many rows besides.
+    pub single: bool,
     pub times: Times,
+}
+
+/// Tables of one load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tables {
+    pub database: &'static str,
+    pub count: u64,
+    /// Rows in each.
+    pub rows: u64,
 }
 
 /// Durations in seconds.
@@ -82,7 +93,8 @@ pub fn plans(args: &Args) -> Vec<Plan> {
 }
 
 impl Plan {
-    fn new(pool: u64, times: Times) -> Plan {
+    /// A plan with the reference's ratios for `pool` bytes.
+    pub fn new(pool: u64, times: Times) -> Plan {
         // Whole MiB, the step in which the servers can resize the pool; 8 MiB is their least.
         let pool = (pool / MIB).max(8) * MIB;
         let per_table = pool as f64 * DATA_PER_POOL / TABLES as f64;
@@ -91,13 +103,44 @@ impl Plan {
             pool,
             cache: pool * CACHE_PER_POOL,
             rows: (rows / 100.0).round() as u64 * 100,
+            single: false,
             times,
         }
     }
 
+    /// The tables of the reference's test.
+    pub fn tables(&self) -> Tables {
+        Tables {
+            database: "sbtest",
+            count: TABLES,
+            rows: self.rows,
+        }
+    }
+
+    /// As many rows in one table.
+    pub fn single_table(&self) -> Tables {
+        Tables {
+            database: "sbtest_single",
+            count: 1,
+            rows: self.rows * TABLES,
+        }
+    }
+
+    /// All that are loaded.
+    pub fn all_tables(&self) -> Vec<Tables> {
+        let mut all = vec![self.tables()];
+        if self.single {
+            all.push(self.single_table());
+        }
+        all
+    }
+
     /// Bytes that the tables will take, about.
     pub fn data(&self) -> u64 {
-        (TABLES as f64 * (BYTES_PER_TABLE + self.rows as f64 * BYTES_PER_ROW)) as u64
+        let bytes = |tables: Tables| {
+            (tables.count as f64 * (BYTES_PER_TABLE + tables.rows as f64 * BYTES_PER_ROW)) as u64
+        };
+        self.all_tables().into_iter().map(bytes).sum()
     }
 
     /// Disk space for the loaded tables, one working copy with its logs, and the cache.

@@ -268,11 +268,6 @@ impl Results {
         let began = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .map_or(0, |since| since.as_secs());
-        let product = if args.server.is_mysql() {
-            "MySQL"
-        } else {
-            "MariaDB"
-        };
         let commands = plans
             .iter()
             .flat_map(|plan| {
@@ -280,7 +275,7 @@ impl Results {
                     format!(
                         "sysbench {} {} --time={} run",
                         workload.script(),
-                        sysbench::test_options(plan.rows).join(" "),
+                        sysbench::test_options(&plan.tables()).join(" "),
                         plan.times.test
                     )
                 })
@@ -291,11 +286,11 @@ impl Results {
             began,
             seconds: 0.0,
             quick: args.quick,
-            server: format!("{product} {}", bare(&installation.version)),
+            server: server_title(installation),
             server_version: installation.version.clone(),
-            flavour: args.server.name().into(),
+            flavour: args.flavour().name().into(),
             machine: Machine::look(folder),
-            settings: settings::settings(args.server)
+            settings: settings::settings(args.flavour())
                 .map(|one| (one.option.into(), one.reason.into()))
                 .collect(),
             commands,
@@ -333,7 +328,8 @@ impl PoolRun {
 }
 
 impl Machine {
-    fn look(folder: &Path) -> Machine {
+    /// The machine, seen from `folder`; facts that cannot be read stay empty.
+    pub fn look(folder: &Path) -> Machine {
         let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
         let field = |text: &str, key: &str| -> Option<String> {
             text.lines()
@@ -353,6 +349,16 @@ impl Machine {
             file_system: file_system_of(folder).unwrap_or_default(),
         }
     }
+}
+
+/// For example `MariaDB 10.11.19`.
+pub fn server_title(installation: &Installation) -> String {
+    let product = if installation.flavour.is_mysql() {
+        "MySQL"
+    } else {
+        "MariaDB"
+    };
+    format!("{product} {}", bare(&installation.version))
 }
 
 /// `10.11.19` of `10.11.19-MariaDB-0+deb12u1`.

@@ -70,11 +70,7 @@ impl Bench<'_> {
         stage.message("starting the server");
 
         // The order of the fields is the order in which they go: the server before its volume.
-        let mut rig = Rig {
-            server: None,
-            log: None,
-            volume: None,
-        };
+        let mut rig = Rig::default();
         let datadir = if name == SideName::Ceiling {
             backing.join("data")
         } else {
@@ -116,18 +112,7 @@ impl Bench<'_> {
         stage.finish(&format!("{title}: server is up ({where_})"));
 
         self.measure_side(name, &rig, run)?;
-
-        // A volume without limits, so that the last pages do not take their time.
-        if let Some(volume) = &rig.volume {
-            volume.set_unlimited()?;
-        }
-        if let Some(server) = rig.server.take() {
-            server.stop()?;
-        }
-        if let Some(volume) = rig.volume.take() {
-            volume.unmount()?;
-        }
-        Ok(())
+        rig.end()
     }
 
     fn measure_side(&self, name: SideName, rig: &Rig, run: &mut PoolRun) -> Result<()> {
@@ -137,7 +122,7 @@ impl Bench<'_> {
         let sysbench = Sysbench {
             program: &self.tools.sysbench,
             socket: server.socket(),
-            rows: self.plan.rows,
+            tables: self.plan.tables(),
             logs: self.workspace.logs(),
         };
         if name == SideName::On {
@@ -261,10 +246,32 @@ impl Bench<'_> {
 
 /// A server on its disk. Dropped in this order whatever happens: the server, the copy of its log,
 /// the volume.
-struct Rig {
-    server: Option<Server>,
-    log: Option<(PathBuf, PathBuf)>,
-    volume: Option<Volume>,
+#[derive(Default)]
+pub struct Rig {
+    pub server: Option<Server>,
+    /// The server's log, and where a copy of it stays.
+    pub log: Option<(PathBuf, PathBuf)>,
+    pub volume: Option<Volume>,
+}
+
+impl Rig {
+    /// Stops the server cleanly and unmounts the volume.
+    ///
+    /// # Errors
+    /// When either does not go.
+    pub fn end(mut self) -> Result<()> {
+        // A volume without limits, so that the last pages do not take their time.
+        if let Some(volume) = &self.volume {
+            volume.set_unlimited()?;
+        }
+        if let Some(server) = self.server.take() {
+            server.stop()?;
+        }
+        if let Some(volume) = self.volume.take() {
+            volume.unmount()?;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Rig {
@@ -277,7 +284,8 @@ impl Drop for Rig {
     }
 }
 
-fn live(interval: &Interval) -> String {
+/// A second of a test in words.
+pub fn live(interval: &Interval) -> String {
     format!("{:.0} QPS, p95 {:.0} ms", interval.qps, interval.p95_ms)
 }
 

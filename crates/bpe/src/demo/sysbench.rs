@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::plan::{TABLES, THREADS};
+use super::plan::{THREADS, Tables};
 
 /// The reference's three tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -83,17 +83,16 @@ pub struct Summary {
 pub struct Sysbench<'a> {
     pub program: &'a Path,
     pub socket: &'a Path,
-    /// Rows in each table.
-    pub rows: u64,
+    pub tables: Tables,
     /// Folder for the outputs.
     pub logs: &'a Path,
 }
 
 /// The options that belong to the test itself, also shown in the report.
-pub fn test_options(rows: u64) -> Vec<String> {
+pub fn test_options(tables: &Tables) -> Vec<String> {
     vec![
-        format!("--tables={TABLES}"),
-        format!("--table-size={rows}"),
+        format!("--tables={}", tables.count),
+        format!("--table-size={}", tables.rows),
         format!("--threads={THREADS}"),
         "--rand-type=special".into(),
         "--rand-spec-pct=15".into(),
@@ -101,7 +100,7 @@ pub fn test_options(rows: u64) -> Vec<String> {
 }
 
 impl Sysbench<'_> {
-    /// Creates and fills the tables in database `sbtest`, `threads` at a time. `tick` is called
+    /// Creates and fills the tables in their database, `threads` at a time. `tick` is called
     /// whenever a table is begun, with the number begun so far.
     ///
     /// # Errors
@@ -109,8 +108,8 @@ impl Sysbench<'_> {
     pub fn prepare(&self, threads: u64, tick: &mut dyn FnMut(u64)) -> Result<()> {
         let mut command = self.command("oltp_read_only");
         command.args([
-            format!("--tables={TABLES}"),
-            format!("--table-size={}", self.rows),
+            format!("--tables={}", self.tables.count),
+            format!("--table-size={}", self.tables.rows),
             format!("--threads={threads}"),
             "prepare".into(),
         ]);
@@ -138,7 +137,7 @@ impl Sysbench<'_> {
         each: &mut dyn FnMut(&Interval) -> Result<ControlFlow<()>>,
     ) -> Result<(Vec<Interval>, Option<Summary>)> {
         let mut command = self.command(workload.script());
-        command.args(test_options(self.rows));
+        command.args(test_options(&self.tables));
         command.args([
             format!("--time={seconds}"),
             "--events=0".into(),
@@ -166,11 +165,8 @@ impl Sysbench<'_> {
         let mut command = Command::new(self.program);
         command
             .arg(script)
-            .args([
-                "--db-driver=mysql",
-                "--mysql-user=root",
-                "--mysql-db=sbtest",
-            ])
+            .args(["--db-driver=mysql", "--mysql-user=root"])
+            .arg(format!("--mysql-db={}", self.tables.database))
             .arg(format!("--mysql-socket={}", self.socket.display()));
         command
     }

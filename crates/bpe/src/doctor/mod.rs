@@ -2,7 +2,8 @@
 //!
 //! It changes nothing. Each room looks at one thing: [`server`] at the version, the executable's
 //! imports and how it does I/O, [`place`] at the cache paths, [`confinement`] at AppArmor, SELinux
-//! and systemd, [`benefit`] at memory and at what there is to gain, [`measure`] at both disks.
+//! and systemd, [`benefit`] at memory and at what there is to gain, [`instances`] at how InnoDB's pool and
+//! the extension are cut up, [`measure`] at both disks.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,6 +23,7 @@ use finding::{Finding, Level};
 mod benefit;
 mod confinement;
 mod finding;
+mod instances;
 mod measure;
 mod place;
 mod server;
@@ -103,6 +105,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Ok(server) = &mut connected {
         doctor.extend(benefit::memory(server, args.size, process.is_some())?);
         doctor.extend(benefit::gain(server, args.size)?);
+        doctor.extend(instances::look(server, process.is_some())?);
     }
     let worst = doctor.findings.iter().map(|finding| finding.level).max();
     let exit = match (worst, &connected) {

@@ -1,0 +1,322 @@
+//! Into how many instances InnoDB's pool and the extension are cut, so that threads do not meet at one lock.
+//!
+//! InnoDB's pool is judged by its size and the machine's cores. The extension counts how often a lock was found held,
+//! so where it is active these figures decide, and the cores only where there are none yet.
+
+use serde::Deserialize;
+
+use super::finding::Finding;
+use crate::failure::Failure;
+use crate::pool::Pool;
+use crate::server::{Flavour, Server};
+use crate::size::human;
+
+/// From so many cores on, several instances are the default: of the extension, and of MySQL 8.0 for a pool of
+/// [`LEAST_POOL`] and more.
+const MANY_CORES: u64 = 8;
+const DEFAULT: u64 = 8;
+/// The most that bpe_instances takes.
+const MOST: u64 = 64;
+/// MySQL leaves a smaller pool whole, whatever is asked for.
+const LEAST_POOL: u64 = 1 << 30;
+/// Percent of lock accesses that find it held from which on more instances are worth emptying the cache for.
+const MUCH_HELD: f64 = 1.0;
+/// Lock accesses below which their figures say nothing.
+const FEW: u64 = 100_000;
+
+/// Both variables. `local`: the server runs on this machine, so its cores are the ones seen here.
+pub fn look(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
+    let cores = std::thread::available_parallelism()
+        .ok()
+        .map(|cores| cores.get() as u64)
+        .filter(|_| local);
+    let pool = Pool::of(server)?.size;
+    let of_pool = server.number("innodb_buffer_pool_instances")?;
+    let setting = server.number("bpe_instances")?;
+    let state = server.status("Bpe\\_state")?.remove("bpe_state");
+    let active = state.is_some_and(|state| state.eq_ignore_ascii_case("active"));
+    // Without the function there are no figures, which is said.
+    let seen = server
+        .value("SELECT bpe_report('instances')")
+        .ok()
+        .flatten()
+        .filter(|_| active)
+        .and_then(|text| Seen::of(&text));
+    Ok(vec![
+        innodb(server.flavour, of_pool, pool, cores),
+        match seen {
+            Some(seen) => measured(seen),
+            None => by_cores(setting, active, cores),
+        },
+    ])
+}
+
+fn innodb(flavour: Flavour, instances: Option<u64>, pool: u64, cores: Option<u64>) -> Finding {
+    const TOPIC: &str = "pool locks";
+    let Some(instances) = instances.filter(|_| flavour == Flavour::MySql) else {
+        return Finding::ok(
+            TOPIC,
+            "this server has a single buffer pool instance, as MariaDB has since 10.5; \
+             innodb_buffer_pool_instances does nothing in it and can go from its option files",
+        );
+    };
+    let text = format!(
+        "innodb_buffer_pool_instances is {instances} for a pool of {}",
+        human(pool)
+    );
+    if pool < LEAST_POOL {
+        return Finding::ok(
+            TOPIC,
+            format!("{text}; below {} it stays whole", human(LEAST_POOL)),
+        );
+    }
+    match cores {
+        Some(cores) if cores >= MANY_CORES && instances == 1 => Finding::warn(
+            TOPIC,
+            format!("{text} and {cores} cores: all threads meet at the same mutexes"),
+        )
+        .advise(format!(
+            "innodb_buffer_pool_instances = {DEFAULT} in an option file, from the next start; {DEFAULT} was the \
+             default of MySQL 8.0 for pools of {} and more",
+            human(LEAST_POOL)
+        )),
+        Some(cores) if cores < MANY_CORES => Finding::ok(
+            TOPIC,
+            format!("{text} and {cores} cores; below {MANY_CORES} cores one is enough"),
+        ),
+        Some(cores) => Finding::ok(TOPIC, format!("{text} and {cores} cores")),
+        None => Finding::ok(TOPIC, text),
+    }
+}
+
+/// Sums of `bpe_report('instances')` since the extension was switched on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct Seen {
+    instances: u64,
+    accesses: u64,
+    /// Of `accesses`, at the instance with the most.
+    hottest: u64,
+    lock_accesses: u64,
+    lock_waits: u64,
+}
+
+impl Seen {
+    /// None for what is no such report.
+    fn of(json: &str) -> Option<Seen> {
+        #[derive(Deserialize)]
+        struct Row {
+            accesses: u64,
+            lock_accesses: u64,
+            lock_waits: u64,
+        }
+        let rows: Vec<Row> = serde_json::from_str(json).ok()?;
+        if rows.is_empty() {
+            return None;
+        }
+        Some(Seen {
+            instances: rows.len() as u64,
+            accesses: rows.iter().map(|row| row.accesses).sum(),
+            hottest: rows.iter().map(|row| row.accesses).max()?,
+            lock_accesses: rows.iter().map(|row| row.lock_accesses).sum(),
+            lock_waits: rows.iter().map(|row| row.lock_waits).sum(),
+        })
+    }
+}
+
+const TOPIC: &str = "cache locks";
+
+fn measured(seen: Seen) -> Finding {
+    let count = match seen.instances {
+        1 => "1 instance".to_owned(),
+        n => format!("{n} instances"),
+    };
+    if seen.lock_accesses < FEW {
+        return Finding::ok(
+            TOPIC,
+            format!(
+                "the extension has {count}; {} lock accesses are too few to judge them",
+                seen.lock_accesses
+            ),
+        );
+    }
+    let share = |of: u64, to: u64| of as f64 * 100.0 / to.max(1) as f64;
+    let held = share(seen.lock_waits, seen.lock_accesses);
+    let hottest = share(seen.hottest, seen.accesses);
+    let mut text = format!(
+        "the extension has {count}; {held:.2} % of {} lock accesses found it held",
+        seen.lock_accesses
+    );
+    if seen.instances > 1 {
+        text += &format!(
+            ", and the hottest instance had {hottest:.0} % of the page reads ({:.1} % would be even)",
+            100.0 / seen.instances as f64
+        );
+    }
+    if held <= MUCH_HELD {
+        return Finding::ok(TOPIC, text);
+    }
+    let finding = Finding::warn(TOPIC, format!("{text}: threads wait for each other"));
+    let more = (2 * seen.instances).clamp(DEFAULT, MOST);
+    if more <= seen.instances {
+        return finding.advise(format!("{MOST} instances are the most there can be"));
+    }
+    let mut advice = format!(
+        "SET GLOBAL bpe_instances = {more}; it empties the cache, so not at the busiest hour"
+    );
+    if seen.instances > 1 && hottest > 50.0 {
+        advice += "\nmore than half of the page reads go to one instance: if they are for a few neighbouring pages, \
+                   more instances do not part them";
+    }
+    finding.advise(advice)
+}
+
+fn by_cores(setting: Option<u64>, active: bool, cores: Option<u64>) -> Finding {
+    let no_figures = match (setting, active) {
+        (Some(_), true) => {
+            "; the function bpe_report is missing, so how often locks are found held cannot be seen"
+        }
+        (Some(_), false) => "; figures of its locks are there once it is switched on",
+        (None, _) => "",
+    };
+    let text = match (setting, cores) {
+        (None, Some(cores)) => format!(
+            "bpe_instances will be {} by default, for {cores} cores",
+            default(cores)
+        ),
+        (None, None) => {
+            format!(
+                "bpe_instances will be 1 by default below {MANY_CORES} cores, and {DEFAULT} from there on"
+            )
+        }
+        (Some(0), Some(cores)) => {
+            format!("bpe_instances is 0: {} for {cores} cores", default(cores))
+        }
+        (Some(count), Some(cores)) => format!("bpe_instances is {count} for {cores} cores"),
+        (Some(count), None) => format!("bpe_instances is {count}"),
+    };
+    let text = format!("{text}{no_figures}");
+    match (setting, cores) {
+        (Some(count), Some(cores)) if count > 0 && cores >= MANY_CORES && count < DEFAULT => {
+            Finding::warn(TOPIC, text).advise(format!(
+                "SET GLOBAL bpe_instances = 0, the default, makes {DEFAULT} of {MANY_CORES} cores and more; it empties \
+                 the cache"
+            ))
+        }
+        (Some(_), _) if active => Finding::ok(TOPIC, text).advise(
+            "to see them: CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'",
+        ),
+        _ => Finding::ok(TOPIC, text),
+    }
+}
+
+fn default(cores: u64) -> u64 {
+    if cores >= MANY_CORES { DEFAULT } else { 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::Level;
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn one_pool_instance_on_many_cores_is_advised_against() {
+        let finding = innodb(Flavour::MySql, Some(1), 4 * GIB, Some(16));
+        assert_eq!(finding.level, Level::Warn);
+        assert!(finding.text.contains("4 GiB") && finding.text.contains("16 cores"));
+        assert!(finding.advice.unwrap().contains("= 8"));
+    }
+
+    #[test]
+    fn otherwise_the_pool_is_left_alone() {
+        for (flavour, instances, pool, cores) in [
+            (Flavour::MySql, Some(8), 4 * GIB, Some(16)),
+            (Flavour::MySql, Some(1), 4 * GIB, Some(7)),
+            (Flavour::MySql, Some(1), GIB - 1, Some(16)),
+            (Flavour::MySql, Some(1), 4 * GIB, None),
+            (Flavour::MariaDb, None, 4 * GIB, Some(16)),
+            (Flavour::MariaDb, Some(1), 4 * GIB, Some(16)),
+        ] {
+            let finding = innodb(flavour, instances, pool, cores);
+            assert_eq!(finding.level, Level::Ok, "{}", finding.text);
+            assert_eq!(
+                finding.text.contains("MariaDB"),
+                flavour == Flavour::MariaDb
+            );
+        }
+    }
+
+    fn seen(instances: u64, hottest: u64, waits: u64) -> Seen {
+        Seen {
+            instances,
+            accesses: 1000,
+            hottest,
+            lock_accesses: 1_000_000,
+            lock_waits: waits,
+        }
+    }
+
+    #[test]
+    fn locks_found_held_ask_for_more_instances() {
+        assert_eq!(measured(seen(1, 1000, 10_000)).level, Level::Ok);
+        let one = measured(seen(1, 1000, 20_000));
+        assert_eq!(one.level, Level::Warn);
+        assert!(one.text.contains("2.00 %") && !one.text.contains("hottest"));
+        assert!(one.advice.unwrap().contains("bpe_instances = 8"));
+        let eight = measured(seen(8, 300, 20_000));
+        assert!(eight.text.contains("30 %") && eight.text.contains("12.5 %"));
+        let advice = eight.advice.unwrap();
+        assert!(advice.contains("= 16") && !advice.contains("half"));
+        assert!(
+            measured(seen(8, 600, 20_000))
+                .advice
+                .unwrap()
+                .contains("half")
+        );
+        let most = measured(seen(64, 300, 20_000)).advice.unwrap();
+        assert!(most.contains("64 instances are the most"));
+    }
+
+    #[test]
+    fn few_accesses_say_nothing() {
+        let few = Seen {
+            lock_accesses: 99,
+            ..seen(1, 1000, 99)
+        };
+        let finding = measured(few);
+        assert_eq!(finding.level, Level::Ok);
+        assert!(finding.text.contains("99 lock accesses are too few"));
+    }
+
+    #[test]
+    fn without_figures_the_cores_decide() {
+        assert!(by_cores(None, false, Some(2)).text.contains("will be 1"));
+        assert!(by_cores(None, false, Some(8)).text.contains("will be 8"));
+        assert!(by_cores(None, false, None).text.contains("from there on"));
+        assert_eq!(by_cores(Some(0), false, Some(16)).level, Level::Ok);
+        let forced = by_cores(Some(1), false, Some(16));
+        assert_eq!(forced.level, Level::Warn);
+        assert!(forced.advice.unwrap().contains("bpe_instances = 0"));
+        assert_eq!(by_cores(Some(1), false, Some(4)).level, Level::Ok);
+        let blind = by_cores(Some(0), true, Some(4));
+        assert!(blind.text.contains("bpe_report is missing"));
+        assert!(blind.advice.unwrap().contains("CREATE FUNCTION"));
+    }
+
+    #[test]
+    fn the_report_is_added_up() {
+        let json = r#"[{"accesses":10,"lock_accesses":20,"lock_waits":1,"share":25.0},
+                       {"accesses":30,"lock_accesses":60,"lock_waits":2}]"#;
+        let sums = Seen {
+            instances: 2,
+            accesses: 40,
+            hottest: 30,
+            lock_accesses: 80,
+            lock_waits: 3,
+        };
+        assert_eq!(Seen::of(json), Some(sums));
+        assert_eq!(Seen::of("[]"), None);
+        assert_eq!(Seen::of("no"), None);
+    }
+}
