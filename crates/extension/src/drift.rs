@@ -4,8 +4,8 @@
 //! in the course of many accesses. The sign of a change is that hits, which a steady load finds at a steady rate, fall to
 //! less than half of their long-term average. From then on the counters go to the pages of late, and a page that is asked
 //! for a second time takes the place of any page that the clock finds idle ([`crate::admission`]); a scan, whose pages are
-//! asked for once, gains nothing by it. The change is over when hits are back near their average, or when that has had time to become
-//! what it is now.
+//! asked for once, gains nothing by it. The change is over when hits are back near their average and most of the cache can have been
+//! renewed, or after a while.
 //!
 //! Hits are counted over windows of a quarter as many accesses as pages fit into the cache: over all instances, since one of
 //! many sees too few. Whichever instance finishes a part of the window looks; nobody waits.
@@ -20,10 +20,11 @@ const LEAST_WINDOW: u64 = 2048;
 const LOOKS: u64 = 4;
 /// Part of the average below which hits show a change, and above which they show its end.
 const FALLEN: f64 = 0.5;
-const RECOVERED: f64 = 0.85;
+const RECOVERED: f64 = 0.95;
 /// Weight of a window in the average.
 const WEIGHT: f64 = 1.0 / 32.0;
-/// Windows after which a change is taken to be over.
+/// Windows that a change lasts: at least, so that most of the cache can be renewed, and at most.
+const SHORTEST: u32 = 12;
 const LONGEST: u32 = 24;
 
 pub(crate) struct Drift {
@@ -86,7 +87,8 @@ impl Drift {
             }
         } else {
             seen.windows += 1;
-            if ratio > average * RECOVERED || seen.windows >= LONGEST {
+            let recovered = ratio > average * RECOVERED && seen.windows >= SHORTEST;
+            if recovered || seen.windows >= LONGEST {
                 seen.average = Some(ratio);
                 self.changing.store(false, Ordering::Relaxed);
                 return;
@@ -118,9 +120,11 @@ mod tests {
         assert!(!drift.changing(), "a dip is no change");
         pass(&drift, &mut at, 10, 1);
         assert!(drift.changing());
-        pass(&drift, &mut at, 40, 3);
+        pass(&drift, &mut at, 60, 3);
+        assert!(drift.changing(), "not renewed yet");
+        pass(&drift, &mut at, 40, SHORTEST.into());
         assert!(drift.changing(), "not yet as good as before");
-        pass(&drift, &mut at, 58, 1);
+        pass(&drift, &mut at, 59, 1);
         assert!(!drift.changing());
     }
 
