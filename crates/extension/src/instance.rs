@@ -130,9 +130,9 @@ impl Instance {
     pub fn new(directory: Directory, admission: Admission) -> Instance {
         Instance {
             state: Mutex::new(InstanceState {
+                writeback: Writeback::new(directory.capacity()),
                 directory,
                 admission,
-                writeback: Writeback::new(),
                 leaving: VecDeque::with_capacity(MOST_LEAVING),
                 files: HashMap::default(),
                 head: NONE,
@@ -297,7 +297,7 @@ impl InstanceState {
         self.accesses += 1;
         let identity = self.directory.identity(self.directory.key(page));
         self.admission.record(identity, shared.drift.changing());
-        self.writeback.note_read(page.file);
+        self.writeback.note_read(page);
         if self.accesses - self.looked_at >= shared.drift.look_every(shared.instances.len()) {
             self.looked_at = self.accesses;
             shared.look_for_drift();

@@ -57,7 +57,7 @@ impl Extension {
                 return OfferOutcome::Stale;
             }
             if source != Source::Read {
-                state.writeback.note_write(page.file);
+                state.writeback.note_write(page);
             }
             if self.has(&state, page, source) {
                 return OfferOutcome::AlreadyCached;
