@@ -21,7 +21,7 @@ use crate::writer::Writer;
 const LEAST_STAGING: u64 = 1 << 20;
 const MOST_STAGING: u64 = 64 << 20;
 /// Staging is this part of the devices.
-const STAGING_SHARE: u64 = 512;
+const STAGING_SHARE: u64 = 640;
 /// What is not worth planning: histograms, counters, small vectors.
 const SUNDRIES: u64 = 64 << 10;
 /// Pages that fit into the space of a page when they are compressed, times five: text shrinks to a half or a third. Where less
