@@ -71,7 +71,7 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Memory of a writer.
-    pub const BYTES: u64 = 3 * CHUNK as u64 + (512 << 10) + Compressor::BYTES;
+    pub const BYTES: u64 = 3 * CHUNK as u64 + (256 << 10) + Compressor::BYTES;
 
     pub fn new(
         shared: Arc<Shared>,
