@@ -521,12 +521,6 @@ fn under_load(place: &Place) -> Outcome {
         "{rounds} rounds of {} statements; {counts}",
         statements.len()
     ));
-    ledger.verify(&server)?;
-    verification::check_tables(&server)?;
-    server.stop()?;
-    verification::innochecksum(&place.installation, &place.data())?;
-    let server = place.start(place.options())?;
-    ledger.verify(&server)?;
-    server.stop()?;
+    verification::stop_and_verify(place, server, &ledger, place.options())?;
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Runs tests one after the other, and reports what was skipped and why.
+//! Runs the tests of a program, two at a time, and reports what was skipped and why.
 //!
 //! The lines for people and programs are those of `cargo test`. Besides, every test appends to the file that
 //! `BPE_TEST_REPORT` names: how long it took, why it was skipped, and the figures it noted; `scripts/test` shows that at
@@ -78,9 +78,13 @@ fn report(kind: &str, test: &str, text: &str) {
     }
 }
 
+/// Tests that run at a time: they wait for servers and disks most of the time, even on two cores.
+const AT_A_TIME: usize = 2;
+
 /// The tests of one program.
 pub struct Suite {
     subject: &'static str,
+    at_a_time: usize,
     trials: Vec<Trial>,
 }
 
@@ -89,6 +93,7 @@ impl Suite {
     pub fn new(subject: &'static str) -> Suite {
         Suite {
             subject,
+            at_a_time: AT_A_TIME,
             trials: Vec::new(),
         }
     }
@@ -147,10 +152,18 @@ impl Suite {
         self
     }
 
-    /// Runs them, one at a time unless told otherwise on the command line.
+    /// One test at a time: they note how long something took.
+    pub fn one_at_a_time(self) -> Suite {
+        Suite {
+            at_a_time: 1,
+            ..self
+        }
+    }
+
+    /// Runs them, so many at a time as the command line says, or by default.
     pub fn run(self) -> ExitCode {
         let mut arguments = Arguments::from_args();
-        arguments.test_threads.get_or_insert(1);
+        arguments.test_threads.get_or_insert(self.at_a_time);
         libtest_mimic::run(&arguments, self.trials).exit_code()
     }
 }

@@ -58,16 +58,10 @@ fn expect_work(server: &Server) -> Outcome {
 
 /// Clean stop; innochecksum on every file; a start without the plugin; every table and every row.
 fn stop_and_verify(place: &Place, server: Server, ledger: &Ledger) -> Outcome {
-    verification::check_tables(&server)?;
-    server.stop()?;
-    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
-    let files = verification::innochecksum(&place.installation, &place.data())?;
-    let server = place.start(place.options())?;
-    let tables = verification::check_tables(&server)?;
-    ledger.verify(&server)?;
-    server.stop()?;
+    let clean = verification::stop_and_verify(place, server, ledger, place.options())?;
     note(format!(
-        "clean without the plugin: {files} files, {tables} tables"
+        "clean without the plugin: {} files, {} tables",
+        clean.files, clean.tables
     ));
     Ok(())
 }
@@ -78,7 +72,6 @@ fn mixed_load(place: &Place) -> Outcome {
     let counts = ledger.run(&server, Duration::from_secs(12))?;
     note(counts.to_string());
     expect_work(&server)?;
-    ledger.verify(&server)?;
     stop_and_verify(place, server, &ledger)
 }
 
@@ -94,7 +87,6 @@ fn installed_at_run_time(place: &Place) -> Outcome {
     })?;
     note(counts.to_string());
     expect_work(&server)?;
-    ledger.verify(&server)?;
     stop_and_verify(place, server, &ledger)
 }
 
@@ -110,7 +102,6 @@ fn compressed(place: &Place) -> Outcome {
     let counts = ledger.run(&server, Duration::from_secs(8))?;
     note(counts.to_string());
     expect_work(&server)?;
-    ledger.verify(&server)?;
     stop_and_verify(place, server, &ledger)
 }
 
@@ -127,7 +118,6 @@ fn crashes(place: &Place) -> Outcome {
         ledger.settle(&server)?;
         ledger.run(&server, Duration::from_secs(1))?;
     }
-    ledger.verify(&server)?;
     stop_and_verify(place, server, &ledger)
 }
 
@@ -146,6 +136,5 @@ fn crash_then_without(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     sql::expect_state(&server, "active")?;
     ledger.run(&server, Duration::from_secs(5))?;
-    ledger.verify(&server)?;
     stop_and_verify(place, server, &ledger)
 }

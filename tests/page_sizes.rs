@@ -58,13 +58,7 @@ fn server(place: &Place, page: u32) -> Outcome {
     let hits = sql::figure(&server, "hits")?;
     note(format!("{hits} hits; {counts}"));
     ensure!(hits > 500, "only {hits} hits");
-    ledger.verify(&server)?;
-    verification::check_tables(&server)?;
-    server.stop()?;
-    verification::innochecksum(&place.installation, &place.data())?;
-    let server = place.start(without)?;
-    ledger.verify(&server)?;
-    server.stop()?;
+    verification::stop_and_verify(&place, server, &ledger, without)?;
     Ok(())
 }
 

@@ -280,18 +280,6 @@ fn full_ring(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Every row, and every page of every file after a clean stop.
-fn stop_and_verify(place: &Place, server: Server, ledger: &Ledger) -> Outcome {
-    ledger.verify(&server)?;
-    verification::check_tables(&server)?;
-    server.stop()?;
-    verification::innochecksum(&place.installation, &place.data())?;
-    let server = place.start(place.options())?;
-    ledger.verify(&server)?;
-    server.stop()?;
-    Ok(())
-}
-
 /// Switching on and rebuilding leave a recording alone; switching off ends it, at once.
 fn switching(place: &Place) -> Outcome {
     let server = place.start(place.early_disabled(CACHE)?)?;
@@ -347,7 +335,8 @@ fn switching(place: &Place) -> Outcome {
     let before = sql::figure(&server, "hits")?;
     ledger.run(&server, Duration::from_secs(2))?;
     ensure!(sql::figure(&server, "hits")? > before, "no hits");
-    stop_and_verify(place, server, &ledger)
+    verification::stop_and_verify(place, server, &ledger, place.options())?;
+    Ok(())
 }
 
 /// Whatever the order, rows stay right and in the end the hooks are as they should be.
@@ -423,5 +412,6 @@ fn several_sessions(place: &Place) -> Outcome {
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     sql::expect_state(&server, "active")?;
     ledger.run(&server, Duration::from_secs(2))?;
-    stop_and_verify(place, server, &ledger)
+    verification::stop_and_verify(place, server, &ledger, place.options())?;
+    Ok(())
 }

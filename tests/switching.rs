@@ -16,6 +16,7 @@ const FAR_TOO_LONG: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
     Suite::new("switching")
+        .one_at_a_time()
         .each("ten_times_under_sysbench", ten_times_early)
         .with(
             Flavour::MariaDb1011,

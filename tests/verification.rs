@@ -5,7 +5,37 @@ use std::process::Stdio;
 
 use anyhow::{Context, ensure};
 use private_server::mysql::prelude::Queryable;
-use private_server::{Installation, Server};
+use private_server::{Installation, Options, Server};
+
+use crate::ledger::Ledger;
+use crate::place::Place;
+
+/// What a server has left behind.
+pub struct Clean {
+    /// Tablespace files that innochecksum has read.
+    pub files: usize,
+    pub tables: usize,
+}
+
+/// Every table and every row through the extension; a clean stop, after which no cache file is left; innochecksum on every
+/// file; every table and every row without the plugin, on a server with these options.
+pub fn stop_and_verify(
+    place: &Place,
+    server: Server,
+    ledger: &Ledger,
+    without: Options,
+) -> anyhow::Result<Clean> {
+    ledger.verify(&server)?;
+    check_tables(&server)?;
+    server.stop()?;
+    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+    let files = innochecksum(&place.installation, &place.data())?;
+    let server = place.start(without)?;
+    ledger.verify(&server)?;
+    let tables = check_tables(&server)?;
+    server.stop()?;
+    Ok(Clean { files, tables })
+}
 
 /// Runs innochecksum on every tablespace file in a data directory of a stopped server; returns how many there were.
 pub fn innochecksum(installation: &Installation, data: &Path) -> anyhow::Result<usize> {

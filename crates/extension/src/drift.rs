@@ -30,6 +30,8 @@ const LONGEST: u32 = 24;
 pub(crate) struct Drift {
     /// Accesses.
     window: u64,
+    /// Accesses of an instance after which it looks.
+    look_every: u64,
     changing: AtomicBool,
     seen: Mutex<Seen>,
 }
@@ -44,10 +46,12 @@ struct Seen {
 }
 
 impl Drift {
-    /// For a cache of so many pages.
-    pub fn new(pages: u64) -> Drift {
+    /// For a cache of so many pages in so many instances.
+    pub fn new(pages: u64, instances: usize) -> Drift {
+        let window = (pages / 4).max(LEAST_WINDOW);
         Drift {
-            window: (pages / 4).max(LEAST_WINDOW),
+            window,
+            look_every: (window / LOOKS / instances as u64).max(1),
             changing: AtomicBool::new(false),
             seen: Mutex::default(),
         }
@@ -58,8 +62,8 @@ impl Drift {
     }
 
     /// After how many accesses an instance should look.
-    pub fn look_every(&self, instances: usize) -> u64 {
-        (self.window / LOOKS / instances as u64).max(1)
+    pub fn look_every(&self) -> u64 {
+        self.look_every
     }
 
     /// Looks at the hits and accesses of all instances since the cache was opened. `full`: pages compete for places; while
@@ -113,7 +117,7 @@ mod tests {
 
     #[test]
     fn a_change_begins_and_ends_with_the_hits() {
-        let drift = Drift::new(10_000);
+        let drift = Drift::new(10_000, 1);
         let mut at = (0, 0);
         pass(&drift, &mut at, 60, 10);
         pass(&drift, &mut at, 35, 2);
@@ -130,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_load_that_stays_worse_becomes_the_usual() {
-        let drift = Drift::new(10_000);
+        let drift = Drift::new(10_000, 1);
         let mut at = (0, 0);
         pass(&drift, &mut at, 80, 10);
         pass(&drift, &mut at, 10, LONGEST.into());
@@ -143,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_cache_that_fills_says_nothing() {
-        let drift = Drift::new(10_000);
+        let drift = Drift::new(10_000, 1);
         drift.look(5000, 10_000, true);
         drift.look(5000, 20_000, false);
         assert!(!drift.changing());

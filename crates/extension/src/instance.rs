@@ -298,7 +298,7 @@ impl InstanceState {
         let identity = self.directory.identity(self.directory.key(page));
         self.admission.record(identity, shared.drift.changing());
         self.writeback.note_read(page);
-        if self.accesses - self.looked_at >= shared.drift.look_every(shared.instances.len()) {
+        if self.accesses - self.looked_at >= shared.drift.look_every() {
             self.looked_at = self.accesses;
             shared.look_for_drift();
         }

@@ -86,7 +86,7 @@ impl Shared {
             .iter()
             .map(|instance| instance.0.capacity())
             .sum::<u64>();
-        let drift = Drift::new(pages);
+        let drift = Drift::new(pages, instances.len());
         let wake_at = (CHUNK as u64).min(staging.capacity() / 4);
         let shared = Shared {
             generations,

@@ -61,11 +61,10 @@ impl Shared {
     pub fn has_room(&self, bytes: usize) -> bool {
         let staged = (self.staging.used() + bytes as u64) / UNIT as u64;
         let active = || self.devices.iter().filter(|device| device.health.active());
-        let prompt = |device: &&Device| !device.speed.lags();
-        // The best device does not lag, but it may hang in a write.
-        let counted = |device: &&Device| active().filter(prompt).count() == 0 || prompt(device);
+        // The best device does not lag, but it may hang in a write: then all count.
+        let any_prompt = active().any(|device| !device.speed.lags());
         let (mut live, mut most) = (staged, 0);
-        for device in active().filter(counted) {
+        for device in active().filter(|device| !any_prompt || !device.speed.lags()) {
             live += device.table.all_live_units();
             most += most_live_units(device, self.compression);
         }

@@ -16,7 +16,7 @@ pub mod trace;
 pub use outcome::Outcome;
 pub use product::{
     Admission, LEAST_CACHE_PAGES, MAX_INSTANCES, ProductError, ProductOptions, ProductOutcome,
-    run_product,
+    available_memory, run_product,
 };
 pub use trace::{Event, Operation, Trace, TraceError};
 

@@ -266,12 +266,16 @@ fn is_roomy_tmpfs(directory: &Path, bytes: u64) -> Option<bool> {
     let fs = rustix::fs::statvfs(directory).ok()?;
     let free = fs.f_bavail.saturating_mul(fs.f_frsize);
     let reserve = (fs.f_blocks.saturating_mul(fs.f_frsize) / RESERVE_SHARE).max(LEAST_RESERVE);
-    let memory = available_memory(&std::fs::read_to_string("/proc/meminfo").ok()?)?;
+    let memory = available_memory()?;
     Some(free >= bytes.saturating_add(reserve) && bytes <= memory / MEMORY_SHARE)
 }
 
-/// Bytes that the kernel could give without swapping.
-fn available_memory(meminfo: &str) -> Option<u64> {
+/// Bytes of memory that programs can still have without swapping; `None` if the kernel does not say.
+pub fn available_memory() -> Option<u64> {
+    available_in(&std::fs::read_to_string("/proc/meminfo").ok()?)
+}
+
+fn available_in(meminfo: &str) -> Option<u64> {
     let line = meminfo
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -368,7 +372,7 @@ mod tests {
     #[test]
     fn memory_is_read_from_the_kernels_table() {
         let table = "MemTotal:       24 kB\nMemAvailable:    16 kB\n";
-        assert_eq!(available_memory(table), Some(16 << 10));
-        assert_eq!(available_memory("MemTotal: 1 kB\n"), None);
+        assert_eq!(available_in(table), Some(16 << 10));
+        assert_eq!(available_in("MemTotal: 1 kB\n"), None);
     }
 }

@@ -203,7 +203,7 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
     installation.initialise(datadir)?;
 
     let run = workspace.run().join("load");
-    let memory = available_memory().unwrap_or(1 << 30);
+    let memory = replay::available_memory().unwrap_or(1 << 30);
     let pool = (plan.data() * 3 / 2).min(memory / 3).max(128 << 20) >> 20 << 20;
     let mut options = Options::new(datadir, &run).buffer_pool(pool);
     for option in settings::LOADING {
@@ -269,16 +269,6 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
         clock(took)
     ));
     Ok(data)
-}
-
-/// Bytes of memory that programs can still have without swapping.
-pub fn available_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib << 10)
 }
 
 fn read_size(folder: &Path) -> Result<u64> {

@@ -37,24 +37,30 @@ fn heading(results: &Results, run: &PoolRun) -> String {
     )
 }
 
-fn table(run: &PoolRun) -> Table {
+/// An empty table in the form of all our tables.
+pub fn with_header(header: &[&str]) -> Table {
     let mut table = Table::new();
     table
         .load_preset(presets::UTF8_FULL_CONDENSED)
         .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header([
-            "sysbench test",
-            "QPS off",
-            "QPS on",
-            "QPS ceiling",
-            "gain",
-            "reference",
-            "of ceiling",
-            "hit ratio",
-            "disk reads saved",
-            "p95 ms off",
-            "p95 ms on",
-        ]);
+        .set_header(header);
+    table
+}
+
+fn table(run: &PoolRun) -> Table {
+    let mut table = with_header(&[
+        "sysbench test",
+        "QPS off",
+        "QPS on",
+        "QPS ceiling",
+        "gain",
+        "reference",
+        "of ceiling",
+        "hit ratio",
+        "disk reads saved",
+        "p95 ms off",
+        "p95 ms on",
+    ]);
     for workload in Workload::ALL {
         let qps = |side| number(run.qps(side, workload), 0);
         let p95 = |side| number(run.test(side, workload).map(|test| test.summary.p95_ms), 0);

@@ -1,7 +1,5 @@
 //! What it costs in memory and whether there is anything to gain.
 
-use std::fs;
-
 use super::finding::Finding;
 use crate::failure::Failure;
 use crate::pool::{Pool, expected_memory, largest_cache};
@@ -46,7 +44,7 @@ pub fn memory(server: &mut Server, size: u64, local: bool) -> Result<Vec<Finding
             ),
         )),
         None => {
-            let available = available_memory().filter(|_| local);
+            let available = replay::available_memory().filter(|_| local);
             let finding = match available {
                 Some(available) if available < memory => Finding::warn,
                 _ => Finding::ok,
@@ -65,15 +63,6 @@ pub fn memory(server: &mut Server, size: u64, local: bool) -> Result<Vec<Finding
         }
     }
     Ok(findings)
-}
-
-fn available_memory() -> Option<u64> {
-    let text = fs::read_to_string("/proc/meminfo").ok()?;
-    let line = text
-        .lines()
-        .find(|line| line.starts_with("MemAvailable:"))?;
-    let kib: u64 = line.split_whitespace().nth(1)?.parse().ok()?;
-    Some(kib << 10)
 }
 
 /// Whether the data outgrows the pool, and the server reads at all.

@@ -1,20 +1,17 @@
 //! The trace file: written under a temporary name beside its place, which it takes when it is whole.
 
 use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
+use replay::trace::TraceWriter;
 use tempfile::NamedTempFile;
-use zstd::Encoder;
 
 use crate::failure::Failure;
 
-/// Dense enough, and faster than any server reads pages.
-const LEVEL: i32 = 3;
-
 /// A trace that is being written. Dropped unfinished, it leaves nothing.
 pub struct TraceFile {
-    encoder: Encoder<'static, BufWriter<NamedTempFile>>,
+    trace: TraceWriter<BufWriter<NamedTempFile>>,
     path: PathBuf,
     replace: bool,
 }
@@ -44,7 +41,7 @@ impl TraceFile {
             .tempfile_in(folder)
             .map_err(cannot)?;
         Ok(Self {
-            encoder: Encoder::new(BufWriter::new(temporary), LEVEL).map_err(cannot)?,
+            trace: TraceWriter::new(BufWriter::new(temporary)).map_err(cannot)?,
             path: path.to_owned(),
             replace,
         })
@@ -52,20 +49,20 @@ impl TraceFile {
 
     /// Appends whole records, which the plugin gives in the form of a trace file.
     pub fn write(&mut self, records: &[u8]) -> Result<(), Failure> {
-        self.encoder
-            .write_all(records)
+        self.trace
+            .write_records(records)
             .map_err(|error| failed(&self.path, &error))
     }
 
     /// Completes the file and gives it its name. Returns its bytes.
     pub fn finish(self) -> Result<u64, Failure> {
         let path = self.path;
-        let written = |encoder: Encoder<'static, BufWriter<NamedTempFile>>| {
-            let temporary = encoder.finish()?.into_inner().map_err(|e| e.into_error())?;
+        let written = |trace: TraceWriter<BufWriter<NamedTempFile>>| {
+            let temporary = trace.finish()?.into_inner().map_err(|e| e.into_error())?;
             temporary.as_file().sync_all()?;
             Ok(temporary)
         };
-        let temporary = written(self.encoder).map_err(|error: io::Error| failed(&path, &error))?;
+        let temporary = written(self.trace).map_err(|error: io::Error| failed(&path, &error))?;
         let file: File = if self.replace {
             temporary.persist(&path)
         } else {

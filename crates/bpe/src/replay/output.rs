@@ -1,10 +1,10 @@
 //! The figures as a table and as JSON.
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, CellAlignment};
 use serde_json::{Map, Value, json};
 
 use super::results::{Answer, Results, Size, Who};
-use crate::demo::table::{number, percent};
+use crate::demo::table::{number, percent, with_header};
 
 /// The table, a line above it that says what was measured, and below what the extension did.
 pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
@@ -17,19 +17,15 @@ pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
         count(results.distinct_pages as u64),
         count(pool_pages),
     );
-    let mut table = Table::new();
-    table
-        .load_preset(presets::UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header([
-            "cache",
-            "pages",
-            "policy",
-            "read hits",
-            "OPT",
-            "of OPT",
-            "page writes per 1,000 events",
-        ]);
+    let mut table = with_header(&[
+        "cache",
+        "pages",
+        "policy",
+        "read hits",
+        "OPT",
+        "of OPT",
+        "page writes per 1,000 events",
+    ]);
     for size in &results.sizes {
         for answer in answers(size, shown) {
             let hits = answer.outcome.read_hit_ratio();

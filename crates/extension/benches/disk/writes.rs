@@ -97,10 +97,7 @@ fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -
             std::thread::sleep(PAUSE);
         }
     }
-    latencies.waits += Usage::of_this_thread()
-        .since(usage)
-        .waits
-        .saturating_sub(pauses);
+    latencies.count_waits(usage, pauses);
     cache.settle();
     let time = begun.elapsed().as_secs_f64();
     let after = cache.extension.statistics();
@@ -134,12 +131,9 @@ fn paced(setting: &Setting) -> Outcome {
                 std::thread::sleep(PAUSE);
             }
         }
-        latencies.waits += Usage::of_this_thread()
-            .since(usage)
-            .waits
-            .saturating_sub(pauses);
+        latencies.count_waits(usage, pauses);
     };
-    // A burst of a quarter of a second is allowed at first, so less than this would tell nothing.
+    // A burst of a tenth of a second is allowed at first, so less than this would tell nothing.
     let least = if setting.options.quick {
         Duration::ZERO
     } else {
@@ -183,6 +177,14 @@ impl Latencies {
         self.nanos.push(begun.elapsed().as_nanos() as u64);
         self.full += u64::from(outcome == OfferOutcome::StagingFull);
         outcome
+    }
+
+    /// Adds the times that this thread went to sleep since then, our own pauses apart.
+    fn count_waits(&mut self, since: Usage, pauses: u64) {
+        self.waits += Usage::of_this_thread()
+            .since(since)
+            .waits
+            .saturating_sub(pauses);
     }
 
     fn print(&mut self, what: &str) {

@@ -38,6 +38,15 @@ impl<W: Write> TraceWriter<W> {
         self.encoder.write_all(&record)
     }
 
+    /// Appends whole records that somebody else has made.
+    ///
+    /// # Errors
+    /// Of the output.
+    pub fn write_records(&mut self, records: &[u8]) -> io::Result<()> {
+        debug_assert!(records.len() % super::RECORD_BYTES == 0);
+        self.encoder.write_all(records)
+    }
+
     /// Ends the compression; a trace without this cannot be read to its end.
     ///
     /// # Errors

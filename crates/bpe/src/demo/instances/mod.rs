@@ -160,7 +160,7 @@ fn beyond_plan(args: &Args) -> Result<Plan> {
 /// Refuses to begin what would make the machine swap.
 fn require_memory(pool: u64) -> Result<()> {
     let need = pool + pool / 2;
-    match super::dataset::available_memory() {
+    match replay::available_memory() {
         Some(available) if available < need => bail!(
             "{} of memory are available, a server with a pool of {} needs about {}: MySQL cuts no smaller pool into \
              instances; free some memory, or measure the extension alone with --server mariadb-10.11",

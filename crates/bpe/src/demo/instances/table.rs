@@ -2,10 +2,10 @@
 
 use std::fmt::Write;
 
-use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::{Cell, CellAlignment, Table};
 
 use super::super::plan::TABLES;
-use super::super::table::{number, percent};
+use super::super::table::{number, percent, with_header};
 use super::figures::{
     BeyondMemory, BeyondMemoryTest, Figures, InMemory, InMemoryTest, median, spread,
 };
@@ -61,7 +61,7 @@ pub fn text(figures: &Figures) -> String {
 }
 
 fn in_memory(measured: &InMemory) -> Table {
-    let mut table = table(&[
+    let mut table = with_header(&[
         "sysbench test",
         "tables",
         "instances",
@@ -132,7 +132,7 @@ fn settings(measured: &InMemory) -> impl Iterator<Item = Vec<&InMemoryTest>> {
 }
 
 fn beyond_memory(measured: &BeyondMemory) -> Table {
-    let mut table = table(&[
+    let mut table = with_header(&[
         "sysbench test",
         "bpe_instances",
         "QPS",
@@ -210,15 +210,6 @@ fn conclusion(figures: &Figures) -> String {
     } else {
         format!("{machine}, enough for threads to meet at a lock.")
     }
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table
-        .load_preset(presets::UTF8_FULL_CONDENSED)
-        .set_content_arrangement(ContentArrangement::Dynamic)
-        .set_header(header);
-    table
 }
 
 fn row<const N: usize>(table: &mut Table, cells: [String; N]) {
