@@ -10,7 +10,7 @@ use anyhow::{Context, ensure};
 use cloud_volume::{CloudVolume, Effect, Fault, Operation, Profile, Volume};
 use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
-use integration_tests::{Outcome, Place, Server, Suite, note, place, skip, sql};
+use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, place, skip, sql};
 
 const CACHE: u64 = 64 << 20;
 
@@ -27,6 +27,11 @@ fn main() -> ExitCode {
         )
         .each("cache_disk_tears_writes", cache_disk_tears_writes)
         .each("cache_disk_stalls", cache_disk_stalls)
+        .with(
+            Flavour::MariaDb1011,
+            "cache_disk_stalls_without_a_bound",
+            cache_disk_stalls_without_a_bound,
+        )
         .each("one_of_two_disks_fails", one_of_two_disks_fails)
         .run()
 }
@@ -278,20 +283,35 @@ fn cache_disk_tears_writes(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A disk that answers nothing for a while: how long statements wait is noted; all of them succeed.
+/// How long the disk of these tests answers nothing.
+const STALL: Duration = Duration::from_secs(12);
+
+/// A disk that answers nothing for a while: no client waits until it does, and the cache goes on as it was.
 fn cache_disk_stalls(place: &Place) -> Outcome {
     let volume = faulty_disk(place, "faulty")?;
     let server = started(place, volume.mountpoint(), CACHE)?;
+    server.sql("SET GLOBAL bpe_read_timeout = 500")?;
     let ledger = ledger(&server)?;
-    ledger.run(&server, Duration::from_secs(2))?;
-    let (_, stalls) = integration_tests::probe::during(&server, || {
-        ledger.run_while(&server, Duration::from_secs(10), || {
-            std::thread::sleep(Duration::from_secs(1));
-            volume.stall(Duration::from_secs(4));
-            Ok(())
-        })
+    ledger.run(&server, Duration::from_secs(3))?;
+    let cached = sql::figure(&server, "pages_cached")?;
+    let longest = longest_while_stalled(&server, &ledger, &volume)?;
+    ensure!(
+        longest < STALL / 2,
+        "a client waited {longest:?} for a disk that answered nothing for {STALL:?}"
+    );
+    ensure!(
+        sql::figure(&server, "reads_given_up")? > 0,
+        "nothing was read while it stalled"
+    );
+    // It comes back by itself, and what it holds is still there.
+    sql::wait_until("read from again", Duration::from_secs(30), || {
+        let before = sql::figure(&server, "hits")?;
+        ledger.run(&server, Duration::from_secs(1))?;
+        Ok(sql::status(&server, "state_reason")?.is_empty()
+            && sql::figure(&server, "hits")? > before)
     })?;
-    note(format!("cache disk stalled for 4 s: probe {stalls}"));
+    let kept = sql::figure(&server, "pages_cached")?;
+    ensure!(kept >= cached / 2, "{kept} of {cached} pages kept");
     ledger.verify(&server)?;
     // Switching off does not wait for the disk.
     volume.stall(Duration::from_secs(4));
@@ -305,6 +325,50 @@ fn cache_disk_stalls(place: &Place) -> Outcome {
         started.elapsed() < Duration::from_secs(3),
         "switching off waited for the disk"
     );
+    ledger.verify(&server)?;
+    server.stop()?;
+    volume.unmount()?;
+    Ok(())
+}
+
+/// Runs the ledger while the disk stalls; how long the longest step of a client took. While it does, the server says what
+/// is wrong.
+fn longest_while_stalled(
+    server: &Server,
+    ledger: &Ledger,
+    volume: &Volume,
+) -> anyhow::Result<Duration> {
+    let mut reason = String::new();
+    let (counts, stalls) = integration_tests::probe::during(server, || {
+        ledger.run_while(server, STALL + Duration::from_secs(1), || {
+            std::thread::sleep(Duration::from_secs(1));
+            volume.stall(STALL);
+            std::thread::sleep(STALL / 2);
+            reason = sql::status(server, "state_reason")?;
+            Ok(())
+        })
+    })?;
+    let longest =
+        Duration::from_micros(counts.longest_us.load(std::sync::atomic::Ordering::Relaxed));
+    note(format!(
+        "cache disk stalled for {STALL:?}: longest step {longest:?}, probe {stalls}; {counts}; '{reason}'"
+    ));
+    ensure!(
+        reason.contains("answer"),
+        "the reason given while it stalls: '{reason}'"
+    );
+    Ok(longest)
+}
+
+/// Without a bound clients do wait: this is what the bound is for, and what shows that the test above can fail.
+fn cache_disk_stalls_without_a_bound(place: &Place) -> Outcome {
+    let volume = faulty_disk(place, "faulty")?;
+    let server = started(place, volume.mountpoint(), CACHE)?;
+    server.sql("SET GLOBAL bpe_read_timeout = 0")?;
+    let ledger = ledger(&server)?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    let longest = longest_while_stalled(&server, &ledger, &volume)?;
+    ensure!(longest > STALL / 2, "nobody waited longer than {longest:?}");
     ledger.verify(&server)?;
     server.stop()?;
     volume.unmount()?;

@@ -46,6 +46,8 @@ pub struct Counts {
     pub updates: AtomicU64,
     pub transfers: AtomicU64,
     pub audits: AtomicU64,
+    /// Microseconds that the longest of them took, audits apart.
+    pub longest_us: AtomicU64,
 }
 
 impl std::fmt::Display for Counts {
@@ -234,6 +236,7 @@ impl Ledger {
     ) -> Step {
         let mut connection = connect(server)?;
         while go_on() {
+            let begun = Instant::now();
             match client.random.u32(0..100) {
                 0..55 => {
                     let index = client.any();
@@ -249,6 +252,8 @@ impl Ledger {
                     counts.transfers.fetch_add(1, Ordering::Relaxed);
                 }
             }
+            let took = begun.elapsed().as_micros() as u64;
+            counts.longest_us.fetch_max(took, Ordering::Relaxed);
         }
         Ok(())
     }

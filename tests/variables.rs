@@ -38,6 +38,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
         ("bpe_io_capacity", "0"),
         ("bpe_memory_limit", "0"),
         ("bpe_path", ""),
+        ("bpe_read_timeout", "1000"),
         ("bpe_size", "0"),
     ];
     for (name, value) in expected {
@@ -53,6 +54,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
         ("bpe_daily_write_limit", ["107374182400", "0"]),
         ("bpe_io_capacity", ["200", "0"]),
         ("bpe_memory_limit", ["1073741824", "0"]),
+        ("bpe_read_timeout", ["0", "250"]),
         ("bpe_instances", ["16", "0"]),
         ("bpe_size", ["8589934592", "0"]),
     ] {

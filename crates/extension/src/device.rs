@@ -4,23 +4,25 @@
 //! reads; its writer removes every entry that points to it before the device is used again, and the segments' sequence
 //! numbers tell readers that were busy throughout.
 
+pub(crate) mod bounded;
 pub(crate) mod file;
 pub(crate) mod health;
 pub(crate) mod speed;
 pub(crate) mod storage;
 
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
-use crate::config::{DeviceConfig, OpenError};
+use crate::config::{DeviceConfig, OpenError, ReadTimeout};
 use crate::memory::{BOUNCE, with_bounce};
 use crate::segment::format::{Header, SegmentName};
 use crate::segment::{Geometry, Table};
 use crate::statistics::{Counter, DeviceStatistics};
+use bounded::{Request, Unread};
 use file::{CacheFile, Wrap};
 use health::Health;
 use speed::Speed;
@@ -34,6 +36,9 @@ pub(crate) struct Device {
     pub health: Health,
     pub speed: Speed,
     pub session: u64,
+    read_timeout: Arc<ReadTimeout>,
+    /// Reads of this file cannot be bounded in time.
+    unbounded: AtomicBool,
     file: ArcSwap<CacheFile>,
     closed: AtomicBool,
     /// Pages of several lengths have left holes that do not fit: segments must be emptied, for which one is kept in
@@ -49,7 +54,7 @@ pub(crate) struct Device {
 /// Why a read gave nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// The device is failed.
+    /// The device is failed, or does not answer in time.
     Failed,
     /// This read failed or came short.
     Error,
@@ -57,7 +62,12 @@ pub(crate) enum Fault {
 
 impl Device {
     /// A device that is not opened yet, and failed until then.
-    pub fn new(config: &DeviceConfig, geometry: Geometry, session: u64) -> Device {
+    pub fn new(
+        config: &DeviceConfig,
+        geometry: Geometry,
+        session: u64,
+        read_timeout: Arc<ReadTimeout>,
+    ) -> Device {
         let path = file::file_path(config).unwrap_or_else(|_| config.path.clone());
         Device {
             config: config.clone(),
@@ -67,6 +77,8 @@ impl Device {
             health: Health::new(),
             speed: Speed::new(),
             session,
+            read_timeout,
+            unbounded: AtomicBool::new(false),
             file: ArcSwap::from_pointee(CacheFile::closed()),
             // There is nothing to remove before the file is open.
             closed: AtomicBool::new(true),
@@ -138,9 +150,12 @@ impl Device {
     /// Reads the stored bytes at `location` into `buffer`, whatever its alignment.
     pub fn read_into(&self, location: u32, buffer: &mut [u8]) -> Result<(), Fault> {
         let file = self.file.load();
-        if self.suits(&file, location, buffer.as_ptr() as usize, buffer.len()) {
+        let suits = self.suits(&file, location, buffer.as_ptr() as usize, buffer.len());
+        if suits && self.bound(&file).is_none() {
             let offset = self.geometry.offset_of(location);
-            self.guarded(buffer.len(), || read_exact(&*file.storage, buffer, offset))
+            self.guarded(buffer.len(), || {
+                read_exact(&*file.storage, buffer, offset).map_err(Unread::Failed)
+            })
         } else {
             drop(file);
             self.read_with(location, buffer.len(), |bytes| {
@@ -149,7 +164,7 @@ impl Device {
         }
     }
 
-    /// Reads `length` bytes, at most a largest page, into the thread's bounce buffer and passes them on.
+    /// Reads `length` bytes, at most a largest page, into a bounce buffer and passes them on.
     pub fn read_with<R>(
         &self,
         location: u32,
@@ -164,31 +179,64 @@ impl Device {
         if whole > BOUNCE {
             return Err(Fault::Error);
         }
-        with_bounce(|bounce| {
-            let start = offset - before as u64;
-            self.guarded(length, || {
-                read_exact(&*file.storage, &mut bounce[..whole], start)
-            })?;
-            Ok(pass(&bounce[before..before + length]))
-        })
-        .unwrap_or(Err(Fault::Error))
+        let start = offset - before as u64;
+        let mut pass = Some(pass);
+        let mut pass = |bytes: &[u8]| {
+            let pass = pass.take();
+            pass.map(|pass| pass(&bytes[before..before + length]))
+        };
+        let passed = self.guarded(length, || {
+            if let Some(bound) = self.bound(&file) {
+                let request = Request {
+                    fd: file.storage.raw_fd(),
+                    offset: start,
+                    bytes: whole,
+                    bound,
+                    slots: bounded::slots_for(self.geometry.file_bytes()),
+                    overdue: &self.health.overdue,
+                };
+                match bounded::read(&request, &mut pass) {
+                    Err(Unread::Unsupported) => self.unbounded.store(true, Ordering::Relaxed),
+                    other => return other,
+                }
+            }
+            with_bounce(|bounce| {
+                read_exact(&*file.storage, &mut bounce[..whole], start).map_err(Unread::Failed)?;
+                Ok(pass(bounce))
+            })
+            .unwrap_or(Err(Unread::Busy))
+        });
+        passed?.ok_or(Fault::Error)
     }
 
-    fn guarded(&self, bytes: usize, read: impl FnOnce() -> io::Result<()>) -> Result<(), Fault> {
+    /// How long a read of the file is waited for; `None`: as long as it takes.
+    fn bound(&self, file: &CacheFile) -> Option<Duration> {
+        let bounded = file.direct && !self.unbounded.load(Ordering::Relaxed);
+        self.read_timeout
+            .get()
+            .filter(|_| bounded && file.storage.raw_fd() >= 0)
+    }
+
+    fn guarded<R>(
+        &self,
+        bytes: usize,
+        read: impl FnOnce() -> Result<R, Unread>,
+    ) -> Result<R, Fault> {
         let underway = self.health.begin_read().ok_or(Fault::Failed)?;
         let result = read();
         drop(underway);
         self.reads.add(1);
         match result {
-            Ok(()) => {
+            Ok(passed) => {
                 self.bytes_read.add(bytes as u64);
                 self.health.note_success();
-                Ok(())
+                Ok(passed)
             }
-            Err(error) => {
+            Err(Unread::Failed(error)) => {
                 self.health.note_error(&error);
                 Err(Fault::Error)
             }
+            Err(Unread::Overdue | Unread::Busy | Unread::Unsupported) => Err(Fault::Failed),
         }
     }
 
@@ -212,6 +260,9 @@ impl Device {
     /// For people.
     fn describe(&self) -> String {
         let mut text = self.health.describe();
+        if self.unbounded.load(Ordering::Relaxed) {
+            text.push_str("; the kernel gives no asynchronous reads of it, so bpe_read_timeout does not apply");
+        }
         if self.health.active() && self.speed.lags() {
             text.push_str(
                 "; its writes take much longer than those of other devices, so it gets fewer",
@@ -233,7 +284,8 @@ impl Device {
             reads: self.reads.get(),
             writes: self.writes.get(),
             errors: self.health.errors(),
-            active: self.health.active(),
+            reads_given_up: self.health.overdue.given_up.get(),
+            active: self.health.answers(),
             state: self.describe(),
             write_us: self.speed.micros(),
             direct_io: self.file.load().direct,

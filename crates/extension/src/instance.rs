@@ -234,7 +234,7 @@ impl InstanceState {
             .devices
             .iter()
             .position(|device| device.geometry.holds(entry.location));
-        let Some(device) = at.filter(|&at| shared.devices[at].health.active()) else {
+        let Some(device) = at.filter(|&at| shared.devices[at].health.answers()) else {
             return Found::DeviceFailed;
         };
         self.directory.touch(slot);

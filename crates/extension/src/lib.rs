@@ -38,7 +38,7 @@ mod writer;
 pub use budget::WriteBudget;
 pub use config::{
     AdmissionMode, Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError,
-    OwnerIdentity,
+    OwnerIdentity, ReadTimeout,
 };
 pub use device::file::check_device;
 pub use extension::{Extension, Located, MissReason, OfferOutcome, ReadOutcome, Source};

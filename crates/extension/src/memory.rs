@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 const HUGE_PAGE: usize = 2 << 20;
-const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Types for which all bytes zero is a value, and which need no drop.
 ///
@@ -130,10 +130,41 @@ impl<T> Drop for Mapped<T> {
     }
 }
 
-/// Bytes held by bounce buffers of all threads.
+/// Bytes held by all bounce buffers.
 static BOUNCE_BYTES: AtomicU64 = AtomicU64::new(0);
 
-struct Bounce(Option<Mapped<u8>>);
+/// A page-aligned buffer between a disk and the memory of somebody else, made when it is first needed.
+pub(crate) struct Bounce(Option<Mapped<u8>>);
+
+impl Bounce {
+    pub const NONE: Bounce = Bounce(None);
+
+    /// Makes it at least so long; it then has other contents. Whether there was memory for that.
+    pub fn grow(&mut self, bytes: usize) -> bool {
+        if self.bytes().len() >= bytes {
+            return true;
+        }
+        *self = Bounce::NONE;
+        let Ok(memory) = Mapped::new(bytes) else {
+            return false;
+        };
+        BOUNCE_BYTES.fetch_add(memory.memory_bytes(), Ordering::Relaxed);
+        self.0 = Some(memory);
+        true
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0.as_deref_mut().unwrap_or_default()
+    }
+
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.0.as_ref().map_or(std::ptr::null_mut(), Mapped::as_ptr)
+    }
+}
 
 impl Drop for Bounce {
     fn drop(&mut self) {
@@ -144,7 +175,7 @@ impl Drop for Bounce {
 }
 
 thread_local! {
-    static BUFFER: RefCell<Bounce> = const { RefCell::new(Bounce(None)) };
+    static BUFFER: RefCell<Bounce> = const { RefCell::new(Bounce::NONE) };
 }
 
 /// Bytes of the bounce buffer: a largest page and a block on either side.
@@ -156,15 +187,15 @@ pub(crate) fn with_bounce<R>(use_buffer: impl FnOnce(&mut [u8]) -> R) -> Option<
     BUFFER
         .try_with(|cell| {
             let mut bounce = cell.try_borrow_mut().ok()?;
-            if bounce.0.is_none() {
-                let memory = Mapped::new(BOUNCE).ok()?;
-                BOUNCE_BYTES.fetch_add(memory.memory_bytes(), Ordering::Relaxed);
-                bounce.0 = Some(memory);
-            }
-            bounce.0.as_deref_mut().map(use_buffer)
+            bounce.grow(BOUNCE).then(|| use_buffer(bounce.bytes_mut()))
         })
         .ok()
         .flatten()
+}
+
+/// Counts memory that the kernel maps for a bounce buffer.
+pub(crate) fn add_bounce_bytes(bytes: u64) {
+    BOUNCE_BYTES.fetch_add(bytes, Ordering::Relaxed);
 }
 
 pub(crate) fn bounce_bytes() -> u64 {

@@ -210,7 +210,12 @@ pub(crate) fn open(
     let session = new_session();
     let mut devices = Vec::new();
     for (device, geometry) in config.devices.iter().zip(geometries) {
-        devices.push(Device::new(device, geometry, session));
+        devices.push(Device::new(
+            device,
+            geometry,
+            session,
+            Arc::clone(&config.read_timeout),
+        ));
     }
     open_devices(&devices, wrap)?;
     Ok(Shared::new(

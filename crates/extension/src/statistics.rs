@@ -94,6 +94,8 @@ pub struct Statistics {
     pub bytes_written_in_a_day: u64,
     pub bytes_read: u64,
     pub device_errors: u64,
+    /// Reads of devices that were not answered within the timeout.
+    pub reads_given_up: u64,
     pub memory_bytes: u64,
     pub lock_accesses: u64,
     /// Of `lock_accesses`: found the lock held.
@@ -130,6 +132,8 @@ pub struct DeviceStatistics {
     pub reads: u64,
     pub writes: u64,
     pub errors: u64,
+    /// Reads that were not answered within the timeout.
+    pub reads_given_up: u64,
     /// The device serves reads and takes writes.
     pub active: bool,
     /// For people: "active", "failed: <reason>; ...", and remarks such as that the file was deleted.

@@ -5,9 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use extension::{
-    AdmissionMode, Compression, Config, DeviceConfig, OpenError, OwnerIdentity, WriteBudget,
+    AdmissionMode, Compression, Config, DeviceConfig, OpenError, OwnerIdentity, ReadTimeout,
+    WriteBudget,
 };
 use parking_lot::Mutex;
 
@@ -23,6 +25,8 @@ pub static INSTANCES: AtomicI32 = AtomicI32::new(0);
 pub static IO_CAPACITY: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_daily_write_limit`: bytes in 24 hours; 0: no limit.
 pub static DAILY_WRITE_LIMIT: AtomicU64 = AtomicU64::new(0);
+/// Behind `bpe_read_timeout`: milliseconds; 0: as long as it takes.
+pub static READ_TIMEOUT: AtomicU64 = AtomicU64::new(DEFAULT_READ_TIMEOUT);
 /// Behind `bpe_memory_limit`, bytes; 0: by the size.
 pub static MEMORY_LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_admission`, an index into [`ADMISSION_NAMES`](crate::abi::variables).
@@ -31,6 +35,9 @@ pub static ADMISSION: AtomicU64 = AtomicU64::new(1);
 pub static COMPRESSION: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_async_io`.
 pub static ASYNC_IO: AtomicU64 = AtomicU64::new(0);
+
+/// Longer than a disk that works takes, even when it is busy.
+pub const DEFAULT_READ_TIMEOUT: u64 = 1000;
 
 /// `bpe_io_capacity` counts writes of this many bytes.
 pub const CAPACITY_UNIT: u64 = 16 * 1024;
@@ -163,6 +170,7 @@ impl Settings {
             admission: self.admission,
             compression: self.compression,
             budget: write_budget(),
+            read_timeout: read_timeout(),
             nominal_page,
         })
     }
@@ -302,6 +310,14 @@ static WRITE_BUDGET: LazyLock<Arc<WriteBudget>> = LazyLock::new(Arc::default);
 pub fn write_budget() -> Arc<WriteBudget> {
     WRITE_BUDGET.set_limit(DAILY_WRITE_LIMIT.load(Ordering::SeqCst));
     Arc::clone(&WRITE_BUDGET)
+}
+
+static TIMEOUT: LazyLock<Arc<ReadTimeout>> = LazyLock::new(Arc::default);
+
+/// `bpe_read_timeout`, shared with every extension.
+pub fn read_timeout() -> Arc<ReadTimeout> {
+    TIMEOUT.set(Duration::from_millis(READ_TIMEOUT.load(Ordering::SeqCst)));
+    Arc::clone(&TIMEOUT)
 }
 
 /// `bpe_admission`.

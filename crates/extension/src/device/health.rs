@@ -11,11 +11,13 @@
 //! Anybody may fail a device; only its writer brings it back.
 
 use std::fmt::Display;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::bounded::Overdue;
 use crate::statistics::{Counter, Padded};
 
 const MOST_CONSECUTIVE: u32 = 8;
@@ -43,6 +45,7 @@ pub(crate) struct Health {
     window_began: AtomicU64,
     in_window: AtomicU32,
     reads: Padded<Reads>,
+    pub overdue: Arc<Overdue>,
     epoch: Instant,
 }
 
@@ -116,6 +119,7 @@ impl Health {
             window_began: AtomicU64::new(0),
             in_window: AtomicU32::new(0),
             reads: Padded::default(),
+            overdue: Arc::new(Overdue::new()),
             epoch: Instant::now(),
         }
     }
@@ -136,6 +140,11 @@ impl Health {
         self.state() == State::Active
     }
 
+    /// Whether pages are read from it: it is active, and has no answers overdue.
+    pub fn answers(&self) -> bool {
+        self.active() && self.overdue.answers()
+    }
+
     pub fn errors(&self) -> u64 {
         self.errors.get()
     }
@@ -143,7 +152,10 @@ impl Health {
     /// For people.
     pub fn describe(&self) -> String {
         let mut text = match self.state() {
-            State::Active => String::from("active"),
+            State::Active => match self.overdue.describe() {
+                overdue if overdue.is_empty() => String::from("active"),
+                overdue => format!("does not answer: {overdue}"),
+            },
             State::Failed | State::Defunct => format!("failed: {}", self.reason.lock()),
         };
         let remark = self.remark.lock();
@@ -163,7 +175,7 @@ impl Health {
 
     /// Begins a read; `None` if the device is failed, which it is from now on if reads have been stuck.
     pub fn begin_read(&self) -> Option<Underway<'_>> {
-        if !self.active() {
+        if !self.answers() {
             return None;
         }
         let reads = &self.reads.0;

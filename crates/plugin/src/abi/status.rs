@@ -169,6 +169,7 @@ fn figures() -> Vec<(CString, Figure)> {
         ("data_read_p95_us", Real(data_p95)),
         ("data_read_p99_us", Real(data_p99)),
         ("device_errors", Number(cache.device_errors)),
+        ("reads_given_up", Number(cache.reads_given_up)),
         ("failed_proofs", Number(cache.failed_proofs)),
         ("instance_lock_accesses", Number(cache.lock_accesses)),
         ("instance_lock_waits", Number(cache.lock_waits)),

@@ -170,6 +170,16 @@ static BPE_DAILY_WRITE_LIMIT: ServerTable<SystemVariable> = variable(
     [0, 0, u64::MAX, 0],
 );
 
+static BPE_READ_TIMEOUT: ServerTable<SystemVariable> = variable(
+    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
+    c"read_timeout",
+    c"Milliseconds that a read of a cache disk is waited for before the page is read from the data file; 0: as long as it takes",
+    None,
+    Some(update_read_timeout),
+    settings::READ_TIMEOUT.as_ptr().cast(),
+    [settings::DEFAULT_READ_TIMEOUT, 0, 3_600_000, 0],
+);
+
 static BPE_MEMORY_LIMIT: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
     c"memory_limit",
@@ -211,13 +221,14 @@ static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
 );
 
 /// The table that the descriptors point to; ends with null.
-pub static VARIABLES: ServerTable<[VariablePointer; 11]> = ServerTable::new([
+pub static VARIABLES: ServerTable<[VariablePointer; 12]> = ServerTable::new([
     VariablePointer(BPE_ENABLED.get()),
     VariablePointer(BPE_PATH.get()),
     VariablePointer(BPE_SIZE.get()),
     VariablePointer(BPE_INSTANCES.get()),
     VariablePointer(BPE_IO_CAPACITY.get()),
     VariablePointer(BPE_DAILY_WRITE_LIMIT.get()),
+    VariablePointer(BPE_READ_TIMEOUT.get()),
     VariablePointer(BPE_MEMORY_LIMIT.get()),
     VariablePointer(BPE_ADMISSION.get()),
     VariablePointer(BPE_COMPRESSION.get()),
@@ -490,6 +501,20 @@ unsafe extern "C" fn update_daily_limit(
         // SAFETY: a 64-bit number that was checked.
         settings::DAILY_WRITE_LIMIT.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
         settings::write_budget();
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn update_read_timeout(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: a 64-bit number that was checked.
+        settings::READ_TIMEOUT.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
+        settings::read_timeout();
         Ok(())
     });
 }

@@ -1,0 +1,525 @@
+//! Reads that are given up when the disk does not answer in time.
+//!
+//! A thread inside `pread` cannot leave it before the disk answers, and a disk that hangs may take half a minute. A read
+//! with a bound is therefore submitted to the kernel's asynchronous I/O and waited for: not longer than the bound. What was
+//! given up may still arrive, so such a read never goes into the caller's memory but into that of a *slot*, from where it
+//! is copied. A slot whose read was given up is left alone, with its memory and the kernel's context, until the answer has
+//! come. Slots belong to the process, so that closing an extension need not wait for a disk that hangs either.
+//!
+//! While answers are overdue, and for a while after ([`Overdue`]), nobody reads from the device: what it holds stays in
+//! the directory and is there again when the disk is.
+//!
+//! Only direct reads of a file are asynchronous to the kernel. Others are made as ever, without a bound.
+//!
+//! The lock of a slot is held by the thread that reads; nobody waits for it but for a moment, and nothing is locked under
+//! it.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::memory::{Bounce, PAGE, add_bounce_bytes};
+use crate::statistics::{Counter, Padded};
+
+/// Slots of the process at most.
+const MOST_SLOTS: usize = 256;
+const LEAST_SLOTS: usize = 16;
+/// Bytes of a device for which there is a slot: what slots take must be little beside what the device asks for.
+const DEVICE_BYTES_A_SLOT: u64 = 64 << 20;
+/// How long a reader waits for another one to leave a slot when all are taken.
+const SLOT_WAIT: Duration = Duration::from_millis(2);
+/// Rest of a device after its overdue answers have come: at first, and at most. It doubles each time unless the device has
+/// worked for a while.
+const FIRST_REST: u64 = 1000;
+const LAST_REST: u64 = 60_000;
+const WORKED_MILLIS: u64 = 120_000;
+/// Slots are looked through for answers at most so often, milliseconds.
+const LOOK_EVERY: u64 = 50;
+
+/// Why a read with a bound brought nothing.
+#[derive(Debug)]
+pub(crate) enum Unread {
+    /// Answers are overdue, this one or others.
+    Overdue,
+    /// All slots are taken.
+    Busy,
+    /// The kernel has no asynchronous I/O for us, or not for this file.
+    Unsupported,
+    Failed(io::Error),
+}
+
+/// How a device stands with answers that are overdue. Times are milliseconds after its epoch.
+pub(crate) struct Overdue {
+    epoch: Instant,
+    /// Reads that were given up and not answered yet.
+    unanswered: AtomicU32,
+    /// No reads before this.
+    rests_until: AtomicU64,
+    rest: AtomicU64,
+    looked: AtomicU64,
+    /// Reads given up since the device was opened.
+    pub given_up: Counter,
+}
+
+impl Overdue {
+    pub fn new() -> Overdue {
+        Overdue {
+            epoch: Instant::now(),
+            unanswered: AtomicU32::new(0),
+            rests_until: AtomicU64::new(0),
+            rest: AtomicU64::new(0),
+            looked: AtomicU64::new(0),
+            given_up: Counter::default(),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        self.epoch.elapsed().as_millis() as u64
+    }
+
+    /// Whether the device may be read from. Looks for answers, now and then, when it may not.
+    pub fn answers(&self) -> bool {
+        if self.rests_until.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        self.answers_again()
+    }
+
+    #[cold]
+    fn answers_again(&self) -> bool {
+        let now = self.now();
+        if self.unanswered.load(Ordering::Acquire) > 0 {
+            let looked = self.looked.load(Ordering::Relaxed);
+            let due = now >= looked + LOOK_EVERY
+                && self
+                    .looked
+                    .compare_exchange(looked, now, Ordering::Relaxed, Ordering::Relaxed)
+                    .is_ok();
+            if due {
+                collect_answers();
+            }
+            return false;
+        }
+        let until = self.rests_until.load(Ordering::Acquire);
+        if now < until {
+            return false;
+        }
+        // Whoever fails here finds a newer time, or that the rest is over.
+        let _ = self
+            .rests_until
+            .compare_exchange(until, 0, Ordering::AcqRel, Ordering::Relaxed);
+        self.rests_until.load(Ordering::Acquire) == 0
+    }
+
+    fn give_up(&self) {
+        self.given_up.add(1);
+        if self.unanswered.fetch_add(1, Ordering::AcqRel) == 0 {
+            let (now, before) = (self.now(), self.rest.load(Ordering::Relaxed));
+            let last = self.looked.load(Ordering::Relaxed);
+            let rest = if before == 0 || now > last + WORKED_MILLIS {
+                FIRST_REST
+            } else {
+                (before * 2).min(LAST_REST)
+            };
+            self.rest.store(rest, Ordering::Relaxed);
+            self.looked.store(now, Ordering::Relaxed);
+        }
+        let until = self.now() + self.rest.load(Ordering::Relaxed);
+        self.rests_until.store(until.max(1), Ordering::Release);
+    }
+
+    fn answered(&self) {
+        if self.unanswered.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let until = self.now() + self.rest.load(Ordering::Relaxed);
+            self.rests_until.store(until.max(1), Ordering::Release);
+        }
+    }
+
+    /// For people; empty while the device answers in time.
+    pub fn describe(&self) -> String {
+        let unanswered = self.unanswered.load(Ordering::Acquire);
+        let until = self.rests_until.load(Ordering::Acquire);
+        if unanswered > 0 {
+            format!(
+                "{unanswered} reads were not answered in time, so pages are read from the data files until the disk \
+                 answers"
+            )
+        } else if until != 0 {
+            let left = until.saturating_sub(self.now()).div_ceil(1000);
+            format!(
+                "reads were not answered in time; the disk answers again, and is read from again in {left} s"
+            )
+        } else {
+            String::new()
+        }
+    }
+}
+
+/// Slots that readers of a device of so many bytes share with those of others.
+pub(crate) fn slots_for(device_bytes: u64) -> usize {
+    usize::try_from(device_bytes / DEVICE_BYTES_A_SLOT)
+        .unwrap_or(MOST_SLOTS)
+        .clamp(LEAST_SLOTS, MOST_SLOTS)
+}
+
+struct Slot {
+    /// Of the kernel; 0: not set up.
+    context: libc::c_ulong,
+    memory: Bounce,
+    /// A read into the slot's memory that nobody waits for any more.
+    given_up: Option<Arc<Overdue>>,
+}
+
+static SLOTS: [Padded<Mutex<Slot>>; MOST_SLOTS] = [const {
+    Padded(Mutex::new(Slot {
+        context: 0,
+        memory: Bounce::NONE,
+        given_up: None,
+    }))
+}; MOST_SLOTS];
+
+/// `struct iocb` of the kernel's interface (linux/aio_abi.h), little-endian.
+#[repr(C)]
+#[derive(Default)]
+struct ControlBlock {
+    data: u64,
+    key: u32,
+    rw_flags: u32,
+    opcode: u16,
+    priority: i16,
+    fd: u32,
+    buffer: u64,
+    bytes: u64,
+    offset: i64,
+    reserved: u64,
+    flags: u32,
+    event_fd: u32,
+}
+
+/// `struct io_event`.
+#[repr(C)]
+#[derive(Default)]
+struct Event {
+    data: u64,
+    request: u64,
+    result: i64,
+    result2: i64,
+}
+
+const PREAD: u16 = 0;
+
+impl Slot {
+    /// Whether the slot can be used: there is no read under way into it.
+    fn is_free(&mut self) -> bool {
+        if let Some(overdue) = &self.given_up {
+            match self.wait(Duration::ZERO) {
+                Ok(Some(_)) => {
+                    overdue.answered();
+                    self.given_up = None;
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    fn set_up(&mut self) -> Result<(), Unread> {
+        if self.context == 0 {
+            // SAFETY: asks for a context for one request; the kernel writes the context's number.
+            let result = unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut self.context) };
+            if result != 0 {
+                self.context = 0;
+                return Err(Unread::Unsupported);
+            }
+            add_bounce_bytes(ring_bytes());
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, fd: RawFd, offset: u64, bytes: usize) -> Result<(), Unread> {
+        let mut block = ControlBlock {
+            opcode: PREAD,
+            fd: fd as u32,
+            buffer: self.memory.as_ptr() as u64,
+            bytes: bytes as u64,
+            offset: offset as i64,
+            ..ControlBlock::default()
+        };
+        let list: [*mut ControlBlock; 1] = [&raw mut block];
+        loop {
+            // SAFETY: a valid control block, which the kernel copies; the memory it names belongs to the slot and stays
+            // where it is until the read was answered.
+            let result =
+                unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, list.as_ptr()) };
+            if result == 1 {
+                return Ok(());
+            }
+            let error = io::Error::last_os_error();
+            return Err(match error.raw_os_error() {
+                Some(libc::EINTR) => continue,
+                Some(libc::EAGAIN) => Unread::Busy,
+                Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM) => {
+                    Unread::Unsupported
+                }
+                _ => Unread::Failed(error),
+            });
+        }
+    }
+
+    /// The result of the read under way; `None` if it does not come in time.
+    fn wait(&self, at_most: Duration) -> io::Result<Option<i64>> {
+        let until = Instant::now() + at_most;
+        let mut left = at_most;
+        loop {
+            let mut event = Event::default();
+            let mut time = libc::timespec {
+                tv_sec: left.as_secs() as libc::time_t,
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            // SAFETY: room for the one event that is asked for.
+            let result = unsafe {
+                libc::syscall(
+                    libc::SYS_io_getevents,
+                    self.context,
+                    1,
+                    1,
+                    &raw mut event,
+                    &raw mut time,
+                )
+            };
+            match result {
+                1 => return Ok(Some(event.result)),
+                0 => return Ok(None),
+                _ => {
+                    let error = io::Error::last_os_error();
+                    if error.kind() != io::ErrorKind::Interrupted {
+                        return Err(error);
+                    }
+                    left = until.saturating_duration_since(Instant::now());
+                }
+            }
+        }
+    }
+}
+
+/// Bytes of the ring of events that the kernel maps for a context: it has room for eight events a processor and two more.
+fn ring_bytes() -> u64 {
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    ((processors * 8 + 3) * size_of::<Event>()).next_multiple_of(PAGE) as u64
+}
+
+/// Looks whether reads that were given up have been answered.
+fn collect_answers() {
+    for slot in &SLOTS {
+        if let Some(mut slot) = slot.0.try_lock() {
+            slot.is_free();
+        }
+    }
+}
+
+fn free_slot(among: usize) -> Option<MutexGuard<'static, Slot>> {
+    let slots = &SLOTS[..among.min(MOST_SLOTS)];
+    let home = home() % slots.len();
+    let (before, after) = slots.split_at(home);
+    for slot in after.iter().chain(before) {
+        if let Some(mut slot) = slot.0.try_lock() {
+            if slot.is_free() {
+                return Some(slot);
+            }
+        }
+    }
+    let mut slot = slots[home].0.try_lock_for(SLOT_WAIT)?;
+    slot.is_free().then_some(slot)
+}
+
+/// Where this thread begins to look for a slot.
+fn home() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static HOME: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+    }
+    HOME.try_with(|home| *home).unwrap_or(0)
+}
+
+/// Where a read with a bound goes.
+pub(crate) struct Request<'a> {
+    pub fd: RawFd,
+    /// A multiple of what the file needs for direct reads, as is the length.
+    pub offset: u64,
+    pub bytes: usize,
+    pub bound: Duration,
+    /// Slots to choose from.
+    pub slots: usize,
+    pub overdue: &'a Arc<Overdue>,
+}
+
+/// Reads into a slot and passes the bytes on. A read that comes short is an error.
+pub(crate) fn read<R>(request: &Request<'_>, pass: impl FnOnce(&[u8]) -> R) -> Result<R, Unread> {
+    let mut slot = free_slot(request.slots).ok_or(Unread::Busy)?;
+    slot.set_up()?;
+    if !slot.memory.grow(request.bytes.next_multiple_of(PAGE)) {
+        return Err(Unread::Unsupported);
+    }
+    slot.submit(request.fd, request.offset, request.bytes)?;
+    match slot.wait(request.bound) {
+        Ok(Some(result)) if result == request.bytes as i64 => {
+            Ok(pass(&slot.memory.bytes()[..request.bytes]))
+        }
+        Ok(Some(result)) if result < 0 => Err(Unread::Failed(io::Error::from_raw_os_error(
+            i32::try_from(-result).unwrap_or(libc::EIO),
+        ))),
+        Ok(Some(_)) => Err(Unread::Failed(io::Error::new(
+            io::ErrorKind::UnexpectedEof,
+            "the cache file has become shorter",
+        ))),
+        // An answer that cannot be asked for is one that may still come.
+        Ok(None) | Err(_) => {
+            request.overdue.give_up();
+            slot.given_up = Some(Arc::clone(request.overdue));
+            Err(Unread::Overdue)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+    const PAGES: u64 = 8;
+
+    /// The slots are those of the process: one test at a time.
+    static TURN: Mutex<()> = Mutex::new(());
+
+    /// A file of pages that are filled with their number; `None` where files cannot be read directly.
+    fn file() -> Option<File> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let plain = File::create_new(&path).unwrap();
+        for page in 0..PAGES {
+            plain
+                .write_all_at(&[page as u8; 16384], page * 16384)
+                .unwrap();
+        }
+        plain.sync_all().unwrap();
+        File::options()
+            .read(true)
+            .custom_flags(libc::O_DIRECT)
+            .open(path)
+            .ok()
+    }
+
+    fn request<'a>(file: &File, page: u64, overdue: &'a Arc<Overdue>) -> Request<'a> {
+        Request {
+            fd: file.as_raw_fd(),
+            offset: page * 16384,
+            bytes: 16384,
+            bound: Duration::from_secs(60),
+            slots: LEAST_SLOTS,
+            overdue,
+        }
+    }
+
+    #[test]
+    fn pages_are_read_by_many_threads() {
+        let _turn = TURN.lock();
+        let Some(file) = file() else { return };
+        let overdue = Arc::new(Overdue::new());
+        std::thread::scope(|scope| {
+            for thread in 0..2 * LEAST_SLOTS as u64 {
+                let (file, overdue) = (&file, &overdue);
+                scope.spawn(move || {
+                    for n in 0..200 {
+                        let page = (n + thread) % PAGES;
+                        let all = |bytes: &[u8]| bytes.iter().all(|&byte| byte == page as u8);
+                        match read(&request(file, page, overdue), all) {
+                            Ok(right) => assert!(right),
+                            Err(Unread::Busy) => {}
+                            Err(other) => panic!("{other:?}"),
+                        }
+                    }
+                });
+            }
+        });
+        assert!(overdue.answers() && overdue.given_up.get() == 0);
+        assert!(crate::memory::bounce_bytes() >= 16384);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_an_error() {
+        let _turn = TURN.lock();
+        let Some(file) = file() else { return };
+        let overdue = Arc::new(Overdue::new());
+        let beyond = read(&request(&file, PAGES, &overdue), <[u8]>::len);
+        assert!(matches!(beyond, Err(Unread::Failed(_))), "{beyond:?}");
+        let closed = Request {
+            fd: -1,
+            ..request(&file, 0, &overdue)
+        };
+        assert!(matches!(read(&closed, <[u8]>::len), Err(Unread::Failed(_))));
+        let crooked = Request {
+            offset: 1,
+            ..request(&file, 0, &overdue)
+        };
+        assert!(read(&crooked, <[u8]>::len).is_err());
+        assert!(overdue.answers());
+    }
+
+    /// A disk is too quick to be waited for no time at all, most of the time; when it is not, the slot must be found free
+    /// again later and its late answer must not be taken for that of another read.
+    #[test]
+    fn late_answers_are_not_those_of_later_reads() {
+        let _turn = TURN.lock();
+        let Some(file) = file() else { return };
+        let overdue = Arc::new(Overdue::new());
+        for n in 0..2000 {
+            let page = n % PAGES;
+            let at_once = Request {
+                bound: Duration::ZERO,
+                ..request(&file, page, &overdue)
+            };
+            let right = |bytes: &[u8]| bytes.iter().all(|&byte| byte == page as u8);
+            match read(&at_once, right) {
+                Ok(right) => assert!(right),
+                Err(Unread::Overdue | Unread::Busy) => {}
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+        assert!(
+            overdue.given_up.get() > 0,
+            "every read was answered at once"
+        );
+        let until = Instant::now() + Duration::from_secs(60);
+        while overdue.unanswered.load(Ordering::Acquire) > 0 {
+            assert!(Instant::now() < until, "{}", overdue.describe());
+            assert!(!overdue.answers());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        assert!(!overdue.answers(), "it rests");
+        assert!(overdue.describe().contains("is read from again in"));
+        overdue.rests_until.store(1, Ordering::Release);
+        while overdue.now() < 2 {}
+        assert!(overdue.answers() && overdue.describe().is_empty());
+    }
+
+    #[test]
+    fn a_disk_that_often_does_not_answer_rests_longer() {
+        let overdue = Overdue::new();
+        for rest in [1000, 2000, 4000] {
+            overdue.give_up();
+            overdue.give_up();
+            assert!(!overdue.answers());
+            overdue.answered();
+            assert!(overdue.describe().starts_with("1 reads"));
+            overdue.answered();
+            assert_eq!(overdue.rest.load(Ordering::Relaxed), rest);
+        }
+        assert_eq!(overdue.given_up.get(), 6);
+    }
+}
