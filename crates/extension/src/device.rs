@@ -210,7 +210,7 @@ impl Device {
     }
 
     /// How long a read of the file is waited for; `None`: as long as it takes.
-    fn bound(&self, file: &CacheFile) -> Option<Duration> {
+    pub fn bound(&self, file: &CacheFile) -> Option<Duration> {
         let bounded = file.direct && !self.unbounded.load(Ordering::Relaxed);
         self.read_timeout
             .get()

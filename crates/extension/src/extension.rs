@@ -35,6 +35,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::config::{AdmissionMode, Config, OpenError};
+use crate::device::bounded::{GivenUp, LentSlot, Overdue};
 use crate::device::file::{CacheFile, Wrap};
 use crate::generation::Generations;
 use crate::instance::Spot;
@@ -104,11 +105,15 @@ pub enum OfferOutcome {
 
 /// Where a page lies uncompressed on a device: `length` bytes at `offset` of `fd`, which stays open as long as this value
 /// lives. The caller's buffer must be aligned to `alignment`, as the offset and the length are.
+///
+/// If reads of the device are bounded in time, the page must be read into [`buffer`](Located::buffer): a read that
+/// [is overdue](Located::is_overdue) can then be [given up](Extension::give_up).
 pub struct Located {
     pub fd: RawFd,
     pub offset: u64,
     pub length: u32,
     pub alignment: u32,
+    pub(crate) bounded: Option<Bounded>,
     pub(crate) page: PageId,
     pub(crate) spot: Spot,
     pub(crate) started: Instant,
@@ -116,9 +121,43 @@ pub struct Located {
     pub(crate) _file: Arc<CacheFile>,
 }
 
+/// What a read with a bound needs besides.
+pub(crate) struct Bounded {
+    pub slot: LentSlot,
+    pub bound: Duration,
+    pub overdue: Arc<Overdue>,
+}
+
 impl Located {
     pub fn page(&self) -> PageId {
         self.page
+    }
+
+    /// Where the page must be read to; `None`: anywhere.
+    pub fn buffer(&self) -> Option<*mut u8> {
+        self.bounded.as_ref().map(|bounded| bounded.slot.as_ptr())
+    }
+
+    /// What was read into [`buffer`](Located::buffer).
+    ///
+    /// # Safety
+    /// The read must have completed.
+    pub unsafe fn bytes(&self) -> Option<&[u8]> {
+        // SAFETY: the caller's promise.
+        let bytes = |bounded: &'_ Bounded| unsafe { &*std::ptr::from_ref(bounded.slot.bytes()) };
+        self.bounded.as_ref().map(bytes)
+    }
+
+    /// Whether the read has been under way for longer than it is waited for.
+    pub fn is_overdue(&self) -> bool {
+        let bound = self.bounded.as_ref().map(|bounded| bounded.bound);
+        bound.is_some_and(|bound| self.started.elapsed() > bound)
+    }
+
+    /// Gives up the read. What is returned must be kept until it was answered. `None` if it has no buffer of its own.
+    pub fn give_up(self) -> Option<GivenUp> {
+        let Bounded { slot, overdue, .. } = self.bounded?;
+        Some(GivenUp::new(overdue, slot, self._file))
     }
 }
 

@@ -40,6 +40,7 @@ pub use config::{
     AdmissionMode, Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError,
     OwnerIdentity, ReadTimeout,
 };
+pub use device::bounded::GivenUp;
 pub use device::file::check_device;
 pub use extension::{Extension, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};

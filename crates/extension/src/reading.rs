@@ -1,10 +1,12 @@
 //! Reading: finds a page, reads it, and proves it.
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::device::Fault;
+use crate::device::bounded::{self, GivenUp};
 use crate::directory::Kind;
-use crate::extension::{Extension, Located, MissReason, ReadOutcome};
+use crate::extension::{Bounded, Extension, Located, MissReason, ReadOutcome};
 use crate::instance::{Found, Instance, Spot};
 use crate::page::{PageId, check, identity_of, is_page_length};
 use crate::segment::format::unpack;
@@ -206,9 +208,21 @@ impl Extension {
             counters.not_locatable.add(1);
             return None;
         }
+        let bound = device.bound(&file);
+        let slots = bounded::slots_for(device.geometry.file_bytes());
+        let slot = bound.and_then(|_| bounded::lend(length, slots));
+        if bound.is_some() && slot.is_none() {
+            counters.not_locatable.add(1);
+            return None;
+        }
         state.record_access(shared, page);
         drop(state);
         Some(Located {
+            bounded: bound.zip(slot).map(|(bound, slot)| Bounded {
+                slot,
+                bound,
+                overdue: Arc::clone(&device.health.overdue),
+            }),
             fd: file.storage.raw_fd(),
             offset: device.geometry.offset_of(spot.location),
             length: length as u32,
@@ -258,6 +272,14 @@ impl Extension {
     /// The read of a located page was not made.
     pub fn release(&self, located: Located) {
         drop(located);
+    }
+
+    /// The read of a located page has taken too long. Counts a miss. What is returned must be kept until the read was
+    /// answered; `None` if it was not made into the page's own buffer, so that it cannot be given up.
+    pub fn give_up(&self, located: Located) -> Option<GivenUp> {
+        let counters = &self.shared.instance(located.page).counters;
+        counters.device_failed.add(1);
+        located.give_up()
     }
 
     /// The read of a located page failed with this errno, or came short (0). Counts a miss, and an error of the device.

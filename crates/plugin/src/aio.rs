@@ -7,6 +7,10 @@
 //! All this needs the completion to pass through us. A thread that waits inside an `io_getevents` made before we were
 //! switched on would take completions past us, so requests are followed only on contexts *armed* by a harvester that
 //! entered through the hook since then. On other contexts reads pass untouched, and writes only drop what they touch.
+//!
+//! A read that the cache disk does not answer in time is given up: [`late`].
+
+mod late;
 
 use std::collections::HashMap;
 use std::ffi::c_int;
@@ -16,6 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use extension::{Located, ReadTicket, Source};
+use late::Tag;
 use libc::iovec;
 use parking_lot::Mutex;
 
@@ -66,8 +71,8 @@ enum Purpose {
     Redirected {
         target: Target,
         located: Located,
-        fd: c_int,
-        offset: i64,
+        /// If it goes into memory that the extension lends.
+        tag: Option<Tag>,
     },
     /// Reads from the data file, to be offered.
     Missed {
@@ -81,10 +86,37 @@ enum Purpose {
 
 struct Request {
     purpose: Purpose,
-    buffer: u64,
-    length: u64,
+    context: usize,
+    /// As the server has set them.
+    words: Words,
+    length: usize,
     epoch: u32,
-    _pending: Pending,
+    pending: Pending,
+}
+
+/// What is changed in a request that is pointed at a cache file.
+#[derive(Clone, Copy)]
+struct Words {
+    data: u64,
+    fd: c_int,
+    buffer: u64,
+    offset: i64,
+}
+
+impl Words {
+    fn of(iocb: &Iocb) -> Words {
+        Words {
+            data: iocb.data,
+            fd: iocb.fd,
+            buffer: iocb.buffer,
+            offset: iocb.offset,
+        }
+    }
+
+    fn restore(self, iocb: &mut Iocb) {
+        (iocb.data, iocb.fd) = (self.data, self.fd);
+        (iocb.buffer, iocb.offset) = (self.buffer, self.offset);
+    }
 }
 
 const SHARDS: usize = 32;
@@ -108,6 +140,7 @@ pub fn seen() -> bool {
 /// Forgets which contexts are harvested through the hook; to be called before serving begins.
 pub fn disarm_all() {
     LazyLock::force(&REQUESTS);
+    late::prepare();
     for context in &ARMED {
         context.store(0, Ordering::SeqCst);
     }
@@ -283,13 +316,18 @@ fn prepare_read(iocb: &mut Iocb, context: usize) -> bool {
     } else {
         None
     };
-    let redirect = located.as_ref().map(|located| (located.fd, located.offset));
+    let words = Words::of(iocb);
+    let redirected = located.as_ref().map(|located| Words {
+        fd: located.fd,
+        offset: located.offset as i64,
+        buffer: located.buffer().map_or(words.buffer, |start| start as u64),
+        ..words
+    });
     let purpose = match located {
         Some(located) => Purpose::Redirected {
             target,
+            tag: located.buffer().map(|_| Tag::new()),
             located,
-            fd: iocb.fd,
-            offset: iocb.offset,
         },
         None => match switch::generations().begin_read(target.file.owner, target.page.page) {
             Some(ticket) => Purpose::Missed {
@@ -300,22 +338,26 @@ fn prepare_read(iocb: &mut Iocb, context: usize) -> bool {
             None => return false,
         },
     };
+    let tag = match &purpose {
+        Purpose::Redirected { tag: Some(tag), .. } => Some(tag.word()),
+        _ => None,
+    };
     let request = Request {
         purpose,
-        buffer: iocb.buffer,
-        length: iocb.length,
+        context,
+        words,
+        length: iocb.length as usize,
         epoch: active.epoch,
-        _pending: pending,
+        pending,
     };
-    match follow(iocb, request) {
-        None => {
-            if let Some((fd, offset)) = redirect {
-                iocb.fd = fd;
-                iocb.offset = offset as i64;
-            }
-            redirect.is_some()
+    match (follow(iocb, request), redirected) {
+        (None, Some(redirected)) => {
+            let data = tag.unwrap_or(words.data);
+            Words { data, ..redirected }.restore(iocb);
+            true
         }
-        Some(request) => {
+        (None, None) => false,
+        (Some(request), _) => {
             if let Purpose::Redirected { located, .. } = request.purpose {
                 active.extension.release(located);
             }
@@ -337,10 +379,11 @@ fn prepare_write(iocb: &mut Iocb, length: usize, context: Option<usize>) {
     if let (Some(pending), Some(active)) = (pending, &*guard) {
         let request = Request {
             purpose: Purpose::Write(write),
-            buffer: iocb.buffer,
-            length: iocb.length,
+            context: context.unwrap_or(0),
+            words: Words::of(iocb),
+            length,
             epoch: active.epoch,
-            _pending: pending,
+            pending,
         };
         if let Some(Request {
             purpose: Purpose::Write(write),
@@ -356,14 +399,8 @@ fn prepare_write(iocb: &mut Iocb, length: usize, context: Option<usize>) {
 /// Undoes what was prepared for a request that the kernel did not accept.
 fn take_back(iocb: &mut Iocb, request: Request) {
     match request.purpose {
-        Purpose::Redirected {
-            located,
-            fd,
-            offset,
-            ..
-        } => {
-            iocb.fd = fd;
-            iocb.offset = offset;
+        Purpose::Redirected { located, .. } => {
+            request.words.restore(iocb);
             if let Some(active) = switch::active()
                 .as_ref()
                 .filter(|active| active.epoch == request.epoch)
@@ -376,40 +413,62 @@ fn take_back(iocb: &mut Iocb, request: Request) {
     }
 }
 
-/// Looks at completions before the server does. Each is dealt with by itself: should one panic, its page and those of
-/// the others are still read from where they belong.
-pub fn harvested(events: &mut [IoEvent]) {
-    for event in events {
-        let Some(request) = take(event.request as usize) else {
+/// Looks at completions before the server does; how many of them, which then come first, are for the server. Each is dealt
+/// with by itself: should one panic, its page and those of the others are still read from where they belong.
+pub fn harvested(events: &mut [IoEvent]) -> usize {
+    let mut kept = 0;
+    for at in 0..events.len() {
+        let event = &mut events[at];
+        if late::forget(event.data) {
             continue;
-        };
-        let redirected = match request.purpose {
-            Purpose::Redirected { fd, offset, .. } => Some((fd, offset)),
-            _ => None,
-        };
-        let (buffer, length) = (request.buffer, request.length as usize);
-        if catch_unwind(AssertUnwindSafe(|| complete(event, request))).is_err() {
-            crate::controller::panicked();
-            if let Some((fd, offset)) = redirected {
-                restore(event, fd, offset);
-                read_instead(event, fd, buffer, length, offset);
-            }
+        }
+        let request = take(event.request as usize);
+        if request.is_none() && late::is_tag(event.data) {
+            late::forget(event.data); // it was given up this very moment
+            continue;
+        }
+        if let Some(request) = request {
+            harvest(event, request);
+        }
+        events.swap(kept, at);
+        kept += 1;
+    }
+    kept
+}
+
+fn harvest(event: &mut IoEvent, request: Request) {
+    let redirected = matches!(request.purpose, Purpose::Redirected { .. });
+    let (words, length) = (request.words, request.length);
+    if redirected {
+        restore(event, &words);
+    }
+    if catch_unwind(AssertUnwindSafe(|| complete(event, request))).is_err() {
+        crate::controller::panicked();
+        if redirected {
+            read_instead(event, &words, length);
         }
     }
 }
 
+/// Whether reads of this context may become overdue while its harvester waits.
+pub fn may_be_late() -> bool {
+    late::expected()
+        || switch::mode() & SERVE != 0 && settings::READ_TIMEOUT.load(Ordering::Relaxed) != 0
+}
+
+pub use late::{SLICE, give_up};
+
 /// Gives the server's request back as it was.
-fn restore(event: &IoEvent, fd: c_int, offset: i64) {
+fn restore(event: &mut IoEvent, words: &Words) {
+    event.data = words.data;
     // SAFETY: the request is complete and not yet given back to the server, so it is ours.
-    let iocb = unsafe { &mut *(event.request as *mut Iocb) };
-    iocb.fd = fd;
-    iocb.offset = offset;
+    words.restore(unsafe { &mut *(event.request as *mut Iocb) });
 }
 
 /// Makes the server's own read in place of one that was redirected.
-fn read_instead(event: &mut IoEvent, fd: c_int, buffer: u64, length: usize, offset: i64) {
+fn read_instead(event: &mut IoEvent, words: &Words, length: usize) {
     // SAFETY: the server's own read, with its own arguments.
-    let result = unsafe { real_pread(fd, buffer as *mut _, length, offset) };
+    let result = unsafe { real_pread(words.fd, words.buffer as *mut _, length, words.offset) };
     event.result = if result >= 0 {
         result as i64
     } else {
@@ -423,21 +482,21 @@ fn complete(event: &mut IoEvent, request: Request) {
     let active = guard
         .as_deref()
         .filter(|active| active.epoch == request.epoch);
-    let whole = event.result == request.length as i64;
-    let length = request.length as usize;
+    let (words, length) = (request.words, request.length);
+    let whole = event.result == length as i64;
     match request.purpose {
         Purpose::Redirected {
-            target,
-            located,
-            fd,
-            offset,
+            target, located, ..
         } => {
-            restore(event, fd, offset);
             let proven = match active {
                 Some(active) if whole => {
-                    // SAFETY: as above; the read filled the buffer.
+                    // SAFETY: the server's buffer for this read, which is complete and not yet given back.
                     let bytes =
-                        unsafe { std::slice::from_raw_parts(request.buffer as *const u8, length) };
+                        unsafe { std::slice::from_raw_parts_mut(words.buffer as *mut u8, length) };
+                    // SAFETY: the read has completed.
+                    if let Some(read) = unsafe { located.bytes() } {
+                        bytes.copy_from_slice(read);
+                    }
                     active.extension.prove(&located, bytes)
                         && coherence::is_the_page(active, target, bytes)
                 }
@@ -453,7 +512,7 @@ fn complete(event: &mut IoEvent, request: Request) {
                 return;
             }
             let started = Instant::now();
-            read_instead(event, fd, request.buffer, length, offset);
+            read_instead(event, &words, length);
             if let Some(active) = active {
                 coherence::count_data_read(active, target.file, started);
             }
@@ -468,15 +527,14 @@ fn complete(event: &mut IoEvent, request: Request) {
             if whole {
                 // SAFETY: the request is complete and not yet given back to the server.
                 let bytes =
-                    unsafe { std::slice::from_raw_parts(request.buffer as *const u8, length) };
+                    unsafe { std::slice::from_raw_parts(words.buffer as *const u8, length) };
                 coherence::offer(active, target, bytes, ticket, Source::Read);
             }
         }
         Purpose::Write(write) => {
             // SAFETY: as above; the server keeps the page unchanged until it has seen the completion.
-            let bytes = whole.then(|| unsafe {
-                std::slice::from_raw_parts(request.buffer as *const u8, length)
-            });
+            let bytes = whole
+                .then(|| unsafe { std::slice::from_raw_parts(words.buffer as *const u8, length) });
             coherence::finish_write(write, active, bytes);
         }
     }

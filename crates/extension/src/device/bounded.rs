@@ -4,7 +4,8 @@
 //! with a bound is therefore submitted to the kernel's asynchronous I/O and waited for: not longer than the bound. What was
 //! given up may still arrive, so such a read never goes into the caller's memory but into that of a *slot*, from where it
 //! is copied. A slot whose read was given up is left alone, with its memory and the kernel's context, until the answer has
-//! come. Slots belong to the process, so that closing an extension need not wait for a disk that hangs either.
+//! come. Slots belong to the process, so that closing an extension need not wait for a disk that hangs either. Somebody who
+//! reads by himself asynchronously is lent a slot's memory for that ([`lend`]).
 //!
 //! While answers are overdue, and for a while after ([`Overdue`]), nobody reads from the device: what it holds stays in
 //! the directory and is there again when the disk is.
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::file::CacheFile;
 use crate::memory::{Bounce, PAGE, add_bounce_bytes};
 use crate::statistics::{Counter, Padded};
 
@@ -170,15 +172,22 @@ struct Slot {
     /// Of the kernel; 0: not set up.
     context: libc::c_ulong,
     memory: Bounce,
-    /// A read into the slot's memory that nobody waits for any more.
-    given_up: Option<Arc<Overdue>>,
+    state: State,
+}
+
+enum State {
+    Free,
+    /// There is a read into the slot's memory that nobody waits for any more.
+    GivenUp(Arc<Overdue>),
+    /// Somebody else reads into it.
+    Lent,
 }
 
 static SLOTS: [Padded<Mutex<Slot>>; MOST_SLOTS] = [const {
     Padded(Mutex::new(Slot {
         context: 0,
         memory: Bounce::NONE,
-        given_up: None,
+        state: State::Free,
     }))
 }; MOST_SLOTS];
 
@@ -215,16 +224,13 @@ const PREAD: u16 = 0;
 impl Slot {
     /// Whether the slot can be used: there is no read under way into it.
     fn is_free(&mut self) -> bool {
-        if let Some(overdue) = &self.given_up {
-            match self.wait(Duration::ZERO) {
-                Ok(Some(_)) => {
-                    overdue.answered();
-                    self.given_up = None;
-                }
-                _ => return false,
+        if let State::GivenUp(overdue) = &self.state {
+            if let Ok(Some(_)) = self.wait(Duration::ZERO) {
+                overdue.answered();
+                self.state = State::Free;
             }
         }
-        true
+        matches!(self.state, State::Free)
     }
 
     fn set_up(&mut self) -> Result<(), Unread> {
@@ -321,19 +327,88 @@ fn collect_answers() {
     }
 }
 
-fn free_slot(among: usize) -> Option<MutexGuard<'static, Slot>> {
-    let slots = &SLOTS[..among.min(MOST_SLOTS)];
-    let home = home() % slots.len();
-    let (before, after) = slots.split_at(home);
-    for slot in after.iter().chain(before) {
-        if let Some(mut slot) = slot.0.try_lock() {
+/// A free slot among the first ones, with its number.
+fn free_slot(among: usize) -> Option<(usize, MutexGuard<'static, Slot>)> {
+    let among = among.min(MOST_SLOTS);
+    let home = home() % among;
+    for number in (home..among).chain(0..home) {
+        if let Some(mut slot) = SLOTS[number].0.try_lock() {
             if slot.is_free() {
-                return Some(slot);
+                return Some((number, slot));
             }
         }
     }
-    let mut slot = slots[home].0.try_lock_for(SLOT_WAIT)?;
-    slot.is_free().then_some(slot)
+    None
+}
+
+/// The memory of a slot, for a read that somebody else makes.
+pub(crate) struct LentSlot {
+    number: usize,
+    start: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the slot's memory belongs to whoever has this value.
+unsafe impl Send for LentSlot {}
+// SAFETY: a shared reference only lets the memory be read, by whoever knows that nothing writes to it.
+unsafe impl Sync for LentSlot {}
+
+impl LentSlot {
+    pub fn as_ptr(&self) -> *mut u8 {
+        self.start
+    }
+
+    /// # Safety
+    /// No read into the memory may be under way.
+    pub unsafe fn bytes(&self) -> &[u8] {
+        // SAFETY: the slot's memory stays as it is while it is lent; nobody writes to it, says the caller.
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+    }
+}
+
+impl Drop for LentSlot {
+    /// To be dropped only when no read into the memory is under way.
+    fn drop(&mut self) {
+        SLOTS[self.number].0.lock().state = State::Free;
+    }
+}
+
+/// Lends the memory of a slot, if one is free.
+pub(crate) fn lend(bytes: usize, among: usize) -> Option<LentSlot> {
+    let (number, mut slot) = free_slot(among)?;
+    if !slot.memory.grow(bytes.next_multiple_of(PAGE)) {
+        return None;
+    }
+    slot.state = State::Lent;
+    Some(LentSlot {
+        number,
+        start: slot.memory.as_ptr(),
+        bytes,
+    })
+}
+
+/// A read that was given up by somebody who was lent the memory for it: to be kept until it was answered.
+pub struct GivenUp {
+    pub(crate) overdue: Arc<Overdue>,
+    pub(crate) _slot: LentSlot,
+    pub(crate) _file: Arc<CacheFile>,
+}
+
+impl GivenUp {
+    pub(crate) fn new(overdue: Arc<Overdue>, slot: LentSlot, file: Arc<CacheFile>) -> GivenUp {
+        overdue.give_up();
+        GivenUp {
+            overdue,
+            _slot: slot,
+            _file: file,
+        }
+    }
+}
+
+impl Drop for GivenUp {
+    fn drop(&mut self) {
+        self.overdue.answered();
+    }
 }
 
 /// Where this thread begins to look for a slot.
@@ -357,9 +432,19 @@ pub(crate) struct Request<'a> {
     pub overdue: &'a Arc<Overdue>,
 }
 
+fn wait_for_slot(among: usize) -> Option<MutexGuard<'static, Slot>> {
+    if let Some((_, slot)) = free_slot(among) {
+        return Some(slot);
+    }
+    let mut slot = SLOTS[home() % among.min(MOST_SLOTS)]
+        .0
+        .try_lock_for(SLOT_WAIT)?;
+    slot.is_free().then_some(slot)
+}
+
 /// Reads into a slot and passes the bytes on. A read that comes short is an error.
 pub(crate) fn read<R>(request: &Request<'_>, pass: impl FnOnce(&[u8]) -> R) -> Result<R, Unread> {
-    let mut slot = free_slot(request.slots).ok_or(Unread::Busy)?;
+    let mut slot = wait_for_slot(request.slots).ok_or(Unread::Busy)?;
     slot.set_up()?;
     if !slot.memory.grow(request.bytes.next_multiple_of(PAGE)) {
         return Err(Unread::Unsupported);
@@ -379,7 +464,7 @@ pub(crate) fn read<R>(request: &Request<'_>, pass: impl FnOnce(&[u8]) -> R) -> R
         // An answer that cannot be asked for is one that may still come.
         Ok(None) | Err(_) => {
             request.overdue.give_up();
-            slot.given_up = Some(Arc::clone(request.overdue));
+            slot.state = State::GivenUp(Arc::clone(request.overdue));
             Err(Unread::Overdue)
         }
     }
@@ -506,6 +591,21 @@ mod tests {
         overdue.rests_until.store(1, Ordering::Release);
         while overdue.now() < 2 {}
         assert!(overdue.answers() && overdue.describe().is_empty());
+    }
+
+    #[test]
+    fn a_slot_is_lent_to_one_at_a_time() {
+        let _turn = TURN.lock();
+        let lent: Vec<LentSlot> = (0..LEAST_SLOTS)
+            .map(|_| lend(16384, LEAST_SLOTS).unwrap())
+            .collect();
+        assert!(lend(16384, LEAST_SLOTS).is_none());
+        let mut starts: Vec<_> = lent.iter().map(LentSlot::as_ptr).collect();
+        starts.sort_unstable();
+        starts.dedup();
+        assert_eq!(starts.len(), LEAST_SLOTS);
+        drop(lent);
+        assert!(lend(16384, LEAST_SLOTS).is_some());
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! Calls of asynchronous I/O: libaio's submit and harvest (MariaDB harvests through `syscall`), io_uring's submit.
 
 use std::ffi::{c_int, c_long, c_uint};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-use super::{Original, guarded, import};
+use super::{Original, errno, guarded, import, set_errno};
 use crate::aio::{self, IoEvent, Iocb};
 use crate::got::Import;
 use crate::{switch, uring};
@@ -58,25 +60,82 @@ unsafe extern "C" fn io_getevents(
 ) -> c_int {
     type Call =
         unsafe extern "C" fn(usize, c_long, c_long, *mut IoEvent, *mut libc::timespec) -> c_int;
-    // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { IO_GETEVENTS.get::<Call>()(context, least, most, events, timeout) };
+    // SAFETY: the server's own call with the server's own arguments, but for how long it waits.
+    let real = |timeout: *mut libc::timespec| unsafe {
+        c_long::from(IO_GETEVENTS.get::<Call>()(
+            context, least, most, events, timeout,
+        ))
+    };
     if switch::is_off() {
-        return real();
+        return real(timeout) as c_int;
     }
-    harvest(context, events, || c_long::from(real())) as c_int
+    harvest(context, most, events, timeout, real) as c_int
 }
 
-fn harvest(context: usize, events: *mut IoEvent, real: impl Fn() -> c_long) -> c_long {
-    guarded(real, |real| {
+/// Harvests for the server. The kernel is waited in for a short while at a time if a read may become overdue.
+///
+/// Not [`guarded`]: what was harvested once must reach the server, so panics are caught where they may come from.
+fn harvest(
+    context: usize,
+    most: c_long,
+    events: *mut IoEvent,
+    timeout: *mut libc::timespec,
+    real: impl Fn(*mut libc::timespec) -> c_long,
+) -> c_long {
+    // SAFETY: the server's own timeout, if it gives one.
+    let patience = unsafe { timeout.as_ref() }.map(duration);
+    let begun = Instant::now();
+    loop {
+        let errno_before = errno();
         aio::entering_harvest(context);
-        let got = real();
-        let filled = usize::try_from(got).unwrap_or(0);
-        if filled > 0 {
+        let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
+        let last = left.is_some_and(|left| left <= aio::SLICE);
+        let got = match left {
+            Some(left) if last => real(&mut timespec(left)),
+            _ if aio::may_be_late() => real(&mut timespec(aio::SLICE)),
+            Some(left) => real(&mut timespec(left)),
+            None => real(timeout),
+        };
+        let Ok(filled) = usize::try_from(got) else {
+            return got; // with its errno
+        };
+        let looked_at = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the kernel filled that many events.
-            aio::harvested(unsafe { std::slice::from_raw_parts_mut(events, filled) });
+            aio::harvested(unsafe { std::slice::from_raw_parts_mut(events, filled) })
+        }));
+        let kept = looked_at.unwrap_or_else(|_| {
+            crate::controller::panicked();
+            filled
+        });
+        let room = usize::try_from(most).unwrap_or(0).saturating_sub(kept);
+        let late = catch_unwind(|| aio::give_up(context, room)).unwrap_or_else(|_| {
+            crate::controller::panicked();
+            Vec::new()
+        });
+        let all = kept + late.len();
+        for (at, event) in late.into_iter().enumerate() {
+            // SAFETY: the server has room for `most` events, of which `kept` are filled.
+            unsafe { events.add(kept + at).write(event) };
         }
-        got
-    })
+        set_errno(errno_before);
+        if all > 0 || last {
+            return all as c_long;
+        }
+    }
+}
+
+fn duration(time: &libc::timespec) -> Duration {
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or(0),
+        u32::try_from(time.tv_nsec).unwrap_or(0),
+    )
+}
+
+fn timespec(time: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: time.as_secs() as libc::time_t,
+        tv_nsec: time.subsec_nanos().into(),
+    }
 }
 
 /// `syscall` is variadic; all six arguments are passed on, as the C library itself does.
@@ -92,11 +151,14 @@ unsafe extern "C" fn syscall(
 ) -> c_long {
     type Call = unsafe extern "C" fn(c_long, ...) -> c_long;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { SYSCALL.get::<Call>()(number, a, b, c, d, e, f) };
+    let real = |e: c_long| unsafe { SYSCALL.get::<Call>()(number, a, b, c, d, e, f) };
     if number != libc::SYS_io_getevents || switch::is_off() {
-        return real();
+        return real(e);
     }
-    harvest(a as usize, d as *mut IoEvent, real)
+    let (context, events, timeout) = (a as usize, d as *mut IoEvent, e as *mut libc::timespec);
+    harvest(context, c, events, timeout, |timeout| {
+        real(timeout as c_long)
+    })
 }
 
 unsafe extern "C" fn io_uring_submit(ring: *mut uring::Ring) -> c_int {
