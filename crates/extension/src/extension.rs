@@ -7,8 +7,8 @@
 //!    ticket is still current. From now on the page is served from the frame.
 //! 2. *Written* by the writer of some device, among others in one large write. Then, under the lock, the entry is turned from
 //!    the frame to the place on the device, if it still refers to that frame, and the frame is free again.
-//! 3. *Hit*: [`Extension::read`] finds the entry under the lock, reads without it, straight into the caller's buffer where
-//!    alignment allows, and believes what it has read only if the check of the bytes is the entry's, and the entry is still
+//! 3. *Hit*: [`Extension::read`] finds the entry under the lock, reads without it - so that a read can be given up, into
+//!    memory of our own; without a bound in time straight into the caller's buffer, where alignment allows - and believes what it has read only if the check of the bytes is the entry's, and the entry is still
 //!    there. The latter need not be looked at if nothing in the segment was written anew (its sequence number) and no write
 //!    has removed any entry of the instance (its count of removals) since the entry was found.
 //! 4. *Moved*, rarely, when its segment is compacted: written again, and the entry turned to the new place as in 2.
@@ -23,9 +23,10 @@
 //! 1. the writers of an extension without threads ([`Extension::pump`])
 //! 2. the lock of one instance (never two)
 //! 3. leaves, under which nothing else is taken: free frames of staging; reason and remark of a device's health; the
-//!    pacer's bucket; the account of the daily write budget; the mutex on which writers sleep.
+//!    pacer's bucket; the account of the daily write budget; the mutex on which writers sleep; a slot for reads with a
+//!    bound, which is only tried.
 //!
-//! No lock is held during I/O or while a page is copied. Calls other than `open`, `statistics` and their like allocate
+//! No lock is held during I/O or while a page is copied, but for that of the slot which is read into. Calls other than `open`, `statistics` and their like allocate
 //! nothing, but for the thread's bounce buffer at its first use and the table of files as that grows.
 
 use std::os::fd::RawFd;
