@@ -120,6 +120,7 @@ fn status(place: &Place) -> Outcome {
         "data_read_p99_us",
         "data_reads",
         "device_errors",
+        "reads_given_up",
         "failed_proofs",
         "instance_lock_accesses",
         "instance_lock_waits",

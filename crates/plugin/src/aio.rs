@@ -120,9 +120,11 @@ impl Words {
 }
 
 const SHARDS: usize = 32;
+/// Requests of a shard for which there is room from the start.
+const LIKELY_REQUESTS: usize = 14;
 
 static REQUESTS: LazyLock<[Mutex<HashMap<usize, Request>>; SHARDS]> =
-    LazyLock::new(|| std::array::from_fn(|_| Mutex::new(HashMap::with_capacity(64))));
+    LazyLock::new(|| std::array::from_fn(|_| Mutex::new(HashMap::with_capacity(LIKELY_REQUESTS))));
 
 fn shard(request: usize) -> &'static Mutex<HashMap<usize, Request>> {
     &REQUESTS[(request >> 6).wrapping_mul(0x9E37_79B9) >> 7 & (SHARDS - 1)]
