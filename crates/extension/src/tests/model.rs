@@ -12,7 +12,7 @@ use std::time::Duration;
 use parking_lot::RwLock;
 
 use super::*;
-use crate::{Compression, Located};
+use crate::{Compression, Located, Statistics};
 
 struct Model {
     extension: Extension,
@@ -275,18 +275,7 @@ impl Model {
 
 const MIXED: [usize; 9] = [1024, 2048, 4096, 8192, 16384, 16384, 16384, 32768, 65536];
 
-/// `compaction`: segments are only ever emptied, which is rare otherwise.
-fn trial(lengths: &[usize], compression: Compression, compaction: bool, steps: usize) {
-    let directory = tempfile::tempdir().unwrap();
-    let model = Model::new(lengths, 24 << 20, compression, directory.path());
-    let canary = &model.extension.shared.canary;
-    canary.compaction.store(compaction, Ordering::Relaxed);
-    model.run(4, steps);
-    model.check_books();
-    let s = model.extension.statistics();
-    assert_eq!(model.violations.load(Ordering::Relaxed), 0);
-    assert_eq!(model.hits.load(Ordering::Relaxed), s.hits);
-    // Everything that should be tried was.
+fn everything_was_tried(s: &Statistics, compaction: bool) -> bool {
     let tried = [
         s.hits - s.hits_staged,
         s.hits_staged,
@@ -295,8 +284,27 @@ fn trial(lengths: &[usize], compression: Compression, compaction: bool, steps: u
         s.invalidated,
         s.evicted,
     ];
-    assert!(tried.iter().all(|&n| n > 0), "{s:?}");
-    assert!(s.reinserted > 0 || !compaction, "{s:?}");
+    tried.iter().all(|&n| n > 0) && (s.reinserted > 0 || !compaction)
+}
+
+/// `compaction`: segments are only ever emptied, which is rare otherwise.
+fn trial(lengths: &[usize], compression: Compression, compaction: bool, steps: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let model = Model::new(lengths, 24 << 20, compression, directory.path());
+    let canary = &model.extension.shared.canary;
+    canary.compaction.store(compaction, Ordering::Relaxed);
+    // On a busy machine the writer has to catch up, again and again, before the cache is full.
+    for _ in 0..50 {
+        model.run(4, steps);
+        model.check_books();
+        if everything_was_tried(&model.extension.statistics(), compaction) {
+            break;
+        }
+    }
+    let s = model.extension.statistics();
+    assert_eq!(model.violations.load(Ordering::Relaxed), 0);
+    assert_eq!(model.hits.load(Ordering::Relaxed), s.hits);
+    assert!(everything_was_tried(&s, compaction), "{s:?}");
 }
 
 #[test]
