@@ -60,6 +60,18 @@ pub fn sequential_writes(file: &Path, bytes: u64, block: usize) -> Outcome<f64> 
     figure(&job, "/write/bw_bytes")
 }
 
+/// Bytes per second with which blocks of `block` bytes of an existing file of `bytes` are written anew, in any order.
+pub fn random_writes(file: &Path, bytes: u64, block: usize) -> Outcome<f64> {
+    let job = run(&[
+        "--rw=randwrite".into(),
+        "--allow_file_create=0".into(),
+        format!("--filename={}", file.display()),
+        format!("--size={bytes}"),
+        format!("--bs={block}"),
+    ])?;
+    figure(&job, "/write/bw_bytes")
+}
+
 /// What fio says of its only job.
 fn run(arguments: &[String]) -> Outcome<Value> {
     let output = Command::new("fio")

@@ -1,4 +1,5 @@
-//! Writes: fio in sequence, the extension into an empty and into a full file, and at a limited pace.
+//! Writes: the extension into an empty file, beside fio in sequence and in blocks of the same size; into a full file, where
+//! pages go into holes, beside fio with blocks of a page anywhere in a file that is written already; and at a limited pace.
 
 use std::time::{Duration, Instant};
 
@@ -20,16 +21,18 @@ pub fn measure(setting: &Setting) -> Outcome {
     let bytes = u64::from(setting.pages) * PAGE as u64;
     println!("\nwrites, MiB/s");
     println!(
-        "{:>5} {:>8} {:>8} {:>8} {:>14} {:>14}",
-        "round", "fio", "empty", "full", "empty to fio", "full to fio"
+        "{:>5} {:>12} {:>8} {:>8} {:>8} {:>14} {:>14}",
+        "round", "fio 256 KiB", "empty", "16 KiB", "full", "empty to fio", "full to fio"
     );
     let (mut ratios, mut ratios_full) = (Vec::new(), Vec::new());
     let mut latencies = Latencies::default();
     let mut shape = [(0.0, 0.0); 2];
     for round in 0..setting.rounds {
-        let by_fio = || {
+        let by_fio = || -> Outcome<[f64; 2]> {
             let folder = tempfile::tempdir_in(&setting.directory)?;
-            fio::sequential_writes(&folder.path().join("fio"), bytes, BLOCK)
+            let file = folder.path().join("fio");
+            let empty = fio::sequential_writes(&file, bytes, BLOCK)?;
+            Ok([empty, fio::random_writes(&file, bytes, PAGE)?])
         };
         let mut ours = || -> Outcome<[Filled; 2]> {
             let cache = Cache::open(&setting.directory, setting.pages, true, |_| ())?;
@@ -38,22 +41,23 @@ pub fn measure(setting: &Setting) -> Outcome {
             let full = fill(&cache, pages..pages * 2, &mut latencies);
             Ok([empty, full])
         };
-        let (raw, [empty, full]) = if round % 2 == 0 {
+        let ([raw, raw_pages], [empty, full]) = if round % 2 == 0 {
             (by_fio()?, ours()?)
         } else {
             let ours = ours()?;
             (by_fio()?, ours)
         };
         println!(
-            "{round:>5} {:>8.0} {:>8.0} {:>8.0} {:>13.1}% {:>13.1}%",
+            "{round:>5} {:>12.0} {:>8.0} {:>8.0} {:>8.0} {:>13.1}% {:>13.1}%",
             raw / MIB,
             empty.rate / MIB,
+            raw_pages / MIB,
             full.rate / MIB,
             empty.rate * 100.0 / raw,
-            full.rate * 100.0 / raw
+            full.rate * 100.0 / raw_pages
         );
         ratios.push(empty.rate * 100.0 / raw);
-        ratios_full.push(full.rate * 100.0 / raw);
+        ratios_full.push(full.rate * 100.0 / raw_pages);
         shape = [&empty, &full].map(|filled| (filled.amplification, filled.write / 1024.0));
     }
     println!(
