@@ -25,12 +25,14 @@ mod process;
 mod record;
 mod recording;
 mod replay;
+mod report;
 mod server;
 mod server_options;
 mod size;
 mod snippet;
 mod status;
 mod terminal;
+mod verify;
 
 use terminal::complain;
 
@@ -64,6 +66,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Record the stream of page reads and writes of a live server, to be replayed with `bpe replay`
     Record(recording::Args),
+    /// Compare cached pages with the data files of a live server
+    Verify(verify::Args),
     /// Demonstrate the extension on a private server with an emulated cloud volume
     Demo(demo::Args),
     /// Replay a recorded stream of page reads and writes through the extension and other policies
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         Command::Status(args) => status::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Record(args) => recording::run(args),
+        Command::Verify(args) => verify::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
     };

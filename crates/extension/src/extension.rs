@@ -104,6 +104,16 @@ pub enum OfferOutcome {
     Unsuitable,
 }
 
+/// What [`Extension::inspect`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Inspected {
+    Absent,
+    /// It could not be read, or failed its proof, as a page does that was damaged, or moved just then. It would not have been
+    /// served.
+    Unproven,
+    Copied,
+}
+
 /// Where a page lies uncompressed on a device: `length` bytes at `offset` of `fd`, which stays open as long as this value
 /// lives. The caller's buffer must be aligned to `alignment`, as the offset and the length are.
 ///

@@ -42,7 +42,7 @@ pub use config::{
 };
 pub use device::bounded::GivenUp;
 pub use device::file::check_device;
-pub use extension::{Extension, Located, MissReason, OfferOutcome, ReadOutcome, Source};
+pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};
 pub use page::{FileId, MAX_PAGE, MIN_PAGE, PageId, is_page_length};
 pub use segment::LEAST_DEVICE_BYTES;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use crate::device::Fault;
 use crate::device::bounded::{self, GivenUp};
 use crate::directory::Kind;
-use crate::extension::{Bounded, Extension, Located, MissReason, ReadOutcome};
+use crate::extension::{Bounded, Extension, Inspected, Located, MissReason, ReadOutcome};
 use crate::instance::{Found, Instance, Spot};
 use crate::page::{PageId, check, identity_of, is_page_length};
 use crate::segment::format::unpack;
@@ -63,6 +63,47 @@ impl Extension {
                 };
                 miss(counter, reason)
             }
+        }
+    }
+
+    /// Copies a cached page, for comparing it with where it came from: counts nothing, and leaves the page as it is for the
+    /// policy.
+    pub fn inspect(&self, page: PageId, buffer: &mut [u8]) -> Inspected {
+        let shared = &*self.shared;
+        let instance = shared.instance(page);
+        let state = instance.lock();
+        let found = state.find(shared, page).map(|(_, entry)| entry);
+        let Some(entry) = found.filter(|_| is_page_length(buffer.len())) else {
+            return Inspected::Absent;
+        };
+        let pinned = (entry.kind == Kind::STAGED).then(|| shared.staging.pin(entry.location));
+        drop(state);
+        let whole = if let Some(pinned) = pinned {
+            let bytes = pinned.bytes();
+            let whole = bytes.len() == buffer.len();
+            if whole {
+                buffer.copy_from_slice(bytes);
+            }
+            whole
+        } else {
+            let Some(device) = shared.device_at(entry.location) else {
+                return Inspected::Absent;
+            };
+            let read = match entry.kind.stored(buffer.len()) {
+                Some(_) if entry.kind.is_raw() => {
+                    device.read_into(entry.location, buffer).map(|()| true)
+                }
+                Some(length) => {
+                    device.read_with(entry.location, length, |stored| unpack(stored, buffer))
+                }
+                None => Ok(false),
+            };
+            read == Ok(true)
+        };
+        if whole && check(page, buffer) == entry.check {
+            Inspected::Copied
+        } else {
+            Inspected::Unproven
         }
     }
 

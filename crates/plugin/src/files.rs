@@ -490,6 +490,15 @@ pub fn forget_all() {
     }
 }
 
+/// A descriptor that the server has of this file just now.
+pub fn descriptor_of(file: &'static DataFile) -> Option<i32> {
+    let pointer = std::ptr::from_ref(file).cast_mut();
+    TABLE[..REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS)]
+        .iter()
+        .position(|slot| slot.load(Ordering::Relaxed) == pointer)
+        .and_then(|fd| i32::try_from(fd).ok())
+}
+
 /// How many descriptors the process may have.
 pub fn open_limit() -> usize {
     // SAFETY: the call fills the structure.

@@ -36,3 +36,4 @@ pub mod scan;
 pub mod settings;
 pub mod switch;
 pub mod uring;
+pub mod verify;

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use extension::{Extension, Statistics};
 use serde_json::{Value, json};
 
-use crate::{aio, controller, files, recorder, settings, switch};
+use crate::{aio, controller, files, recorder, settings, switch, verify};
 
 /// Totals at one moment.
 pub struct Totals {
@@ -100,7 +100,7 @@ pub fn named(name: &str) -> Option<Value> {
         "instances" => instances(),
         "devices" => devices(),
         "files" => file_table(),
-        _ => return recorder::answer(name),
+        _ => return verify::answer(name).or_else(|| recorder::answer(name)),
     })
 }
 

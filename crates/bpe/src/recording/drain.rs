@@ -6,13 +6,11 @@ use serde_json::Value;
 
 use crate::connection::plain;
 use crate::failure::Failure;
-use crate::server::{Flavour, Server, error_code};
+use crate::report;
+use crate::server::Server;
 
 /// Bytes of a record, here as in a trace file.
 pub const RECORD_BYTES: usize = 16;
-
-/// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
-const NO_FUNCTION: [u16; 2] = [1305, 1046];
 
 /// A recording under way.
 pub struct Drain<'a> {
@@ -40,41 +38,8 @@ pub struct Answer {
 impl<'a> Drain<'a> {
     /// Begins a recording.
     pub fn start(server: &'a mut Server) -> Result<Self, Failure> {
-        let flavour = server.flavour;
-        match server.plugin_state() {
-            Ok(Some(state)) if state == "ACTIVE" => {}
-            Ok(state) => {
-                let what = match state {
-                    Some(state) => format!("the plugin is on this server, but {state}"),
-                    None => "the plugin is not installed on this server".into(),
-                };
-                return Err(Failure::refused(what).advise(how_to_install(flavour)));
-            }
-            Err(error) => return Err(Failure::step(plain(&error))),
-        }
-        let answer = match server.value("SELECT bpe_report('trace-start')") {
-            Ok(Some(text)) => parse(&text).map_err(Failure::step)?,
-            Ok(None) => {
-                return Err(Failure::refused(
-                    "the plugin on this server is older and cannot record",
-                )
-                .advise(
-                    "install the bpe.so that belongs to this command, and restart the server",
-                ));
-            }
-            Err(error) if NO_FUNCTION.contains(&error_code(&error)) => {
-                return Err(
-                    Failure::refused("the server does not have the function bpe_report")
-                        .advise(CREATE_FUNCTION),
-                );
-            }
-            Err(error) => {
-                return Err(Failure::step(format!(
-                    "the recording does not begin: {}",
-                    plain(&error)
-                )));
-            }
-        };
+        report::require_plugin(server)?;
+        let answer = report::ask(server, "trace-start", "cannot record")?;
         if let Some(why) = answer["error"].as_str() {
             return Err(Failure::step(format!(
                 "the recording does not begin: {why}"
@@ -166,19 +131,4 @@ impl Drop for Drain<'_> {
 
 fn parse(text: &str) -> Result<Value, String> {
     serde_json::from_str(text).map_err(|_| "the server's answer cannot be understood".to_owned())
-}
-
-const CREATE_FUNCTION: &str =
-    "run as an administrator: CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
-
-fn how_to_install(flavour: Flavour) -> String {
-    let install = match flavour {
-        Flavour::MariaDb => "INSTALL SONAME 'bpe'",
-        Flavour::MySql => "INSTALL PLUGIN bpe SONAME 'bpe.so'",
-    };
-    format!(
-        "put bpe.so into the server's plugin_dir and run as an administrator: {install}; \
-         CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'\n\
-         (neither a fast disk nor bpe_enabled is needed to record); or let `bpe enable` set everything up"
-    )
 }

@@ -1,0 +1,55 @@
+//! Asking the plugin for a report: `SELECT bpe_report(...)`, and what it means when there is no answer.
+
+use serde_json::Value;
+
+use crate::connection::plain;
+use crate::failure::Failure;
+use crate::server::{Flavour, Server, error_code};
+
+/// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
+const NO_FUNCTION: [u16; 2] = [1305, 1046];
+const CREATE_FUNCTION: &str =
+    "run as an administrator: CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
+
+/// Fails, with advice, unless the plugin is there and active.
+pub fn require_plugin(server: &mut Server) -> Result<(), Failure> {
+    let what = match server.plugin_state() {
+        Ok(Some(state)) if state == "ACTIVE" => return Ok(()),
+        Ok(Some(state)) => format!("the plugin is on this server, but {state}"),
+        Ok(None) => "the plugin is not installed on this server".into(),
+        Err(error) => return Err(Failure::step(plain(&error))),
+    };
+    Err(Failure::refused(what).advise(how_to_install(server.flavour)))
+}
+
+/// The report of this name. `what` says what does not work without it, as in "cannot record".
+pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure> {
+    match server.value(&format!("SELECT bpe_report('{name}')")) {
+        Ok(Some(text)) => serde_json::from_str(&text).map_err(|error| {
+            Failure::step(format!(
+                "the server's answer cannot be understood ({error})"
+            ))
+        }),
+        Ok(None) => Err(
+            Failure::refused(format!("the plugin on this server is older and {what}"))
+                .advise("install the bpe.so that belongs to this command, and restart the server"),
+        ),
+        Err(error) if NO_FUNCTION.contains(&error_code(&error)) => Err(Failure::refused(
+            "the server does not have the function bpe_report",
+        )
+        .advise(CREATE_FUNCTION)),
+        Err(error) => Err(Failure::step(plain(&error))),
+    }
+}
+
+fn how_to_install(flavour: Flavour) -> String {
+    let install = match flavour {
+        Flavour::MariaDb => "INSTALL SONAME 'bpe'",
+        Flavour::MySql => "INSTALL PLUGIN bpe SONAME 'bpe.so'",
+    };
+    format!(
+        "put bpe.so into the server's plugin_dir and run as an administrator: {install}; \
+         CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'\n\
+         (to record, neither a fast disk nor bpe_enabled is needed); or let `bpe enable` set everything up"
+    )
+}

@@ -1,0 +1,212 @@
+//! `bpe verify`: compares the cached pages of a live server with its data files, and says how many differ: none may.
+//!
+//! The plugin compares (`bpe_report('verify:...')`), a bounded number of pages at a time; this asks until all files have been
+//! gone through.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde_json::Value;
+
+use crate::connection;
+use crate::failure::{Exit, Failure};
+use crate::report;
+use crate::server::Server;
+use crate::terminal::{complain, say};
+
+/// Between two lines when there is no terminal to draw on.
+const PLAIN_EVERY: Duration = Duration::from_secs(10);
+/// Wrong pages that are listed.
+const LISTED: usize = 20;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Compare this part of the pages
+    #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
+    sample: u32,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    connection: connection::Args,
+}
+
+#[derive(Default)]
+struct Sums {
+    compared: u64,
+    skipped: u64,
+    unproven: u64,
+    wrong: u64,
+    pages: Vec<Value>,
+}
+
+impl Sums {
+    fn add(&mut self, answer: &Value) {
+        let number = |name: &str| answer[name].as_u64().unwrap_or(0);
+        self.compared += number("compared");
+        self.skipped += number("skipped");
+        self.unproven += number("unproven");
+        self.wrong += number("wrong");
+        let pages = answer["pages"].as_array().into_iter().flatten();
+        self.pages
+            .extend(pages.take(LISTED.saturating_sub(self.pages.len())).cloned());
+    }
+
+    fn json(&self) -> Value {
+        serde_json::json!({
+            "compared": self.compared,
+            "skipped": self.skipped,
+            "unproven": self.unproven,
+            "wrong": self.wrong,
+            "pages": self.pages,
+        })
+    }
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut server = Server::connect(&args.connection)?;
+    report::require_plugin(&mut server)?;
+    let status = server.status("bpe\\_%")?;
+    let state = status.get("bpe_state").cloned().unwrap_or_default();
+    if state != "active" {
+        let reason = status.get("bpe_state_reason").cloned().unwrap_or_default();
+        let why = if reason.is_empty() {
+            String::new()
+        } else {
+            format!(" ({reason})")
+        };
+        return Err(Failure::refused(format!(
+            "the extension is {state}{why}: there is nothing to compare"
+        ))
+        .advise("switch it on with SET GLOBAL bpe_enabled = ON, and let it fill")
+        .into());
+    }
+    let cached = status.get("bpe_pages_cached").and_then(|n| n.parse().ok());
+    let sums = ask(&mut server, &args, cached.unwrap_or(0))?;
+    if args.json {
+        say!("{}", sums.json());
+    } else {
+        print(&sums);
+    }
+    Ok(if sums.wrong == 0 { Exit::Ok } else { Exit::No }.into())
+}
+
+fn ask(server: &mut Server, args: &Args, cached: u64) -> Result<Sums, Failure> {
+    let every = (100 / args.sample).max(1);
+    let expected = cached / u64::from(every);
+    let mut progress = Progress::new(expected);
+    let mut sums = Sums::default();
+    let mut name = format!("verify:0:0:{every}");
+    loop {
+        let answer = report::ask(server, &name, "cannot verify")?;
+        sums.add(&answer);
+        progress.show(&sums);
+        match answer["next"].as_str() {
+            // It goes into the next statement.
+            Some(next) if next.bytes().all(|b| b.is_ascii_alphanumeric() || b == b':') => {
+                next.clone_into(&mut name);
+            }
+            Some(_) => return Err(Failure::step("the server's answer cannot be understood")),
+            None => return Ok(sums),
+        }
+    }
+}
+
+fn print(sums: &Sums) {
+    say!(
+        "Compared    {} cached pages with the data files",
+        sums.compared
+    );
+    say!(
+        "Left out    {} that were written or moved just then",
+        sums.skipped + sums.unproven
+    );
+    if sums.wrong == 0 {
+        say!("Different   none");
+        return;
+    }
+    say!(
+        "Different   {} - they were dropped from the cache",
+        sums.wrong
+    );
+    for page in &sums.pages {
+        say!(
+            "            page {} of {}",
+            page["page"],
+            page["file"].as_str().unwrap_or("?")
+        );
+    }
+    complain!(
+        "bpe: the cache held pages that are not those of the data files. This must not be: switch the extension off \
+         (SET GLOBAL bpe_enabled = OFF), check your tables, and report it."
+    );
+}
+
+/// A line that moves on a terminal, or lines now and then.
+struct Progress {
+    bar: Option<ProgressBar>,
+    expected: u64,
+    last_line: Instant,
+}
+
+impl Progress {
+    fn new(expected: u64) -> Progress {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::with_draw_target(Some(expected), ProgressDrawTarget::stderr());
+            let template =
+                "{spinner} {elapsed_precise} {bar:20.cyan/dim} {pos} of about {len} pages";
+            bar.set_style(
+                ProgressStyle::with_template(template)
+                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
+            );
+            bar
+        });
+        Progress {
+            bar,
+            expected,
+            last_line: Instant::now(),
+        }
+    }
+
+    fn show(&mut self, sums: &Sums) {
+        match &self.bar {
+            Some(bar) => bar.set_position(sums.compared),
+            None if self.last_line.elapsed() >= PLAIN_EVERY => {
+                self.last_line = Instant::now();
+                complain!("{} of about {} pages", sums.compared, self.expected);
+            }
+            None => {}
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_add_up() {
+        let mut sums = Sums::default();
+        let pages: Vec<Value> = (0..15).map(|n| serde_json::json!({"page": n})).collect();
+        let answer = serde_json::json!({
+            "compared": 10, "skipped": 1, "unproven": 2, "wrong": 15, "pages": pages, "next": null
+        });
+        sums.add(&answer);
+        sums.add(&answer);
+        assert_eq!((sums.compared, sums.skipped), (20, 2));
+        assert_eq!((sums.unproven, sums.wrong), (4, 30));
+        assert_eq!(sums.pages.len(), LISTED);
+        sums.add(&Value::Null);
+        assert_eq!(sums.json()["compared"], 20);
+    }
+}

@@ -1,0 +1,210 @@
+//! Compares cached pages with their data files while the server runs: `bpe_report('verify:...')`, for `bpe verify`.
+//!
+//! A ticket is taken before both are read. If it is still good afterwards, no write of the page began meanwhile, so the two
+//! must be equal. The data file is read through the server's own descriptor: opening and closing one of our own would
+//! drop the server's locks.
+//!
+//! A call looks at a bounded number of pages and takes a bounded time; it says where the next one has to go on.
+
+use std::time::{Duration, Instant};
+
+use extension::{Inspected, PageId};
+use serde_json::{Value, json};
+
+use crate::calls::input_output::real_pread;
+use crate::files::{self, DataFile};
+use crate::journal;
+use crate::switch;
+
+/// Time that a call takes, about.
+const TIME: Duration = Duration::from_millis(200);
+/// Pages that are listed as wrong by one call at most.
+const LISTED: usize = 64;
+/// Between two looks at the clock, pages.
+const PAGES_A_LOOK: u32 = 64;
+
+/// Where to go on: `verify:<file>:<page>:<every>`, every how many pages of the data files are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cursor {
+    file: u32,
+    page: u32,
+    every: u32,
+}
+
+impl Cursor {
+    fn parse(text: &str) -> Option<Cursor> {
+        let mut parts = text.split(':').map(str::parse::<u32>);
+        let cursor = Cursor {
+            file: parts.next()?.ok()?,
+            page: parts.next()?.ok()?,
+            every: parts.next()?.ok()?,
+        };
+        (parts.next().is_none() && cursor.every > 0).then_some(cursor)
+    }
+}
+
+#[derive(Default)]
+struct Counts {
+    /// Equal to the data file, or not.
+    compared: u64,
+    /// Written while they were compared, or not readable just then.
+    skipped: u64,
+    /// In the cache, but they failed their proof, so they would not have been served.
+    unproven: u64,
+    wrong: u64,
+    listed: Vec<Value>,
+}
+
+/// Page-aligned memory for direct reads.
+#[repr(C, align(4096))]
+struct Buffer([u8; extension::MAX_PAGE]);
+
+/// The report of a name; `None` if it is not one of a verification.
+pub fn answer(name: &str) -> Option<Value> {
+    let cursor = Cursor::parse(name.strip_prefix("verify:")?)?;
+    let mut counts = Counts::default();
+    let next = run(cursor, &mut counts);
+    Some(json!({
+        "compared": counts.compared,
+        "skipped": counts.skipped,
+        "unproven": counts.unproven,
+        "wrong": counts.wrong,
+        "pages": counts.listed,
+        "next": next.map(|next| format!("verify:{}:{}:{}", next.file, next.page, next.every)),
+    }))
+}
+
+/// Goes through the files in the order of their numbers. Where the next call has to go on; `None` at the end.
+fn run(cursor: Cursor, counts: &mut Counts) -> Option<Cursor> {
+    let until = Instant::now() + TIME;
+    let mut all = files::all();
+    all.sort_unstable_by_key(|file| file.owner);
+    let mut buffers = Box::new([
+        Buffer([0; extension::MAX_PAGE]),
+        Buffer([0; extension::MAX_PAGE]),
+    ]);
+    let mut page = cursor.page;
+    for file in all.into_iter().filter(|file| file.owner >= cursor.file) {
+        if file.owner > cursor.file {
+            page = 0;
+        }
+        let Some((fd, pages)) = open_pages(file) else {
+            continue;
+        };
+        while page < pages {
+            let last = pages.min(page.saturating_add(PAGES_A_LOOK.saturating_mul(cursor.every)));
+            for number in (page..last).step_by(cursor.every as usize) {
+                compare(file, fd, number, &mut buffers, counts);
+            }
+            page = last.next_multiple_of(cursor.every);
+            if Instant::now() >= until {
+                return Some(Cursor {
+                    file: file.owner,
+                    page,
+                    ..cursor
+                });
+            }
+        }
+    }
+    None
+}
+
+/// A descriptor of an open file, and how many pages it has; `None` if nothing of it can be cached.
+fn open_pages(file: &'static DataFile) -> Option<(i32, u32)> {
+    let size = u64::from(file.page_size());
+    if size == 0 {
+        return None;
+    }
+    let fd = files::descriptor_of(file)?;
+    let stat = files::stat_descriptor(fd)?;
+    let pages = u64::try_from(stat.st_size).ok()? / size;
+    Some((fd, u32::try_from(pages).unwrap_or(u32::MAX)))
+}
+
+fn compare(
+    file: &'static DataFile,
+    fd: i32,
+    number: u32,
+    [cached, stored]: &mut [Buffer; 2],
+    counts: &mut Counts,
+) {
+    let guard = switch::active();
+    let (Some(active), Some(id)) = (&*guard, file.cacheable()) else {
+        return;
+    };
+    let length = file.page_size() as usize;
+    let page = PageId::new(id, number);
+    let (Some(cached), Some(stored)) = (cached.0.get_mut(..length), stored.0.get_mut(..length))
+    else {
+        return;
+    };
+    let Some(ticket) = switch::generations().begin_read(file.owner, number) else {
+        return; // it is being written, so it is not cached
+    };
+    match active.extension.inspect(page, cached) {
+        Inspected::Absent => return,
+        Inspected::Unproven => {
+            counts.unproven += 1;
+            return;
+        }
+        Inspected::Copied => {}
+    }
+    let offset = u64::from(number) * length as u64;
+    // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
+    let read = unsafe { real_pread(fd, stored.as_mut_ptr().cast(), length, offset as i64) };
+    let unchanged = switch::generations().is_current(ticket)
+        && file.cacheable() == Some(id)
+        && files::of_descriptor(fd).is_some_and(|now| std::ptr::eq(now, file));
+    if read != length as isize || !unchanged {
+        counts.skipped += 1;
+        return;
+    }
+    counts.compared += 1;
+    if cached == stored {
+        return;
+    }
+    counts.wrong += 1;
+    active.extension.invalidate(id, number, 1);
+    if counts.listed.len() < LISTED {
+        journal::error(&format!(
+            "page {number} of '{}' in the cache is not that of the data file; it is dropped. Please report this, and \
+             switch the extension off until it is understood.",
+            file.name()
+        ));
+        counts
+            .listed
+            .push(json!({ "file": file.name(), "page": number }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cursors() {
+        let cursor = Cursor::parse("3:70000:10");
+        assert_eq!(
+            cursor,
+            Some(Cursor {
+                file: 3,
+                page: 70_000,
+                every: 10
+            })
+        );
+        for bad in [
+            "",
+            "1",
+            "1:2",
+            "1:2:0",
+            "1:2:3:4",
+            "a:2:3",
+            "-1:2:3",
+            "1:2:99999999999",
+        ] {
+            assert_eq!(Cursor::parse(bad), None, "{bad}");
+        }
+        assert!(answer("verify:0:0:1").is_some_and(|report| report["next"].is_null()));
+        assert!(answer("verify").is_none() && answer("summary").is_none());
+    }
+}

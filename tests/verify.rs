@@ -1,0 +1,120 @@
+//! `bpe_report('verify:...')`: cached pages beside those of the data files, on a server at work.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use integration_tests::ledger::Ledger;
+use integration_tests::{Load, Outcome, Place, Server, Suite, library, note, sql};
+
+const CACHE: u64 = 64 << 20;
+
+fn main() -> ExitCode {
+    Suite::new("verify")
+        .each("nothing_differs_under_load", nothing_differs_under_load)
+        .each("nothing_differs_compressed", nothing_differs_compressed)
+        .each("a_stale_page_is_found", a_stale_page_is_found)
+        .run()
+}
+
+#[derive(Default, Debug)]
+struct Sums {
+    compared: u64,
+    skipped: u64,
+    unproven: u64,
+    wrong: u64,
+}
+
+/// Goes through all files once.
+fn verify(server: &Server, sums: &mut Sums) -> Outcome {
+    let mut name = String::from("verify:0:0:1");
+    loop {
+        let text = server
+            .value(&format!("SELECT bpe_report('{name}')"))?
+            .context("no answer")?;
+        let answer: serde_json::Value = serde_json::from_str(&text)?;
+        let number = |name: &str| answer[name].as_u64().context("a number");
+        sums.compared += number("compared")?;
+        sums.skipped += number("skipped")?;
+        sums.unproven += number("unproven")?;
+        sums.wrong += number("wrong")?;
+        match answer["next"].as_str() {
+            Some(next) => name = next.into(),
+            None => return Ok(()),
+        }
+    }
+}
+
+const CREATE_FUNCTION: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
+
+fn compare_under_load(server: &Server) -> Outcome {
+    server.sql(CREATE_FUNCTION)?;
+    let ledger = Ledger::create(server, 2, 5000, 2500, 6)?;
+    ledger.run(server, Duration::from_secs(3))?;
+    let mut sums = Sums::default();
+    let before = sql::figure(server, "hits")?;
+    let counts = ledger.run_while(server, Duration::from_secs(8), || {
+        let until = std::time::Instant::now() + Duration::from_secs(6);
+        while std::time::Instant::now() < until {
+            verify(server, &mut sums)?;
+        }
+        Ok(())
+    })?;
+    note(format!("{sums:?}; {counts}"));
+    ensure!(sums.wrong == 0, "{sums:?}");
+    ensure!(sums.compared > 1000, "{sums:?}");
+    ensure!(sql::figure(server, "hits")? > before);
+    // What was compared looks as it did to the policy and to the counters of errors.
+    ensure!(sql::figure(server, "failed_proofs")? == 0);
+    ledger.verify(server)
+}
+
+fn nothing_differs_under_load(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    compare_under_load(&server)?;
+    server.stop()?;
+    Ok(())
+}
+
+fn nothing_differs_compressed(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?.option("--bpe-compression=lz4"))?;
+    compare_under_load(&server)?;
+    server.stop()?;
+    Ok(())
+}
+
+/// With a library whose writes drop nothing, old pages stay in the cache: they are found, named and dropped.
+fn a_stale_page_is_found(place: &Place) -> Outcome {
+    let server = place.start(
+        place
+            .options()
+            .plugin(library::canary()?, "bpe", Load::Early)
+            .option(format!("--bpe-path={}", place.cache().display()))
+            .option(format!("--bpe-size={CACHE}"))
+            .option("--bpe-enabled=ON")
+            .environment("BPE_CANARY", "writes"),
+    )?;
+    server.sql(CREATE_FUNCTION)?;
+    let mut connection = server.connect()?;
+    // Few enough changes that the server itself does not stumble over what is old.
+    sql::fill(&mut connection, "d.t", 8000, 2000, "")?;
+    for _ in 0..2 {
+        sql::read_all(&mut connection, "d.t", 8000)?;
+    }
+    server.sql("UPDATE d.t SET pad = REVERSE(pad) WHERE id BETWEEN 1000 AND 1400")?;
+    server.sql("FLUSH TABLES d.t FOR EXPORT")?;
+    let mut sums = Sums::default();
+    verify(&server, &mut sums)?;
+    ensure!(sums.wrong > 0, "{sums:?}");
+    let log = place.last_words();
+    ensure!(
+        log.contains("in the cache is not that of the data file"),
+        "{log}"
+    );
+    let mut again = Sums::default();
+    verify(&server, &mut again)?;
+    note(format!("found: {sums:?}, then {again:?}"));
+    ensure!(again.wrong == 0, "{again:?}");
+    server.kill();
+    Ok(())
+}
