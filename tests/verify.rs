@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
-use integration_tests::{Load, Outcome, Place, Server, Suite, library, note, sql};
+use integration_tests::{Flavour, Load, Outcome, Place, Server, Suite, library, note, sql};
 
 const CACHE: u64 = 64 << 20;
 
@@ -13,7 +13,12 @@ fn main() -> ExitCode {
     Suite::new("verify")
         .each("nothing_differs_under_load", nothing_differs_under_load)
         .each("nothing_differs_compressed", nothing_differs_compressed)
-        .each("a_stale_page_is_found", a_stale_page_is_found)
+        // MySQL stops at the first old page that it meets, sooner than this could find it.
+        .with(
+            Flavour::MariaDb1011,
+            "a_stale_page_is_found",
+            a_stale_page_is_found,
+        )
         .run()
 }
 
@@ -63,6 +68,8 @@ fn compare_under_load(server: &Server) -> Outcome {
     note(format!("{sums:?}; {counts}"));
     ensure!(sums.wrong == 0, "{sums:?}");
     ensure!(sums.compared > 1000, "{sums:?}");
+    // Only a page that is moved just then fails its proof.
+    ensure!(sums.unproven < sums.compared / 10, "{sums:?}");
     ensure!(sql::figure(server, "hits")? > before);
     // What was compared looks as it did to the policy and to the counters of errors.
     ensure!(sql::figure(server, "failed_proofs")? == 0);

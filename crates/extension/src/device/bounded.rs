@@ -16,6 +16,7 @@
 //! it.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -29,11 +30,13 @@ use crate::statistics::{Counter, Padded};
 
 /// Slots of the process at most.
 const MOST_SLOTS: usize = 256;
-const LEAST_SLOTS: usize = 16;
+const LEAST_SLOTS: usize = 32;
 /// Bytes of a device for which there is a slot: what slots take must be little beside what the device asks for.
-const DEVICE_BYTES_A_SLOT: u64 = 64 << 20;
+const DEVICE_BYTES_A_SLOT: u64 = 32 << 20;
+/// One of so many is never lent: whoever reads asynchronously must leave some to those who wait for a page.
+const KEPT_BACK: usize = 4;
 /// How long a reader waits for another one to leave a slot when all are taken.
-const SLOT_WAIT: Duration = Duration::from_millis(2);
+const SLOT_WAIT: Duration = Duration::from_millis(5);
 /// Rest of a device after its overdue answers have come: at first, and at most. It doubles each time unless the device has
 /// worked for a while.
 const FIRST_REST: u64 = 1000;
@@ -327,11 +330,10 @@ fn collect_answers() {
     }
 }
 
-/// A free slot among the first ones, with its number.
-fn free_slot(among: usize) -> Option<(usize, MutexGuard<'static, Slot>)> {
-    let among = among.min(MOST_SLOTS);
-    let home = home() % among;
-    for number in (home..among).chain(0..home) {
+/// A free slot in a range, with its number.
+fn free_slot(range: Range<usize>) -> Option<(usize, MutexGuard<'static, Slot>)> {
+    let home = range.start + home() % range.len().max(1);
+    for number in (home..range.end).chain(range.start..home) {
         if let Some(mut slot) = SLOTS[number].0.try_lock() {
             if slot.is_free() {
                 return Some((number, slot));
@@ -375,7 +377,8 @@ impl Drop for LentSlot {
 
 /// Lends the memory of a slot, if one is free.
 pub(crate) fn lend(bytes: usize, among: usize) -> Option<LentSlot> {
-    let (number, mut slot) = free_slot(among)?;
+    let among = among.min(MOST_SLOTS);
+    let (number, mut slot) = free_slot(among / KEPT_BACK..among)?;
     if !slot.memory.grow(bytes.next_multiple_of(PAGE)) {
         return None;
     }
@@ -432,13 +435,16 @@ pub(crate) struct Request<'a> {
     pub overdue: &'a Arc<Overdue>,
 }
 
+/// A slot for a read that is waited for.
 fn wait_for_slot(among: usize) -> Option<MutexGuard<'static, Slot>> {
-    if let Some((_, slot)) = free_slot(among) {
+    let among = among.min(MOST_SLOTS);
+    let kept_back = among / KEPT_BACK;
+    let free = free_slot(0..kept_back).or_else(|| free_slot(kept_back..among));
+    if let Some((_, slot)) = free {
         return Some(slot);
     }
-    let mut slot = SLOTS[home() % among.min(MOST_SLOTS)]
-        .0
-        .try_lock_for(SLOT_WAIT)?;
+    // One of those that others wait for in turn.
+    let mut slot = SLOTS[home() % kept_back.max(1)].0.try_lock_for(SLOT_WAIT)?;
     slot.is_free().then_some(slot)
 }
 
@@ -596,14 +602,17 @@ mod tests {
     #[test]
     fn a_slot_is_lent_to_one_at_a_time() {
         let _turn = TURN.lock();
-        let lent: Vec<LentSlot> = (0..LEAST_SLOTS)
+        let lendable = LEAST_SLOTS - LEAST_SLOTS / KEPT_BACK;
+        let lent: Vec<LentSlot> = (0..lendable)
             .map(|_| lend(16384, LEAST_SLOTS).unwrap())
             .collect();
         assert!(lend(16384, LEAST_SLOTS).is_none());
         let mut starts: Vec<_> = lent.iter().map(LentSlot::as_ptr).collect();
         starts.sort_unstable();
         starts.dedup();
-        assert_eq!(starts.len(), LEAST_SLOTS);
+        assert_eq!(starts.len(), lendable);
+        // There is room for those who wait all the same.
+        assert!(wait_for_slot(LEAST_SLOTS).is_some());
         drop(lent);
         assert!(lend(16384, LEAST_SLOTS).is_some());
     }
