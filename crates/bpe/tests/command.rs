@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         .each("settings_change_or_stay", settings_change_or_stay)
         .each("without_option_folder", without_option_folder)
         .each("doctor_tells", doctor_tells)
+        .each("verify_compares", verify_compares)
         .with(
             Flavour::MySql97,
             "super_read_only_stays",
@@ -422,6 +423,32 @@ fn settings_change_or_stay(place: &Place) -> Outcome {
         .sql("SET GLOBAL innodb_buffer_pool_size = 100 * 1024 * 1024")?;
     host.disable()?.expect(0, &["has been changed since"])?;
     ensure!(host.pool()? == 100 * MIB);
+    Ok(())
+}
+
+fn verify_compares(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    host.bpe(&["verify"])?
+        .expect(1, &["not installed", "CREATE FUNCTION"])?;
+    host.enable_well()?;
+    let mut connection = host.server().connect()?;
+    // More than the pool, so that some of it is cached.
+    integration_tests::sql::fill(&mut connection, "d.t", 50_000, 3000, "")?;
+    host.bpe(&["verify"])?
+        .expect(0, &["Compared ", "Different   none"])?;
+    let sample = host
+        .bpe(&["verify", "--json", "--sample", "50"])?
+        .expect(0, &[])?
+        .json()?;
+    ensure!(
+        sample["wrong"] == 0 && sample["compared"].as_u64() > Some(0),
+        "{sample}"
+    );
+    host.bpe(&["verify", "--sample", "0"])?
+        .expect(2, &["--sample"])?;
+    host.server().sql("SET GLOBAL bpe_enabled = OFF")?;
+    host.bpe(&["verify"])?
+        .expect(1, &["disabled", "nothing to compare"])?;
     Ok(())
 }
 
