@@ -145,6 +145,7 @@ pub fn begin_write(fd: i32, length: usize, offset: i64, settles: bool) -> Option
     if length == 0 {
         return None;
     }
+    file.note_change();
     if offset < 0 {
         return Some(Write::File(file.block()));
     }
@@ -206,6 +207,7 @@ pub fn finish_write(write: Write, active: Option<&Active>, written: Option<&[u8]
     else {
         return;
     };
+    file.note_change();
     let ticket = switch::generations().end_write(file.owner, first.page, pages);
     let (Some(ticket), Some(bytes), Some(active), true) = (ticket, written, active, whole) else {
         return;

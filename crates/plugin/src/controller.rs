@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use extension::Extension;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::audit::Audit;
 use crate::settings::{self, AsyncIo, Settings};
 use crate::switch::{self, Active};
 use crate::{aio, files, journal, recorder, scan};
@@ -43,7 +44,7 @@ pub enum State {
     Disabled = 0,
     /// Serving.
     Active = 1,
-    /// The server's calls cannot be intercepted.
+    /// The server's calls cannot be intercepted, or somebody else writes to its files.
     Passive = 2,
     /// Asked for, but not possible just now; tried again by itself.
     Failed = 3,
@@ -78,6 +79,8 @@ struct Inner {
     intent: u64,
     /// Why it is not on although it is wanted.
     failure: Option<String>,
+    /// What was changed behind our back; it stays off until a client asks for it.
+    distrusted: Option<String>,
     retry: Option<(Instant, Duration)>,
     prepared: Option<Prepared>,
     /// Settings the active extension was built with.
@@ -302,6 +305,7 @@ fn lay_out(settings: &Settings, page: u32) -> Result<(Arc<Active>, Vec<String>, 
 pub fn commit() {
     let mut inner = INNER.lock();
     inner.wanted = true;
+    inner.distrusted = None;
     commit_prepared(&mut inner);
     if inner.running.is_none() {
         // Another session switched off between the halves: this one came last, so the controller builds anew.
@@ -366,6 +370,7 @@ pub fn disable() {
     let late = switch::kill();
     inner.wanted = false;
     inner.failure = None;
+    inner.distrusted = None;
     inner.retry = None;
     inner.rebuild = false;
     let was_on = inner.running.take().is_some();
@@ -439,6 +444,7 @@ pub fn stop() {
 
 /// The controller's thread.
 fn run() {
+    let mut audit = Audit::default();
     loop {
         let mut inner = INNER.lock();
         while let Some(old) = inner.retiring.pop() {
@@ -460,6 +466,7 @@ fn run() {
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             drop(gone);
             tick();
+            look_behind_our_back(&mut audit);
         }));
     }
 }
@@ -485,6 +492,24 @@ fn close_when_unused(old: Arc<Active>) {
         std::thread::sleep(Duration::from_millis(1));
     }
     let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(old)));
+}
+
+/// Goes passive if somebody else has written to the data files.
+fn look_behind_our_back(audit: &mut Audit) {
+    let epoch = switch::active().as_ref().map(|active| active.epoch);
+    if epoch.is_none() || !audit.belongs_to(epoch) {
+        audit.begin(epoch);
+        return;
+    }
+    let Some(reason) = audit.look() else {
+        return;
+    };
+    disable();
+    journal::error(&format!(
+        "{reason}. Everything cached is dropped and the extension is off. Find out who writes to the data files of a \
+         running server, which is a danger to the data itself; SET GLOBAL bpe_enabled = ON uses the extension again."
+    ));
+    INNER.lock().distrusted = Some(reason);
 }
 
 fn tick() {
@@ -580,6 +605,9 @@ fn usual_page(inner: &Inner) -> u32 {
 pub fn state() -> (State, String) {
     let inner = INNER.lock();
     if let Some(reason) = &inner.passive {
+        return (State::Passive, reason.clone());
+    }
+    if let Some(reason) = &inner.distrusted {
         return (State::Passive, reason.clone());
     }
     if let Some(reason) = &inner.failure {

@@ -53,6 +53,31 @@ impl Identity {
     }
 }
 
+/// What every change of a file's contents changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Looks {
+    size: i64,
+    modified: (i64, i64),
+}
+
+impl Looks {
+    fn of(stat: &libc::stat64) -> Looks {
+        Looks {
+            size: stat.st_size,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+        }
+    }
+
+    /// For people.
+    pub fn difference(&self, later: &Looks) -> String {
+        if self.size == later.size {
+            String::from("its time of change is another one")
+        } else {
+            format!("it had {} bytes and has {} now", self.size, later.size)
+        }
+    }
+}
+
 /// One inode that holds an InnoDB tablespace or a part of one.
 pub struct DataFile {
     /// Number of this object; stays when the `FileId` changes. Key of the generations.
@@ -65,6 +90,8 @@ pub struct DataFile {
     opens: AtomicU32,
     /// Waits in the registry's list of closed files.
     listed_as_closed: AtomicBool,
+    /// Beginnings and ends of all changes that were seen.
+    changes: AtomicU64,
     /// Never cached while set: unlinked, or changed through calls that we do not follow.
     barred: AtomicBool,
     /// Reads that the cache served.
@@ -95,6 +122,7 @@ impl DataFile {
             blocked: AtomicU32::new(0),
             opens: AtomicU32::new(0),
             listed_as_closed: AtomicBool::new(false),
+            changes: AtomicU64::new(0),
             barred: AtomicBool::new(false),
             hits: AtomicU64::new(0),
             misses: AtomicU64::new(0),
@@ -189,8 +217,27 @@ impl DataFile {
         self.base.load(Ordering::Relaxed) == u32::MAX || self.header_is(page, header_page)
     }
 
+    /// A change begins or ends.
+    #[inline]
+    pub fn note_change(&self) {
+        self.changes.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Beginnings and ends of changes so far.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// What the kernel says of the file now; `None` if the server does not have it open.
+    pub fn looks(&'static self) -> Option<Looks> {
+        let stat = stat_descriptor(descriptor_of(self)?)?;
+        let same = self.details.lock().key == (stat.st_dev, stat.st_ino);
+        same.then(|| Looks::of(&stat))
+    }
+
     /// Everything cached of the file goes out of reach.
     pub fn replace_contents(&self) {
+        self.note_change();
         let old = self.id.swap(next_file_id(), Ordering::SeqCst);
         if let Some(active) = &*crate::switch::active() {
             active.extension.forget_file(FileId(old));
@@ -207,6 +254,7 @@ impl DataFile {
 
     /// Keeps reads from being cached until the guard is dropped, without dropping what is cached.
     pub fn block_inserts(&self) -> Blocked<'_> {
+        self.note_change();
         self.blocked.fetch_add(1, Ordering::SeqCst);
         Blocked(self)
     }
@@ -234,6 +282,7 @@ pub struct Blocked<'a>(&'a DataFile);
 
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
+        self.0.note_change();
         self.0.blocked.fetch_sub(1, Ordering::SeqCst);
     }
 }

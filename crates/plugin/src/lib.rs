@@ -22,6 +22,7 @@
 
 pub mod abi;
 pub mod aio;
+pub mod audit;
 pub mod calls;
 #[cfg(feature = "canary")]
 pub mod canary;
