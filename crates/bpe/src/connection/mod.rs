@@ -14,6 +14,7 @@ use crate::failure::{Exit, Failure};
 use crate::terminal::complain;
 use option_file::OptionFiles;
 
+mod hide;
 pub mod option_file;
 
 /// Groups that concern this command; the clients' own ones and `[bpe]`.
@@ -116,10 +117,11 @@ impl Args {
         for warning in &files.warnings {
             complain!("bpe: warning: {warning}");
         }
-        if self.password.as_ref().is_some_and(Option::is_some) {
+        if let Some(Some(password)) = &self.password {
+            hide::hide_argument(password);
             complain!(
-                "bpe: warning: a password on the command line can be seen by other users; \
-                 use -p alone, MYSQL_PWD or an option file"
+                "bpe: warning: a password on the command line can be seen by other users for a moment, and stays in \
+                 the shell's history; use -p alone, MYSQL_PWD or an option file"
             );
         }
         self.resolve(&files, &environment)

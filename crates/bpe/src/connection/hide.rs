@@ -1,0 +1,64 @@
+//! Takes a password out of the process's arguments, so that the list of processes does not show it, as the clients of the
+//! servers do. It was to be seen for a moment all the same.
+
+use std::ops::Range;
+
+/// Overwrites the secret wherever it is an argument, or the end of an option. Does nothing where that cannot be done.
+pub fn hide_argument(secret: &str) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let Some(range) = argument_addresses(&stat).filter(|_| !secret.is_empty()) else {
+        return;
+    };
+    // SAFETY: the kernel says that the strings of our own arguments lie there. They are writable memory of this process,
+    // nothing else refers to them but pointers of the C start-up code, and no other thread runs yet.
+    let bytes = unsafe {
+        std::slice::from_raw_parts_mut(
+            std::ptr::with_exposed_provenance_mut::<u8>(range.start),
+            range.len(),
+        )
+    };
+    overwrite(bytes, secret.as_bytes());
+}
+
+/// `arg_start` and `arg_end` of proc(5): the 48th and 49th field. The second one, the name, may contain anything.
+fn argument_addresses(stat: &str) -> Option<Range<usize>> {
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace().skip(48 - 3);
+    let (start, end) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    (0 < start && start < end).then_some(start..end)
+}
+
+fn overwrite(arguments: &mut [u8], secret: &[u8]) {
+    for argument in arguments.split_mut(|byte| *byte == 0) {
+        let option = argument.starts_with(b"-");
+        if argument == secret || option && argument.ends_with(secret) {
+            let from = argument.len() - secret.len();
+            argument[from..].fill(b'x');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_are_overwritten_and_nothing_else() {
+        let mut arguments = *b"bpe\0-psecret\0--password=secret\0secret\0my-secret\0-h\0secrets\0";
+        overwrite(&mut arguments, b"secret");
+        assert_eq!(
+            arguments,
+            *b"bpe\0-pxxxxxx\0--password=xxxxxx\0xxxxxx\0my-secret\0-h\0secrets\0"
+        );
+    }
+
+    #[test]
+    fn the_kernel_tells_where_arguments_lie() {
+        let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+        let range = argument_addresses(&stat).unwrap();
+        let length: usize = std::env::args_os().map(|arg| arg.len() + 1).sum();
+        assert_eq!(range.len(), length);
+        assert!(argument_addresses("1 (a b) R 1").is_none());
+        assert!(argument_addresses("").is_none());
+    }
+}
