@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use private_server::Server;
 
 use super::observer::Observer;
@@ -32,6 +32,12 @@ pub fn switch_on(bench: &Bench, server: &Server) -> Result<Memory> {
         escaped(&path.display().to_string())
     ))?;
     server.sql(&format!("SET GLOBAL bpe_size = {}", bench.plan.cache))?;
+    for variable in &bench.plan.variables {
+        let statement = variable.statement();
+        server
+            .sql(&statement)
+            .with_context(|| format!("the server refused {statement}"))?;
+    }
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     let status = server.status("Bpe_%")?;
     let field = |name: &str| status.get(name).cloned().unwrap_or_default();

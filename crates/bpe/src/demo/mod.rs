@@ -62,6 +62,9 @@ pub struct Args {
     /// Seconds of each measured test [default: 30, with --quick 10; with --instances 10 and 4]
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=3600))]
     time: Option<u64>,
+    /// Set a variable of the extension, such as compression=lz4; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = plan::Variable::parse, conflicts_with = "instances")]
+    set: Vec<plan::Variable>,
     /// Folder for the report and, while it runs, for the servers: on the fast local disk
     /// [default: demo-SERVER in the current folder]
     #[arg(long)]

@@ -29,7 +29,48 @@ pub struct Plan {
     pub rows: u64,
     /// Whether there is a single table with as many rows besides.
     pub single: bool,
+    /// Variables of the extension that are not left at their defaults.
+    pub variables: Vec<Variable>,
     pub times: Times,
+}
+
+/// A variable of the extension and its value, for `SET GLOBAL`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Without `bpe_`.
+    pub name: String,
+    pub value: String,
+}
+
+impl Variable {
+    /// Parses `NAME=VALUE`; the name may have its `bpe_` or not.
+    pub fn parse(text: &str) -> Result<Variable, String> {
+        let (name, value) = text.split_once('=').unwrap_or((text, ""));
+        let name = name.strip_prefix("bpe_").unwrap_or(name);
+        let word = |text: &str| {
+            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        if !word(name) || !word(value) {
+            return Err("write it as NAME=VALUE, such as compression=lz4".into());
+        }
+        if ["enabled", "path", "size"].contains(&name) {
+            return Err(format!("bpe_{name} is set by the demonstration itself"));
+        }
+        Ok(Variable {
+            name: name.into(),
+            value: value.into(),
+        })
+    }
+
+    /// The statement that sets it.
+    pub fn statement(&self) -> String {
+        let Variable { name, value } = self;
+        if value.bytes().all(|byte| byte.is_ascii_digit()) {
+            format!("SET GLOBAL bpe_{name} = {value}")
+        } else {
+            format!("SET GLOBAL bpe_{name} = '{value}'")
+        }
+    }
 }
 
 /// Tables of one load.
@@ -88,7 +129,10 @@ pub fn plans(args: &Args) -> Vec<Plan> {
     };
     pools
         .into_iter()
-        .map(|pool| Plan::new(pool, times))
+        .map(|pool| Plan {
+            variables: args.set.clone(),
+            ..Plan::new(pool, times)
+        })
         .collect()
 }
 
@@ -104,6 +148,7 @@ impl Plan {
             cache: pool * CACHE_PER_POOL,
             rows: (rows / 100.0).round() as u64 * 100,
             single: false,
+            variables: Vec::new(),
             times,
         }
     }
@@ -165,6 +210,32 @@ impl Plan {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn variables_are_words() {
+        let statement = |text: &str| Variable::parse(text).map(|v| v.statement());
+        assert_eq!(
+            statement("bpe_compression=lz4").unwrap(),
+            "SET GLOBAL bpe_compression = 'lz4'"
+        );
+        assert_eq!(
+            statement("read_timeout=0").unwrap(),
+            "SET GLOBAL bpe_read_timeout = 0"
+        );
+        for bad in [
+            "",
+            "compression",
+            "a=",
+            "=b",
+            "a='",
+            "a=b c",
+            "a b=c",
+            "path=x",
+            "bpe_size=1",
+        ] {
+            assert!(Variable::parse(bad).is_err(), "{bad}");
+        }
+    }
 
     #[test]
     fn the_ratios_are_the_references() {

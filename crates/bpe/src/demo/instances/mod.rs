@@ -144,6 +144,7 @@ fn memory_plan(args: &Args) -> Plan {
         cache: 0,
         rows: if args.quick { 10_000 } else { 40_000 } * args.scale,
         single: true,
+        variables: Vec::new(),
         times: times(args),
     }
 }
