@@ -1,0 +1,538 @@
+//! What lies behind the hooks: the C library, made uncomfortable.
+//!
+//! Before and after each call something else may happen. With threads the thread is held up for a moment, so that the others
+//! get in between a rule and the call that it is about. In the exact mode, which has one thread, whole operations are done
+//! there, so that a seed replays such an interleaving. Calls come short or fail now and then, as the kernel may let them.
+//!
+//! In the exact mode asynchronous requests are kept here and done in an order that the seed decides; with threads they are
+//! the kernel's.
+
+use std::collections::VecDeque;
+use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use libc::iovec;
+use parking_lot::Mutex;
+
+use crate::asynchronous::Request;
+use crate::coverage::{self, Reached};
+use crate::random::{self, below, one_in};
+
+/// One thread, and everything decided by the seed.
+pub static EXACT: AtomicBool = AtomicBool::new(false);
+/// The extension is being switched on: threads may be held up for long.
+pub static SWITCHING: AtomicBool = AtomicBool::new(false);
+
+/// Operations inside calls of operations inside calls ...
+const DEEPEST: u32 = 3;
+
+pub fn exact() -> bool {
+    EXACT.load(Ordering::Relaxed)
+}
+
+fn errno() -> c_int {
+    // SAFETY: always valid for the calling thread.
+    unsafe { *libc::__errno_location() }
+}
+
+fn set_errno(value: c_int) {
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = value }
+}
+
+/// Lets something else happen. Leaves errno as it is.
+pub fn perturb() {
+    let kept = errno();
+    if exact() {
+        if random::depth() < DEEPEST && one_in(12) {
+            random::nested(crate::operations::step);
+        }
+    } else if one_in(40) {
+        std::thread::yield_now();
+    } else if one_in(200) {
+        std::thread::sleep(Duration::from_micros(below(300) as u64));
+    } else if SWITCHING.load(Ordering::Relaxed) && one_in(200) {
+        std::thread::sleep(Duration::from_millis(below(40) as u64));
+    }
+    set_errno(kept);
+}
+
+fn around<R>(call: impl FnOnce() -> R) -> R {
+    perturb();
+    let result = call();
+    perturb();
+    result
+}
+
+/// How many bytes of a transfer the kernel does this time; `None`: it fails.
+fn transferred(length: usize) -> Option<usize> {
+    if one_in(700) {
+        coverage::reached(Reached::FailedTransfers);
+        return None;
+    }
+    if length > 4096 && one_in(150) {
+        coverage::reached(Reached::ShortTransfers);
+        return Some((1 + below(length / 4096 - 1)) * 4096);
+    }
+    Some(length)
+}
+
+fn fail(errno: c_int) -> isize {
+    set_errno(errno);
+    -1
+}
+
+pub unsafe extern "C" fn pread64(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: usize,
+    offset: i64,
+) -> isize {
+    around(|| match transferred(length) {
+        // SAFETY: the caller's arguments, or fewer bytes.
+        Some(length) => unsafe { libc::pread64(fd, buffer, length, offset) },
+        None => fail(libc::EIO),
+    })
+}
+
+pub unsafe extern "C" fn pread64_checked(
+    fd: c_int,
+    buffer: *mut c_void,
+    length: usize,
+    offset: i64,
+    room: usize,
+) -> isize {
+    assert!(length <= room);
+    // SAFETY: the caller's arguments.
+    unsafe { pread64(fd, buffer, length, offset) }
+}
+
+pub unsafe extern "C" fn pwrite64(
+    fd: c_int,
+    buffer: *const c_void,
+    length: usize,
+    offset: i64,
+) -> isize {
+    around(|| match transferred(length) {
+        // SAFETY: the caller's arguments, or fewer bytes.
+        Some(length) => unsafe { libc::pwrite64(fd, buffer, length, offset) },
+        None => {
+            // A part may have been written.
+            if length > 4096 && one_in(2) {
+                // SAFETY: as above.
+                unsafe { libc::pwrite64(fd, buffer, 4096, offset) };
+            }
+            fail(libc::EIO)
+        }
+    })
+}
+
+macro_rules! pass {
+    ($($name:ident($($argument:ident: $kind:ty),*) -> $result:ty;)*) => {$(
+        pub unsafe extern "C" fn $name($($argument: $kind),*) -> $result {
+            // SAFETY: the caller's arguments.
+            around(|| unsafe { libc::$name($($argument),*) })
+        }
+    )*};
+}
+
+pass! {
+    pwritev64(fd: c_int, vector: *const iovec, count: c_int, offset: i64) -> isize;
+    pwritev2(fd: c_int, vector: *const iovec, count: c_int, offset: i64, flags: c_int) -> isize;
+    write(fd: c_int, buffer: *const c_void, length: usize) -> isize;
+    writev(fd: c_int, vector: *const iovec, count: c_int) -> isize;
+    sendfile64(to: c_int, from: c_int, offset: *mut i64, count: usize) -> isize;
+    copy_file_range(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize;
+    ftruncate64(fd: c_int, length: i64) -> c_int;
+    truncate64(path: *const c_char, length: i64) -> c_int;
+    fallocate64(fd: c_int, mode: c_int, offset: i64, length: i64) -> c_int;
+    close(fd: c_int) -> c_int;
+    open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
+    creat64(path: *const c_char, mode: c_uint) -> c_int;
+    unlink(path: *const c_char) -> c_int;
+    unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int;
+    remove(path: *const c_char) -> c_int;
+    rename(from: *const c_char, to: *const c_char) -> c_int;
+    renameat(from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char) -> c_int;
+    renameat2(from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint) -> c_int;
+}
+
+pub unsafe extern "C" fn open64_checked(path: *const c_char, flags: c_int) -> c_int {
+    // SAFETY: the caller's arguments.
+    around(|| unsafe { libc::open64(path, flags) })
+}
+
+/// The kernel's `struct iocb`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Iocb {
+    pub data: u64,
+    pub key: u32,
+    pub rw_flags: u32,
+    pub opcode: i16,
+    pub priority: i16,
+    pub fd: c_int,
+    pub buffer: u64,
+    pub length: u64,
+    pub offset: i64,
+    pub reserved: u64,
+    pub flags: u32,
+    pub event_fd: u32,
+}
+
+pub const PREAD: i16 = 0;
+pub const PWRITE: i16 = 1;
+pub const PREADV: i16 = 7;
+pub const PWRITEV: i16 = 8;
+
+/// The kernel's `struct io_event`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct IoEvent {
+    pub data: u64,
+    pub request: u64,
+    pub result: i64,
+    pub result2: i64,
+}
+
+/// A request as the kernel took it.
+struct Taken {
+    context: usize,
+    request: u64,
+    copy: Iocb,
+    result: Option<i64>,
+}
+
+// SAFETY: of the exact mode, which has one thread.
+unsafe impl Send for Taken {}
+
+/// Requests under way in the exact mode.
+static TAKEN: Mutex<VecDeque<Taken>> = Mutex::new(VecDeque::new());
+
+/// Does what a request asks for. Bytes, or an errno below 0.
+fn do_request(iocb: &Iocb) -> i64 {
+    // SAFETY: the request was handed over with its buffers, which live until it is harvested.
+    let result = unsafe {
+        match iocb.opcode {
+            PREAD => libc::pread64(
+                iocb.fd,
+                iocb.buffer as *mut c_void,
+                iocb.length as usize,
+                iocb.offset,
+            ),
+            PWRITE => libc::pwrite64(
+                iocb.fd,
+                iocb.buffer as *const c_void,
+                iocb.length as usize,
+                iocb.offset,
+            ),
+            PREADV => libc::preadv64(
+                iocb.fd,
+                iocb.buffer as *const iovec,
+                iocb.length as c_int,
+                iocb.offset,
+            ),
+            _ => libc::pwritev64(
+                iocb.fd,
+                iocb.buffer as *const iovec,
+                iocb.length as c_int,
+                iocb.offset,
+            ),
+        }
+    };
+    if result < 0 {
+        -i64::from(errno())
+    } else {
+        result as i64
+    }
+}
+
+/// Whether a request was pointed at a cache file.
+fn is_redirected(request: *const Iocb) -> bool {
+    // SAFETY: every request of the model begins with its iocb, and is alive until it is harvested.
+    unsafe { (*request).fd != (*request.cast::<Request>()).fd }
+}
+
+pub unsafe extern "C" fn io_submit(
+    context: usize,
+    count: c_long,
+    requests: *mut *mut Iocb,
+) -> c_int {
+    perturb();
+    // SAFETY: the model's own array.
+    let list = unsafe { std::slice::from_raw_parts(requests, count as usize) };
+    let redirected = list.iter().any(|request| is_redirected(*request));
+    if redirected {
+        coverage::reached(Reached::Redirected);
+    }
+    if one_in(100) {
+        coverage::reached(Reached::RefusedSubmits);
+        return -libc::EAGAIN;
+    }
+    if redirected && one_in(100) {
+        coverage::reached(Reached::RefusedRedirects);
+        return -libc::EINVAL; // as a file system without direct I/O would say
+    }
+    let mut accepted = list.len();
+    if accepted > 1 && one_in(20) {
+        coverage::reached(Reached::PartialSubmits);
+        accepted -= 1;
+    }
+    let result = if exact() {
+        for &request in &list[..accepted] {
+            // SAFETY: the model's own request.
+            let copy = unsafe { *request };
+            let result = one_in(2).then(|| do_request(&copy));
+            TAKEN.lock().push_back(Taken {
+                context,
+                request: request as u64,
+                copy,
+                result,
+            });
+        }
+        accepted as c_int
+    } else {
+        // SAFETY: the model's own context and requests.
+        let result = unsafe { libc::syscall(libc::SYS_io_submit, context, accepted, requests) };
+        if result < 0 {
+            -errno()
+        } else {
+            result as c_int
+        }
+    };
+    perturb();
+    result
+}
+
+/// In the exact mode: one of the requests under way is done, or several.
+fn simulated_events(context: usize, events: &mut [IoEvent]) -> usize {
+    let mut got = 0;
+    while got < events.len() && (got == 0 || one_in(2)) {
+        let mut taken = TAKEN.lock();
+        let waiting: Vec<usize> = (0..taken.len())
+            .filter(|at| taken[*at].context == context)
+            .collect();
+        if waiting.is_empty() {
+            break;
+        }
+        let Some(one) = taken.remove(waiting[below(waiting.len())]) else {
+            break;
+        };
+        drop(taken);
+        let result = one.result.unwrap_or_else(|| do_request(&one.copy));
+        events[got] = IoEvent {
+            data: one.copy.data,
+            request: one.request,
+            result,
+            result2: 0,
+        };
+        got += 1;
+    }
+    got
+}
+
+/// Requests of a context under way in the exact mode.
+pub fn taken(context: usize) -> usize {
+    TAKEN
+        .lock()
+        .iter()
+        .filter(|taken| taken.context == context)
+        .count()
+}
+
+fn get_events(
+    context: usize,
+    least: c_long,
+    most: c_long,
+    events: *mut IoEvent,
+    timeout: *mut libc::timespec,
+) -> c_long {
+    perturb();
+    // SAFETY: the model's own array.
+    let room = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
+    let got = if exact() {
+        simulated_events(context, room) as c_long
+    } else {
+        // SAFETY: the model's own context and array.
+        let got = unsafe {
+            libc::syscall(
+                libc::SYS_io_getevents,
+                context,
+                least,
+                most,
+                events,
+                timeout,
+            )
+        };
+        if got < 0 { -c_long::from(errno()) } else { got }
+    };
+    for event in room.iter_mut().take(usize::try_from(got).unwrap_or(0)) {
+        spoil(event);
+    }
+    perturb();
+    got
+}
+
+/// A completion that brings less than was asked for.
+fn spoil(event: &mut IoEvent) {
+    let iocb = event.request as *const Iocb;
+    // SAFETY: alive until the harvester has seen the event.
+    let copy = unsafe { *iocb };
+    if is_redirected(iocb) {
+        if !one_in(120) {
+            return;
+        }
+        coverage::reached(Reached::SpoiledRedirects);
+        match below(3) {
+            0 => event.result = -i64::from(libc::EIO),
+            1 => event.result /= 2,
+            // SAFETY: the buffer belongs to the request.
+            _ => unsafe {
+                let byte = (copy.buffer as *mut u8).add(below(copy.length as usize));
+                *byte = !*byte;
+            },
+        }
+    } else if one_in(400) {
+        coverage::reached(Reached::FailedTransfers);
+        event.result = -i64::from(libc::EIO);
+    } else if copy.length > 4096 && copy.opcode != PWRITEV && copy.opcode != PREADV && one_in(150) {
+        coverage::reached(Reached::ShortTransfers);
+        event.result = 4096.min(event.result);
+    }
+}
+
+pub unsafe extern "C" fn io_getevents(
+    context: usize,
+    least: c_long,
+    most: c_long,
+    events: *mut IoEvent,
+    timeout: *mut libc::timespec,
+) -> c_int {
+    get_events(context, least, most, events, timeout) as c_int
+}
+
+#[allow(clippy::too_many_arguments)]
+pub unsafe extern "C" fn syscall(
+    number: c_long,
+    a: c_long,
+    b: c_long,
+    c: c_long,
+    d: c_long,
+    e: c_long,
+    f: c_long,
+) -> c_long {
+    if number == libc::SYS_io_getevents {
+        let got = get_events(
+            a as usize,
+            b,
+            c,
+            d as *mut IoEvent,
+            e as *mut libc::timespec,
+        );
+        if got < 0 {
+            set_errno(-got as c_int);
+            return -1;
+        }
+        return got;
+    }
+    // SAFETY: the caller's arguments.
+    unsafe { libc::syscall(number, a, b, c, d, e, f) }
+}
+
+/// The beginning of liburing's `struct io_uring`.
+#[repr(C)]
+pub struct Ring {
+    pub head: *mut u32,
+    pub tail: *mut u32,
+    pub mask: *mut u32,
+    pub entries: *mut u32,
+    pub flags: *mut u32,
+    pub dropped: *mut u32,
+    pub array: *mut u32,
+    pub requests: *mut Sqe,
+    pub pending_head: u32,
+    pub pending_tail: u32,
+}
+
+/// The kernel's `struct io_uring_sqe`.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+pub struct Sqe {
+    pub opcode: u8,
+    pub flags: u8,
+    pub priority: u16,
+    pub fd: c_int,
+    pub offset: u64,
+    pub address: u64,
+    pub length: u32,
+    pub rest: [u32; 9],
+}
+
+pub const URING_READV: u8 = 1;
+pub const URING_WRITEV: u8 = 2;
+pub const URING_FALLOCATE: u8 = 17;
+pub const URING_READ: u8 = 22;
+pub const URING_WRITE: u8 = 23;
+
+/// Takes the requests of a ring; [`ring_does`] does them, at some time. Nobody sees it.
+pub unsafe extern "C" fn io_uring_submit(ring: *mut Ring) -> c_int {
+    perturb();
+    // SAFETY: the model's own ring.
+    let ring = unsafe { &mut *ring };
+    let count = ring.pending_tail.wrapping_sub(ring.pending_head);
+    ring.pending_head = ring.pending_tail;
+    count as c_int
+}
+
+/// Does what a request of a ring asks for.
+pub fn ring_does(sqe: &Sqe) -> i64 {
+    perturb();
+    let (address, length) = (sqe.address, sqe.length);
+    // SAFETY: the model's own request and buffers.
+    let result = unsafe {
+        match sqe.opcode {
+            URING_READV => libc::preadv64(
+                sqe.fd,
+                address as *const iovec,
+                length as c_int,
+                sqe.offset as i64,
+            ),
+            URING_WRITEV => libc::pwritev64(
+                sqe.fd,
+                address as *const iovec,
+                length as c_int,
+                sqe.offset as i64,
+            ),
+            URING_READ => libc::pread64(
+                sqe.fd,
+                address as *mut c_void,
+                length as usize,
+                sqe.offset as i64,
+            ),
+            URING_WRITE => libc::pwrite64(
+                sqe.fd,
+                address as *const c_void,
+                length as usize,
+                sqe.offset as i64,
+            ),
+            // Mode in `length`, bytes in `address`.
+            _ => libc::fallocate64(
+                sqe.fd,
+                length as c_int,
+                sqe.offset as i64,
+                address as i64,
+            ) as isize,
+        }
+    };
+    if result < 0 {
+        -i64::from(errno())
+    } else {
+        result as i64
+    }
+}
+
+pub unsafe extern "C" fn io_uring_queue_init(_: c_uint, _: *mut Ring, _: c_uint) -> c_int {
+    0
+}

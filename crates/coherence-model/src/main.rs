@@ -1,0 +1,232 @@
+//! Does everything that InnoDB does to its files, at random, from several threads, through the intercepted calls of the
+//! plugin, with a small cache behind them; and knows for every sector what a read must return.
+//!
+//! * [`calls`] are the hooks, [`kernel`] is what lies behind them, [`world`] the files and what may happen at the same time,
+//!   [`content`] what is written into them, [`operations`] what is done, [`asynchronous`] libaio in both servers' manners,
+//!   [`switching`] the administrator, [`coverage`] what has been tried.
+//!
+//! With one thread (`--threads 1`) the mode is *exact*: a seed gives the same operations in the same order with the same
+//! result, down to operations that happen inside the calls of others. With more threads it gives the same sequences of
+//! choices; how the threads meet is up to the machine.
+
+mod asynchronous;
+mod calls;
+mod content;
+mod coverage;
+mod kernel;
+mod operations;
+mod random;
+mod switching;
+mod world;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use clap::Parser;
+use kernel::EXACT;
+use world::{World, world};
+
+/// Operations after which everything must have been tried.
+const ENOUGH: u64 = 150_000;
+
+#[derive(Parser)]
+struct Options {
+    /// Seed of all choices; a random one if none is given.
+    #[arg(long)]
+    seed: Option<u64>,
+    /// How long to run.
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// Operations after which to stop, if that is sooner. With one thread: for a replay that ends at the same place.
+    #[arg(long)]
+    operations: Option<u64>,
+    /// Threads that read and write; 1: one thread for everything, exactly repeatable.
+    #[arg(long, default_value_t = 4)]
+    threads: u64,
+    /// Where to put the data files and the cache; a folder in the directory for temporary files if none is given.
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Keep a history also with several threads, to be shown with a violation.
+    #[arg(long)]
+    trace: bool,
+    /// Say what was tried, and how often.
+    #[arg(long)]
+    verbose: bool,
+    /// Do not fail when something was not tried.
+    #[arg(long)]
+    partial: bool,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            println!("{error:#}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let canary = std::env::var("BPE_CANARY").unwrap_or_default();
+    ensure!(
+        canary.is_empty() || cfg!(feature = "canary"),
+        "BPE_CANARY leaves out a rule; that needs a build with the feature `canary`"
+    );
+    let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let exact = options.threads <= 1;
+    EXACT.store(exact, Ordering::SeqCst);
+    let folder = match &options.folder {
+        Some(folder) => tempfile::Builder::new().prefix("coherence-").tempdir_in(folder),
+        None => tempfile::Builder::new().prefix("coherence-").tempdir(),
+    }
+    .context("no folder for the files")?;
+    // Absolute, since names are compared with what the kernel says.
+    let place = folder.path().canonicalize()?;
+    redirect_errors(&place.join("journal"))?;
+
+    calls::install()?;
+    let contexts = if exact { [0x1000, 0x2000] } else { [set_up_context()?, set_up_context()?] };
+    World::make(&place, contexts, options.trace);
+    random::seed(seed, 0);
+    println!("seed {seed}, {} thread(s)", options.threads.max(1));
+    let began = Instant::now();
+    let until = began + Duration::from_secs_f64(options.seconds);
+    let last = options.operations.unwrap_or(u64::MAX);
+    if exact {
+        exactly(until, last);
+    } else {
+        with_threads(seed, options.threads, until, last)?;
+    }
+    let report = report(options, seed, began.elapsed());
+    if report.is_err() {
+        show_end_of(&place.join("journal"));
+    }
+    report
+}
+
+fn exactly(until: Instant, last: u64) {
+    operations::create_all();
+    switching::on();
+    while !world().stopping() && Instant::now() < until && world().operations.load(Ordering::Relaxed) < last {
+        operations::step();
+    }
+    switching::finish();
+}
+
+fn with_threads(seed: u64, threads: u64, until: Instant, last: u64) -> anyhow::Result<()> {
+    operations::create_all();
+    switching::begin_with_threads()?;
+    let named = |name: String| std::thread::Builder::new().name(name);
+    let harvesters: Vec<_> = (0..2)
+        .map(|number| {
+            named(format!("harvester {number}")).spawn(move || {
+                random::seed(seed, 1000 + number as u64);
+                asynchronous::harvester(number);
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    let administrator = named("administrator".into()).spawn(move || {
+        random::seed(seed, 2000);
+        switching::administrator();
+    })?;
+    let workers: Vec<_> = (1..=threads)
+        .map(|number| {
+            named(format!("worker {number}")).spawn(move || {
+                random::seed(seed, number);
+                while !world().stopping() {
+                    operations::step();
+                }
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    while !world().stopping() && Instant::now() < until && world().operations.load(Ordering::Relaxed) < last {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    world().stop.store(true, Ordering::SeqCst);
+    let mut panicked = 0;
+    for thread in workers.into_iter().chain([administrator]) {
+        panicked += usize::from(thread.join().is_err());
+    }
+    asynchronous::CLOSING.store(true, Ordering::SeqCst);
+    for context in world().contexts {
+        // SAFETY: our own context; waits for its requests, and wakes its harvester.
+        unsafe { libc::syscall(libc::SYS_io_destroy, context) };
+    }
+    for thread in harvesters {
+        panicked += usize::from(thread.join().is_err());
+    }
+    switching::end_with_threads();
+    ensure!(panicked == 0, "{panicked} threads of the model panicked; see the lines above");
+    Ok(())
+}
+
+fn set_up_context() -> anyhow::Result<usize> {
+    let mut context = 0usize;
+    // SAFETY: the kernel fills the number in.
+    let result = unsafe { libc::syscall(libc::SYS_io_setup, 256, &raw mut context) };
+    ensure!(result == 0, "io_setup: {}", std::io::Error::last_os_error());
+    Ok(context)
+}
+
+/// The lines that the plugin writes to the server's error log go to a file.
+fn redirect_errors(path: &std::path::Path) -> anyhow::Result<()> {
+    use std::os::fd::AsRawFd;
+    let file = std::fs::File::create(path)?;
+    // SAFETY: descriptors of our own.
+    ensure!(unsafe { libc::dup2(file.as_raw_fd(), 2) } == 2, "the error log cannot be redirected");
+    std::panic::set_hook(Box::new(|panic| println!("{panic}")));
+    Ok(())
+}
+
+fn show_end_of(path: &std::path::Path) {
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let lines: Vec<_> = text.lines().collect();
+    println!("the end of the error log:");
+    for line in &lines[lines.len().saturating_sub(12)..] {
+        println!("  {line}");
+    }
+}
+
+fn report(options: &Options, seed: u64, took: Duration) -> anyhow::Result<ExitCode> {
+    let world = world();
+    let operations = world.operations.load(Ordering::Relaxed);
+    if options.verbose {
+        for (what, count) in coverage::all() {
+            println!("{count:>9} {what}");
+        }
+        for (call, count) in calls::made() {
+            println!("{count:>9} calls of {call}");
+        }
+    }
+    let of = |name: &str| coverage::all().find(|(what, _)| *what == name).map_or(0, |(_, count)| count);
+    println!(
+        "{operations} operations in {:.1} s ({:.0} per second), {} hits, {} by asynchronous reads, {} insertions turned away",
+        took.as_secs_f64(),
+        operations as f64 / took.as_secs_f64(),
+        of("hits"),
+        of("of them: read from the device by the server's own asynchronous read"),
+        of("insertions turned away by the generation"),
+    );
+    if options.threads <= 1 {
+        println!("digest {:016x}", world.digest());
+    }
+    if let Some(violation) = world.violation() {
+        println!("{violation}");
+        println!(
+            "to repeat it: cargo run -p coherence-model -- --seed {seed} --threads {} --seconds {}{}",
+            options.threads.max(1),
+            options.seconds,
+            if options.threads <= 1 { format!(" --operations {}", operations + 1) } else { " --trace".into() },
+        );
+        anyhow::bail!("the cache returned something else than was written, or a call went wrong (seed {seed})");
+    }
+    let missing = coverage::missing();
+    if !missing.is_empty() && operations >= ENOUGH && !options.partial {
+        anyhow::bail!("never tried in {operations} operations: {}", missing.join("; "));
+    }
+    Ok(ExitCode::SUCCESS)
+}

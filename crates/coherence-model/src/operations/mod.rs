@@ -1,0 +1,198 @@
+//! What InnoDB does with its files, one operation at a time.
+
+mod names;
+mod pages;
+mod ranges;
+mod replaced;
+mod ring;
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use crate::calls;
+use crate::coverage::{Reached, reached};
+use crate::kernel::exact;
+use crate::random::{below, depth, one_in};
+use crate::world::{Alone, File, Slot, world};
+
+pub use names::create_all;
+
+type Operation = fn();
+
+/// Operations and how often they are chosen, as shares of all.
+const OPERATIONS: &[(u32, Operation)] = &[
+    (4600, pages::read),
+    (1800, pages::read_async),
+    (1300, pages::write),
+    (900, pages::write_async),
+    (60, pages::write_vectored),
+    (60, pages::read_vectored),
+    (90, pages::write_compressed),
+    (60, pages::read_header),
+    (40, pages::read_block),
+    (3, pages::read_in_another_length),
+    (60, ranges::write_zeros),
+    (60, ranges::make_hole),
+    (30, ranges::zero_range),
+    (40, ranges::overlap_zero_write),
+    (40, ranges::overlap_hole),
+    (60, ranges::extend),
+    (12, ranges::truncate),
+    (80, ring::submit),
+    (40, names::probe),
+    (10, names::write_by_second_name),
+    (20, names::rename),
+    (6, names::exchange),
+    (8, names::replace),
+    (8, names::truncate_table),
+    (16, names::drop_and_create),
+    (40, names::reopen),
+    (12, replaced::change_outside),
+    (8, replaced::write_unfollowed),
+    (6, replaced::empty),
+    (6, replaced::import),
+];
+
+/// What only the exact mode does by itself.
+const EXACT: &[(u32, Operation)] = &[
+    (2600, crate::asynchronous::harvest_some),
+    (300, crate::switching::pump),
+    (4, crate::switching::off_or_on),
+];
+
+/// One operation at random.
+pub fn step() {
+    let world = world();
+    world.operations.fetch_add(1, Ordering::Relaxed);
+    close_what_is_quiet();
+    let shares = |list: &[(u32, Operation)]| list.iter().map(|(share, _)| *share).sum::<u32>();
+    let all = shares(OPERATIONS) + if exact() { shares(EXACT) } else { 0 };
+    let mut chosen = below(all as usize) as u32;
+    for (share, operation) in OPERATIONS.iter().chain(EXACT) {
+        if chosen < *share {
+            return operation();
+        }
+        chosen -= share;
+    }
+}
+
+/// Reads what is missing of a read of which `done` bytes have come, as the servers do. False if the run is over.
+pub fn read_rest(file: &File, fd: c_int, bytes: &mut [u8], offset: usize, mut done: usize) -> bool {
+    while done < bytes.len() {
+        let rest = &mut bytes[done..];
+        // SAFETY: a buffer of our own.
+        let got = unsafe { calls::pread64(fd, rest.as_mut_ptr().cast(), rest.len(), (offset + done) as i64) };
+        match got {
+            0 => {
+                world().violated(Some(file), &format!("the file ended at {}", offset + done));
+                return false;
+            }
+            // The server would give up; the model tries again.
+            got if got < 0 => {
+                if errno() != libc::EIO {
+                    world().violated(Some(file), &format!("a read at {offset} failed with errno {}", errno()));
+                    return false;
+                }
+            }
+            got => done += got as usize,
+        }
+        if world().stopping() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Writes what is missing of a write of which `done` bytes were written.
+pub fn write_rest(file: &File, fd: c_int, bytes: &[u8], offset: usize, mut done: usize) {
+    while done < bytes.len() {
+        let rest = &bytes[done..];
+        // SAFETY: a buffer of our own.
+        let put = unsafe { calls::pwrite64(fd, rest.as_ptr().cast(), rest.len(), (offset + done) as i64) };
+        if put >= 0 {
+            done += put as usize;
+        } else if errno() == libc::EIO {
+            done = 0; // the page is still dirty: all of it is written again
+        } else {
+            return world().violated(Some(file), &format!("a write at {offset} failed with errno {}", errno()));
+        }
+    }
+}
+
+pub fn errno() -> c_int {
+    // SAFETY: always valid for the calling thread.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Makes a hole, and expects zeros there. The caller has the pages.
+pub fn punch(file: &File, offset: usize, length: usize) {
+    const MODE: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: plain arguments.
+    let result = unsafe { calls::fallocate64(file.fd(), MODE, offset as i64, length as i64) };
+    if result == 0 {
+        file.expect(offset, length, crate::content::ZERO);
+    } else if errno() != libc::EOPNOTSUPP {
+        world().violated(Some(file), &format!("a hole failed with errno {}", errno()));
+    }
+}
+
+/// Whether the file has got another identity by what was done.
+fn count_identity(before: Option<u32>, file: &File) {
+    if before.is_some() && before != file.identity() {
+        reached(Reached::Identities);
+    }
+}
+
+/// Closes a file that nobody uses any more.
+fn close(file: &File) {
+    let fd = file.fd.swap(-1, Ordering::SeqCst);
+    // SAFETY: the file's own descriptor.
+    let result = unsafe { calls::close(fd) };
+    if result != 0 {
+        world().violated(Some(file), &format!("close failed with errno {}", errno()));
+    }
+}
+
+/// Files that were unlinked while requests were under way.
+pub fn close_what_is_quiet() {
+    let quiet: Vec<Arc<File>> = {
+        let Some(mut closing) = world().closing.try_lock() else {
+            return;
+        };
+        closing.extract_if_quiet()
+    };
+    for file in quiet {
+        world().note(&file, format_args!("closed at last"));
+        close(&file);
+    }
+}
+
+trait ExtractIfQuiet {
+    fn extract_if_quiet(&mut self) -> Vec<Arc<File>>;
+}
+
+impl ExtractIfQuiet for Vec<Arc<File>> {
+    fn extract_if_quiet(&mut self) -> Vec<Arc<File>> {
+        let (quiet, busy) = std::mem::take(self).into_iter().partition(|file| file.users() == 0);
+        *self = busy;
+        quiet
+    }
+}
+
+/// A slot whose names may be changed, with its file, which has no requests under way.
+fn alone_with_names<R>(act: impl FnOnce(&Slot, Alone) -> R) -> Option<R> {
+    let slot = world().slot();
+    let ddl = slot.ddl()?;
+    let alone = slot.file().alone()?;
+    let result = act(slot, alone);
+    drop(ddl);
+    Some(result)
+}
+
+/// Waits a little, so that times in the file system differ from those before.
+fn let_time_pass() {
+    if depth() == 0 && one_in(3) {
+        std::thread::sleep(std::time::Duration::from_millis(if one_in(8) { 30 } else { 1 }));
+    }
+}

@@ -1,0 +1,317 @@
+//! Changes of names: create, drop, rename, replace, close and open again.
+
+use std::ffi::{CString, c_int};
+use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::pages::{read_page, write_pages};
+use super::ranges::grow_by;
+use super::{alone_with_names, close, count_identity, errno, let_time_pass};
+use crate::calls;
+use crate::coverage::{Reached, reached};
+use crate::random::{below, one_in};
+use crate::world::{Alone, File, Slot, world};
+
+const MODE: u32 = 0o640;
+
+/// Opens a file for the server's work, in one of its ways.
+pub fn open(file: &File, path: &CString, flags: c_int) {
+    let flags = flags | libc::O_RDWR | libc::O_CLOEXEC;
+    let direct = file.page_size() >= 4096 && !one_in(4);
+    let with = |flags: c_int| {
+        // SAFETY: a path of our own.
+        unsafe {
+            match below(5) {
+                0 => calls::openat64(libc::AT_FDCWD, path.as_ptr(), flags, MODE),
+                1 if flags & libc::O_CREAT == 0 => calls::open64_checked(path.as_ptr(), flags),
+                _ => calls::open64(path.as_ptr(), flags, MODE),
+            }
+        }
+    };
+    let at_once = direct && one_in(2);
+    let mut fd = with(if at_once { flags | libc::O_DIRECT } else { flags });
+    let mut is_direct = at_once && fd >= 0;
+    if fd < 0 && at_once {
+        fd = with(flags); // a file system without direct I/O
+    }
+    if fd < 0 {
+        return world().violated(Some(file), &format!("{path:?} could not be opened: errno {}", errno()));
+    }
+    if direct && !at_once {
+        // SAFETY: a descriptor of our own.
+        is_direct = unsafe { libc::fcntl(fd, libc::F_SETFL, libc::O_DIRECT) } == 0;
+    }
+    file.direct.store(is_direct, Ordering::SeqCst);
+    file.fd.store(fd, Ordering::SeqCst);
+}
+
+fn inode(file: &File) -> u64 {
+    bpe::files::stat_descriptor(file.fd()).map_or(0, |stat| stat.st_ino)
+}
+
+/// Makes a file under this path and fills it. Its gate is still shut.
+pub fn create(slot: &Slot, path: &CString) -> Arc<File> {
+    let file = File::new(slot);
+    open(&file, path, libc::O_CREAT | libc::O_EXCL);
+    if world().stopping() {
+        return file;
+    }
+    if world().dropped.lock().remove(&inode(&file)) {
+        reached(Reached::SameInode);
+    }
+    grow_by(&file, file.most_bytes / 2 + below(file.most_bytes / 4) / file.page_size() * file.page_size());
+    // Pages that are not written stay zeros.
+    let mut page = 0;
+    while page < file.pages() && !world().stopping() {
+        let count = (1 + below(16)).min(file.pages() - page);
+        if !one_in(8) {
+            write_pages(&file, page * file.page_size(), count * file.page_size());
+        }
+        page += count;
+    }
+    world().note(&file, format_args!("created as {path:?} with {} pages", file.pages()));
+    file
+}
+
+/// Makes the files of all slots.
+pub fn create_all() {
+    for slot in &world().slots {
+        let file = create(slot, &slot.path());
+        file.open_gate();
+        slot.put(file);
+    }
+}
+
+fn unlink(path: &CString) -> c_int {
+    // SAFETY: a path of our own.
+    unsafe {
+        match below(4) {
+            0 => calls::unlinkat(libc::AT_FDCWD, path.as_ptr(), 0),
+            1 => calls::remove(path.as_ptr()),
+            _ => calls::unlink(path.as_ptr()),
+        }
+    }
+}
+
+fn expect_success(file: &File, what: &str, result: c_int) {
+    if result != 0 {
+        world().violated(Some(file), &format!("{what} failed with errno {}", errno()));
+    }
+}
+
+/// The file, whose gate is shut, loses its name by `act`; it is closed before or after, perhaps only when its last requests
+/// have been harvested.
+pub fn lose(file: Arc<File>, act: impl FnOnce(&File)) {
+    world().dropped.lock().insert(inode(&file));
+    if one_in(3) && file.quiet() {
+        close(&file);
+        world().note(&file, format_args!("closed, then without a name"));
+        act(&file);
+        return;
+    }
+    let busy = file.users() > 0;
+    act(&file);
+    world().note(&file, format_args!("without a name, {} requests under way", file.users()));
+    if busy {
+        reached(Reached::DropsUnderIo);
+    }
+    world().closing.lock().push(file);
+}
+
+/// A second descriptor for a look at the header.
+pub fn probe() {
+    let slot = world().slot();
+    let Some(_ddl) = slot.ddl() else {
+        return;
+    };
+    let Some(user) = slot.file().enter() else {
+        return;
+    };
+    let file = &user.0;
+    let Some(_pages) = file.lock(0, 1) else {
+        return;
+    };
+    reached(Reached::Probes);
+    // SAFETY: a path and a buffer of our own.
+    unsafe {
+        let fd = calls::open64(slot.path().as_ptr(), libc::O_RDONLY, 0);
+        let mut head = [0u8; 1024];
+        let got = calls::pread64(fd, head.as_mut_ptr().cast(), head.len(), 0);
+        if got == head.len() as isize {
+            file.check("read of the header by a second descriptor", 0, &head);
+        }
+        expect_success(file, "closing a second descriptor", calls::close(fd));
+    }
+}
+
+/// The file is written under a name that is none of a data file.
+pub fn write_by_second_name() {
+    let slot = world().slot();
+    let Some(_ddl) = slot.ddl() else {
+        return;
+    };
+    let Some(user) = slot.file().enter() else {
+        return;
+    };
+    let file = &user.0;
+    let Some(pages) = file.some_pages(2) else {
+        return;
+    };
+    reached(Reached::SecondNames);
+    let name = world().path(&format!("{}-copy", slot.name));
+    let (offset, length) = (pages.offset(), pages.bytes());
+    // SAFETY: paths of our own.
+    unsafe {
+        if libc::link(slot.path().as_ptr(), name.as_ptr()) != 0 {
+            return world().violated(Some(file), &format!("link failed with errno {}", errno()));
+        }
+        let fd = calls::open64(name.as_ptr(), libc::O_RDWR, 0);
+        let mut buffer = super::pages::new_contents(file, offset, length);
+        super::write_rest(file, fd, buffer.bytes(), offset, 0);
+        world().note(file, format_args!("wrote {length} at {offset} by a second name"));
+        expect_success(file, "closing a second name", calls::close(fd));
+        expect_success(file, "unlinking a second name", unlink(&name));
+    }
+}
+
+fn rename_path(file: &File, from: &CString, to: &CString) {
+    // SAFETY: paths of our own.
+    let result = unsafe {
+        match below(3) {
+            0 => calls::renameat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr()),
+            1 => calls::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), 0),
+            _ => calls::rename(from.as_ptr(), to.as_ptr()),
+        }
+    };
+    expect_success(file, "renaming", result);
+}
+
+/// Away and back, while the file is used.
+pub fn rename() {
+    let slot = world().slot();
+    let Some(_ddl) = slot.ddl() else {
+        return;
+    };
+    reached(Reached::Renames);
+    let (file, other) = (slot.file(), world().path(&format!("#sql2-{}.ibd", slot.name)));
+    rename_path(&file, &slot.path(), &other);
+    world().note(&file, format_args!("renamed"));
+    rename_path(&file, &other, &slot.path());
+    world().note(&file, format_args!("renamed back"));
+}
+
+/// Two files exchange their names, while both are used.
+pub fn exchange() {
+    let (one, other) = (world().slot(), world().slot());
+    if one.shape.page_size != other.shape.page_size || one.shape.base != other.shape.base {
+        return;
+    }
+    let (Some(_ddl), Some(_second)) = (one.ddl(), other.ddl()) else {
+        return;
+    };
+    let (a, b) = (one.file(), other.file());
+    // SAFETY: paths of our own.
+    let result = unsafe {
+        calls::renameat2(
+            libc::AT_FDCWD,
+            one.path().as_ptr(),
+            libc::AT_FDCWD,
+            other.path().as_ptr(),
+            libc::RENAME_EXCHANGE,
+        )
+    };
+    if result == 0 {
+        one.put(b);
+        other.put(a);
+    }
+    reached(Reached::Exchanges);
+}
+
+/// A new file takes the name of the old one.
+pub fn replace() {
+    let slot = world().slot();
+    let Some(_ddl) = slot.ddl() else {
+        return;
+    };
+    reached(Reached::Replacements);
+    let temporary = world().path(&format!("#sql-alter-{}.ibd", slot.name));
+    let new = create(slot, &temporary);
+    let old = slot.file();
+    if !old.shut() {
+        return world().violated(Some(&old), "two changes of a file at once");
+    }
+    lose(old, |old| rename_path(old, &temporary, &slot.path()));
+    new.open_gate();
+    slot.put(new);
+}
+
+/// As TRUNCATE TABLE does.
+pub fn truncate_table() {
+    let slot = world().slot();
+    let Some(_ddl) = slot.ddl() else {
+        return;
+    };
+    reached(Reached::TruncatedTables);
+    let old = slot.file();
+    if !old.shut() {
+        return world().violated(Some(&old), "two changes of a file at once");
+    }
+    let temporary = world().path(&format!("#sql-ib-{}.ibd", slot.name));
+    rename_path(&old, &slot.path(), &temporary);
+    let new = create(slot, &slot.path());
+    new.open_gate();
+    slot.put(new);
+    lose(old, |old| expect_success(old, "unlinking", unlink(&temporary)));
+}
+
+/// As DROP TABLE and CREATE TABLE do.
+pub fn drop_and_create() {
+    let slot = world().slot();
+    let Some(_ddl) = slot.ddl() else {
+        return;
+    };
+    reached(Reached::Drops);
+    let old = slot.file();
+    if !old.shut() {
+        return world().violated(Some(&old), "two changes of a file at once");
+    }
+    lose(old, |old| expect_success(old, "unlinking", unlink(&slot.path())));
+    if one_in(2) {
+        super::close_what_is_quiet();
+    }
+    let new = create(slot, &slot.path());
+    new.open_gate();
+    slot.put(new);
+}
+
+/// As the limit on open files has it: closed, and opened again when it is asked for.
+pub fn reopen() {
+    alone_with_names(|slot, Alone(ref file)| {
+        reached(Reached::Reopened);
+        let before = file.identity();
+        let_time_pass();
+        close(file);
+        world().note(file, format_args!("closed"));
+        let_time_pass();
+        if one_in(8) {
+            rename_path(file, &slot.path(), &world().path("#closed.ibd-"));
+            rename_path(file, &world().path("#closed.ibd-"), &slot.path());
+        }
+        open(file, &slot.path(), 0);
+        world().note(file, format_args!("opened again"));
+        if before.is_some() && before == file.identity() {
+            reached(Reached::ReopenedKept);
+        }
+        count_identity(before, file);
+        if one_in(2) && file.pages() > 0 {
+            read_page(file, 0, file.page_size(), "read after opening");
+        }
+    });
+}
+
+/// Bytes that the file has on disk.
+pub fn real_size(path: &CString) -> usize {
+    let path = path.to_str().unwrap_or_default();
+    std::fs::metadata(path).map_or(0, |meta| meta.size() as usize)
+}

@@ -1,0 +1,46 @@
+//! The seeded choices of a thread.
+
+use std::cell::{Cell, RefCell};
+
+thread_local! {
+    static RANDOM: RefCell<fastrand::Rng> = RefCell::new(fastrand::Rng::with_seed(0));
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Begins the sequence of this thread.
+pub fn seed(seed: u64, thread: u64) {
+    let mixed = seed ^ thread.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    RANDOM.with_borrow_mut(|random| *random = fastrand::Rng::with_seed(mixed));
+}
+
+/// A number below `end`, which must not be 0.
+pub fn below(end: usize) -> usize {
+    RANDOM.with_borrow_mut(|random| random.usize(..end))
+}
+
+/// True once in so many times.
+pub fn one_in(times: usize) -> bool {
+    below(times) == 0
+}
+
+/// A number below `end`, the lower the more often.
+pub fn low(end: usize) -> usize {
+    below(end).min(below(end)).min(below(end))
+}
+
+/// One of some values.
+pub fn one_of<T: Copy>(values: &[T]) -> T {
+    values[below(values.len())]
+}
+
+/// How many operations of this thread were begun inside another one's call.
+pub fn depth() -> u32 {
+    DEPTH.get()
+}
+
+/// Runs an operation inside another.
+pub fn nested(operation: impl FnOnce()) {
+    DEPTH.set(DEPTH.get() + 1);
+    operation();
+    DEPTH.set(DEPTH.get() - 1);
+}

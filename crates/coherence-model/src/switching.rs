@@ -1,0 +1,214 @@
+//! The cache is switched on and off, rebuilt, and laid out in other ways, while everything else goes on.
+//!
+//! With threads this is the controller's work, as in a server. In the exact mode, whose extension has no threads, its steps
+//! are made here, and the writers get their turn from [`pump`].
+
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bpe::settings::{self, Settings};
+use bpe::switch::{self, Active};
+use bpe::{aio, controller, files, scan};
+use extension::{AdmissionMode, Compression, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity, Statistics};
+use parking_lot::Mutex;
+
+use crate::coverage::{self, Reached, reached};
+use crate::kernel::SWITCHING;
+use crate::random::{below, one_in};
+use crate::world::world;
+
+/// Of each cache, in bytes: much less than the files have.
+const SIZES: [u64; 3] = [10 << 20, 12 << 20, 16 << 20];
+
+/// Statistics of the extensions that are gone, and the last look at the one that is active.
+#[derive(Default)]
+struct Books {
+    epoch: u32,
+    last: Option<Statistics>,
+}
+
+static BOOKS: Mutex<Books> = Mutex::new(Books { epoch: 0, last: None });
+
+/// Looks at the active extension, so that little is missed when it goes.
+pub fn look() {
+    let guard = switch::active();
+    let Some(active) = &*guard else { return };
+    let mut books = BOOKS.lock();
+    if books.epoch != active.epoch {
+        close_books(&mut books);
+        books.epoch = active.epoch;
+    }
+    books.last = Some(active.extension.statistics());
+}
+
+fn close_books(books: &mut Books) {
+    let Some(s) = books.last.take() else { return };
+    for (what, count) in [
+        (Reached::Hits, s.hits),
+        (Reached::HitsStaged, s.hits_staged),
+        (Reached::HitsLocated, s.hits_located),
+        (Reached::HitsOnDevice, s.hits - s.hits_staged - s.hits_located),
+        (Reached::Compressed, s.compressed),
+        (Reached::Stale, s.stale_offers),
+        (Reached::Invalidated, s.invalidated),
+        (Reached::Evicted, s.evicted),
+    ] {
+        coverage::add(what, count);
+    }
+}
+
+/// At the end.
+pub fn finish() {
+    look();
+    close_books(&mut BOOKS.lock());
+}
+
+fn set_variables() {
+    settings::SIZE.store(SIZES[below(SIZES.len())], Ordering::SeqCst);
+    settings::INSTANCES.store([1, 4, 8][below(3)], Ordering::SeqCst);
+    settings::COMPRESSION.store(u64::from(one_in(3)), Ordering::SeqCst);
+    settings::ADMISSION.store(below(2) as u64, Ordering::SeqCst);
+}
+
+/// Prepares the controller, with cache files in the world's folder.
+///
+/// # Errors
+/// If the folder cannot be made.
+pub fn begin_with_threads() -> anyhow::Result<()> {
+    let folder = world().folder.join("cache");
+    std::fs::create_dir(&folder)?;
+    let path = CString::new(folder.as_os_str().as_bytes())?;
+    settings::PATH.store(path.into_raw(), Ordering::SeqCst); // for the life of the process
+    settings::LOADED.store(true, Ordering::SeqCst);
+    set_variables();
+    controller::start(None, true);
+    switch_on();
+    Ok(())
+}
+
+fn switch_on() {
+    SWITCHING.store(true, Ordering::Relaxed);
+    match controller::prepare(&Settings::current()) {
+        Ok(_) => {
+            controller::commit();
+            reached(Reached::SwitchedOn);
+        }
+        // Of two rebuilds at once one is refused.
+        Err(reason) if reason.contains("another session") => {}
+        Err(reason) => world().violated(None, &format!("the extension cannot be switched on: {reason}")),
+    }
+    SWITCHING.store(false, Ordering::Relaxed);
+}
+
+/// Body of the thread that plays the administrator.
+pub fn administrator() {
+    while !world().stopping() {
+        for _ in 0..10 + below(80) {
+            if world().stopping() {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+            look();
+        }
+        match below(8) {
+            0 => set_variables(), // the controller rebuilds by itself
+            1 => settings::ASYNC_IO.store([0, 0, 2][below(3)], Ordering::SeqCst),
+            _ => {
+                controller::disable();
+                reached(Reached::SwitchedOff);
+                if one_in(2) {
+                    std::thread::sleep(Duration::from_millis(below(60) as u64));
+                }
+                set_variables();
+                settings::ASYNC_IO.store(0, Ordering::SeqCst);
+                switch_on();
+            }
+        }
+    }
+}
+
+/// Ends what [`begin_with_threads`] began.
+pub fn end_with_threads() {
+    finish();
+    controller::stop();
+}
+
+/// Extensions of the exact mode that some call further out may still use.
+static RETIRED: Mutex<Vec<Arc<Active>>> = Mutex::new(Vec::new());
+static BUILT: AtomicU32 = AtomicU32::new(0);
+
+/// In the exact mode: the writers get their turn.
+pub fn pump() {
+    if let Some(active) = &*switch::active() {
+        active.extension.pump();
+    }
+}
+
+/// In the exact mode: switches off if it is on, and mostly on again.
+pub fn off_or_on() {
+    if let Some(active) = if one_in(2) { switch::kill() } else { switch::switch_off() } {
+        let mut books = BOOKS.lock();
+        books.last = Some(active.extension.statistics());
+        close_books(&mut books);
+        RETIRED.lock().push(active);
+        reached(Reached::SwitchedOff);
+    }
+    let mut retired = RETIRED.lock();
+    let unused: Vec<_> = retired.extract_if_unused();
+    drop(retired);
+    drop(unused);
+    if !one_in(4) {
+        on();
+    }
+}
+
+trait ExtractIfUnused {
+    fn extract_if_unused(&mut self) -> Self;
+}
+
+impl ExtractIfUnused for Vec<Arc<Active>> {
+    fn extract_if_unused(&mut self) -> Self {
+        let (unused, used) = std::mem::take(self).into_iter().partition(|active| Arc::strong_count(active) == 1);
+        *self = used;
+        unused
+    }
+}
+
+/// In the exact mode: what the controller does to switch on.
+pub fn on() {
+    let folder = world().folder.join(format!("cache{}", BUILT.fetch_add(1, Ordering::Relaxed)));
+    let _ = std::fs::create_dir(&folder);
+    let config = Config {
+        devices: vec![DeviceConfig {
+            path: folder,
+            bytes: SIZES[below(SIZES.len())],
+            owner: OwnerIdentity([7; 16]),
+            file_name: "cache".into(),
+        }],
+        instances: [1, 4, 8][below(3)],
+        compression: if one_in(3) { Compression::Lz4 } else { Compression::Off },
+        admission: if one_in(2) { AdmissionMode::All } else { AdmissionMode::Frequency },
+        ..Config::default()
+    };
+    let extension = match Extension::open_inline(config, Arc::clone(switch::generations())) {
+        Ok(extension) => extension,
+        Err(error) => return world().violated(None, &format!("the extension cannot be opened: {error}")),
+    };
+    aio::disarm_all();
+    if switch::start_tracking(files::forget_all) {
+        scan::register_open_files();
+    }
+    let published = switch::publish(Arc::new(Active {
+        extension,
+        epoch: switch::next_epoch(),
+        data_reads: LatencyHistogram::new(),
+        data_read_count: AtomicU64::new(0),
+    }));
+    if published.is_err() {
+        world().violated(None, "the extension was not published");
+    }
+    reached(Reached::SwitchedOn);
+}

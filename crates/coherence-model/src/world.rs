@@ -1,0 +1,497 @@
+//! The files of the model, and who may do what with them at the same time.
+//!
+//! What InnoDB promises is kept by locks of the model: a page is read or written by one request at a time, until that has
+//! been harvested ([`Pages`]); a file is closed, replaced or imported while no request of it is under way ([`Alone`]), but it
+//! may be unlinked before that. Everything else happens at the same time.
+
+use std::collections::{HashSet, VecDeque};
+use std::ffi::{CString, c_int};
+use std::fmt::Arguments;
+use std::hash::{DefaultHasher, Hasher};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::content::{self, SECTOR, Shape, Stamp, ZERO};
+use crate::kernel::exact;
+use crate::random::{self, below, low};
+
+static WORLD: OnceLock<World> = OnceLock::new();
+
+/// The world of this process.
+pub fn world() -> &'static World {
+    WORLD.get().expect("made by `World::make` before all else")
+}
+
+pub struct World {
+    pub folder: PathBuf,
+    pub slots: Vec<Slot>,
+    /// Of asynchronous I/O: one for each way to harvest.
+    pub contexts: [usize; 2],
+    /// Files without a name whose last requests are awaited before they are closed.
+    pub closing: Mutex<Vec<Arc<File>>>,
+    /// Inodes of files that were dropped.
+    pub dropped: Mutex<HashSet<u64>>,
+    pub stop: AtomicBool,
+    pub operations: AtomicU64,
+    next_file: AtomicU32,
+    next_version: AtomicU64,
+    violation: Mutex<Option<String>>,
+    tracing: bool,
+    history: Mutex<History>,
+}
+
+#[derive(Default)]
+struct History {
+    lines: VecDeque<String>,
+    digest: DefaultHasher,
+}
+
+/// A tablespace: a name under which there is always a file.
+pub struct Slot {
+    pub name: &'static str,
+    pub shape: Shape,
+    pub most_bytes: usize,
+    /// One change of names at a time, as InnoDB's locks on tables see to it.
+    ddl: AtomicBool,
+    file: Mutex<Option<Arc<File>>>,
+}
+
+/// One change of the names of a slot.
+pub struct Ddl<'a>(pub &'a Slot);
+
+impl Drop for Ddl<'_> {
+    fn drop(&mut self) {
+        self.0.ddl.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Slot {
+    pub fn file(&self) -> Arc<File> {
+        Arc::clone(self.file.lock().as_ref().expect("every slot has a file"))
+    }
+
+    pub fn put(&self, file: Arc<File>) {
+        *self.file.lock() = Some(file);
+    }
+
+    /// `None` while another change is under way.
+    pub fn ddl(&self) -> Option<Ddl<'_>> {
+        (!self.ddl.swap(true, Ordering::SeqCst)).then(|| Ddl(self))
+    }
+
+    pub fn path(&self) -> CString {
+        world().path(self.name)
+    }
+}
+
+const NAMES: [(&str, usize, u32); 11] = [
+    ("orders.ibd", 16384, 0),
+    ("lines.ibd", 16384, 0),
+    ("items.ibd", 16384, 0),
+    ("stock.ibd", 16384, 0),
+    ("small.ibd", 4096, 0),
+    ("eight.ibd", 8192, 0),
+    ("packed.ibd", 1024, 0),
+    ("large.ibd", 65536, 0),
+    ("wide.ibd", 32768, 0),
+    ("undo_001", 16384, 0),
+    ("ibdata2", 16384, 768),
+];
+
+impl World {
+    /// Makes the world of this process, without files.
+    pub fn make(folder: &Path, contexts: [usize; 2], tracing: bool) -> &'static World {
+        let slots = NAMES.map(|(name, page_size, base)| Slot {
+            name,
+            shape: Shape { page_size, base },
+            most_bytes: (page_size * 224).clamp(1 << 20, 4 << 20),
+            ddl: AtomicBool::new(false),
+            file: Mutex::new(None),
+        });
+        WORLD.get_or_init(|| World {
+            folder: folder.to_path_buf(),
+            slots: slots.into(),
+            contexts,
+            closing: Mutex::default(),
+            dropped: Mutex::default(),
+            stop: AtomicBool::new(false),
+            operations: AtomicU64::new(0),
+            next_file: AtomicU32::new(1),
+            next_version: AtomicU64::new(1),
+            violation: Mutex::default(),
+            tracing: tracing || exact(),
+            history: Mutex::default(),
+        })
+    }
+
+    pub fn path(&self, name: &str) -> CString {
+        let path = self.folder.join(name);
+        CString::new(path.as_os_str().as_bytes()).expect("a path without zero bytes")
+    }
+
+    pub fn slot(&self) -> &Slot {
+        &self.slots[below(self.slots.len())]
+    }
+
+    pub fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Notes what is done, for the report of a violation and, in the exact mode, for the digest.
+    pub fn note(&self, file: &File, what: Arguments<'_>) {
+        if !self.tracing {
+            return;
+        }
+        let thread = std::thread::current();
+        let line = format!(
+            "{:>8} {} {}#{}: {what}",
+            self.operations.load(Ordering::Relaxed),
+            thread.name().unwrap_or("-"),
+            file.name,
+            file.number
+        );
+        let mut history = self.history.lock();
+        history.digest.write(line.as_bytes());
+        if history.lines.len() == 20_000 {
+            history.lines.pop_front();
+        }
+        history.lines.push_back(line);
+    }
+
+    /// What the exact mode has done so far, in a number.
+    pub fn digest(&self) -> u64 {
+        self.history.lock().digest.finish()
+    }
+
+    /// The first one ends the run.
+    pub fn violated(&self, file: Option<&File>, what: &str) {
+        let mut violation = self.violation.lock();
+        if violation.is_none() {
+            let mut text = format!("VIOLATION after {} operations: {what}", self.operations.load(Ordering::Relaxed));
+            if let Some(file) = file.filter(|_| self.tracing) {
+                let mark = format!("{}#{}:", file.name, file.number);
+                let history = self.history.lock();
+                let mut lines: Vec<_> = history.lines.iter().rev().filter(|line| line.contains(&mark)).take(40).collect();
+                lines.reverse();
+                text.push_str("\nwhat was done with the file before, the last at the end:");
+                for line in lines {
+                    text.push('\n');
+                    text.push_str(line);
+                }
+            }
+            *violation = Some(text);
+        }
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    pub fn violation(&self) -> Option<String> {
+        self.violation.lock().clone()
+    }
+}
+
+const SHUT: i32 = 1 << 30;
+
+/// An inode of the model.
+pub struct File {
+    pub number: u32,
+    pub name: &'static str,
+    pub shape: Shape,
+    pub most_bytes: usize,
+    /// The server's descriptor; below 0 while it has none.
+    pub fd: AtomicI32,
+    /// Opened with `O_DIRECT`.
+    pub direct: AtomicBool,
+    /// Requests under way, and whether new ones are kept out.
+    gate: AtomicI32,
+    size: AtomicU64,
+    growing: AtomicBool,
+    locked: Box<[AtomicBool]>,
+    sectors: Box<[AtomicU64]>,
+}
+
+impl File {
+    pub fn new(slot: &Slot) -> Arc<File> {
+        let Shape { page_size, .. } = slot.shape;
+        let sectors = slot.most_bytes / SECTOR;
+        Arc::new(File {
+            number: world().next_file.fetch_add(1, Ordering::Relaxed),
+            name: slot.name,
+            shape: slot.shape,
+            most_bytes: slot.most_bytes,
+            fd: AtomicI32::new(-1),
+            direct: AtomicBool::new(false),
+            gate: AtomicI32::new(SHUT),
+            size: AtomicU64::new(0),
+            growing: AtomicBool::new(false),
+            locked: (0..slot.most_bytes / page_size).map(|_| AtomicBool::new(false)).collect(),
+            sectors: (0..sectors).map(|_| AtomicU64::new(0)).collect(),
+        })
+    }
+
+    pub fn fd(&self) -> c_int {
+        self.fd.load(Ordering::SeqCst)
+    }
+
+    pub fn page_size(&self) -> usize {
+        self.shape.page_size
+    }
+
+    pub fn size(&self) -> usize {
+        self.size.load(Ordering::SeqCst) as usize
+    }
+
+    pub fn set_size(&self, bytes: usize) {
+        self.size.store(bytes as u64, Ordering::SeqCst);
+    }
+
+    pub fn pages(&self) -> usize {
+        self.size() / self.page_size()
+    }
+
+    /// A stamp that no other sector has.
+    pub fn new_stamp(&self) -> Stamp {
+        Stamp::new(self.number, world().next_version.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// From here on the model expects this.
+    pub fn expect(&self, offset: usize, length: usize, stamp: Stamp) {
+        for sector in &self.sectors[offset / SECTOR..(offset + length) / SECTOR] {
+            sector.store(stamp.0, Ordering::Relaxed);
+        }
+    }
+
+    /// The bytes that the model expects.
+    pub fn compose(&self, offset: usize, bytes: &mut [u8]) {
+        for (n, sector) in bytes.chunks_exact_mut(SECTOR).enumerate() {
+            let at = offset / SECTOR + n;
+            let stamp = Stamp(self.sectors[at].load(Ordering::Relaxed));
+            content::fill(at as u64, stamp, self.shape, sector);
+        }
+    }
+
+    /// Whether these bytes are what the model expects; if not, that is the end of the run.
+    pub fn check(&self, how: &str, offset: usize, bytes: &[u8]) {
+        let mut expected = [0; SECTOR];
+        for (n, found) in bytes.chunks_exact(SECTOR).enumerate() {
+            let at = offset / SECTOR + n;
+            let stamp = Stamp(self.sectors[at].load(Ordering::Relaxed));
+            content::fill(at as u64, stamp, self.shape, &mut expected);
+            if found != expected {
+                let text = format!(
+                    "{how} of {} bytes at {offset} of {} (file {}, page {} of {} bytes): sector {at} was {}, but {stamp} \
+                     was written there last",
+                    bytes.len(),
+                    self.name,
+                    self.number,
+                    offset / self.page_size(),
+                    self.page_size(),
+                    content::describe(found),
+                );
+                return world().violated(Some(self), &text);
+            }
+        }
+    }
+
+    /// Begins a request. `None` while the file is closed, or about to be.
+    pub fn enter(self: &Arc<File>) -> Option<User> {
+        let step = self.gate.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gate| {
+            (gate & SHUT == 0).then_some(gate + 1)
+        });
+        step.is_ok().then(|| User(Arc::clone(self)))
+    }
+
+    /// Keeps new requests out. Whether nobody else does.
+    pub fn shut(&self) -> bool {
+        self.gate.fetch_or(SHUT, Ordering::SeqCst) & SHUT == 0
+    }
+
+    pub fn open_gate(&self) {
+        self.gate.fetch_and(!SHUT, Ordering::SeqCst);
+    }
+
+    /// Requests under way.
+    pub fn users(&self) -> i32 {
+        self.gate.load(Ordering::SeqCst) & !SHUT
+    }
+
+    /// Waits for the requests under way. False if they cannot be waited for here.
+    pub fn quiet(&self) -> bool {
+        let until = Instant::now() + Duration::from_secs(30);
+        while self.users() > 0 {
+            if exact() {
+                if random::depth() > 0 {
+                    return false;
+                }
+                crate::asynchronous::harvest_some();
+            } else {
+                std::thread::sleep(Duration::from_micros(50));
+            }
+            if Instant::now() > until {
+                world().violated(Some(self), "a request was never answered");
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The file without requests, and none coming.
+    pub fn alone(self: &Arc<File>) -> Option<Alone> {
+        if !self.shut() {
+            return None;
+        }
+        if self.quiet() {
+            return Some(Alone(Arc::clone(self)));
+        }
+        self.open_gate();
+        None
+    }
+
+    /// Some pages, for one request.
+    pub fn lock(self: &Arc<File>, first: usize, count: usize) -> Option<Arc<Pages>> {
+        for page in first..first + count {
+            if self.locked[page].swap(true, Ordering::SeqCst) {
+                self.unlock(first, page - first);
+                return None;
+            }
+        }
+        Some(Arc::new(Pages { file: Arc::clone(self), first, count }))
+    }
+
+    fn unlock(&self, first: usize, count: usize) {
+        self.locked[first..first + count].iter().for_each(|page| page.store(false, Ordering::SeqCst));
+    }
+
+    /// Up to so many pages that exist, for one request: some are asked for more often than others.
+    pub fn some_pages(self: &Arc<File>, most: usize) -> Option<Arc<Pages>> {
+        for _ in 0..4 {
+            let all = self.pages();
+            if all == 0 {
+                return None;
+            }
+            let first = low(all);
+            let count = (1 + below(most)).min(all - first);
+            if let Some(pages) = self.lock(first, count) {
+                // Not cut off meanwhile?
+                if first + count <= self.pages() {
+                    return Some(pages);
+                }
+            }
+        }
+        None
+    }
+
+    /// The right to make the file longer.
+    pub fn grow(self: &Arc<File>) -> Option<Growth> {
+        (!self.growing.swap(true, Ordering::SeqCst)).then(|| Growth(Arc::clone(self)))
+    }
+
+    /// The identity of what is cached of the file.
+    pub fn identity(&self) -> Option<u32> {
+        bpe::files::of_descriptor(self.fd()).map(|file| file.id().0)
+    }
+
+    /// Everything is zeros.
+    pub fn forget_contents(&self) {
+        self.expect(0, self.most_bytes, ZERO);
+        self.set_size(0);
+    }
+}
+
+/// A request under way.
+pub struct User(pub Arc<File>);
+
+impl Drop for User {
+    fn drop(&mut self) {
+        self.0.gate.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A file without requests.
+pub struct Alone(pub Arc<File>);
+
+impl Alone {
+    /// There will be none any more.
+    pub fn for_ever(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Alone {
+    fn drop(&mut self) {
+        self.0.open_gate();
+    }
+}
+
+/// The size of a file changes.
+pub struct Growth(Arc<File>);
+
+impl Drop for Growth {
+    fn drop(&mut self) {
+        self.0.growing.store(false, Ordering::SeqCst);
+    }
+}
+
+/// Pages that one request has for itself.
+pub struct Pages {
+    pub file: Arc<File>,
+    pub first: usize,
+    pub count: usize,
+}
+
+impl Pages {
+    pub fn offset(&self) -> usize {
+        self.first * self.file.page_size()
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.count * self.file.page_size()
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        self.file.unlock(self.first, self.count);
+    }
+}
+
+/// Memory for a transfer, aligned for direct I/O unless that is not needed.
+pub struct Buffer {
+    memory: Vec<Block>,
+    start: usize,
+    length: usize,
+}
+
+#[repr(align(4096))]
+#[derive(Clone)]
+struct Block(#[allow(dead_code, reason = "only its memory is used")] [u8; 4096]);
+
+impl Buffer {
+    pub fn new(length: usize) -> Buffer {
+        Buffer::shifted(length, 0)
+    }
+
+    /// Begins so many bytes after an aligned address.
+    pub fn shifted(length: usize, start: usize) -> Buffer {
+        Buffer { memory: vec![Block([0xAA; 4096]); (length + start).div_ceil(4096).max(1)], start, length }
+    }
+
+    /// For a file: aligned if it is opened for direct I/O, else sometimes not.
+    pub fn for_file(file: &File, length: usize) -> Buffer {
+        let shift = if !file.direct.load(Ordering::Relaxed) && random::one_in(3) { 1024 } else { 0 };
+        Buffer::shifted(length, shift)
+    }
+
+    pub fn bytes(&mut self) -> &mut [u8] {
+        // SAFETY: inside the blocks, which are plain bytes.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().cast::<u8>().add(self.start), self.length) }
+    }
+
+    pub fn at(&mut self, offset: usize) -> *mut libc::c_void {
+        self.bytes()[offset..].as_mut_ptr().cast()
+    }
+}
