@@ -24,6 +24,9 @@ pub static EXACT: AtomicBool = AtomicBool::new(false);
 /// The extension is being switched on: threads may be held up for long.
 pub static SWITCHING: AtomicBool = AtomicBool::new(false);
 
+/// The files are made: from here on something else may happen at any time.
+pub static READY: AtomicBool = AtomicBool::new(false);
+
 /// Operations inside calls of operations inside calls ...
 const DEEPEST: u32 = 3;
 
@@ -43,6 +46,9 @@ fn set_errno(value: c_int) {
 
 /// Lets something else happen. Leaves errno as it is.
 pub fn perturb() {
+    if !READY.load(Ordering::Relaxed) {
+        return;
+    }
     let kept = errno();
     if exact() {
         if random::depth() < DEEPEST && one_in(12) {
@@ -71,7 +77,7 @@ fn transferred(length: usize) -> Option<usize> {
         coverage::reached(Reached::FailedTransfers);
         return None;
     }
-    if length > 4096 && one_in(150) {
+    if length >= 8192 && one_in(150) {
         coverage::reached(Reached::ShortTransfers);
         return Some((1 + below(length / 4096 - 1)) * 4096);
     }

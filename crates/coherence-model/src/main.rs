@@ -111,6 +111,7 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
 fn exactly(until: Instant, last: u64) {
     operations::create_all();
     switching::on();
+    kernel::READY.store(true, Ordering::SeqCst);
     while !world().stopping() && Instant::now() < until && world().operations.load(Ordering::Relaxed) < last {
         operations::step();
     }
@@ -120,6 +121,7 @@ fn exactly(until: Instant, last: u64) {
 fn with_threads(seed: u64, threads: u64, until: Instant, last: u64) -> anyhow::Result<()> {
     operations::create_all();
     switching::begin_with_threads()?;
+    kernel::READY.store(true, Ordering::SeqCst);
     let named = |name: String| std::thread::Builder::new().name(name);
     let harvesters: Vec<_> = (0..2)
         .map(|number| {
@@ -178,7 +180,7 @@ fn redirect_errors(path: &std::path::Path) -> anyhow::Result<()> {
     let file = std::fs::File::create(path)?;
     // SAFETY: descriptors of our own.
     ensure!(unsafe { libc::dup2(file.as_raw_fd(), 2) } == 2, "the error log cannot be redirected");
-    std::panic::set_hook(Box::new(|panic| println!("{panic}")));
+    std::panic::set_hook(Box::new(|panic| println!("{panic}\n{}", std::backtrace::Backtrace::force_capture())));
     Ok(())
 }
 

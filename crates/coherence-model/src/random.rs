@@ -28,11 +28,6 @@ pub fn low(end: usize) -> usize {
     below(end).min(below(end)).min(below(end))
 }
 
-/// One of some values.
-pub fn one_of<T: Copy>(values: &[T]) -> T {
-    values[below(values.len())]
-}
-
 /// How many operations of this thread were begun inside another one's call.
 pub fn depth() -> u32 {
     DEPTH.get()

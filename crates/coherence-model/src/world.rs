@@ -414,13 +414,6 @@ impl Drop for User {
 /// A file without requests.
 pub struct Alone(pub Arc<File>);
 
-impl Alone {
-    /// There will be none any more.
-    pub fn for_ever(self) {
-        std::mem::forget(self);
-    }
-}
-
 impl Drop for Alone {
     fn drop(&mut self) {
         self.0.open_gate();
