@@ -43,8 +43,18 @@ pub struct Request {
 
 impl Request {
     /// For the first `length` bytes of the pages; a write has its bytes in the buffer.
-    pub fn new(user: User, pages: Arc<Pages>, length: usize, buffer: Buffer, purpose: Purpose, vectored: bool) -> Box<Request> {
-        let none = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
+    pub fn new(
+        user: User,
+        pages: Arc<Pages>,
+        length: usize,
+        buffer: Buffer,
+        purpose: Purpose,
+        vectored: bool,
+    ) -> Box<Request> {
+        let none = iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
         let mut request = Box::new(Request {
             iocb: Iocb::default(),
             fd: pages.file.fd(),
@@ -59,7 +69,16 @@ impl Request {
         });
         let half = length / 2;
         let (start, middle) = (request.buffer.at(0), request.buffer.at(half));
-        request.vector = [iovec { iov_base: start, iov_len: half }, iovec { iov_base: middle, iov_len: length - half }];
+        request.vector = [
+            iovec {
+                iov_base: start,
+                iov_len: half,
+            },
+            iovec {
+                iov_base: middle,
+                iov_len: length - half,
+            },
+        ];
         request.prepare();
         request
     }
@@ -80,7 +99,14 @@ impl Request {
         } else {
             (self.buffer.at(0) as u64, self.length as u64)
         };
-        self.iocb = Iocb { opcode, fd: self.fd, buffer, length, offset: self.offset, ..Iocb::default() };
+        self.iocb = Iocb {
+            opcode,
+            fd: self.fd,
+            buffer,
+            length,
+            offset: self.offset,
+            ..Iocb::default()
+        };
     }
 
     /// Whether the server finds its request as it made it.
@@ -115,7 +141,10 @@ pub fn submit(requests: Vec<Box<Request>>) {
             // SAFETY: not accepted, so ours.
             let request = unsafe { &mut *request };
             if !request.is_as_made() {
-                world().violated(Some(&request.pages.file), "a request that was not accepted was not given back as it was");
+                world().violated(
+                    Some(&request.pages.file),
+                    "a request that was not accepted was not given back as it was",
+                );
             }
             request.prepare();
         }
@@ -130,10 +159,18 @@ fn complete(event: &IoEvent) {
     if !request.is_as_made() {
         world().violated(Some(&file), "a request was not given back as it was");
     }
-    let (fd, offset, length, purpose) = (request.fd, request.offset as usize, request.length, request.purpose);
+    let (fd, offset, length, purpose) = (
+        request.fd,
+        request.offset as usize,
+        request.length,
+        request.purpose,
+    );
     let done = usize::try_from(event.result).unwrap_or(0);
     if done > length {
-        world().violated(Some(&file), &format!("a request of {length} bytes brought {done}"));
+        world().violated(
+            Some(&file),
+            &format!("a request of {length} bytes brought {done}"),
+        );
         return;
     }
     let bytes = &mut request.buffer.bytes()[..length];
@@ -148,7 +185,10 @@ fn complete(event: &IoEvent) {
     if purpose == Purpose::WriteCompressed {
         crate::operations::punch(&file, offset + length, file.page_size() - length);
     }
-    world().note(&file, format_args!("completed {purpose:?} at {offset}, result {}", event.result));
+    world().note(
+        &file,
+        format_args!("completed {purpose:?} at {offset}, result {}", event.result),
+    );
 }
 
 /// In the exact mode: harvests what has completed, in one of the two manners.
@@ -162,12 +202,23 @@ pub fn harvest_some() {
 /// One call of a harvester: MySQL's with a time limit, MariaDB's through `syscall`.
 fn harvest(context: usize, directly: bool, limit: Option<Duration>) -> i64 {
     let mut events = [IoEvent::default(); 8];
-    let mut time = limit.map(|limit| libc::timespec { tv_sec: 0, tv_nsec: i64::from(limit.subsec_nanos()) });
-    let timeout = time.as_mut().map_or(std::ptr::null_mut(), |time| time as *mut libc::timespec);
+    let mut time = limit.map(|limit| libc::timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(limit.subsec_nanos()),
+    });
+    let timeout = time
+        .as_mut()
+        .map_or(std::ptr::null_mut(), |time| time as *mut libc::timespec);
     // SAFETY: buffers of our own.
     let got = unsafe {
         if directly {
-            i64::from(calls::io_getevents(context, 1, events.len() as i64, events.as_mut_ptr(), timeout))
+            i64::from(calls::io_getevents(
+                context,
+                1,
+                events.len() as i64,
+                events.as_mut_ptr(),
+                timeout,
+            ))
         } else {
             calls::syscall(
                 libc::SYS_io_getevents,
@@ -195,7 +246,11 @@ pub fn harvester(number: usize) {
         if got < 0 {
             return; // destroyed
         }
-        if number == 0 && got == 0 && world().stop.load(Ordering::SeqCst) && CLOSING.load(Ordering::SeqCst) {
+        if number == 0
+            && got == 0
+            && world().stop.load(Ordering::SeqCst)
+            && CLOSING.load(Ordering::SeqCst)
+        {
             return;
         }
     }

@@ -87,7 +87,10 @@ pub fn describe(bytes: &[u8]) -> String {
     if stamp != ZERO && expected[HEADER..] == bytes[HEADER..] {
         format!("{stamp}, sector {sector}")
     } else {
-        format!("nothing that was ever written, beginning {:02x?}", &bytes[..16])
+        format!(
+            "nothing that was ever written, beginning {:02x?}",
+            &bytes[..16]
+        )
     }
 }
 
@@ -103,7 +106,11 @@ mod tests {
         };
         let mut bytes = [0xee; SECTOR];
         fill(16, Stamp::new(3, 99), shape, &mut bytes);
-        assert_eq!(bytes[4..8], [0, 0, 0, 9], "page 2 of a file that begins at 7");
+        assert_eq!(
+            bytes[4..8],
+            [0, 0, 0, 9],
+            "page 2 of a file that begins at 7"
+        );
         assert_eq!(describe(&bytes), "version 99 of file 3, sector 16");
         bytes[300] ^= 1;
         assert!(describe(&bytes).starts_with("nothing"));

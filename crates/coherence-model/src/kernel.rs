@@ -524,12 +524,8 @@ pub fn ring_does(sqe: &Sqe) -> i64 {
                 sqe.offset as i64,
             ),
             // Mode in `length`, bytes in `address`.
-            _ => libc::fallocate64(
-                sqe.fd,
-                length as c_int,
-                sqe.offset as i64,
-                address as i64,
-            ) as isize,
+            _ => libc::fallocate64(sqe.fd, length as c_int, sqe.offset as i64, address as i64)
+                as isize,
         }
     };
     if result < 0 {

@@ -19,7 +19,7 @@ mod random;
 mod switching;
 mod world;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -31,6 +31,7 @@ use world::{World, world};
 
 /// Operations after which everything must have been tried.
 const ENOUGH: u64 = 150_000;
+const SHARED_MEMORY: &str = "/dev/shm";
 
 #[derive(Parser)]
 struct Options {
@@ -46,7 +47,8 @@ struct Options {
     /// Threads that read and write; 1: one thread for everything, exactly repeatable.
     #[arg(long, default_value_t = 4)]
     threads: u64,
-    /// Where to put the data files and the cache; a folder in the directory for temporary files if none is given.
+    /// Where to put the data files and the cache: the directory for temporary files if none is given, with one thread a
+    /// tmpfs.
     #[arg(long)]
     folder: Option<PathBuf>,
     /// Keep a history also with several threads, to be shown with a violation.
@@ -79,17 +81,26 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let exact = options.threads <= 1;
     EXACT.store(exact, Ordering::SeqCst);
-    let folder = match &options.folder {
-        Some(folder) => tempfile::Builder::new().prefix("coherence-").tempdir_in(folder),
-        None => tempfile::Builder::new().prefix("coherence-").tempdir(),
-    }
-    .context("no folder for the files")?;
+    let parent = match &options.folder {
+        Some(folder) => folder.clone(),
+        // Numbers of inodes must not depend on what others do on the same file system.
+        None if exact && Path::new(SHARED_MEMORY).is_dir() => SHARED_MEMORY.into(),
+        None => std::env::temp_dir(),
+    };
+    let folder = tempfile::Builder::new()
+        .prefix("coherence-")
+        .tempdir_in(&parent)
+        .with_context(|| format!("no folder for the files in '{}'", parent.display()))?;
     // Absolute, since names are compared with what the kernel says.
     let place = folder.path().canonicalize()?;
     redirect_errors(&place.join("journal"))?;
 
     calls::install()?;
-    let contexts = if exact { [0x1000, 0x2000] } else { [set_up_context()?, set_up_context()?] };
+    let contexts = if exact {
+        [0x1000, 0x2000]
+    } else {
+        [set_up_context()?, set_up_context()?]
+    };
     World::make(&place, contexts, options.trace);
     random::seed(seed, 0);
     println!("seed {seed}, {} thread(s)", options.threads.max(1));
@@ -112,7 +123,10 @@ fn exactly(until: Instant, last: u64) {
     operations::create_all();
     switching::on();
     kernel::READY.store(true, Ordering::SeqCst);
-    while !world().stopping() && Instant::now() < until && world().operations.load(Ordering::Relaxed) < last {
+    while !world().stopping()
+        && Instant::now() < until
+        && world().operations.load(Ordering::Relaxed) < last
+    {
         operations::step();
     }
     switching::finish();
@@ -145,7 +159,10 @@ fn with_threads(seed: u64, threads: u64, until: Instant, last: u64) -> anyhow::R
             })
         })
         .collect::<Result<_, _>>()?;
-    while !world().stopping() && Instant::now() < until && world().operations.load(Ordering::Relaxed) < last {
+    while !world().stopping()
+        && Instant::now() < until
+        && world().operations.load(Ordering::Relaxed) < last
+    {
         std::thread::sleep(Duration::from_millis(5));
     }
     world().stop.store(true, Ordering::SeqCst);
@@ -162,7 +179,10 @@ fn with_threads(seed: u64, threads: u64, until: Instant, last: u64) -> anyhow::R
         panicked += usize::from(thread.join().is_err());
     }
     switching::end_with_threads();
-    ensure!(panicked == 0, "{panicked} threads of the model panicked; see the lines above");
+    ensure!(
+        panicked == 0,
+        "{panicked} threads of the model panicked; see the lines above"
+    );
     Ok(())
 }
 
@@ -175,16 +195,21 @@ fn set_up_context() -> anyhow::Result<usize> {
 }
 
 /// The lines that the plugin writes to the server's error log go to a file.
-fn redirect_errors(path: &std::path::Path) -> anyhow::Result<()> {
+fn redirect_errors(path: &Path) -> anyhow::Result<()> {
     use std::os::fd::AsRawFd;
     let file = std::fs::File::create(path)?;
     // SAFETY: descriptors of our own.
-    ensure!(unsafe { libc::dup2(file.as_raw_fd(), 2) } == 2, "the error log cannot be redirected");
-    std::panic::set_hook(Box::new(|panic| println!("{panic}\n{}", std::backtrace::Backtrace::force_capture())));
+    ensure!(
+        unsafe { libc::dup2(file.as_raw_fd(), 2) } == 2,
+        "the error log cannot be redirected"
+    );
+    std::panic::set_hook(Box::new(|panic| {
+        println!("{panic}\n{}", std::backtrace::Backtrace::force_capture())
+    }));
     Ok(())
 }
 
-fn show_end_of(path: &std::path::Path) {
+fn show_end_of(path: &Path) {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
     println!("the end of the error log:");
@@ -204,7 +229,11 @@ fn report(options: &Options, seed: u64, took: Duration) -> anyhow::Result<ExitCo
             println!("{count:>9} calls of {call}");
         }
     }
-    let of = |name: &str| coverage::all().find(|(what, _)| *what == name).map_or(0, |(_, count)| count);
+    let of = |name: &str| {
+        coverage::all()
+            .find(|(what, _)| *what == name)
+            .map_or(0, |(_, count)| count)
+    };
     println!(
         "{operations} operations in {:.1} s ({:.0} per second), {} hits, {} by asynchronous reads, {} insertions turned away",
         took.as_secs_f64(),
@@ -222,13 +251,22 @@ fn report(options: &Options, seed: u64, took: Duration) -> anyhow::Result<ExitCo
             "to repeat it: cargo run -p coherence-model -- --seed {seed} --threads {} --seconds {}{}",
             options.threads.max(1),
             options.seconds,
-            if options.threads <= 1 { format!(" --operations {}", operations + 1) } else { " --trace".into() },
+            if options.threads <= 1 {
+                format!(" --operations {}", operations + 1)
+            } else {
+                " --trace".into()
+            },
         );
-        anyhow::bail!("the cache returned something else than was written, or a call went wrong (seed {seed})");
+        anyhow::bail!(
+            "the cache returned something else than was written, or a call went wrong (seed {seed})"
+        );
     }
     let missing = coverage::missing();
     if !missing.is_empty() && operations >= ENOUGH && !options.partial {
-        anyhow::bail!("never tried in {operations} operations: {}", missing.join("; "));
+        anyhow::bail!(
+            "never tried in {operations} operations: {}",
+            missing.join("; ")
+        );
     }
     Ok(ExitCode::SUCCESS)
 }

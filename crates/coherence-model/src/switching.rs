@@ -12,7 +12,10 @@ use std::time::Duration;
 use bpe::settings::{self, Settings};
 use bpe::switch::{self, Active};
 use bpe::{aio, controller, files, scan};
-use extension::{AdmissionMode, Compression, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity, Statistics};
+use extension::{
+    AdmissionMode, Compression, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity,
+    Statistics,
+};
 use parking_lot::Mutex;
 
 use crate::coverage::{self, Reached, reached};
@@ -30,7 +33,10 @@ struct Books {
     last: Option<Statistics>,
 }
 
-static BOOKS: Mutex<Books> = Mutex::new(Books { epoch: 0, last: None });
+static BOOKS: Mutex<Books> = Mutex::new(Books {
+    epoch: 0,
+    last: None,
+});
 
 /// Looks at the active extension, so that little is missed when it goes.
 pub fn look() {
@@ -50,7 +56,10 @@ fn close_books(books: &mut Books) {
         (Reached::Hits, s.hits),
         (Reached::HitsStaged, s.hits_staged),
         (Reached::HitsLocated, s.hits_located),
-        (Reached::HitsOnDevice, s.hits - s.hits_staged - s.hits_located),
+        (
+            Reached::HitsOnDevice,
+            s.hits - s.hits_staged - s.hits_located,
+        ),
         (Reached::Compressed, s.compressed),
         (Reached::Stale, s.stale_offers),
         (Reached::Invalidated, s.invalidated),
@@ -98,7 +107,10 @@ fn switch_on() {
         }
         // Of two rebuilds at once one is refused.
         Err(reason) if reason.contains("another session") => {}
-        Err(reason) => world().violated(None, &format!("the extension cannot be switched on: {reason}")),
+        Err(reason) => world().violated(
+            None,
+            &format!("the extension cannot be switched on: {reason}"),
+        ),
     }
     SWITCHING.store(false, Ordering::Relaxed);
 }
@@ -149,7 +161,11 @@ pub fn pump() {
 
 /// In the exact mode: switches off if it is on, and mostly on again.
 pub fn off_or_on() {
-    if let Some(active) = if one_in(2) { switch::kill() } else { switch::switch_off() } {
+    if let Some(active) = if one_in(2) {
+        switch::kill()
+    } else {
+        switch::switch_off()
+    } {
         let mut books = BOOKS.lock();
         books.last = Some(active.extension.statistics());
         close_books(&mut books);
@@ -171,7 +187,9 @@ trait ExtractIfUnused {
 
 impl ExtractIfUnused for Vec<Arc<Active>> {
     fn extract_if_unused(&mut self) -> Self {
-        let (unused, used) = std::mem::take(self).into_iter().partition(|active| Arc::strong_count(active) == 1);
+        let (unused, used) = std::mem::take(self)
+            .into_iter()
+            .partition(|active| Arc::strong_count(active) == 1);
         *self = used;
         unused
     }
@@ -179,7 +197,9 @@ impl ExtractIfUnused for Vec<Arc<Active>> {
 
 /// In the exact mode: what the controller does to switch on.
 pub fn on() {
-    let folder = world().folder.join(format!("cache{}", BUILT.fetch_add(1, Ordering::Relaxed)));
+    let folder = world()
+        .folder
+        .join(format!("cache{}", BUILT.fetch_add(1, Ordering::Relaxed)));
     let _ = std::fs::create_dir(&folder);
     let config = Config {
         devices: vec![DeviceConfig {
@@ -189,13 +209,23 @@ pub fn on() {
             file_name: "cache".into(),
         }],
         instances: [1, 4, 8][below(3)],
-        compression: if one_in(3) { Compression::Lz4 } else { Compression::Off },
-        admission: if one_in(2) { AdmissionMode::All } else { AdmissionMode::Frequency },
+        compression: if one_in(3) {
+            Compression::Lz4
+        } else {
+            Compression::Off
+        },
+        admission: if one_in(2) {
+            AdmissionMode::All
+        } else {
+            AdmissionMode::Frequency
+        },
         ..Config::default()
     };
     let extension = match Extension::open_inline(config, Arc::clone(switch::generations())) {
         Ok(extension) => extension,
-        Err(error) => return world().violated(None, &format!("the extension cannot be opened: {error}")),
+        Err(error) => {
+            return world().violated(None, &format!("the extension cannot be opened: {error}"));
+        }
     };
     aio::disarm_all();
     if switch::start_tracking(files::forget_all) {

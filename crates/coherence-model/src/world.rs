@@ -172,11 +172,20 @@ impl World {
     pub fn violated(&self, file: Option<&File>, what: &str) {
         let mut violation = self.violation.lock();
         if violation.is_none() {
-            let mut text = format!("VIOLATION after {} operations: {what}", self.operations.load(Ordering::Relaxed));
+            let mut text = format!(
+                "VIOLATION after {} operations: {what}",
+                self.operations.load(Ordering::Relaxed)
+            );
             if let Some(file) = file.filter(|_| self.tracing) {
                 let mark = format!("{}#{}:", file.name, file.number);
                 let history = self.history.lock();
-                let mut lines: Vec<_> = history.lines.iter().rev().filter(|line| line.contains(&mark)).take(40).collect();
+                let mut lines: Vec<_> = history
+                    .lines
+                    .iter()
+                    .rev()
+                    .filter(|line| line.contains(&mark))
+                    .take(40)
+                    .collect();
                 lines.reverse();
                 text.push_str("\nwhat was done with the file before, the last at the end:");
                 for line in lines {
@@ -228,7 +237,9 @@ impl File {
             gate: AtomicI32::new(SHUT),
             size: AtomicU64::new(0),
             growing: AtomicBool::new(false),
-            locked: (0..slot.most_bytes / page_size).map(|_| AtomicBool::new(false)).collect(),
+            locked: (0..slot.most_bytes / page_size)
+                .map(|_| AtomicBool::new(false))
+                .collect(),
             sectors: (0..sectors).map(|_| AtomicU64::new(0)).collect(),
         })
     }
@@ -255,7 +266,10 @@ impl File {
 
     /// A stamp that no other sector has.
     pub fn new_stamp(&self) -> Stamp {
-        Stamp::new(self.number, world().next_version.fetch_add(1, Ordering::Relaxed))
+        Stamp::new(
+            self.number,
+            world().next_version.fetch_add(1, Ordering::Relaxed),
+        )
     }
 
     /// From here on the model expects this.
@@ -299,9 +313,11 @@ impl File {
 
     /// Begins a request. `None` while the file is closed, or about to be.
     pub fn enter(self: &Arc<File>) -> Option<User> {
-        let step = self.gate.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gate| {
-            (gate & SHUT == 0).then_some(gate + 1)
-        });
+        let step = self
+            .gate
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |gate| {
+                (gate & SHUT == 0).then_some(gate + 1)
+            });
         step.is_ok().then(|| User(Arc::clone(self)))
     }
 
@@ -359,11 +375,17 @@ impl File {
                 return None;
             }
         }
-        Some(Arc::new(Pages { file: Arc::clone(self), first, count }))
+        Some(Arc::new(Pages {
+            file: Arc::clone(self),
+            first,
+            count,
+        }))
     }
 
     fn unlock(&self, first: usize, count: usize) {
-        self.locked[first..first + count].iter().for_each(|page| page.store(false, Ordering::SeqCst));
+        self.locked[first..first + count]
+            .iter()
+            .for_each(|page| page.store(false, Ordering::SeqCst));
     }
 
     /// Up to so many pages that exist, for one request: some are asked for more often than others.
@@ -470,18 +492,31 @@ impl Buffer {
 
     /// Begins so many bytes after an aligned address.
     pub fn shifted(length: usize, start: usize) -> Buffer {
-        Buffer { memory: vec![Block([0xAA; 4096]); (length + start).div_ceil(4096).max(1)], start, length }
+        Buffer {
+            memory: vec![Block([0xAA; 4096]); (length + start).div_ceil(4096).max(1)],
+            start,
+            length,
+        }
     }
 
     /// For a file: aligned if it is opened for direct I/O, else sometimes not.
     pub fn for_file(file: &File, length: usize) -> Buffer {
-        let shift = if !file.direct.load(Ordering::Relaxed) && random::one_in(3) { 1024 } else { 0 };
+        let shift = if !file.direct.load(Ordering::Relaxed) && random::one_in(3) {
+            1024
+        } else {
+            0
+        };
         Buffer::shifted(length, shift)
     }
 
     pub fn bytes(&mut self) -> &mut [u8] {
         // SAFETY: inside the blocks, which are plain bytes.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.as_mut_ptr().cast::<u8>().add(self.start), self.length) }
+        unsafe {
+            std::slice::from_raw_parts_mut(
+                self.memory.as_mut_ptr().cast::<u8>().add(self.start),
+                self.length,
+            )
+        }
     }
 
     pub fn at(&mut self, offset: usize) -> *mut libc::c_void {

@@ -7,6 +7,8 @@
 
 mod admission;
 mod budget;
+#[cfg(feature = "canary")]
+pub mod canary;
 mod compression;
 mod config;
 mod device;

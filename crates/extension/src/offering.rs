@@ -107,6 +107,10 @@ impl Extension {
         if self.shared.canary.skip_generation() {
             return true;
         }
+        #[cfg(feature = "canary")]
+        if crate::canary::IGNORE_GENERATIONS.load(std::sync::atomic::Ordering::Relaxed) {
+            return true;
+        }
         self.shared.generations.is_current(ticket)
     }
 

@@ -1,19 +1,61 @@
-//! Leaves out rules of coherence on purpose, so that a test can show that the other tests would notice.
+//! Leaves out rules on purpose, so that a test can show that the other tests would notice.
 //!
-//! Compiled with the feature `canary` only. The environment variable `BPE_CANARY` of the server names the rule to leave
-//! out: `writes` (a write drops nothing).
+//! Compiled with the feature `canary` only. The environment variable `BPE_CANARY` of the server names the rules to leave
+//! out, separated by commas: those of [`RULES`]. In every other build [`left_out!`] is the constant `false`.
 
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+/// Each rule, and what happens without it.
+pub const RULES: &[(&str, &str)] = &[
+    ("writes", "a write drops nothing"),
+    (
+        "generations",
+        "an insertion ignores that its page was written meanwhile",
+    ),
+    (
+        "ranges",
+        "holes, zeroed ranges and vectored writes drop nothing",
+    ),
+    ("truncation", "a truncation drops nothing"),
+    (
+        "removal",
+        "a file that is unlinked or replaced keeps its identity",
+    ),
+    (
+        "reopening",
+        "a file that is opened again is taken for unchanged",
+    ),
+    (
+        "unfollowed",
+        "a file that was written without an offset stays cached",
+    ),
+    (
+        "second-names",
+        "a file opened under another name is not followed",
+    ),
+    ("rings", "requests of io_uring are not looked at"),
+    ("results", "a write is offered whether it succeeded or not"),
+    ("proof", "an asynchronous read of a cache file is believed"),
+    (
+        "giving-back",
+        "a request that was not accepted stays pointed at the cache file",
+    ),
+];
 
 /// Whether the rule is to be left out.
 pub fn leaves_out(rule: &str) -> bool {
-    static RULES: OnceLock<String> = OnceLock::new();
-    let rules = RULES.get_or_init(|| {
+    debug_assert!(RULES.iter().any(|(name, _)| *name == rule));
+    static LEFT_OUT: OnceLock<Vec<String>> = OnceLock::new();
+    let left_out = LEFT_OUT.get_or_init(|| {
         let rules = std::env::var("BPE_CANARY").unwrap_or_default();
         crate::journal::warning(&format!(
             "this library was built to be wrong, for tests only; it leaves out: {rules}"
         ));
+        let rules: Vec<String> = rules.split(',').map(String::from).collect();
+        let ignores = rules.iter().any(|rule| rule == "generations");
+        extension::canary::IGNORE_GENERATIONS.store(ignores, Ordering::SeqCst);
         rules
     });
-    rules.split(',').any(|named| named == rule)
+    left_out.iter().any(|named| named == rule)
 }

@@ -391,7 +391,8 @@ pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
         };
         let mut details = file.details.lock();
         let was_open = file.opens.fetch_add(1, Ordering::SeqCst) != 0;
-        let same = was_open || details.closed_as == Some(Identity::of(stat));
+        let same =
+            was_open || details.closed_as == Some(Identity::of(stat)) || left_out!("reopening");
         details.closed_as = None;
         drop(details);
         if how == (Attach::Opened { anew: true }) || !same {

@@ -20,6 +20,17 @@
 //! recording session → controller command → controller state → file registry → file identity → in-flight table shard → (extension's locks).
 //! The state text and the log are leaves.
 
+/// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
+macro_rules! left_out {
+    ($rule:literal) => {{
+        #[cfg(feature = "canary")]
+        let left_out = crate::canary::leaves_out($rule);
+        #[cfg(not(feature = "canary"))]
+        let left_out = false;
+        left_out
+    }};
+}
+
 pub mod abi;
 pub mod aio;
 pub mod audit;

@@ -64,7 +64,7 @@ pub fn seen() -> bool {
 /// `ring` must be a valid ring whose submission the calling thread may make.
 pub unsafe fn before_submit(ring: *const Ring) {
     SEEN.store(true, Ordering::Relaxed);
-    if !switch::follows(switch::mode()) {
+    if !switch::follows(switch::mode()) || left_out!("rings") {
         return;
     }
     // SAFETY: the caller's promise; liburing keeps the pending requests between head and tail.

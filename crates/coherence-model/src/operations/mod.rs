@@ -82,7 +82,14 @@ pub fn read_rest(file: &File, fd: c_int, bytes: &mut [u8], offset: usize, mut do
     while done < bytes.len() {
         let rest = &mut bytes[done..];
         // SAFETY: a buffer of our own.
-        let got = unsafe { calls::pread64(fd, rest.as_mut_ptr().cast(), rest.len(), (offset + done) as i64) };
+        let got = unsafe {
+            calls::pread64(
+                fd,
+                rest.as_mut_ptr().cast(),
+                rest.len(),
+                (offset + done) as i64,
+            )
+        };
         match got {
             0 => {
                 world().violated(Some(file), &format!("the file ended at {}", offset + done));
@@ -91,7 +98,10 @@ pub fn read_rest(file: &File, fd: c_int, bytes: &mut [u8], offset: usize, mut do
             // The server would give up; the model tries again.
             got if got < 0 => {
                 if errno() != libc::EIO {
-                    world().violated(Some(file), &format!("a read at {offset} failed with errno {}", errno()));
+                    world().violated(
+                        Some(file),
+                        &format!("a read at {offset} failed with errno {}", errno()),
+                    );
                     return false;
                 }
             }
@@ -109,13 +119,18 @@ pub fn write_rest(file: &File, fd: c_int, bytes: &[u8], offset: usize, mut done:
     while done < bytes.len() {
         let rest = &bytes[done..];
         // SAFETY: a buffer of our own.
-        let put = unsafe { calls::pwrite64(fd, rest.as_ptr().cast(), rest.len(), (offset + done) as i64) };
+        let put = unsafe {
+            calls::pwrite64(fd, rest.as_ptr().cast(), rest.len(), (offset + done) as i64)
+        };
         if put >= 0 {
             done += put as usize;
         } else if errno() == libc::EIO {
             done = 0; // the page is still dirty: all of it is written again
         } else {
-            return world().violated(Some(file), &format!("a write at {offset} failed with errno {}", errno()));
+            return world().violated(
+                Some(file),
+                &format!("a write at {offset} failed with errno {}", errno()),
+            );
         }
     }
 }
@@ -174,7 +189,9 @@ trait ExtractIfQuiet {
 
 impl ExtractIfQuiet for Vec<Arc<File>> {
     fn extract_if_quiet(&mut self) -> Vec<Arc<File>> {
-        let (quiet, busy) = std::mem::take(self).into_iter().partition(|file| file.users() == 0);
+        let (quiet, busy) = std::mem::take(self)
+            .into_iter()
+            .partition(|file| file.users() == 0);
         *self = busy;
         quiet
     }
@@ -193,6 +210,10 @@ fn alone_with_names<R>(act: impl FnOnce(&Slot, Alone) -> R) -> Option<R> {
 /// Waits a little, so that times in the file system differ from those before.
 fn let_time_pass() {
     if depth() == 0 && one_in(3) {
-        std::thread::sleep(std::time::Duration::from_millis(if one_in(8) { 30 } else { 1 }));
+        std::thread::sleep(std::time::Duration::from_millis(if one_in(8) {
+            30
+        } else {
+            1
+        }));
     }
 }

@@ -30,13 +30,20 @@ pub fn open(file: &File, path: &CString, flags: c_int) {
         }
     };
     let at_once = direct && one_in(2);
-    let mut fd = with(if at_once { flags | libc::O_DIRECT } else { flags });
+    let mut fd = with(if at_once {
+        flags | libc::O_DIRECT
+    } else {
+        flags
+    });
     let mut is_direct = at_once && fd >= 0;
     if fd < 0 && at_once {
         fd = with(flags); // a file system without direct I/O
     }
     if fd < 0 {
-        return world().violated(Some(file), &format!("{path:?} could not be opened: errno {}", errno()));
+        return world().violated(
+            Some(file),
+            &format!("{path:?} could not be opened: errno {}", errno()),
+        );
     }
     if direct && !at_once {
         // SAFETY: a descriptor of our own.
@@ -60,7 +67,10 @@ pub fn create(slot: &Slot, path: &CString) -> Arc<File> {
     if world().dropped.lock().remove(&inode(&file)) {
         reached(Reached::SameInode);
     }
-    grow_by(&file, file.most_bytes / 2 + below(file.most_bytes / 4) / file.page_size() * file.page_size());
+    grow_by(
+        &file,
+        file.most_bytes / 2 + below(file.most_bytes / 4) / file.page_size() * file.page_size(),
+    );
     // Pages that are not written stay zeros.
     let mut page = 0;
     while page < file.pages() && !world().stopping() {
@@ -70,7 +80,7 @@ pub fn create(slot: &Slot, path: &CString) -> Arc<File> {
         }
         page += count;
     }
-    world().note(&file, format_args!("created as {path:?} with {} pages", file.pages()));
+    world().note(&file, format_args!("created with {} pages", file.pages()));
     file
 }
 
@@ -112,7 +122,10 @@ pub fn lose(file: Arc<File>, act: impl FnOnce(&File)) {
     }
     let busy = file.users() > 0;
     act(&file);
-    world().note(&file, format_args!("without a name, {} requests under way", file.users()));
+    world().note(
+        &file,
+        format_args!("without a name, {} requests under way", file.users()),
+    );
     if busy {
         reached(Reached::DropsUnderIo);
     }
@@ -169,7 +182,10 @@ pub fn write_by_second_name() {
         let fd = calls::open64(name.as_ptr(), libc::O_RDWR, 0);
         let mut buffer = super::pages::new_contents(file, offset, length);
         super::write_rest(file, fd, buffer.bytes(), offset, 0);
-        world().note(file, format_args!("wrote {length} at {offset} by a second name"));
+        world().note(
+            file,
+            format_args!("wrote {length} at {offset} by a second name"),
+        );
         expect_success(file, "closing a second name", calls::close(fd));
         expect_success(file, "unlinking a second name", unlink(&name));
     }
@@ -180,7 +196,13 @@ fn rename_path(file: &File, from: &CString, to: &CString) {
     let result = unsafe {
         match below(3) {
             0 => calls::renameat(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr()),
-            1 => calls::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), 0),
+            1 => calls::renameat2(
+                libc::AT_FDCWD,
+                from.as_ptr(),
+                libc::AT_FDCWD,
+                to.as_ptr(),
+                0,
+            ),
             _ => calls::rename(from.as_ptr(), to.as_ptr()),
         }
     };
@@ -194,7 +216,10 @@ pub fn rename() {
         return;
     };
     reached(Reached::Renames);
-    let (file, other) = (slot.file(), world().path(&format!("#sql2-{}.ibd", slot.name)));
+    let (file, other) = (
+        slot.file(),
+        world().path(&format!("#sql2-{}.ibd", slot.name)),
+    );
     rename_path(&file, &slot.path(), &other);
     world().note(&file, format_args!("renamed"));
     rename_path(&file, &other, &slot.path());
@@ -262,7 +287,9 @@ pub fn truncate_table() {
     let new = create(slot, &slot.path());
     new.open_gate();
     slot.put(new);
-    lose(old, |old| expect_success(old, "unlinking", unlink(&temporary)));
+    lose(old, |old| {
+        expect_success(old, "unlinking", unlink(&temporary))
+    });
 }
 
 /// As DROP TABLE and CREATE TABLE do.
@@ -276,7 +303,9 @@ pub fn drop_and_create() {
     if !old.shut() {
         return world().violated(Some(&old), "two changes of a file at once");
     }
-    lose(old, |old| expect_success(old, "unlinking", unlink(&slot.path())));
+    lose(old, |old| {
+        expect_success(old, "unlinking", unlink(&slot.path()))
+    });
     if one_in(2) {
         super::close_what_is_quiet();
     }

@@ -34,7 +34,10 @@ pub fn read_page(file: &File, offset: usize, length: usize, how: &str) {
         }
     };
     if got > length as isize {
-        return world().violated(Some(file), &format!("a read of {length} bytes brought {got}"));
+        return world().violated(
+            Some(file),
+            &format!("a read of {length} bytes brought {got}"),
+        );
     }
     let done = usize::try_from(got).unwrap_or(0);
     if read_rest(file, fd, buffer.bytes(), offset, done) {
@@ -62,8 +65,18 @@ pub fn read_async() {
         asynchronous::count(Purpose::Read, vectored);
         let buffer = Buffer::for_file(&user.0, pages.bytes());
         let length = pages.bytes();
-        world().note(&pages.file, format_args!("submits a read at {}", pages.offset()));
-        requests.push(Request::new(user, pages, length, buffer, Purpose::Read, vectored && length > 4096));
+        world().note(
+            &pages.file,
+            format_args!("submits a read at {}", pages.offset()),
+        );
+        requests.push(Request::new(
+            user,
+            pages,
+            length,
+            buffer,
+            Purpose::Read,
+            vectored && length > 4096,
+        ));
     }
     asynchronous::submit(requests);
 }
@@ -102,14 +115,27 @@ pub fn write_async() {
         let whole = pages.bytes();
         let (length, purpose) = if compresses(&file) && one_in(8) {
             reached(Reached::CompressedWrites);
-            (4096 * (1 + below(whole / 4096 - 1)), Purpose::WriteCompressed)
+            (
+                4096 * (1 + below(whole / 4096 - 1)),
+                Purpose::WriteCompressed,
+            )
         } else {
             (whole, Purpose::Write)
         };
         asynchronous::count(purpose, vectored);
-        world().note(&file, format_args!("submits a write of {length} at {}", pages.offset()));
+        world().note(
+            &file,
+            format_args!("submits a write of {length} at {}", pages.offset()),
+        );
         let buffer = new_contents(&file, pages.offset(), length);
-        requests.push(Request::new(user, pages, length, buffer, purpose, vectored && length > 4096));
+        requests.push(Request::new(
+            user,
+            pages,
+            length,
+            buffer,
+            purpose,
+            vectored && length > 4096,
+        ));
     }
     asynchronous::submit(requests);
 }
@@ -129,14 +155,23 @@ pub fn write_vectored() {
     let mut buffer = new_contents(file, pages.offset(), pages.bytes());
     let each = file.page_size();
     let vector: Vec<iovec> = (0..pages.count)
-        .map(|n| iovec { iov_base: buffer.at(n * each), iov_len: each })
+        .map(|n| iovec {
+            iov_base: buffer.at(n * each),
+            iov_len: each,
+        })
         .collect();
     let (count, offset) = (vector.len() as i32, pages.offset() as i64);
     // SAFETY: buffers of our own.
     let put = unsafe { calls::pwritev64(file.fd(), vector.as_ptr(), count, offset) };
-    world().note(file, format_args!("wrote {} pages at {offset} at once: {put}", pages.count));
+    world().note(
+        file,
+        format_args!("wrote {} pages at {offset} at once: {put}", pages.count),
+    );
     if put != pages.bytes() as isize {
-        world().violated(Some(file), &format!("a vectored write returned {put}, errno {}", errno()));
+        world().violated(
+            Some(file),
+            &format!("a vectored write returned {put}, errno {}", errno()),
+        );
     }
 }
 
@@ -148,13 +183,23 @@ pub fn read_vectored() {
     reached(Reached::VectoredReads);
     let file = &user.0;
     let mut buffer = Buffer::new(pages.bytes());
-    let vector = [iovec { iov_base: buffer.at(0), iov_len: pages.bytes() }];
+    let vector = [iovec {
+        iov_base: buffer.at(0),
+        iov_len: pages.bytes(),
+    }];
     // SAFETY: a buffer of our own.
     let got = unsafe { libc::preadv64(file.fd(), vector.as_ptr(), 1, pages.offset() as i64) };
     if got == pages.bytes() as isize {
-        file.check("read of the data file itself", pages.offset(), buffer.bytes());
+        file.check(
+            "read of the data file itself",
+            pages.offset(),
+            buffer.bytes(),
+        );
     } else {
-        world().violated(Some(file), &format!("a vectored read returned {got}, errno {}", errno()));
+        world().violated(
+            Some(file),
+            &format!("a vectored read returned {got}, errno {}", errno()),
+        );
     }
 }
 
@@ -179,8 +224,16 @@ pub fn read_header() {
         return;
     };
     let file = &user.0;
-    let length = if file.direct.load(Ordering::Relaxed) { 4096 } else { 1024 };
-    let length = if one_in(2) { length } else { 65536.min(file.size() / 4096 * 4096) };
+    let length = if file.direct.load(Ordering::Relaxed) {
+        4096
+    } else {
+        1024
+    };
+    let length = if one_in(2) {
+        length
+    } else {
+        65536.min(file.size() / 4096 * 4096)
+    };
     let count = length.div_ceil(file.page_size());
     if length == 0 || count > file.pages() {
         return;

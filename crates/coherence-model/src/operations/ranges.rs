@@ -26,8 +26,17 @@ pub fn write_zeros() {
     reached(Reached::ZeroWrites);
     let file = &user.0;
     file.expect(pages.offset(), pages.bytes(), ZERO);
-    write_rest(file, file.fd(), zeros(pages.bytes()).bytes(), pages.offset(), 0);
-    world().note(file, format_args!("zeros, {} at {}", pages.bytes(), pages.offset()));
+    write_rest(
+        file,
+        file.fd(),
+        zeros(pages.bytes()).bytes(),
+        pages.offset(),
+        0,
+    );
+    world().note(
+        file,
+        format_args!("zeros, {} at {}", pages.bytes(), pages.offset()),
+    );
 }
 
 pub fn make_hole() {
@@ -36,7 +45,10 @@ pub fn make_hole() {
     };
     reached(Reached::Holes);
     punch(&user.0, pages.offset(), pages.bytes());
-    world().note(&user.0, format_args!("hole, {} at {}", pages.bytes(), pages.offset()));
+    world().note(
+        &user.0,
+        format_args!("hole, {} at {}", pages.bytes(), pages.offset()),
+    );
 }
 
 pub fn zero_range() {
@@ -44,13 +56,20 @@ pub fn zero_range() {
         return;
     };
     let file = &user.0;
-    let (mode, offset, length) = (libc::FALLOC_FL_ZERO_RANGE, pages.offset() as i64, pages.bytes() as i64);
+    let (mode, offset, length) = (
+        libc::FALLOC_FL_ZERO_RANGE,
+        pages.offset() as i64,
+        pages.bytes() as i64,
+    );
     // SAFETY: plain arguments.
     let result = unsafe { calls::fallocate64(file.fd(), mode, offset, length) };
     if result == 0 {
         file.expect(pages.offset(), pages.bytes(), ZERO);
     } else if errno() != libc::EOPNOTSUPP {
-        world().violated(Some(file), &format!("zeroing a range failed with errno {}", errno()));
+        world().violated(
+            Some(file),
+            &format!("zeroing a range failed with errno {}", errno()),
+        );
     }
     reached(Reached::ZeroedRanges);
     world().note(file, format_args!("zeroed range, {length} at {offset}"));
@@ -65,13 +84,32 @@ pub fn overlap_zero_write() {
     reached(Reached::OverlappedZeroWrites);
     let file = Arc::clone(&user.0);
     let length = pages.bytes();
-    world().note(&file, format_args!("zero write and read ahead at {}", pages.offset()));
+    world().note(
+        &file,
+        format_args!("zero write and read ahead at {}", pages.offset()),
+    );
     file.expect(pages.offset(), length, ZERO);
     let read = |user: User| {
         let buffer = Buffer::for_file(&file, length);
-        Request::new(user, Arc::clone(&pages), length, buffer, Purpose::ReadAhead, false)
+        Request::new(
+            user,
+            Arc::clone(&pages),
+            length,
+            buffer,
+            Purpose::ReadAhead,
+            false,
+        )
     };
-    let write = |user: User| Request::new(user, Arc::clone(&pages), length, zeros(length), Purpose::Write, false);
+    let write = |user: User| {
+        Request::new(
+            user,
+            Arc::clone(&pages),
+            length,
+            zeros(length),
+            Purpose::Write,
+            false,
+        )
+    };
     let Some(other) = file.enter() else {
         return;
     };
@@ -93,8 +131,18 @@ pub fn overlap_hole() {
     let file = Arc::clone(&user.0);
     let length = pages.bytes();
     let buffer = Buffer::for_file(&file, length);
-    let request = Request::new(user, Arc::clone(&pages), length, buffer, Purpose::ReadAhead, false);
-    world().note(&file, format_args!("hole and read ahead at {}", pages.offset()));
+    let request = Request::new(
+        user,
+        Arc::clone(&pages),
+        length,
+        buffer,
+        Purpose::ReadAhead,
+        false,
+    );
+    world().note(
+        &file,
+        format_args!("hole and read ahead at {}", pages.offset()),
+    );
     asynchronous::submit(vec![request]);
     punch(&file, pages.offset(), length);
 }
@@ -129,16 +177,29 @@ pub fn grow_by(file: &File, bytes: usize) {
             2 => libc::posix_fallocate64(file.fd(), from, more),
             // Zeros of any length, in pieces.
             _ => {
-                let unit = if file.direct.load(Ordering::Relaxed) { 4096 } else { 1024 };
+                let unit = if file.direct.load(Ordering::Relaxed) {
+                    4096
+                } else {
+                    1024
+                };
                 let first = (grown - size) / unit / 2 * unit;
                 write_rest(file, file.fd(), zeros(first).bytes(), size, 0);
-                write_rest(file, file.fd(), zeros(grown - size - first).bytes(), size + first, 0);
+                write_rest(
+                    file,
+                    file.fd(),
+                    zeros(grown - size - first).bytes(),
+                    size + first,
+                    0,
+                );
                 0
             }
         }
     };
     if result != 0 {
-        return world().violated(Some(file), &format!("growing failed with errno {}", errno()));
+        return world().violated(
+            Some(file),
+            &format!("growing failed with errno {}", errno()),
+        );
     }
     file.expect(size, grown - size, ZERO);
     file.set_size(grown);
@@ -181,7 +242,10 @@ pub fn truncate() {
         }
     };
     if result != 0 {
-        world().violated(Some(file), &format!("truncation failed with errno {}", errno()));
+        world().violated(
+            Some(file),
+            &format!("truncation failed with errno {}", errno()),
+        );
     }
     file.expect(keep * page, file.most_bytes - keep * page, ZERO);
     count_identity(before, file);

@@ -24,7 +24,9 @@ fn as_path(path: &CString) -> &Path {
 fn write_outside(file: &File, path: &CString, first: usize, count: usize) -> std::io::Result<()> {
     let (offset, length) = (first * file.page_size(), count * file.page_size());
     let mut buffer = new_contents(file, offset, length);
-    let outside = std::fs::OpenOptions::new().write(true).open(as_path(path))?;
+    let outside = std::fs::OpenOptions::new()
+        .write(true)
+        .open(as_path(path))?;
     outside.write_all_at(buffer.bytes(), offset as u64)
 }
 
@@ -50,35 +52,55 @@ pub fn change_outside() {
             2 => std::fs::OpenOptions::new()
                 .write(true)
                 .open(as_path(&path))
-                .and_then(|outside| outside.set_len(0).and_then(|()| outside.set_len(file.size() as u64)))
+                .and_then(|outside| {
+                    outside
+                        .set_len(0)
+                        .and_then(|()| outside.set_len(file.size() as u64))
+                })
                 .map(|()| file.expect(0, file.most_bytes, crate::content::ZERO))
                 .and_then(|()| write_outside(file, &path, pages / 3, pages / 3)),
             // Another inode under the name, as restoring a backup brings it.
             _ => restored(file, &path),
         };
         if let Err(error) = result {
-            world().violated(Some(file), &format!("changing the file outside failed: {error}"));
+            world().violated(
+                Some(file),
+                &format!("changing the file outside failed: {error}"),
+            );
         }
         open(file, &path, 0);
         world().note(file, format_args!("changed outside and opened again"));
         count_identity(before, file);
         for _ in 0..4 {
-            read_page(file, below(pages) * file.page_size(), file.page_size(), "read after a change outside");
+            read_page(
+                file,
+                below(pages) * file.page_size(),
+                file.page_size(),
+                "read after a change outside",
+            );
         }
     });
 }
 
 fn copied_over(file: &File, path: &CString) -> std::io::Result<()> {
     let times = std::fs::metadata(as_path(path))?;
-    let times = std::fs::FileTimes::new().set_accessed(times.accessed()?).set_modified(times.modified()?);
+    let times = std::fs::FileTimes::new()
+        .set_accessed(times.accessed()?)
+        .set_modified(times.modified()?);
     write_outside(file, path, 0, file.pages())?;
-    std::fs::OpenOptions::new().write(true).open(as_path(path))?.set_times(times)
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(as_path(path))?
+        .set_times(times)
 }
 
 fn restored(file: &File, path: &CString) -> std::io::Result<()> {
     let backup = world().path(&format!("{}-backup", file.name));
     std::fs::write(as_path(&backup), [])?;
-    std::fs::OpenOptions::new().write(true).open(as_path(&backup))?.set_len(file.size() as u64)?;
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(as_path(&backup))?
+        .set_len(file.size() as u64)?;
     file.expect(0, file.most_bytes, crate::content::ZERO);
     write_outside(file, &backup, 0, file.pages())?;
     std::fs::rename(as_path(&backup), as_path(path))
@@ -93,10 +115,16 @@ pub fn write_unfollowed() {
         let (offset, fd) = (first * page, file.fd());
         let before = file.identity();
         let mut buffer = new_contents(file, offset, page);
-        let vector = libc::iovec { iov_base: buffer.at(0), iov_len: page };
+        let vector = libc::iovec {
+            iov_base: buffer.at(0),
+            iov_len: page,
+        };
         let source = world().folder.join(format!("{}-source", file.name));
         if let Err(error) = std::fs::write(&source, buffer.bytes()) {
-            return world().violated(Some(file), &format!("a source could not be written: {error}"));
+            return world().violated(
+                Some(file),
+                &format!("a source could not be written: {error}"),
+            );
         }
         let source = CString::new(source.as_os_str().as_bytes()).unwrap_or_default();
         // SAFETY: descriptors and buffers of our own.
@@ -116,7 +144,10 @@ pub fn write_unfollowed() {
             libc::close(from);
             put
         };
-        world().note(file, format_args!("written without an offset at {offset}: {put}"));
+        world().note(
+            file,
+            format_args!("written without an offset at {offset}: {put}"),
+        );
         if put != page as isize {
             // Not every file system can do all of this: write it in the ordinary way.
             super::write_rest(file, fd, buffer.bytes(), offset, 0);
@@ -153,7 +184,10 @@ pub fn empty() {
                 calls::open64(slot.path().as_ptr(), libc::O_RDWR | libc::O_TRUNC, 0)
             };
             if fd < 0 || calls::close(fd) != 0 {
-                world().violated(Some(file), &format!("emptying failed with errno {}", errno()));
+                world().violated(
+                    Some(file),
+                    &format!("emptying failed with errno {}", errno()),
+                );
             }
         }
         if !open_meanwhile {
@@ -166,7 +200,12 @@ pub fn empty() {
             if one_in(2) {
                 write_pages(file, page * file.page_size(), file.page_size());
             }
-            read_page(file, page * file.page_size(), file.page_size(), "read after emptying");
+            read_page(
+                file,
+                page * file.page_size(),
+                file.page_size(),
+                "read after emptying",
+            );
         }
         count_identity(before, file);
     });
@@ -186,7 +225,10 @@ pub fn import() {
     lose(old, |old| {
         // SAFETY: a path of our own.
         if unsafe { calls::unlink(slot.path().as_ptr()) } != 0 {
-            world().violated(Some(old), &format!("unlinking failed with errno {}", errno()));
+            world().violated(
+                Some(old),
+                &format!("unlinking failed with errno {}", errno()),
+            );
         }
     });
     let new = match copied_in(slot) {

@@ -5,7 +5,9 @@ use super::punch;
 use crate::calls;
 use crate::content::ZERO;
 use crate::coverage::{Reached, reached};
-use crate::kernel::{self, Ring, Sqe, URING_FALLOCATE, URING_READ, URING_READV, URING_WRITE, URING_WRITEV};
+use crate::kernel::{
+    self, Ring, Sqe, URING_FALLOCATE, URING_READ, URING_READV, URING_WRITE, URING_WRITEV,
+};
 use crate::random::{below, one_in};
 use crate::world::{Buffer, world};
 
@@ -24,10 +26,27 @@ pub fn submit() {
             0 | 1 => new_contents(file, pages.offset(), length),
             _ => Buffer::for_file(file, length),
         };
-        let vector = Box::new(libc::iovec { iov_base: buffer.at(0), iov_len: length });
-        let sqe = Sqe { fd: file.fd(), offset: pages.offset() as u64, ..Sqe::default() };
-        let by_vector = |opcode| Sqe { opcode, address: &raw const *vector as u64, length: 1, ..sqe };
-        let plain = |opcode, address: u64| Sqe { opcode, address, length: length as u32, ..sqe };
+        let vector = Box::new(libc::iovec {
+            iov_base: buffer.at(0),
+            iov_len: length,
+        });
+        let sqe = Sqe {
+            fd: file.fd(),
+            offset: pages.offset() as u64,
+            ..Sqe::default()
+        };
+        let by_vector = |opcode| Sqe {
+            opcode,
+            address: &raw const *vector as u64,
+            length: 1,
+            ..sqe
+        };
+        let plain = |opcode, address: u64| Sqe {
+            opcode,
+            address,
+            length: length as u32,
+            ..sqe
+        };
         let start = vector.iov_base as u64;
         let sqe = match kind {
             0 => by_vector(URING_WRITEV),
@@ -46,7 +65,10 @@ pub fn submit() {
             2 | 3 => Reached::RingReads,
             _ => Reached::RingHoles,
         });
-        world().note(file, format_args!("request {kind} through a ring at {}", pages.offset()));
+        world().note(
+            file,
+            format_args!("request {kind} through a ring at {}", pages.offset()),
+        );
         parts.push((sqe, kind, vector, buffer, pages, user));
     }
     let start = below(1 << 20) as u32;
@@ -82,8 +104,12 @@ pub fn submit() {
         match kind {
             4 if result == 0 => file.expect(offset, length, ZERO),
             4 => punch(file, offset, length),
-            0 | 1 if result != length as i64 => super::write_rest(file, file.fd(), buffer.bytes(), offset, 0),
-            2 | 3 if result == length as i64 => file.check("read through a ring", offset, buffer.bytes()),
+            0 | 1 if result != length as i64 => {
+                super::write_rest(file, file.fd(), buffer.bytes(), offset, 0)
+            }
+            2 | 3 if result == length as i64 => {
+                file.check("read through a ring", offset, buffer.bytes())
+            }
             _ => {}
         }
     }
