@@ -180,7 +180,12 @@ fn complete(event: &IoEvent) {
                 file.check("asynchronous read", offset, bytes);
             }
         }
-        Purpose::Write | Purpose::WriteCompressed => write_rest(&file, fd, bytes, offset, done),
+        Purpose::Write | Purpose::WriteCompressed => {
+            if event.result < 0 {
+                crate::operations::compare_with_file(&file, fd, offset, length);
+            }
+            write_rest(&file, fd, bytes, offset, done);
+        }
     }
     if purpose == Purpose::WriteCompressed {
         crate::operations::punch(&file, offset + length, file.page_size() - length);

@@ -30,7 +30,7 @@ use kernel::EXACT;
 use world::{World, world};
 
 /// Operations after which everything must have been tried.
-const ENOUGH: u64 = 150_000;
+const ENOUGH: u64 = 100_000;
 const SHARED_MEMORY: &str = "/dev/shm";
 
 #[derive(Parser)]

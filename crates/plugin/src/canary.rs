@@ -19,10 +19,6 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     ("truncation", "a truncation drops nothing"),
     (
-        "removal",
-        "a file that is unlinked or replaced keeps its identity",
-    ),
-    (
         "reopening",
         "a file that is opened again is taken for unchanged",
     ),

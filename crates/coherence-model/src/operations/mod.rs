@@ -14,7 +14,7 @@ use crate::calls;
 use crate::coverage::{Reached, reached};
 use crate::kernel::exact;
 use crate::random::{below, depth, one_in};
-use crate::world::{Alone, File, Slot, world};
+use crate::world::{Alone, Buffer, File, Slot, world};
 
 pub use names::create_all;
 
@@ -43,13 +43,13 @@ const OPERATIONS: &[(u32, Operation)] = &[
     (40, names::probe),
     (10, names::write_by_second_name),
     (20, names::rename),
-    (6, names::exchange),
+    (20, names::exchange),
     (8, names::replace),
     (8, names::truncate_table),
     (16, names::drop_and_create),
     (40, names::reopen),
     (12, replaced::change_outside),
-    (8, replaced::write_unfollowed),
+    (16, replaced::write_unfollowed),
     (6, replaced::empty),
     (6, replaced::import),
 ];
@@ -125,13 +125,34 @@ pub fn write_rest(file: &File, fd: c_int, bytes: &[u8], offset: usize, mut done:
         if put >= 0 {
             done += put as usize;
         } else if errno() == libc::EIO {
-            done = 0; // the page is still dirty: all of it is written again
+            // The page is still dirty: all of it is written again. Until then what counts is what the file has.
+            done = 0;
+            compare_with_file(file, fd, offset, bytes.len());
         } else {
             return world().violated(
                 Some(file),
                 &format!("a write at {offset} failed with errno {}", errno()),
             );
         }
+    }
+}
+
+/// After a failed write nobody knows what the file has; but a read must return that.
+pub fn compare_with_file(file: &File, fd: c_int, offset: usize, length: usize) {
+    if length != file.page_size() || !one_in(3) {
+        return;
+    }
+    let (mut real, mut read) = (Buffer::new(length), Buffer::new(length));
+    // SAFETY: buffers of our own.
+    let got = unsafe {
+        let got = libc::pread64(fd, real.at(0), length, offset as i64);
+        (got, calls::pread64(fd, read.at(0), length, offset as i64))
+    };
+    if got == (length as isize, length as isize) && real.bytes() != read.bytes() {
+        let text = format!(
+            "after a failed write, a read of {length} at {offset} is not what the file has"
+        );
+        world().violated(Some(file), &text);
     }
 }
 

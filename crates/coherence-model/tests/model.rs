@@ -1,0 +1,212 @@
+//! The model finds nothing wrong with the plugin, and would find it if a rule were left out.
+//!
+//! Runs end after a number of operations, not after a time, so that a slow machine tries as much as a fast one.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+/// Far more than any run takes; only a run that hangs comes to its end.
+const PATIENCE: &str = "600";
+
+/// Rules of `plugin::canary`, with a seed of the exact mode that finds it soon, whatever the machine.
+const CANARIES: [(&str, &str); 11] = [
+    ("writes", "a write drops nothing"),
+    ("generations", "an insertion ignores the generation"),
+    ("ranges", "holes and vectored writes drop nothing"),
+    ("truncation", "a truncation drops nothing"),
+    ("reopening", "a file opened again is taken for unchanged"),
+    ("unfollowed", "writes without an offset"),
+    ("second-names", "a file opened under another name"),
+    ("rings", "requests of io_uring"),
+    ("results", "failed writes are offered"),
+    ("proof", "an asynchronous hit is believed"),
+    ("giving-back", "a refused request stays redirected"),
+];
+
+fn run(program: &Path, canary: &str, arguments: &[&str]) -> (bool, String) {
+    let output = Command::new(program)
+        .args(["--seconds", PATIENCE])
+        .args(arguments)
+        .env("BPE_CANARY", canary)
+        .output()
+        .expect("the model starts");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    (output.status.success(), text)
+}
+
+fn model() -> &'static Path {
+    Path::new(env!("CARGO_BIN_EXE_coherence-model"))
+}
+
+fn must_pass(arguments: &[&str]) -> String {
+    let (passed, text) = run(model(), "", arguments);
+    assert!(passed, "{text}");
+    println!("{text}");
+    text
+}
+
+#[test]
+fn nothing_old_is_read_by_several_threads() {
+    must_pass(&["--threads", "4", "--operations", "120000"]);
+}
+
+#[test]
+fn nothing_old_is_read_in_any_exact_sequence() {
+    for seed in ["1", "2", "3"] {
+        must_pass(&["--threads", "1", "--seed", seed, "--operations", "40000"]);
+    }
+    // A new one each time; the output says which.
+    must_pass(&["--threads", "1", "--operations", "120000"]);
+}
+
+#[test]
+fn a_seed_replays_exactly() {
+    let once = || must_pass(&["--threads", "1", "--seed", "77", "--operations", "15000"]);
+    let digest = |text: &str| {
+        text.lines()
+            .find(|line| line.starts_with("digest"))
+            .map(String::from)
+    };
+    let (one, other) = (once(), once());
+    if !Path::new("/dev/shm").is_dir() {
+        println!("skipped: without a tmpfs the numbers of inodes are up to the file system: {one}");
+        return;
+    }
+    assert!(digest(&one).is_some(), "{one}");
+    assert_eq!(digest(&one), digest(&other));
+}
+
+/// The model with the switches that make the plugin wrong on purpose, in a target folder of its own so that neither it nor
+/// its library can ever be taken for the real ones.
+fn wrong_on_purpose() -> &'static Path {
+    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
+    PROGRAM.get_or_init(|| {
+        let target = target_folder().join("canary");
+        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+        let status = Command::new(cargo)
+            .args([
+                "build",
+                "--release",
+                "--quiet",
+                "-p",
+                "coherence-model",
+                "--features",
+                "canary",
+                "--target-dir",
+            ])
+            .arg(&target)
+            .status()
+            .expect("cargo build");
+        assert!(status.success());
+        target.join("release/coherence-model")
+    })
+}
+
+/// `<target>/<profile>/coherence-model`.
+fn target_folder() -> &'static Path {
+    model().ancestors().nth(2).expect("a target folder")
+}
+
+#[test]
+fn each_rule_that_is_left_out_is_noticed() {
+    for (rule, what) in CANARIES {
+        let arguments = [
+            "--threads",
+            "1",
+            "--seed",
+            "3",
+            "--operations",
+            "400000",
+            "--partial",
+        ];
+        let (passed, text) = run(wrong_on_purpose(), rule, &arguments);
+        assert!(
+            !passed && text.contains("VIOLATION"),
+            "{rule} ({what}) was not noticed: {text}"
+        );
+        let violation = text
+            .lines()
+            .find(|line| line.contains("VIOLATION"))
+            .unwrap_or_default();
+        println!("{rule}: {violation}");
+        assert!(
+            text.contains("--seed 3 --threads 1"),
+            "it says how to repeat it: {text}"
+        );
+    }
+}
+
+#[test]
+fn a_violation_is_replayed_by_its_seed() {
+    let arguments = [
+        "--threads",
+        "1",
+        "--seed",
+        "11",
+        "--operations",
+        "400000",
+        "--partial",
+    ];
+    let violation = || {
+        let (_, text) = run(wrong_on_purpose(), "generations", &arguments);
+        text.lines()
+            .find(|line| line.contains("VIOLATION"))
+            .map(String::from)
+    };
+    let one = violation();
+    assert!(one.is_some());
+    if Path::new("/dev/shm").is_dir() {
+        assert_eq!(one, violation());
+    }
+}
+
+#[test]
+fn the_two_main_canaries_are_noticed_by_several_threads() {
+    for rule in ["writes", "generations"] {
+        let (passed, text) = run(
+            wrong_on_purpose(),
+            rule,
+            &["--threads", "4", "--operations", "2000000", "--partial"],
+        );
+        assert!(
+            !passed && text.contains("VIOLATION"),
+            "{rule} was not noticed: {text}"
+        );
+    }
+}
+
+#[test]
+fn the_build_with_the_switches_is_right_when_none_is_used() {
+    let (passed, text) = run(
+        wrong_on_purpose(),
+        "none",
+        &[
+            "--threads",
+            "1",
+            "--seed",
+            "3",
+            "--operations",
+            "60000",
+            "--partial",
+        ],
+    );
+    assert!(passed, "{text}");
+}
+
+#[test]
+fn no_shipped_library_has_the_switches() {
+    let library = target_folder().join("release/libbpe.so");
+    let Ok(bytes) = std::fs::read(&library) else {
+        println!(
+            "skipped: no shipped library has the switches: {} is not built",
+            library.display()
+        );
+        return;
+    };
+    let mark = b"BPE_CANARY";
+    assert!(!bytes.windows(mark.len()).any(|window| window == mark));
+    // And the mark is what tells them apart.
+    let wrong = std::fs::read(wrong_on_purpose()).expect("just built");
+    assert!(wrong.windows(mark.len()).any(|window| window == mark));
+}
