@@ -129,6 +129,9 @@ pub fn overlap_hole() {
     };
     reached(Reached::OverlappedHoles);
     let file = Arc::clone(&user.0);
+    let Some(_puncher) = file.enter() else {
+        return;
+    };
     let length = pages.bytes();
     let buffer = Buffer::for_file(&file, length);
     let request = Request::new(
