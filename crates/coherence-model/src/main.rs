@@ -51,9 +51,15 @@ struct Options {
     /// tmpfs.
     #[arg(long)]
     folder: Option<PathBuf>,
+    /// Where to put the cache, if not there too.
+    #[arg(long)]
+    cache: Option<PathBuf>,
     /// Keep a history also with several threads, to be shown with a violation.
     #[arg(long)]
     trace: bool,
+    /// Write what was done last into this file (with several threads only with --trace).
+    #[arg(long)]
+    history: Option<PathBuf>,
     /// Say what was tried, and how often.
     #[arg(long)]
     verbose: bool,
@@ -91,6 +97,10 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
         .prefix("coherence-")
         .tempdir_in(&parent)
         .with_context(|| format!("no folder for the files in '{}'", parent.display()))?;
+    let cache = tempfile::Builder::new()
+        .prefix("coherence-")
+        .tempdir_in(options.cache.as_deref().unwrap_or(&parent))
+        .context("no folder for the cache")?;
     // Absolute, since names are compared with what the kernel says.
     let place = folder.path().canonicalize()?;
     redirect_errors(&place.join("journal"))?;
@@ -101,7 +111,7 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     } else {
         [set_up_context()?, set_up_context()?]
     };
-    World::make(&place, contexts, options.trace);
+    World::make(&place, cache.path(), contexts, options.trace);
     random::seed(seed, 0);
     println!("seed {seed}, {} thread(s)", options.threads.max(1));
     let began = Instant::now();
@@ -244,6 +254,9 @@ fn report(options: &Options, seed: u64, took: Duration) -> anyhow::Result<ExitCo
     );
     if options.threads <= 1 {
         println!("digest {:016x}", world.digest());
+    }
+    if let Some(path) = &options.history {
+        std::fs::write(path, world.history())?;
     }
     if let Some(violation) = world.violation() {
         println!("{violation}");

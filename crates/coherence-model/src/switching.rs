@@ -87,7 +87,7 @@ fn set_variables() {
 /// # Errors
 /// If the folder cannot be made.
 pub fn begin_with_threads() -> anyhow::Result<()> {
-    let folder = world().folder.join("cache");
+    let folder = world().cache.join("cache");
     std::fs::create_dir(&folder)?;
     let path = CString::new(folder.as_os_str().as_bytes())?;
     settings::PATH.store(path.into_raw(), Ordering::SeqCst); // for the life of the process
@@ -181,6 +181,13 @@ pub fn off_or_on() {
     }
 }
 
+/// In the exact mode: it does not stay off for long.
+pub fn on_again() {
+    if switch::active().is_none() {
+        on();
+    }
+}
+
 trait ExtractIfUnused {
     fn extract_if_unused(&mut self) -> Self;
 }
@@ -198,7 +205,7 @@ impl ExtractIfUnused for Vec<Arc<Active>> {
 /// In the exact mode: what the controller does to switch on.
 pub fn on() {
     let folder = world()
-        .folder
+        .cache
         .join(format!("cache{}", BUILT.fetch_add(1, Ordering::Relaxed)));
     let _ = std::fs::create_dir(&folder);
     let config = Config {

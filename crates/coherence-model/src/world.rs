@@ -29,6 +29,8 @@ pub fn world() -> &'static World {
 
 pub struct World {
     pub folder: PathBuf,
+    /// For cache files.
+    pub cache: PathBuf,
     pub slots: Vec<Slot>,
     /// Of asynchronous I/O: one for each way to harvest.
     pub contexts: [usize; 2],
@@ -105,7 +107,12 @@ const NAMES: [(&str, usize, u32); 11] = [
 
 impl World {
     /// Makes the world of this process, without files.
-    pub fn make(folder: &Path, contexts: [usize; 2], tracing: bool) -> &'static World {
+    pub fn make(
+        folder: &Path,
+        cache: &Path,
+        contexts: [usize; 2],
+        tracing: bool,
+    ) -> &'static World {
         let slots = NAMES.map(|(name, page_size, base)| Slot {
             name,
             shape: Shape { page_size, base },
@@ -115,6 +122,7 @@ impl World {
         });
         WORLD.get_or_init(|| World {
             folder: folder.to_path_buf(),
+            cache: cache.to_path_buf(),
             slots: slots.into(),
             contexts,
             closing: Mutex::default(),
@@ -157,10 +165,20 @@ impl World {
         );
         let mut history = self.history.lock();
         history.digest.write(line.as_bytes());
-        if history.lines.len() == 20_000 {
+        if history.lines.len() == 200_000 {
             history.lines.pop_front();
         }
         history.lines.push_back(line);
+    }
+
+    /// What was done last, a line for each.
+    pub fn history(&self) -> String {
+        let history = self.history.lock();
+        history
+            .lines
+            .iter()
+            .flat_map(|line| [line.as_str(), "\n"])
+            .collect()
     }
 
     /// What the exact mode has done so far, in a number.

@@ -78,6 +78,32 @@ impl Looks {
     }
 }
 
+/// Whether a change of the file from now on would leave other times than it has. File systems take them from a clock that
+/// goes by ticks (10 ms at most), or keep whole seconds only: what is changed twice between two of them looks unchanged.
+/// `now` is that clock, in nanoseconds.
+fn is_settled(stat: &libc::stat64, now: i128) -> bool {
+    const SECOND: i128 = 1_000_000_000;
+    let changed = i128::from(stat.st_ctime) * SECOND + i128::from(stat.st_ctime_nsec);
+    let whole_seconds = stat.st_ctime_nsec == 0 && stat.st_mtime_nsec == 0;
+    now - changed
+        >= if whole_seconds {
+            2 * SECOND
+        } else {
+            SECOND / 50
+        }
+}
+
+/// The clock of the file systems' times, in nanoseconds.
+fn coarse_time() -> i128 {
+    // SAFETY: the call fills the structure.
+    let now = unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now);
+        now
+    };
+    i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+}
+
 /// One inode that holds an InnoDB tablespace or a part of one.
 pub struct DataFile {
     /// Number of this object; stays when the `FileId` changes. Key of the generations.
@@ -473,7 +499,9 @@ fn release(file: &'static DataFile, last_seen: Option<&libc::stat64>) {
     if file.opens.fetch_sub(1, Ordering::SeqCst) != 1 {
         return;
     }
-    details.closed_as = last_seen.map(Identity::of);
+    details.closed_as = last_seen
+        .filter(|stat| is_settled(stat, coarse_time()))
+        .map(Identity::of);
     let gone = last_seen.is_none_or(|stat| stat.st_nlink == 0);
     let key = details.key;
     drop(details);
@@ -718,6 +746,24 @@ mod tests {
         assert_ne!(file.cacheable(), before);
         file.bar();
         assert_eq!(file.cacheable(), None);
+    }
+
+    #[test]
+    fn times_of_a_moment_ago_do_not_tell_a_change() {
+        // SAFETY: all-zero is a valid value.
+        let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
+        (stat.st_ctime, stat.st_ctime_nsec) = (1000, 500);
+        let at = |nanos: i128| 1000 * 1_000_000_000 + nanos;
+        assert!(!is_settled(&stat, at(500)));
+        assert!(!is_settled(&stat, at(10_000_500)), "the tick may be 10 ms");
+        assert!(is_settled(&stat, at(20_000_500)));
+        assert!(!is_settled(&stat, at(-1)), "a clock that was put back");
+        stat.st_ctime_nsec = 0;
+        assert!(
+            !is_settled(&stat, at(1_500_000_000)),
+            "a file system that keeps seconds"
+        );
+        assert!(is_settled(&stat, at(2_000_000_000)));
     }
 
     #[test]

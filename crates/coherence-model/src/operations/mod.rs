@@ -9,6 +9,7 @@ mod ring;
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crate::calls;
 use crate::coverage::{Reached, reached};
@@ -59,6 +60,7 @@ const EXACT: &[(u32, Operation)] = &[
     (2600, crate::asynchronous::harvest_some),
     (300, crate::switching::pump),
     (4, crate::switching::off_or_on),
+    (30, crate::switching::on_again),
 ];
 
 /// One operation at random.
@@ -183,6 +185,15 @@ fn count_identity(before: Option<u32>, file: &File) {
 /// Closes a file that nobody uses any more.
 fn close(file: &File) {
     let fd = file.fd.swap(-1, Ordering::SeqCst);
+    if exact() {
+        // Whether the file was changed a moment ago counts, and must not hang on how fast the machine is.
+        if one_in(3) {
+            std::thread::sleep(Duration::from_millis(40));
+        } else {
+            // SAFETY: the file's own descriptor.
+            unsafe { libc::futimens(fd, std::ptr::null()) };
+        }
+    }
     // SAFETY: the file's own descriptor.
     let result = unsafe { calls::close(fd) };
     if result != 0 {

@@ -37,7 +37,7 @@ pub fn open(file: &File, path: &CString, flags: c_int) {
     });
     let mut is_direct = at_once && fd >= 0;
     if fd < 0 && at_once {
-        fd = with(flags); // a file system without direct I/O
+        fd = with(flags & !libc::O_EXCL); // a file system without direct I/O, which has made the file
     }
     if fd < 0 {
         return world().violated(
@@ -324,8 +324,9 @@ pub fn reopen() {
         world().note(file, format_args!("closed"));
         let_time_pass();
         if one_in(8) {
-            rename_path(file, &slot.path(), &world().path("#closed.ibd-"));
-            rename_path(file, &world().path("#closed.ibd-"), &slot.path());
+            let other = world().path(&format!("#closed-{}", slot.name));
+            rename_path(file, &slot.path(), &other);
+            rename_path(file, &other, &slot.path());
         }
         open(file, &slot.path(), 0);
         world().note(file, format_args!("opened again"));
