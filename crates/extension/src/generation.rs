@@ -8,11 +8,10 @@
 //! lock to drop the entry *afterwards*; an insertion compares generations while it holds the lock. If the insertion's
 //! critical section comes first, the drop removes it; if it comes second, the lock makes the moved generation visible to it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
 use crate::page::mix64;
+use crate::sync::{AtomicU64, Ordering};
 
-const STRIPES: usize = 16 * 1024;
+const STRIPES: usize = if cfg!(checker) { 32 } else { 16 * 1024 };
 /// Low bits: writes in flight.
 const WRITERS: u64 = (1 << 23) - 1;
 /// Two writes of the stripe have overlapped, and at least one of them is still in flight.

@@ -6,9 +6,6 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::admission::{Admission, Candidate};
 use crate::config::AdmissionMode;
@@ -18,6 +15,7 @@ use crate::page::{FileHasher, FileId, PageId};
 use crate::shared::Shared;
 use crate::staging::{Filling, Frame, NONE, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
+use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::writeback::Writeback;
 
 /// Buckets that the hand of the clock may pass in search of a victim.

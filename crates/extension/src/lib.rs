@@ -31,6 +31,7 @@ mod shared;
 mod spread;
 mod staging;
 mod statistics;
+mod sync;
 #[cfg(test)]
 mod tests;
 mod thread;

@@ -9,10 +9,9 @@
 
 pub(crate) mod format;
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
 use crate::staging::UNIT;
 use crate::statistics::Padded;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use format::{BLOCK, DATA_OFFSET, footer_bytes};
 
 /// Segments that every device has at least.

@@ -9,13 +9,13 @@
 //! they let go. So a count never rises from zero.
 
 use std::io;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use parking_lot::Mutex;
-
-use crate::memory::{Mapped, Zeroable};
+use crate::memory::Mapped;
+#[cfg(not(checker))]
+use crate::memory::Zeroable;
 use crate::page::{FileId, MAX_PAGE, PageId};
 use crate::statistics::Padded;
+use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
 
 /// Bytes of the unit in which frames and places on devices are counted.
 pub(crate) const UNIT: usize = 1024;
@@ -29,6 +29,7 @@ pub(crate) const NONE: Frame = u32::MAX;
 
 /// What is known about a frame, kept at the index of its first unit. Plain values in atomics: the instance lock and the
 /// reference count order all accesses.
+#[cfg_attr(checker, derive(Default))]
 pub(crate) struct FrameFacts {
     references: AtomicU32,
     file: AtomicU32,
@@ -39,12 +40,29 @@ pub(crate) struct FrameFacts {
     next: AtomicU32,
 }
 
+#[cfg(not(checker))]
+type Facts = Mapped<FrameFacts>;
+/// The checker's atomics are not just their bytes.
+#[cfg(checker)]
+type Facts = Box<[FrameFacts]>;
+
 // SAFETY: atomics of zero.
+#[cfg(not(checker))]
 unsafe impl Zeroable for FrameFacts {}
+
+#[cfg(not(checker))]
+fn new_facts(frames: usize) -> io::Result<Facts> {
+    Mapped::new(frames)
+}
+
+#[cfg(checker)]
+fn new_facts(frames: usize) -> io::Result<Facts> {
+    Ok((0..frames).map(|_| FrameFacts::default()).collect())
+}
 
 pub(crate) struct Staging {
     memory: Mapped<u8>,
-    facts: Mapped<FrameFacts>,
+    facts: Facts,
     blocks: Mutex<Blocks>,
     used: Padded<AtomicU64>,
 }
@@ -55,7 +73,7 @@ impl Staging {
         let blocks = Self::blocks_of(bytes);
         Ok(Staging {
             memory: Mapped::new(blocks * MAX_PAGE)?,
-            facts: Mapped::new(blocks * UNITS_PER_BLOCK)?,
+            facts: new_facts(blocks * UNITS_PER_BLOCK)?,
             blocks: Mutex::new(Blocks::new(blocks)),
             used: Padded::default(),
         })
@@ -72,7 +90,7 @@ impl Staging {
             as u64
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(checker)))]
     pub fn memory_bytes(&self) -> u64 {
         let blocks = self.memory.len() / MAX_PAGE;
         self.memory.memory_bytes()

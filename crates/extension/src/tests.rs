@@ -1,9 +1,16 @@
 //! Tests of the whole engine, and what they share.
 
+#[cfg(not(checker))]
 mod basics;
+#[cfg(not(checker))]
 mod faults;
+#[cfg(checker)]
+mod interleavings;
+#[cfg(not(checker))]
 mod model;
+#[cfg(not(checker))]
 mod policy;
+#[cfg(not(checker))]
 mod spreading;
 
 use std::path::Path;

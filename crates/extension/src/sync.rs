@@ -1,0 +1,37 @@
+//! Locks and atomics of what threads do to a page at the same time: generations, the instance's lock, staging, segments.
+//!
+//! Here they are those of `parking_lot` and the standard library, and nothing else. Compiled with `--cfg checker`
+//! (`checks/interleavings`) they are those of a model checker, which decides at each of them which thread goes on: the code
+//! that is checked is this code, not a copy.
+
+#[cfg(not(checker))]
+pub(crate) use parking_lot::{Mutex, MutexGuard};
+#[cfg(not(checker))]
+pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+#[cfg(checker)]
+pub(crate) use checked::{Mutex, MutexGuard};
+#[cfg(checker)]
+pub(crate) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+#[cfg(checker)]
+mod checked {
+    pub(crate) use shuttle::sync::MutexGuard;
+
+    /// The checker's lock with the manners of `parking_lot`'s.
+    pub(crate) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub fn new(value: T) -> Mutex<T> {
+            Mutex(shuttle::sync::Mutex::new(value))
+        }
+
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("no thread panics with the lock held")
+        }
+
+        pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+            self.0.try_lock().ok()
+        }
+    }
+}

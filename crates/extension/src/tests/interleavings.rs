@@ -1,0 +1,256 @@
+//! The life of a page under a model checker, which decides at every lock and every atomic which thread goes on.
+//!
+//! Compiled only in `checks/interleavings`. The threads are few and short, the schedules many: random ones, and those with a
+//! bounded number of preemptions (PCT), which find what needs few of them with a known probability. A hit must be a version
+//! that the page has had between the beginning and the end of the read. Each part of the protocol is taken out once, to show
+//! that the checker notices.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicU32 as PlainU32;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::sync::RwLock;
+use shuttle::thread;
+use shuttle::{Config as Checker, Runner};
+
+use super::*;
+
+const LENGTH: usize = 4096;
+
+/// A data file of a few pages: the version of each, and the lock that stands for InnoDB's latch on it.
+struct World {
+    extension: Extension,
+    generations: Arc<Generations>,
+    pages: Vec<RwLock<u32>>,
+    _directory: TempDir,
+}
+
+/// Hits of all schedules, so that a test that never hit anything is noticed.
+static HITS: PlainU32 = PlainU32::new(0);
+static STALE: PlainU32 = PlainU32::new(0);
+static LOCATED: PlainU32 = PlainU32::new(0);
+
+fn world(break_it: fn(&Canary)) -> Arc<World> {
+    let directory = match Path::new("/dev/shm").is_dir() {
+        true => tempfile::tempdir_in("/dev/shm"),
+        false => tempfile::tempdir(),
+    }
+    .unwrap();
+    let config = Config {
+        instances: 1,
+        nominal_page: 65536,
+        ..config(directory.path(), SMALLEST)
+    };
+    let generations = Arc::new(Generations::new());
+    let extension = Extension::open_inline(config, Arc::clone(&generations)).unwrap();
+    break_it(&extension.shared.canary);
+    Arc::new(World {
+        extension,
+        generations,
+        pages: (0..2).map(|_| RwLock::new(1)).collect(),
+        _directory: directory,
+    })
+}
+
+impl World {
+    fn page(n: usize) -> PageId {
+        page(1, n as u32)
+    }
+
+    /// A read that a write may overlap, as of a page that is freed and read ahead: the version may be any that the page has
+    /// had meanwhile. What it brings is offered late.
+    fn read(&self, n: usize) {
+        let before = *self.pages[n].read().unwrap();
+        let (ticket, version) = {
+            let page = self.pages[n].read().unwrap();
+            (self.generations.begin_read(1, n as u32), *page)
+        };
+        let mut buffer = vec![0; LENGTH];
+        if self.extension.read(Self::page(n), &mut buffer) == ReadOutcome::Hit {
+            self.check(n, &buffer, before);
+        } else if let Some(ticket) = ticket {
+            let bytes = content(Self::page(n), version, LENGTH);
+            if self
+                .extension
+                .offer(Self::page(n), &bytes, ticket, Source::Read)
+                == OfferOutcome::Stale
+            {
+                STALE.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// As the asynchronous reads of a server are served.
+    fn read_located(&self, n: usize) {
+        use std::os::unix::fs::FileExt;
+        let before = *self.pages[n].read().unwrap();
+        let Some(located) = self.extension.locate(Self::page(n), LENGTH) else {
+            return;
+        };
+        // SAFETY: the descriptor stays open as long as `located` lives, and is not closed here.
+        let file = std::mem::ManuallyDrop::new(unsafe {
+            <std::fs::File as std::os::fd::FromRawFd>::from_raw_fd(located.fd)
+        });
+        // Aligned for direct I/O.
+        let mut block = vec![0; 2 * LENGTH];
+        let shift = block.as_ptr().align_offset(LENGTH);
+        if file
+            .read_at(&mut block[shift..shift + LENGTH], located.offset)
+            .is_err()
+        {
+            return self.extension.release_failed(located, libc::EIO);
+        }
+        let bytes = &block[shift..shift + LENGTH];
+        thread::yield_now();
+        if self.extension.prove(&located, bytes) {
+            LOCATED.fetch_add(1, Ordering::Relaxed);
+            self.check(n, bytes, before);
+        }
+    }
+
+    fn check(&self, n: usize, bytes: &[u8], before: u32) {
+        HITS.fetch_add(1, Ordering::Relaxed);
+        let version = version_of(bytes);
+        let now = *self.pages[n].read().unwrap();
+        assert!(
+            (before..=now).contains(&version) && bytes == content(Self::page(n), version, LENGTH),
+            "page {n} was read as version {version}, but it had {before} to {now}"
+        );
+    }
+
+    fn write(&self, n: usize) {
+        self.generations.begin_write(1, n as u32, 1);
+        let was_cached = self.extension.invalidate(FileId(1), n as u32, 1);
+        let version = {
+            let mut page = self.pages[n].write().unwrap();
+            *page += 1;
+            *page
+        };
+        if let Some(ticket) = self.generations.end_write(1, n as u32, 1) {
+            let bytes = content(Self::page(n), version, LENGTH);
+            self.extension
+                .offer(Self::page(n), &bytes, ticket, Source::Write { was_cached });
+        }
+    }
+
+    /// A change whose end is not seen: only InnoDB keeps reads out until then.
+    fn change_unseen(&self, n: usize) {
+        let mut page = self.pages[n].write().unwrap();
+        self.generations.bump(1, n as u32, 1);
+        self.extension.invalidate(FileId(1), n as u32, 1);
+        *page += 1;
+    }
+}
+
+/// Two readers of a page, a writer of it, somebody with another page, and the thread that writes to the device.
+fn lives_of_pages(break_it: fn(&Canary)) {
+    let world = world(break_it);
+    let threads: [(fn(&World), usize); 4] = [
+        (|w| (0..2).for_each(|_| w.read(0)), 1),
+        (
+            |w| {
+                w.write(0);
+                w.read(0);
+                w.change_unseen(0);
+            },
+            1,
+        ),
+        (
+            |w| {
+                w.read(1);
+                w.read_located(0);
+                w.read(0);
+                w.read_located(1);
+            },
+            1,
+        ),
+        (
+            |w| {
+                (0..3).for_each(|_| {
+                    w.extension.pump();
+                    thread::yield_now();
+                });
+            },
+            1,
+        ),
+    ];
+    let handles: Vec<_> = threads
+        .into_iter()
+        .flat_map(|(body, count)| std::iter::repeat_n(body, count))
+        .map(|body| {
+            let world = Arc::clone(&world);
+            thread::spawn(move || body(&world))
+        })
+        .collect();
+    handles
+        .into_iter()
+        .for_each(|handle| handle.join().unwrap());
+    // Whatever is found now is the last version.
+    for n in 0..world.pages.len() {
+        let last = *world.pages[n].read().unwrap();
+        let mut buffer = vec![0; LENGTH];
+        if world.extension.read(World::page(n), &mut buffer) == ReadOutcome::Hit {
+            assert_eq!(version_of(&buffer), last, "page {n} at the end");
+        }
+    }
+    while world.extension.pump() {}
+    let statistics = world.extension.statistics();
+    assert_eq!(
+        (statistics.pages_staged, world.extension.staged_bytes()),
+        (0, 0),
+        "frames were lost"
+    );
+}
+
+fn check(scheduler: impl Scheduler + 'static, body: fn()) {
+    let mut checker = Checker::new();
+    checker.stack_size = 1 << 20;
+    checker.failure_persistence = shuttle::FailurePersistence::Print;
+    Runner::new(scheduler, checker).run(body);
+}
+
+/// Schedules of each kind; `INTERLEAVINGS` in the environment says how many.
+fn schedules() -> usize {
+    std::env::var("INTERLEAVINGS")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1500)
+}
+
+fn in_all_ways(body: fn()) {
+    check(RandomScheduler::new(schedules()), body);
+    check(PctScheduler::new(3, schedules()), body);
+}
+
+#[test]
+fn no_schedule_makes_an_old_page_a_hit() {
+    in_all_ways(|| lives_of_pages(|_| ()));
+    let [hits, located, stale] =
+        [&HITS, &LOCATED, &STALE].map(|count| count.load(Ordering::Relaxed));
+    println!(
+        "{} schedules: {hits} hits, {located} of them located, {stale} insertions turned away",
+        2 * schedules()
+    );
+    assert!(hits > 0 && located > 0 && stale > 0);
+}
+
+fn is_noticed(body: fn()) -> bool {
+    catch_unwind(AssertUnwindSafe(|| {
+        check(RandomScheduler::new(20_000), body)
+    }))
+    .is_err()
+}
+
+#[test]
+fn insertion_without_comparing_generations_is_noticed() {
+    assert!(is_noticed(|| lives_of_pages(|canary| canary
+        .generation
+        .store(true, Ordering::Relaxed))));
+}
+
+#[test]
+fn writes_that_drop_nothing_are_noticed() {
+    assert!(is_noticed(|| lives_of_pages(|canary| canary
+        .invalidation
+        .store(true, Ordering::Relaxed))));
+}
