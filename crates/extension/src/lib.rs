@@ -15,6 +15,8 @@ mod device;
 mod directory;
 mod drift;
 mod extension;
+#[cfg(feature = "fuzz")]
+pub mod fuzzing;
 mod generation;
 mod instance;
 mod log;

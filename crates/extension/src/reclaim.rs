@@ -295,7 +295,9 @@ fn read_footer(device: &Device, victim: u32, buffers: &mut Taken) -> bool {
             _ => return false,
         };
         if needed <= length {
-            return format::decode_footer(name, area, &mut buffers.records);
+            let within = |record: &Record| record.start() + record.length() <= end;
+            return format::decode_footer(name, area, &mut buffers.records)
+                && buffers.records.iter().all(within);
         }
         length = needed;
     }

@@ -1,0 +1,115 @@
+//! Everything that parses bytes from a disk or a user, called with arbitrary bytes: nothing of it may panic, hang, or take
+//! what it was not given.
+//!
+//! `fuzz/` runs these under libFuzzer (nightly Rust); the test of this crate feeds them with the seeds in `fuzz/seeds` and
+//! some thousand mutations of them (stable Rust, part of `make test`).
+
+mod cache_file;
+mod settings;
+
+// Of the command, which has no library.
+#[path = "../../bpe/src/elf.rs"]
+#[allow(dead_code)]
+mod elf;
+#[path = "../../bpe/src/connection/option_file.rs"]
+#[allow(dead_code)]
+mod option_file;
+#[path = "../../bpe/src/size.rs"]
+#[allow(dead_code)]
+mod size;
+
+use std::path::Path;
+
+/// A name, and what is called with the bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: &[Target] = &[
+    ("trace", trace),
+    ("segment_header", extension::fuzzing::header),
+    ("segment_footer", extension::fuzzing::footer),
+    ("compressed_page", extension::fuzzing::packed),
+    ("cache_file", cache_file::cache_file),
+    ("option_file", option_files),
+    ("sizes", sizes),
+    ("volume_commands", volume_commands),
+    ("report", report),
+    ("settings", settings::settings),
+    ("executable", executable),
+];
+
+/// `bpe replay`: a recorded trace, plain or compressed.
+pub fn trace(bytes: &[u8]) {
+    let plain = replay::Trace::from_reader("input", bytes);
+    if let Ok(trace) = &plain {
+        assert!(!trace.events().is_empty() && trace.distinct_pages() <= trace.events().len());
+    }
+    let mut compressed = vec![0x28, 0xb5, 0x2f, 0xfd];
+    compressed.extend(bytes);
+    let _ = replay::Trace::from_reader("input", &compressed[..]);
+    if let Ok(packed) = zstd::encode_all(bytes, 1) {
+        let unpacked = replay::Trace::from_reader("input", &packed[..]);
+        assert_eq!(unpacked.is_ok(), plain.is_ok(), "the same, packed");
+    }
+}
+
+/// The servers' option files, which the command reads.
+pub fn option_files(bytes: &[u8]) {
+    let Ok(folder) = tempfile::tempdir() else {
+        return;
+    };
+    // Whatever is included is looked for below this folder.
+    let mut files = option_file::OptionFiles::in_root(folder.path());
+    if std::fs::write(folder.path().join("my.cnf"), bytes).is_ok() {
+        files.read_if_present(Path::new("/my.cnf"));
+        let groups = ["mysqld".to_owned(), "client".to_owned()];
+        let _ = (
+            files.value(&groups, "port"),
+            files.last(&groups, "bpe_size"),
+        );
+    }
+}
+
+/// Sizes and durations as people write them.
+pub fn sizes(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    if let Ok(size) = size::parse(&text) {
+        assert!(size <= i64::MAX as u64);
+        assert!(!size::human(size).is_empty());
+    }
+    let _ = cloud_volume::parse_bytes(&text);
+    let _ = cloud_volume::parse_duration(&text);
+    let _ = text.parse::<replay::policies::PolicyName>();
+}
+
+/// What the control socket of a cloud volume is sent.
+pub fn volume_commands(bytes: &[u8]) {
+    let text = String::from_utf8_lossy(bytes);
+    let mut profile = cloud_volume::Profile::default();
+    for word in text.split_whitespace() {
+        if let Some((name, value)) = word.split_once('=') {
+            let _ = profile.set(name, value);
+        }
+        let _ = word.parse::<cloud_volume::Jitter>();
+        let _ = word.parse::<cloud_volume::Burst>();
+    }
+    assert!(!profile.to_string().is_empty());
+    let _ = text.parse::<cloud_volume::Fault>();
+}
+
+/// The argument of `bpe_report()`.
+pub fn report(bytes: &[u8]) {
+    let _ = bpe::report::named(&String::from_utf8_lossy(bytes));
+}
+
+/// The server's executable, which `bpe doctor` looks into.
+pub fn executable(bytes: &[u8]) {
+    let Ok(file) = tempfile::NamedTempFile::new() else {
+        return;
+    };
+    if std::fs::write(file.path(), bytes).is_ok() {
+        if let Ok(symbols) = elf::Symbols::of(file.path()) {
+            let _ = (elf::missing(&symbols), elf::async_calls(&symbols));
+        }
+    }
+}
