@@ -153,7 +153,6 @@ pass! {
     ftruncate64(fd: c_int, length: i64) -> c_int;
     truncate64(path: *const c_char, length: i64) -> c_int;
     fallocate64(fd: c_int, mode: c_int, offset: i64, length: i64) -> c_int;
-    close(fd: c_int) -> c_int;
     open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     creat64(path: *const c_char, mode: c_uint) -> c_int;
@@ -163,6 +162,15 @@ pass! {
     rename(from: *const c_char, to: *const c_char) -> c_int;
     renameat(from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char) -> c_int;
     renameat2(from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint) -> c_int;
+}
+
+/// A thread may be on its way to the kernel for long, while the extension is switched on and finds the descriptor open.
+pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+    if SWITCHING.load(Ordering::Relaxed) && one_in(2) {
+        std::thread::sleep(Duration::from_millis(60));
+    }
+    // SAFETY: the caller's argument.
+    around(|| unsafe { libc::close(fd) })
 }
 
 pub unsafe extern "C" fn open64_checked(path: *const c_char, flags: c_int) -> c_int {

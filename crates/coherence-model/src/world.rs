@@ -36,6 +36,8 @@ pub struct World {
     pub contexts: [usize; 2],
     /// Files without a name whose last requests are awaited before they are closed.
     pub closing: Mutex<Vec<Arc<File>>>,
+    /// Descriptors that are no files, as those of clients' connections.
+    connections: Mutex<VecDeque<c_int>>,
     /// Inodes of files that were dropped.
     pub dropped: Mutex<HashSet<u64>>,
     pub stop: AtomicBool,
@@ -126,6 +128,7 @@ impl World {
             slots: slots.into(),
             contexts,
             closing: Mutex::default(),
+            connections: Mutex::default(),
             dropped: Mutex::default(),
             stop: AtomicBool::new(false),
             operations: AtomicU64::new(0),
@@ -144,6 +147,23 @@ impl World {
 
     pub fn slot(&self) -> &Slot {
         &self.slots[below(self.slots.len())]
+    }
+
+    /// A client connects, and gets the lowest number that is free; another one may go.
+    pub fn take_number(&self) {
+        // SAFETY: plain arguments.
+        let fd = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC) };
+        let oldest = {
+            let mut connections = self.connections.lock();
+            connections.push_back(fd);
+            (connections.len() > 12)
+                .then(|| connections.pop_front())
+                .flatten()
+        };
+        if let Some(oldest) = oldest {
+            // SAFETY: a descriptor of our own.
+            unsafe { crate::calls::close(oldest) };
+        }
     }
 
     pub fn stopping(&self) -> bool {

@@ -10,8 +10,10 @@ use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(not(miri))]
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+#[cfg(not(miri))]
 const HUGE_PAGE: usize = 2 << 20;
 pub(crate) const PAGE: usize = 4096;
 
@@ -43,6 +45,27 @@ impl<T: Zeroable> Mapped<T> {
             return Ok(Mapped::empty());
         }
         let bytes = Self::bytes_of(length).ok_or(io::ErrorKind::OutOfMemory)?;
+        #[cfg(miri)]
+        return Self::allocated(length, bytes);
+        #[cfg(not(miri))]
+        Self::mapped(length, bytes)
+    }
+
+    /// Miri knows no advice on memory.
+    #[cfg(miri)]
+    fn allocated(length: usize, bytes: usize) -> io::Result<Mapped<T>> {
+        let layout = std::alloc::Layout::from_size_align(bytes, PAGE)
+            .map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // SAFETY: `bytes` is not 0.
+        let start = unsafe { std::alloc::alloc_zeroed(layout) };
+        Ok(Mapped {
+            start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+            length,
+        })
+    }
+
+    #[cfg(not(miri))]
+    fn mapped(length: usize, bytes: usize) -> io::Result<Mapped<T>> {
         // SAFETY: a new anonymous mapping touches no existing memory.
         let start = unsafe {
             mmap_anonymous(
@@ -122,6 +145,13 @@ impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
         if self.length > 0 {
             let bytes = (self.length * size_of::<T>()).next_multiple_of(PAGE);
+            #[cfg(miri)]
+            // SAFETY: exactly what was allocated in `new`; no reference to it outlives self.
+            unsafe {
+                let layout = std::alloc::Layout::from_size_align_unchecked(bytes, PAGE);
+                std::alloc::dealloc(self.start.as_ptr().cast(), layout);
+            }
+            #[cfg(not(miri))]
             // SAFETY: exactly the mapping made in `new`; no reference to it outlives self.
             unsafe {
                 let _ = munmap(self.start.as_ptr().cast(), bytes);

@@ -37,6 +37,7 @@ pub fn change_outside() {
         let path = slot.path();
         let before = file.identity();
         close(file);
+        world().take_number();
         world().note(file, format_args!("closed, to be changed outside"));
         let_time_pass();
         let pages = file.pages();
