@@ -30,6 +30,19 @@ const RELEARN_AFTER: u32 = 64;
 static TABLE: [AtomicPtr<DataFile>; DESCRIPTORS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
 
+/// In a pointer of the table: the descriptor was found open while switching on, and is proven each time it is used.
+///
+/// A thread that had passed our line in a hook while the extension was off may close the descriptor only now, and another
+/// one may get its number for another file, unseen. How long a thread can be on its way to the kernel nobody knows; but one
+/// that uses a descriptor has it open, so asking the kernel then is a proof.
+const FOUND: usize = 1;
+
+/// After this no thread is on its way any more.
+const PROVE_FOR: i128 = 60 * 1_000_000_000;
+
+/// When descriptors were last found, by [`coarse_time`] in nanoseconds since 1970; 0: never.
+static FOUND_AT: AtomicU64 = AtomicU64::new(0);
+
 /// One more than the highest descriptor that was ever registered.
 static REGISTERED_BELOW: AtomicUsize = AtomicUsize::new(0);
 
@@ -341,8 +354,57 @@ static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
 pub fn of_descriptor(fd: i32) -> Option<&'static DataFile> {
     let slot = TABLE.get(fd as usize)?;
     let pointer = slot.load(Ordering::Acquire);
-    // SAFETY: the table holds null or pointers to objects that are never freed.
+    if pointer.addr() & FOUND != 0 {
+        return proven(fd, slot, pointer);
+    }
+    // SAFETY: the table holds null or pointers to objects that are never freed, marked as above or not.
     unsafe { pointer.as_ref() }
+}
+
+/// The file that an entry of the table stands for, marked or not.
+fn file_of(entry: *mut DataFile) -> Option<&'static DataFile> {
+    // SAFETY: as in `of_descriptor`.
+    unsafe { entry.map_addr(|address| address & !FOUND).as_ref() }
+}
+
+/// Whether a descriptor that was found is still what it was; if not, it is forgotten.
+#[cold]
+fn proven(fd: i32, slot: &AtomicPtr<DataFile>, marked: *mut DataFile) -> Option<&'static DataFile> {
+    let file = file_of(marked)?;
+    let key = file.details.lock().key;
+    if stat_descriptor(fd).is_some_and(|stat| (stat.st_dev, stat.st_ino) == key) {
+        if coarse_time() - i128::from(FOUND_AT.load(Ordering::SeqCst)) > PROVE_FOR {
+            let plain = std::ptr::from_ref(file).cast_mut();
+            let _ = slot.compare_exchange(marked, plain, Ordering::SeqCst, Ordering::SeqCst);
+        }
+        return Some(file);
+    }
+    let gone = slot.compare_exchange(
+        marked,
+        std::ptr::null_mut(),
+        Ordering::SeqCst,
+        Ordering::SeqCst,
+    );
+    if gone.is_ok() {
+        release(file, None);
+    }
+    None
+}
+
+/// Looks at the descriptors of a file that were found: one that was closed unseen must not count as open.
+fn prove_found(file: &'static DataFile) {
+    if FOUND_AT.load(Ordering::SeqCst) == 0 {
+        return;
+    }
+    let below = REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS);
+    for (fd, slot) in TABLE[..below].iter().enumerate() {
+        let entry = slot.load(Ordering::Acquire);
+        if entry.addr() & FOUND != 0
+            && file_of(entry).is_some_and(|known| std::ptr::eq(known, file))
+        {
+            let _ = of_descriptor(fd as i32);
+        }
+    }
 }
 
 /// Whether a path is named as InnoDB names the files whose pages are worth caching. Correctness does not hang on it:
@@ -403,6 +465,9 @@ pub enum Attach {
 
 /// Registers an open descriptor of a data file.
 pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
+    if let Some(known) = of_inode(stat) {
+        prove_found(known);
+    }
     let file = {
         let mut registry = REGISTRY.lock();
         let key = (stat.st_dev, stat.st_ino);
@@ -432,7 +497,11 @@ pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
     REGISTERED_BELOW.fetch_max(fd as usize + 1, Ordering::SeqCst);
     match TABLE.get(fd as usize) {
         Some(slot) if how == Attach::Found => {
-            let new = std::ptr::from_ref(file).cast_mut();
+            let now = u64::try_from(coarse_time()).unwrap_or(u64::MAX);
+            FOUND_AT.fetch_max(now, Ordering::SeqCst);
+            let new = std::ptr::from_ref(file)
+                .cast_mut()
+                .map_addr(|address| address | FOUND);
             if slot
                 .compare_exchange(
                     std::ptr::null_mut(),
@@ -447,8 +516,8 @@ pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
         }
         Some(slot) => {
             let before = slot.swap(std::ptr::from_ref(file).cast_mut(), Ordering::SeqCst);
-            // SAFETY: never freed, see `of_descriptor`. A leftover means that a close was not seen.
-            if let Some(before) = unsafe { before.as_ref() } {
+            // A leftover means that a close was not seen.
+            if let Some(before) = file_of(before) {
                 release(before, None);
             }
         }
@@ -464,32 +533,14 @@ pub fn detach(fd: i32) {
         return;
     };
     let before = slot.swap(std::ptr::null_mut(), Ordering::SeqCst);
-    // SAFETY: never freed, see `of_descriptor`.
-    if let Some(file) = unsafe { before.as_ref() } {
+    if let Some(file) = file_of(before) {
         release(file, stat_descriptor(fd).as_ref());
     }
 }
 
 /// Takes back a registration by [`Attach::Found`] whose descriptor turned out to stand for something else.
 pub fn verify_found(fd: i32) {
-    let Some(file) = of_descriptor(fd) else {
-        return;
-    };
-    let key = file.details.lock().key;
-    if stat_descriptor(fd).is_none_or(|stat| (stat.st_dev, stat.st_ino) != key) {
-        let old = std::ptr::from_ref(file).cast_mut();
-        if TABLE[fd as usize]
-            .compare_exchange(
-                old,
-                std::ptr::null_mut(),
-                Ordering::SeqCst,
-                Ordering::SeqCst,
-            )
-            .is_ok()
-        {
-            release(file, None);
-        }
-    }
+    let _ = of_descriptor(fd);
 }
 
 /// One descriptor less. `last_seen` is the file's state just before.
@@ -537,8 +588,7 @@ pub fn opened_anew(fd: i32) {
         return;
     }
     let before = TABLE[fd as usize].swap(std::ptr::null_mut(), Ordering::SeqCst);
-    // SAFETY: never freed, see `of_descriptor`.
-    if let Some(file) = unsafe { before.as_ref() } {
+    if let Some(file) = file_of(before) {
         release(file, None);
     }
 }
