@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use crate::coverage::{self, Reached, reached};
 use crate::kernel::SWITCHING;
 use crate::random::{below, one_in};
-use crate::world::world;
+use crate::world::{Overlap, world};
 
 /// Of each cache, in bytes: much less than the files have.
 const SIZES: [u64; 3] = [10 << 20, 12 << 20, 16 << 20];
@@ -125,8 +125,12 @@ pub fn administrator() {
             std::thread::sleep(Duration::from_millis(10));
             look();
         }
+        let _kept_out = KeptOut::wait();
         match below(8) {
-            0 => set_variables(), // the controller rebuilds by itself
+            0 => {
+                set_variables();
+                wait_for_rebuild();
+            }
             1 => settings::ASYNC_IO.store([0, 0, 2][below(3)], Ordering::SeqCst),
             _ => {
                 controller::disable();
@@ -139,6 +143,46 @@ pub fn administrator() {
                 switch_on();
             }
         }
+    }
+}
+
+/// While it lives no freed page is written and read at the same time.
+struct KeptOut;
+
+impl KeptOut {
+    fn wait() -> KeptOut {
+        while !Overlap::keep_out() && !world().stopping() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        KeptOut
+    }
+
+    /// In the exact mode nobody can be waited for.
+    fn now() -> Option<KeptOut> {
+        if Overlap::keep_out() {
+            return Some(KeptOut);
+        }
+        Overlap::let_in();
+        None
+    }
+}
+
+impl Drop for KeptOut {
+    fn drop(&mut self) {
+        Overlap::let_in();
+    }
+}
+
+/// The controller rebuilds by itself when the variables have changed, within a second.
+fn wait_for_rebuild() {
+    let until = std::time::Instant::now() + Duration::from_millis(1500);
+    let before = controller::switched_on();
+    while controller::switched_on() == before
+        && std::time::Instant::now() < until
+        && !world().stopping()
+    {
+        std::thread::sleep(Duration::from_millis(5));
+        look();
     }
 }
 
@@ -161,6 +205,9 @@ pub fn pump() {
 
 /// In the exact mode: switches off if it is on, and mostly on again.
 pub fn off_or_on() {
+    let Some(_kept_out) = KeptOut::now() else {
+        return;
+    };
     if let Some(active) = if one_in(2) {
         switch::kill()
     } else {
@@ -183,7 +230,8 @@ pub fn off_or_on() {
 
 /// In the exact mode: it does not stay off for long.
 pub fn on_again() {
-    if switch::active().is_none() {
+    let kept_out = KeptOut::now();
+    if kept_out.is_some() && switch::active().is_none() {
         on();
     }
 }

@@ -208,6 +208,10 @@ impl World {
 
     /// The first one ends the run.
     pub fn violated(&self, file: Option<&File>, what: &str) {
+        self.violated_at(file, 0, what);
+    }
+
+    fn violated_at(&self, file: Option<&File>, offset: usize, what: &str) {
         let mut violation = self.violation.lock();
         if violation.is_none() {
             let mut text = format!(
@@ -226,6 +230,26 @@ impl World {
                     .collect();
                 lines.reverse();
                 text.push_str("\nwhat was done with the file before, the last at the end:");
+                for line in lines {
+                    text.push('\n');
+                    text.push_str(line);
+                }
+                text.push_str("\nand with this place of it:");
+                let place = format!(" at {offset}");
+                let with_place = |line: &&String| {
+                    line.contains(&mark)
+                        && line
+                            .split_once(&place)
+                            .is_some_and(|(_, rest)| !rest.starts_with(char::is_numeric))
+                };
+                let mut lines: Vec<_> = history
+                    .lines
+                    .iter()
+                    .rev()
+                    .filter(with_place)
+                    .take(12)
+                    .collect();
+                lines.reverse();
                 for line in lines {
                     text.push('\n');
                     text.push_str(line);
@@ -344,7 +368,7 @@ impl File {
                     self.page_size(),
                     content::describe(found),
                 );
-                return world().violated(Some(self), &text);
+                return world().violated_at(Some(self), offset, &text);
             }
         }
     }
@@ -417,6 +441,7 @@ impl File {
             file: Arc::clone(self),
             first,
             count,
+            overlap: None,
         }))
     }
 
@@ -480,6 +505,39 @@ impl Drop for Alone {
     }
 }
 
+/// Freed pages that are written and read at the same time, and whether that is kept out.
+static OVERLAPS: AtomicI32 = AtomicI32::new(0);
+
+/// A freed page is written and read at the same time. Nobody sees that while the extension is off, and so such a write must
+/// not be under way while it is switched on: what is read of a freed page then does not matter to InnoDB, but would stay
+/// cached until the page is written anew.
+pub struct Overlap(());
+
+impl Overlap {
+    /// `None` while the extension is being switched.
+    pub fn begin() -> Option<Overlap> {
+        let step = OVERLAPS.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |count| {
+            (count & SHUT == 0).then_some(count + 1)
+        });
+        step.is_ok().then(|| Overlap(()))
+    }
+
+    /// Keeps new ones out. Whether none is under way.
+    pub fn keep_out() -> bool {
+        OVERLAPS.fetch_or(SHUT, Ordering::SeqCst) & !SHUT == 0
+    }
+
+    pub fn let_in() {
+        OVERLAPS.fetch_and(!SHUT, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Overlap {
+    fn drop(&mut self) {
+        OVERLAPS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// The size of a file changes.
 pub struct Growth(Arc<File>);
 
@@ -494,6 +552,8 @@ pub struct Pages {
     pub file: Arc<File>,
     pub first: usize,
     pub count: usize,
+    /// If they are freed ones that are written and read at the same time.
+    pub overlap: Option<Overlap>,
 }
 
 impl Pages {
