@@ -12,7 +12,10 @@ CARGO ?= cargo
 export PATH := $(PATH):$(HOME)/.cargo/bin
 built := $(or $(CARGO_TARGET_DIR),target)/release
 
-.PHONY: build test demo dependencies
+TARGET ?= trace
+SECONDS ?= 60
+
+.PHONY: build test demo dependencies fuzz miri
 
 build:
 	$(CARGO) build --release --locked -p plugin -p bpe -p cloud-volume
@@ -26,6 +29,14 @@ test:
 demo: dependencies
 	$(MAKE) --no-print-directory build
 	dist/bpe demo --server $(SERVER) $(ARGS)
+
+# One of the targets in crates/fuzz-targets under libFuzzer.
+fuzz:
+	scripts/nightly fuzz $(TARGET) $(SECONDS)
+
+# Unit tests of the extension under Miri.
+miri:
+	scripts/nightly miri
 
 dependencies:
 	scripts/install-dependencies $(SERVER)
