@@ -48,7 +48,7 @@ impl<T: Zeroable> Mapped<T> {
         #[cfg(miri)]
         return Self::allocated(length, bytes);
         #[cfg(not(miri))]
-        Self::mapped(length, bytes)
+        Self::from_kernel(length, bytes)
     }
 
     /// Miri knows no advice on memory.
@@ -65,7 +65,7 @@ impl<T: Zeroable> Mapped<T> {
     }
 
     #[cfg(not(miri))]
-    fn mapped(length: usize, bytes: usize) -> io::Result<Mapped<T>> {
+    fn from_kernel(length: usize, bytes: usize) -> io::Result<Mapped<T>> {
         // SAFETY: a new anonymous mapping touches no existing memory.
         let start = unsafe {
             mmap_anonymous(
