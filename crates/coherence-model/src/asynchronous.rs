@@ -116,6 +116,7 @@ impl Request {
 }
 
 /// Submits requests, all at once.
+#[allow(clippy::vec_box, reason = "the kernel keeps their addresses")]
 pub fn submit(requests: Vec<Box<Request>>) {
     let context = world().contexts[below(2)];
     let mut waiting: Vec<*mut Request> = requests.into_iter().map(Box::into_raw).collect();

@@ -209,10 +209,8 @@ fn redirect_errors(path: &Path) -> anyhow::Result<()> {
     use std::os::fd::AsRawFd;
     let file = std::fs::File::create(path)?;
     // SAFETY: descriptors of our own.
-    ensure!(
-        unsafe { libc::dup2(file.as_raw_fd(), 2) } == 2,
-        "the error log cannot be redirected"
-    );
+    let redirected = unsafe { libc::dup2(file.as_raw_fd(), 2) };
+    ensure!(redirected == 2, "the error log cannot be redirected");
     std::panic::set_hook(Box::new(|panic| {
         println!("{panic}\n{}", std::backtrace::Backtrace::force_capture())
     }));

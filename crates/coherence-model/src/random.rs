@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 
 thread_local! {
-    static RANDOM: RefCell<fastrand::Rng> = RefCell::new(fastrand::Rng::with_seed(0));
+    static RANDOM: RefCell<fastrand::Rng> = const { RefCell::new(fastrand::Rng::with_seed(0)) };
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 
