@@ -75,14 +75,17 @@ impl Flavour {
         match self {
             Flavour::MariaDb1011 => root::Recipe {
                 suite: "bookworm",
+                folder: "bookworm",
                 packages: &["mariadb-server-core"],
             },
             Flavour::MariaDb118 => root::Recipe {
                 suite: "trixie",
+                folder: "trixie",
                 packages: &["mariadb-server-core"],
             },
             Flavour::MySql97 => root::Recipe {
                 suite: "sid",
+                folder: "sid",
                 packages: &["mysql-server-core", "mysql-client-core"],
             },
         }
@@ -136,14 +139,14 @@ impl Flavour {
             .map_err(|reason| self.unavailable(reason))
     }
 
-    fn unavailable(self, reason: String) -> Error {
+    pub(crate) fn unavailable(self, reason: String) -> Error {
         Error::Unavailable {
             flavour: self.name(),
             reason,
         }
     }
 
-    fn program_in_root(self) -> &'static str {
+    pub(crate) fn program_in_root(self) -> &'static str {
         if self.is_mysql() {
             "usr/sbin/mysqld"
         } else {
@@ -151,7 +154,7 @@ impl Flavour {
         }
     }
 
-    fn installed_programs(self) -> Vec<PathBuf> {
+    pub(crate) fn installed_programs(self) -> Vec<PathBuf> {
         let name = if self.is_mysql() {
             "mysqld"
         } else {
@@ -165,7 +168,11 @@ impl Flavour {
     }
 
     /// Runs `program` for its version. `root` is `/` or a private root. The error is a reason.
-    fn examine(self, root: &Path, program: &Path) -> std::result::Result<Installation, String> {
+    pub(crate) fn examine(
+        self,
+        root: &Path,
+        program: &Path,
+    ) -> std::result::Result<Installation, String> {
         let command = if root == Path::new("/") {
             vec![program.as_os_str().to_owned()]
         } else {

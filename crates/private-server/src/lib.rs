@@ -37,12 +37,14 @@ mod options;
 pub mod process;
 pub mod root;
 mod server;
+mod test_suite;
 
 pub use error::Error;
 pub use flavour::{Flavour, Installation};
 pub use mysql;
 pub use options::{Load, Options};
 pub use server::{Server, Stopped};
+pub use test_suite::TestSuite;
 
 /// Result of this crate.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -1,6 +1,6 @@
 //! Private Debian roots, made by debootstrap and cached between runs.
 //!
-//! A root lives at `$XDG_CACHE_HOME/innodb-bpe/<suite>` (default `~/.cache/innodb-bpe/<suite>`). It
+//! A root lives at `$XDG_CACHE_HOME/innodb-bpe/<folder>` (default `~/.cache/innodb-bpe/<folder>`). It
 //! is made under a temporary name and renamed when complete, so a root that exists is whole.
 //! Makers exclude each other by a lock on `innodb-bpe/lock`.
 //!
@@ -18,8 +18,10 @@ use crate::process;
 /// What a root is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct Recipe {
-    /// Suite of Debian, also the folder's name.
+    /// Suite of Debian.
     pub suite: &'static str,
+    /// Name of the folder.
+    pub folder: &'static str,
     /// Packages beyond the minimal base.
     pub packages: &'static [&'static str],
 }
@@ -36,7 +38,7 @@ pub fn cache_folder() -> PathBuf {
 
 /// Where the root of `recipe` is or will be.
 pub fn place(recipe: &Recipe) -> PathBuf {
-    cache_folder().join(recipe.suite)
+    cache_folder().join(recipe.folder)
 }
 
 /// The root of `recipe`, if it exists.
@@ -62,9 +64,9 @@ pub fn make(recipe: &Recipe, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, 
         return Ok(root);
     }
     remove_partial_roots(&folder, recipe);
-    let partial = folder.join(format!("{}.partial", recipe.suite));
+    let partial = folder.join(format!("{}.partial", recipe.folder));
     progress(&format!(
-        "making a private Debian {} root with {} in {} (once, about a minute)",
+        "making a private Debian {} root with {} in {} (once, a minute or two)",
         recipe.suite,
         recipe.packages.join(" and "),
         folder.display()
@@ -144,7 +146,7 @@ fn lock(folder: &Path, progress: &mut dyn FnMut(&str)) -> Result<File, String> {
 
 /// Removes what an interrupted run left. Only called with the lock held.
 fn remove_partial_roots(folder: &Path, recipe: &Recipe) {
-    let partial = folder.join(format!("{}.partial", recipe.suite));
+    let partial = folder.join(format!("{}.partial", recipe.folder));
     if partial.exists() {
         let _ = fs::remove_dir_all(partial);
     }

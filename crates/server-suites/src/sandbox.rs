@@ -1,0 +1,314 @@
+//! One run of `mysql-test-run.pl`, by an unprivileged user, in namespaces of its own.
+//!
+//! The servers that a suite starts take their plugins from the installed plugin directory, ports from fixed ranges, and are
+//! left behind when the suite is killed. Namespaces solve all three without touching the installation: in them a copy of
+//! the plugin directory with `bpe.so` in it lies over the installed one, the network is a loopback of their own, and when
+//! this program dies everything in them dies. A private root is entered by chroot.
+//!
+//! The folder of the run is `/mnt` inside, so that paths are short (sockets) and may be entered by anybody.
+
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use private_server::TestSuite;
+
+use crate::outcome::{Outcomes, Reader, Status};
+use crate::traffic::Traffic;
+
+/// Debian's `nobody` and `nogroup`, in every root.
+const NOBODY: u32 = 65534;
+
+/// Bytes of the cache of one server.
+const CACHE: &str = "32M";
+
+/// Messages of the extension that are no fault in these runs: the cache lies beside the data, and a library that was built
+/// to be wrong says so. Any other warning or error of the extension makes the test fail in which it appears.
+const EXPECTED: [&str; 2] = [
+    "lies on the same file system as the data directory; the cache helps only",
+    "this library was built to be wrong, for tests only",
+];
+
+/// With the extension, or the same without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    With,
+    Without,
+}
+
+impl Mode {
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::With => "with",
+            Mode::Without => "without",
+        }
+    }
+}
+
+/// Where and how runs are made.
+pub struct Sandbox {
+    suite: TestSuite,
+    /// Of the runs: data directories, cache files, the copy of the plugin directory.
+    folder: PathBuf,
+    parallel: u32,
+    /// The servers' data directories lie in memory.
+    in_memory: bool,
+    extra: Vec<String>,
+}
+
+/// What one run brought.
+pub struct Run {
+    pub outcomes: Outcomes,
+    pub at_shutdown: Vec<String>,
+    pub traffic: Traffic,
+    pub took: Duration,
+    /// Why it did not come to its end.
+    pub incomplete: Option<String>,
+}
+
+impl Sandbox {
+    /// Prepares `folder`, whose former contents go.
+    ///
+    /// # Errors
+    /// What is missing, or files that cannot be made.
+    pub fn new(
+        suite: TestSuite,
+        folder: &Path,
+        library: &Path,
+        exclusions: &str,
+        parallel: u32,
+        in_memory: bool,
+        extra: Vec<String>,
+    ) -> anyhow::Result<Sandbox> {
+        ensure!(
+            rustix::process::geteuid().is_root(),
+            "this needs root, for namespaces; the servers run as nobody"
+        );
+        let _ = fs::remove_dir_all(folder);
+        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+        for own in ["var", "cache"] {
+            fs::create_dir(folder.join(own))?;
+            chown(folder.join(own), Some(NOBODY), Some(NOBODY))?;
+        }
+        fs::write(folder.join("exclusions"), exclusions)?;
+        let sandbox = Sandbox {
+            suite,
+            folder: folder.canonicalize()?,
+            parallel,
+            in_memory,
+            extra,
+        };
+        sandbox.copy_plugins(library)?;
+        sandbox.allow_expected_messages()?;
+        Ok(sandbox)
+    }
+
+    pub fn suite(&self) -> &TestSuite {
+        &self.suite
+    }
+
+    /// A path of the installation, as seen from outside.
+    pub fn outside(&self, inside: &Path) -> PathBuf {
+        self.suite
+            .root
+            .join(inside.strip_prefix("/").unwrap_or(inside))
+    }
+
+    fn copy_plugins(&self, library: &Path) -> anyhow::Result<()> {
+        let copy = self.folder.join("plugins");
+        let status = Command::new("cp")
+            .arg("-a")
+            .arg(self.outside(&self.suite.plugins))
+            .arg(&copy)
+            .status()
+            .context("cannot run cp")?;
+        ensure!(status.success(), "cp ended with {status}");
+        let ours = copy.join("bpe.so");
+        fs::copy(library, &ours).with_context(|| format!("cannot copy {}", library.display()))?;
+        fs::set_permissions(ours, fs::Permissions::from_mode(0o644))?;
+        Ok(())
+    }
+
+    /// The suites look for warnings in the error logs, less those that this file of theirs lists.
+    fn allow_expected_messages(&self) -> anyhow::Result<()> {
+        const LIST: &str = "INSERT INTO global_suppressions VALUES\n";
+        let file = self.outside(&self.suite.folder.join("include/mtr_warnings.sql"));
+        let text = fs::read_to_string(&file)
+            .with_context(|| format!("cannot read {}", file.display()))?;
+        ensure!(text.contains(LIST), "{} has no list", file.display());
+        let rows: String = EXPECTED.iter().fold(String::new(), |mut rows, message| {
+            let _ = writeln!(rows, " (\"{message}\"),");
+            rows
+        });
+        let text = text.replacen(LIST, &format!("{LIST}{rows}"), 1);
+        fs::write(self.folder.join("mtr_warnings.sql"), text)?;
+        Ok(())
+    }
+
+    /// What is run as root inside the namespaces; the arguments of `mysql-test-run.pl` come behind.
+    fn script(&self) -> String {
+        let quoted = |path: &Path| format!("'{}'", path.display());
+        let root = quoted(&self.suite.root);
+        let mut script = String::from("set -e\n");
+        let mut bind = |from: &Path, to: &Path| {
+            let _ = writeln!(script, "mount --bind {} {}", quoted(from), quoted(to));
+        };
+        bind(&self.folder.join("plugins"), &self.outside(&self.suite.plugins));
+        bind(
+            &self.folder.join("mtr_warnings.sql"),
+            &self.outside(&self.suite.folder.join("include/mtr_warnings.sql")),
+        );
+        bind(&self.folder, &self.outside(Path::new("/mnt")));
+        if self.in_memory {
+            let var = quoted(&self.outside(Path::new("/mnt/var")));
+            let _ = writeln!(script, "mount -t tmpfs -o mode=755,uid={NOBODY},gid={NOBODY} tmpfs {var}");
+        }
+        let mut enter = String::new();
+        if self.suite.root != Path::new("/") {
+            let _ = writeln!(script, "mount -t proc proc {root}/proc");
+            let _ = writeln!(script, "mount --rbind /dev {root}/dev");
+            enter = format!("chroot {root} ");
+        }
+        // Brings the namespace's loopback up: SIOCSIFFLAGS with IFF_UP and IFF_RUNNING.
+        script.push_str(
+            r#"perl -e 'use Socket; my $lo = pack("a16 s x22", "lo", 0x41); socket(S, AF_INET, SOCK_DGRAM, 0) or die "socket: $!"; ioctl(S, 0x8914, $lo) or die "lo: $!"'
+"#,
+        );
+        // Not exec: process 1 of a namespace has to reap, and mysql-test-run.pl takes every child for one of its own.
+        let _ = writeln!(
+            script,
+            "{enter}sh -c 'cd {} && setpriv --reuid {NOBODY} --regid {NOBODY} --clear-groups \
+             perl mysql-test-run.pl \"$@\"' sh \"$@\" || status=$?",
+            self.suite.folder.display()
+        );
+        // The error logs, before what lies in memory is gone. Not those below them, which are copies of failed tests.
+        let _ = writeln!(
+            script,
+            "cd {} && cp --parents log/*.err [0-9]*/log/*.err {} 2>/dev/null || :\nexit ${{status:-0}}",
+            quoted(&self.outside(Path::new("/mnt/var"))),
+            quoted(&self.folder.join("logs")),
+        );
+        script
+    }
+
+    fn options(&self, mode: Mode) -> Vec<String> {
+        let mut options: Vec<String> = [
+            "--vardir=/mnt/var",
+            "--force",
+            "--max-test-fail=0",
+            "--retry=1",
+            "--max-save-core=0",
+            "--max-save-datadir=0",
+            "--skip-test-list=/mnt/exclusions",
+            // As small as both servers allow, so that pages are read again.
+            "--mysqld=--innodb-buffer-pool-size=5M",
+        ]
+        .map(String::from)
+        .into();
+        options.push(format!("--parallel={}", self.parallel));
+        if let Some(clients) = &self.suite.clients {
+            options.push(format!("--client-bindir={}", clients.display()));
+        }
+        if mode == Mode::With {
+            options.push(
+                if self.suite.flavour.is_mysql() {
+                    "--mysqld=--early-plugin-load=bpe=bpe.so"
+                } else {
+                    "--mysqld=--plugin-load-add=bpe"
+                }
+                .into(),
+            );
+            // loose: a test that sets the list of plugins itself has a server without the extension.
+            for setting in [
+                "enabled=ON",
+                "path=/mnt/cache",
+                &format!("size={CACHE}"),
+                "admission=all",
+            ] {
+                options.push(format!("--mysqld=--loose-bpe-{setting}"));
+            }
+        }
+        options.extend(self.extra.iter().cloned());
+        options
+    }
+
+    /// Runs the tests that `what` (arguments of `mysql-test-run.pl`) names; its output goes to `log` too, and `progress`
+    /// gets each test as it ends.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn run(
+        &self,
+        mode: Mode,
+        what: &[String],
+        log: &Path,
+        progress: &mut dyn FnMut(&str, Status),
+    ) -> anyhow::Result<Run> {
+        let began = Instant::now();
+        self.clear()?;
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--net", "--pid", "--fork", "--kill-child"])
+            .args(["--mount-proc", "sh", "-c"])
+            .arg(self.script())
+            .arg("sh")
+            .args(self.options(mode))
+            .args(what)
+            .env("HOME", "/mnt")
+            .env("LC_ALL", "C")
+            .env_remove("TMPDIR")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut file = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+        command.stderr(file.try_clone()?);
+        let mut child = private_server::process::spawn(command, libc::SIGKILL)
+            .context("cannot run unshare (package util-linux)")?;
+        let output = child.stdout.take().context("stdout is piped")?;
+        let mut reader = Reader::default();
+        let mut last = String::new();
+        for line in BufReader::new(output).split(b'\n') {
+            let line = String::from_utf8_lossy(&line?).into_owned();
+            writeln!(file, "{line}")?;
+            if let Some((name, status)) = reader.line(&line) {
+                progress(&name, status);
+            }
+            if !line.trim().is_empty() {
+                last = line;
+            }
+        }
+        let status = child.wait()?;
+        let incomplete = (!reader.completed).then(|| format!("{status}; its last line: {last}"));
+        reader
+            .at_shutdown
+            .retain(|line| !EXPECTED.iter().any(|expected| line.contains(expected)));
+        Ok(Run {
+            outcomes: reader.outcomes,
+            at_shutdown: reader.at_shutdown,
+            traffic: Traffic::of_error_logs(&self.folder.join("logs")),
+            took: began.elapsed(),
+            incomplete,
+        })
+    }
+
+    /// Removes what the run before left. Its data directories go when `mysql-test-run.pl` begins.
+    fn clear(&self) -> anyhow::Result<()> {
+        for entry in fs::read_dir(self.folder.join("cache"))? {
+            fs::remove_file(entry?.path())?;
+        }
+        let logs = self.folder.join("logs");
+        let _ = fs::remove_dir_all(&logs);
+        fs::create_dir(&logs)?;
+        Ok(())
+    }
+
+    /// The options of a run, for a person who wants to repeat it.
+    pub fn describe(&self, mode: Mode) -> String {
+        self.options(mode).join(" ")
+    }
+}

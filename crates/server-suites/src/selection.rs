@@ -1,0 +1,131 @@
+//! Which tests run.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context;
+use private_server::Flavour;
+
+/// Suites of MariaDB, the most telling first. `main-innodb` are the tests of the main suite that ask for InnoDB.
+const MARIADB: [&str; 11] = [
+    "innodb_zip",
+    "encryption",
+    "innodb",
+    "innodb_gis",
+    "innodb_fts",
+    "mariabackup",
+    "parts",
+    "gcol",
+    "versioning",
+    "atomic",
+    "main-innodb",
+];
+
+const MYSQL: [&str; 7] = [
+    "innodb",
+    "clone",
+    "encryption",
+    "innodb_undo",
+    "innodb_zip",
+    "innodb_gis",
+    "innodb_fts",
+];
+
+/// The suites of a server that run by default.
+pub fn suites(flavour: Flavour) -> Vec<String> {
+    let all: &[&str] = if flavour.is_mysql() { &MYSQL } else { &MARIADB };
+    all.iter().map(ToString::to_string).collect()
+}
+
+/// Tests that are not run, each with its reason: `suite.test : reason`, the form of `--skip-test-list`.
+pub fn exclusions(flavour: Flavour) -> &'static str {
+    if flavour.is_mysql() {
+        include_str!("../exclusions/mysql")
+    } else {
+        include_str!("../exclusions/mariadb")
+    }
+}
+
+/// The tests for continuous integration.
+pub fn quick(flavour: Flavour) -> Vec<String> {
+    let list = if flavour.is_mysql() {
+        include_str!("../quick/mysql")
+    } else {
+        include_str!("../quick/mariadb")
+    };
+    entries(list).map(str::to_owned).collect()
+}
+
+/// Whether our list, and not the suite's own, excludes the test.
+pub fn is_excluded(flavour: Flavour, test: &str) -> bool {
+    entries(exclusions(flavour))
+        .filter_map(|line| line.split_once(" : "))
+        .any(|(name, _)| name.trim() == test)
+}
+
+/// Arguments of `mysql-test-run.pl` for a suite. `tests` is the folder of `mysql-test-run.pl`, from outside.
+///
+/// # Errors
+/// If the main suite cannot be read.
+pub fn arguments(suite: &str, tests: &Path) -> anyhow::Result<Vec<String>> {
+    if suite != "main-innodb" {
+        return Ok(vec![format!("--suite={suite}")]);
+    }
+    let folder = tests.join("main");
+    let mut names = Vec::new();
+    for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        let text = match path.extension() {
+            Some(extension) if extension == "test" => fs::read(&path)?,
+            _ => continue,
+        };
+        let text = String::from_utf8_lossy(&text);
+        if let Some(name) = path.file_stem().filter(|_| asks_for_innodb(&text)) {
+            names.push(format!("main.{}", name.to_string_lossy()));
+        }
+    }
+    names.sort();
+    Ok(names)
+}
+
+fn asks_for_innodb(text: &str) -> bool {
+    text.lines()
+        .map(str::trim_start)
+        .any(|line| !line.starts_with('#') && line.contains("have_innodb.inc"))
+        || text.contains("--source include/have_innodb.inc")
+}
+
+fn entries(list: &str) -> impl Iterator<Item = &str> {
+    list.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_exclusion_has_a_reason() {
+        for flavour in [Flavour::MariaDb1011, Flavour::MySql97] {
+            for line in entries(exclusions(flavour)) {
+                let (test, reason) = line.split_once(" : ").expect(line);
+                assert!(test.contains('.') && reason.len() > 20, "{line}");
+            }
+        }
+    }
+
+    #[test]
+    fn quick_tests_are_named_with_their_suite() {
+        for flavour in [Flavour::MariaDb1011, Flavour::MySql97] {
+            assert!(quick(flavour).iter().all(|test| test.contains('.')));
+        }
+    }
+
+    #[test]
+    fn tests_that_ask_for_innodb_are_known() {
+        assert!(asks_for_innodb("--source include/have_innodb.inc\n"));
+        assert!(asks_for_innodb("source include/have_innodb.inc;\n"));
+        assert!(!asks_for_innodb("# have_innodb.inc\ncreate table t (a int);\n"));
+    }
+}
