@@ -1,11 +1,13 @@
 # make build     leaves dist/bpe.so, dist/bpe and dist/cloud-volume
 # make test      unit tests, and integration tests against real servers; TESTS="ddl memory" runs some of the latter
+# make mtr       the servers' own test suites with the extension on: SERVER=..., SUITES=innodb,parts, ARGS="--quick"
 # make demo      installs what is missing, builds, and demonstrates the extension
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
 
 SERVER ?= mariadb-10.11
 ARGS ?=
 TESTS ?=
+SUITES ?=
 CARGO ?= cargo
 
 # A rustup that was installed a moment ago is not yet in the shell's PATH.
@@ -15,7 +17,7 @@ built := $(or $(CARGO_TARGET_DIR),target)/release
 TARGET ?= trace
 SECONDS ?= 60
 
-.PHONY: build test demo dependencies fuzz miri
+.PHONY: build test mtr demo dependencies fuzz miri
 
 build:
 	$(CARGO) build --release --locked -p plugin -p bpe -p cloud-volume
@@ -25,6 +27,11 @@ build:
 
 test:
 	scripts/test $(TESTS)
+
+mtr: dependencies
+	scripts/install-dependencies suites
+	$(MAKE) --no-print-directory build
+	$(CARGO) run --release --locked -p server-suites -- --server $(SERVER) $(if $(SUITES),--suites $(SUITES)) $(ARGS)
 
 demo: dependencies
 	$(MAKE) --no-print-directory build

@@ -24,6 +24,9 @@ use crate::traffic::Traffic;
 /// Debian's `nobody` and `nogroup`, in every root.
 const NOBODY: u32 = 65534;
 
+/// Folder of the server program in a private root.
+const PROGRAMS: &str = "/usr/sbin";
+
 /// Bytes of the cache of one server.
 const CACHE: &str = "32M";
 
@@ -105,6 +108,9 @@ impl Sandbox {
             extra,
         };
         sandbox.copy_plugins(library)?;
+        if sandbox.suite.flavour.is_mysql() {
+            sandbox.let_keyrings_be_configured()?;
+        }
         sandbox.allow_expected_messages()?;
         Ok(sandbox)
     }
@@ -120,18 +126,40 @@ impl Sandbox {
             .join(inside.strip_prefix("/").unwrap_or(inside))
     }
 
-    fn copy_plugins(&self, library: &Path) -> anyhow::Result<()> {
-        let copy = self.folder.join("plugins");
+    fn copy(&self, inside: &Path, name: &str) -> anyhow::Result<PathBuf> {
+        let copy = self.folder.join(name);
         let status = Command::new("cp")
             .arg("-a")
-            .arg(self.outside(&self.suite.plugins))
+            .arg(self.outside(inside))
             .arg(&copy)
             .status()
             .context("cannot run cp")?;
         ensure!(status.success(), "cp ended with {status}");
-        let ours = copy.join("bpe.so");
+        Ok(copy)
+    }
+
+    fn copy_plugins(&self, library: &Path) -> anyhow::Result<()> {
+        let ours = self.copy(&self.suite.plugins, "plugins")?.join("bpe.so");
         fs::copy(library, &ours).with_context(|| format!("cannot copy {}", library.display()))?;
         fs::set_permissions(ours, fs::Permissions::from_mode(0o644))?;
+        Ok(())
+    }
+
+    /// Tests of encryption in MySQL write beside the server program and the keyring's library, and want to find there that
+    /// each server has a configuration of its own. In a build tree `mysql-test-run.pl` sees to that.
+    fn let_keyrings_be_configured(&self) -> anyhow::Result<()> {
+        let programs = self.copy(Path::new(PROGRAMS), "programs")?;
+        let plugins = self.folder.join("plugins");
+        for (file, setting) in [
+            (programs.join("mysqld.my"), "read_local_manifest"),
+            (plugins.join("component_keyring_file.cnf"), "read_local_config"),
+        ] {
+            fs::write(&file, format!("{{ \"{setting}\": true }}"))?;
+            chown(&file, Some(NOBODY), Some(NOBODY))?;
+        }
+        for folder in [programs, plugins] {
+            chown(folder, Some(NOBODY), Some(NOBODY))?;
+        }
         Ok(())
     }
 
@@ -160,6 +188,9 @@ impl Sandbox {
             let _ = writeln!(script, "mount --bind {} {}", quoted(from), quoted(to));
         };
         bind(&self.folder.join("plugins"), &self.outside(&self.suite.plugins));
+        if self.folder.join("programs").is_dir() {
+            bind(&self.folder.join("programs"), &self.outside(Path::new(PROGRAMS)));
+        }
         bind(
             &self.folder.join("mtr_warnings.sql"),
             &self.outside(&self.suite.folder.join("include/mtr_warnings.sql")),
@@ -191,7 +222,7 @@ impl Sandbox {
         let _ = writeln!(
             script,
             "cd {} && cp --parents log/*.err [0-9]*/log/*.err {} 2>/dev/null || :\nexit ${{status:-0}}",
-            quoted(&self.outside(Path::new("/mnt/var"))),
+            quoted(&self.outside(Path::new("/mnt/var/suite"))),
             quoted(&self.folder.join("logs")),
         );
         script
@@ -199,15 +230,19 @@ impl Sandbox {
 
     fn options(&self, mode: Mode) -> Vec<String> {
         let mut options: Vec<String> = [
-            "--vardir=/mnt/var",
+            "--vardir=/mnt/var/suite",
             "--force",
             "--max-test-fail=0",
             "--retry=1",
             "--max-save-core=0",
             "--max-save-datadir=0",
             "--skip-test-list=/mnt/exclusions",
-            // As small as both servers allow, so that pages are read again.
-            "--mysqld=--innodb-buffer-pool-size=5M",
+            // As small as the servers allow, so that pages are read again.
+            if self.suite.flavour.is_mysql() {
+                "--mysqld=--innodb-buffer-pool-size=5M"
+            } else {
+                "--mysqld=--innodb-buffer-pool-size=6M"
+            },
         ]
         .map(String::from)
         .into();
