@@ -26,6 +26,8 @@ pub enum Status {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Outcome {
     pub status: Status,
+    /// It was begun. Most that are skipped are not: what they need is known to be missing.
+    pub begun: bool,
     /// Behind the status: a reason, or nothing.
     pub reason: String,
     /// Of a failed test: the lines that follow.
@@ -56,11 +58,12 @@ impl Reader {
         if line.starts_with("Completed: ") {
             self.completed = true;
         }
-        if let Some((name, status, reason)) = parse(line) {
+        if let Some((name, status, begun, reason)) = parse(line) {
             self.failing = (status == Status::Failed).then(|| name.clone());
             self.in_shutdown = false;
             let outcome = Outcome {
                 status,
+                begun,
                 reason: reason.to_owned(),
                 details: Vec::new(),
             };
@@ -94,8 +97,8 @@ impl Reader {
     }
 }
 
-/// Name with combination, status and reason of a line about a test.
-fn parse(line: &str) -> Option<(String, Status, &str)> {
+/// Name with combination, status, whether it was begun, and reason of a line about a test.
+fn parse(line: &str) -> Option<(String, Status, bool, &str)> {
     let line = line.trim_end();
     // MySQL's share of what is done, `[ 35%] `.
     let line = match line.strip_prefix('[').and_then(|rest| rest.split_once("%] ")) {
@@ -111,6 +114,12 @@ fn parse(line: &str) -> Option<(String, Status, &str)> {
         "disabled" => Status::Disabled,
         _ => return None,
     };
+    // A test that was begun was so by a worker, `w2`.
+    let begun = left
+        .split_whitespace()
+        .next_back()
+        .and_then(|word| word.strip_prefix('w'))
+        .is_some_and(|number| number.parse::<u32>().is_ok());
     let (test, combination) = match left.split_once(" '") {
         Some((test, rest)) => (test, rest.split_once('\'').map(|(inside, _)| inside)?),
         None => (left.split_whitespace().next()?, ""),
@@ -123,7 +132,7 @@ fn parse(line: &str) -> Option<(String, Status, &str)> {
         "" => test.to_owned(),
         combination => format!("{test} '{combination}'"),
     };
-    Some((name, status, reason.trim()))
+    Some((name, status, begun, reason.trim()))
 }
 
 /// As an argument of MariaDB's `mysql-test-run.pl`: `suite.test,combination`.
@@ -150,29 +159,37 @@ mod tests {
                 "innodb_zip.page_size '16k,strict_full_crc32' w1 [ pass ]    385",
                 "innodb_zip.page_size '16k,strict_full_crc32'",
                 Status::Passed,
+                true,
                 "385",
             ),
             (
                 "innodb.alter_table                       w1 [ fail ]  Found warnings/errors in server log file!",
                 "innodb.alter_table",
                 Status::Failed,
+                true,
                 "Found warnings/errors in server log file!",
             ),
             (
                 "[ 35%] innodb.log_alter_table                    [ skipped ]  Test needs debug binaries.",
                 "innodb.log_alter_table",
                 Status::Skipped,
+                false,
                 "Test needs debug binaries.",
             ),
             (
                 "[  4%] clone.x 'mix'   w12  [ disabled ]   BUG#1",
                 "clone.x 'mix'",
                 Status::Disabled,
+                true,
                 "BUG#1",
             ),
         ];
-        for (line, name, status, reason) in cases {
-            assert_eq!(parse(line), Some((name.into(), status, reason)), "{line}");
+        for (line, name, status, begun, reason) in cases {
+            assert_eq!(
+                parse(line),
+                Some((name.into(), status, begun, reason)),
+                "{line}"
+            );
         }
     }
 

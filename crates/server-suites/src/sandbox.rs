@@ -27,6 +27,10 @@ const NOBODY: u32 = 65534;
 /// Folder of the server program in a private root.
 const PROGRAMS: &str = "/usr/sbin";
 
+/// Files of the suites, below the folder of `mysql-test-run.pl`: messages that are no fault, and options of every server.
+const WARNINGS: &str = "include/mtr_warnings.sql";
+const DEFAULTS: &str = "include/default_mysqld.cnf";
+
 /// Bytes of the cache of one server.
 const CACHE: &str = "32M";
 
@@ -112,6 +116,7 @@ impl Sandbox {
             sandbox.let_keyrings_be_configured()?;
         }
         sandbox.allow_expected_messages()?;
+        sandbox.make_pools_tiny()?;
         Ok(sandbox)
     }
 
@@ -166,7 +171,7 @@ impl Sandbox {
     /// The suites look for warnings in the error logs, less those that this file of theirs lists.
     fn allow_expected_messages(&self) -> anyhow::Result<()> {
         const LIST: &str = "INSERT INTO global_suppressions VALUES\n";
-        let file = self.outside(&self.suite.folder.join("include/mtr_warnings.sql"));
+        let file = self.outside(&self.suite.folder.join(WARNINGS));
         let text = fs::read_to_string(&file)
             .with_context(|| format!("cannot read {}", file.display()))?;
         ensure!(text.contains(LIST), "{} has no list", file.display());
@@ -176,6 +181,31 @@ impl Sandbox {
         });
         let text = text.replacen(LIST, &format!("{LIST}{rows}"), 1);
         fs::write(self.folder.join("mtr_warnings.sql"), text)?;
+        Ok(())
+    }
+
+    /// Makes the buffer pool as small as the servers allow, so that pages are read again. Done in the file of defaults,
+    /// because `--mysqld` would overrule tests that need a larger one.
+    fn make_pools_tiny(&self) -> anyhow::Result<()> {
+        let least = if self.suite.flavour.is_mysql() { "5M" } else { "6M" };
+        let file = self.outside(&self.suite.folder.join(DEFAULTS));
+        let text = fs::read_to_string(&file)
+            .with_context(|| format!("cannot read {}", file.display()))?;
+        let mut found = false;
+        let mut tiny = String::with_capacity(text.len());
+        for line in text.lines() {
+            match line.split_once('=') {
+                Some((name, _)) if name.replace('-', "_").ends_with("innodb_buffer_pool_size") => {
+                    found = true;
+                    let _ = writeln!(tiny, "{name}={least}");
+                }
+                _ => {
+                    let _ = writeln!(tiny, "{line}");
+                }
+            }
+        }
+        ensure!(found, "{} sets no buffer pool", file.display());
+        fs::write(self.folder.join("default_mysqld.cnf"), tiny)?;
         Ok(())
     }
 
@@ -193,7 +223,11 @@ impl Sandbox {
         }
         bind(
             &self.folder.join("mtr_warnings.sql"),
-            &self.outside(&self.suite.folder.join("include/mtr_warnings.sql")),
+            &self.outside(&self.suite.folder.join(WARNINGS)),
+        );
+        bind(
+            &self.folder.join("default_mysqld.cnf"),
+            &self.outside(&self.suite.folder.join(DEFAULTS)),
         );
         bind(&self.folder, &self.outside(Path::new("/mnt")));
         if self.in_memory {
@@ -237,12 +271,6 @@ impl Sandbox {
             "--max-save-core=0",
             "--max-save-datadir=0",
             "--skip-test-list=/mnt/exclusions",
-            // As small as the servers allow, so that pages are read again.
-            if self.suite.flavour.is_mysql() {
-                "--mysqld=--innodb-buffer-pool-size=5M"
-            } else {
-                "--mysqld=--innodb-buffer-pool-size=6M"
-            },
         ]
         .map(String::from)
         .into();

@@ -1,6 +1,6 @@
 //! Which failures are the extension's.
 //!
-//! Every test runs with the extension. What passes needs no comparison. What fails, or is skipped, runs without it; what
+//! Every test runs with the extension. What passes needs no comparison. What fails, or skips itself, runs without it; what
 //! then passes runs some more times in both ways, because tests of the servers fail by chance too.
 
 use serde::{Deserialize, Serialize};
@@ -72,14 +72,18 @@ pub struct Finding {
     pub details: Vec<String>,
 }
 
-/// Tests that ran with the extension and did not pass: failed first, then skipped ones.
+/// Tests that were begun with the extension and did not pass: failed first, then those that skipped themselves.
 pub fn not_passed(with: &Outcomes) -> Vec<&str> {
-    let of = |status| {
+    let of = |wanted: fn(&Outcome) -> bool| {
         with.iter()
-            .filter(move |(_, outcome)| outcome.status == status)
+            .filter(move |(_, outcome)| wanted(outcome))
             .map(|(name, _)| name.as_str())
     };
-    of(Status::Failed).chain(of(Status::Skipped)).collect()
+    of(|outcome| outcome.status == Status::Failed)
+        .chain(of(|outcome| {
+            outcome.status == Status::Skipped && outcome.begun
+        }))
+        .collect()
 }
 
 /// Those among them that are different without it.
@@ -144,6 +148,7 @@ mod tests {
             .map(|(name, status)| {
                 let outcome = Outcome {
                     status: *status,
+                    begun: true,
                     reason: String::new(),
                     details: Vec::new(),
                 };
