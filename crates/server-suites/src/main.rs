@@ -101,7 +101,11 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
         arguments.extra,
     )?;
     let version = sandbox.suite().version.clone();
-    println!("{} {version}, {}", arguments.server.name(), library.display());
+    println!(
+        "{} {version}, {}",
+        arguments.server.name(),
+        library.display()
+    );
     let mut results = Results::read_or_begin(
         &folder.join("results.json"),
         arguments.server.name(),
@@ -109,7 +113,12 @@ fn run(arguments: Arguments) -> anyhow::Result<bool> {
         sandbox.describe(Mode::With),
     );
     let mut done = Vec::new();
-    for (name, what) in work(&arguments.suites, &arguments.tests, arguments.quick, &sandbox)? {
+    for (name, what) in work(
+        &arguments.suites,
+        &arguments.tests,
+        arguments.quick,
+        &sandbox,
+    )? {
         let result = one_suite(&sandbox, &name, &what, &folder, arguments.reruns)?;
         results.add(result.clone());
         results.write(&folder)?;
@@ -230,7 +239,10 @@ fn names(flavour: Flavour, tests: &[&str]) -> Vec<String> {
 }
 
 fn conclude(done: &[SuiteResult]) -> bool {
-    println!("{}", report::table(done.iter(), comfy_table::presets::UTF8_BORDERS_ONLY));
+    println!(
+        "{}",
+        report::table(done.iter(), comfy_table::presets::UTF8_BORDERS_ONLY)
+    );
     let mut traffic = Traffic::default();
     for suite in done {
         traffic += &suite.traffic;

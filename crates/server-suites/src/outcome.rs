@@ -101,7 +101,10 @@ impl Reader {
 fn parse(line: &str) -> Option<(String, Status, bool, &str)> {
     let line = line.trim_end();
     // MySQL's share of what is done, `[ 35%] `.
-    let line = match line.strip_prefix('[').and_then(|rest| rest.split_once("%] ")) {
+    let line = match line
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("%] "))
+    {
         Some((share, rest)) if share.trim().parse::<u8>().is_ok() => rest,
         _ => line,
     };
@@ -125,7 +128,8 @@ fn parse(line: &str) -> Option<(String, Status, bool, &str)> {
         None => (left.split_whitespace().next()?, ""),
     };
     let (suite, name) = test.split_once('.')?;
-    if suite.contains(char::is_whitespace) || name.contains(char::is_whitespace) || name.is_empty() {
+    if suite.contains(char::is_whitespace) || name.contains(char::is_whitespace) || name.is_empty()
+    {
         return None;
     }
     let name = match combination {

@@ -36,7 +36,10 @@ impl SuiteResult {
     /// Whether something happened that must not happen with the extension.
     pub fn has_fault(&self) -> bool {
         self.incomplete.is_some()
-            || self.findings.iter().any(|finding| finding.verdict.is_fault())
+            || self
+                .findings
+                .iter()
+                .any(|finding| finding.verdict.is_fault())
             || self.at_shutdown.iter().any(|line| line.contains("bpe"))
     }
 
@@ -110,7 +113,10 @@ impl Results {
                 text += &format!("\n- `{}`: {}", finding.test, describe(finding));
             }
             if let Some(reason) = &suite.incomplete {
-                text += &format!("\n- suite {} did not come to its end: {reason}", suite.suite);
+                text += &format!(
+                    "\n- suite {} did not come to its end: {reason}",
+                    suite.suite
+                );
             }
         }
         text + "\n"
@@ -137,8 +143,20 @@ pub fn describe(finding: &Finding) -> String {
 pub fn table<'a>(suites: impl Iterator<Item = &'a SuiteResult>, preset: &str) -> Table {
     let mut table = Table::new();
     table.load_preset(preset).set_header([
-        "suite", "passed", "fails with only", "failed once", "flaky", "fails without too", "skipped", "disabled", "excluded",
-        "hits", "page reads", "taken in", "dropped", "minutes",
+        "suite",
+        "passed",
+        "fails with only",
+        "failed once",
+        "flaky",
+        "fails without too",
+        "skipped",
+        "disabled",
+        "excluded",
+        "hits",
+        "page reads",
+        "taken in",
+        "dropped",
+        "minutes",
     ]);
     let mut sums = [0u64; 13];
     for suite in suites {

@@ -157,7 +157,10 @@ impl Sandbox {
         let plugins = self.folder.join("plugins");
         for (file, setting) in [
             (programs.join("mysqld.my"), "read_local_manifest"),
-            (plugins.join("component_keyring_file.cnf"), "read_local_config"),
+            (
+                plugins.join("component_keyring_file.cnf"),
+                "read_local_config",
+            ),
         ] {
             fs::write(&file, format!("{{ \"{setting}\": true }}"))?;
             chown(&file, Some(NOBODY), Some(NOBODY))?;
@@ -172,8 +175,8 @@ impl Sandbox {
     fn allow_expected_messages(&self) -> anyhow::Result<()> {
         const LIST: &str = "INSERT INTO global_suppressions VALUES\n";
         let file = self.outside(&self.suite.folder.join(WARNINGS));
-        let text = fs::read_to_string(&file)
-            .with_context(|| format!("cannot read {}", file.display()))?;
+        let text =
+            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         ensure!(text.contains(LIST), "{} has no list", file.display());
         let rows: String = EXPECTED.iter().fold(String::new(), |mut rows, message| {
             let _ = writeln!(rows, " (\"{message}\"),");
@@ -187,10 +190,14 @@ impl Sandbox {
     /// Makes the buffer pool as small as the servers allow, so that pages are read again. Done in the file of defaults,
     /// because `--mysqld` would overrule tests that need a larger one.
     fn make_pools_tiny(&self) -> anyhow::Result<()> {
-        let least = if self.suite.flavour.is_mysql() { "5M" } else { "6M" };
+        let least = if self.suite.flavour.is_mysql() {
+            "5M"
+        } else {
+            "6M"
+        };
         let file = self.outside(&self.suite.folder.join(DEFAULTS));
-        let text = fs::read_to_string(&file)
-            .with_context(|| format!("cannot read {}", file.display()))?;
+        let text =
+            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let mut found = false;
         let mut tiny = String::with_capacity(text.len());
         for line in text.lines() {
@@ -217,9 +224,15 @@ impl Sandbox {
         let mut bind = |from: &Path, to: &Path| {
             let _ = writeln!(script, "mount --bind {} {}", quoted(from), quoted(to));
         };
-        bind(&self.folder.join("plugins"), &self.outside(&self.suite.plugins));
+        bind(
+            &self.folder.join("plugins"),
+            &self.outside(&self.suite.plugins),
+        );
         if self.folder.join("programs").is_dir() {
-            bind(&self.folder.join("programs"), &self.outside(Path::new(PROGRAMS)));
+            bind(
+                &self.folder.join("programs"),
+                &self.outside(Path::new(PROGRAMS)),
+            );
         }
         bind(
             &self.folder.join("mtr_warnings.sql"),
@@ -232,7 +245,10 @@ impl Sandbox {
         bind(&self.folder, &self.outside(Path::new("/mnt")));
         if self.in_memory {
             let var = quoted(&self.outside(Path::new("/mnt/var")));
-            let _ = writeln!(script, "mount -t tmpfs -o mode=755,uid={NOBODY},gid={NOBODY} tmpfs {var}");
+            let _ = writeln!(
+                script,
+                "mount -t tmpfs -o mode=755,uid={NOBODY},gid={NOBODY} tmpfs {var}"
+            );
         }
         let mut enter = String::new();
         if self.suite.root != Path::new("/") {
@@ -328,7 +344,8 @@ impl Sandbox {
             .env_remove("TMPDIR")
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        let mut file = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+        let mut file =
+            File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
         command.stderr(file.try_clone()?);
         let mut child = private_server::process::spawn(command, libc::SIGKILL)
             .context("cannot run unshare (package util-linux)")?;

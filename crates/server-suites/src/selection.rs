@@ -73,7 +73,9 @@ pub fn arguments(suite: &str, tests: &Path) -> anyhow::Result<Vec<String>> {
     }
     let folder = tests.join("main");
     let mut names = Vec::new();
-    for entry in fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))? {
+    for entry in
+        fs::read_dir(&folder).with_context(|| format!("cannot read {}", folder.display()))?
+    {
         let path = entry?.path();
         let text = match path.extension() {
             Some(extension) if extension == "test" => fs::read(&path)?,
@@ -126,6 +128,8 @@ mod tests {
     fn tests_that_ask_for_innodb_are_known() {
         assert!(asks_for_innodb("--source include/have_innodb.inc\n"));
         assert!(asks_for_innodb("source include/have_innodb.inc;\n"));
-        assert!(!asks_for_innodb("# have_innodb.inc\ncreate table t (a int);\n"));
+        assert!(!asks_for_innodb(
+            "# have_innodb.inc\ncreate table t (a int);\n"
+        ));
     }
 }

@@ -104,16 +104,14 @@ pub fn different<'a>(with: &'a Outcomes, without: &Outcomes) -> Vec<&'a str> {
 
 /// Judges the tests that did not pass with the extension, but for those skipped in both ways. `again` are further runs
 /// with and without it.
-pub fn judge(
-    with: &Outcomes,
-    without: &Outcomes,
-    again: &[(Outcomes, Outcomes)],
-) -> Vec<Finding> {
+pub fn judge(with: &Outcomes, without: &Outcomes, again: &[(Outcomes, Outcomes)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for name in not_passed(with) {
         let first = &with[name];
         let (mut here, mut there) = (Tries::default(), Tries::default());
-        for (with, without) in std::iter::once((with, without)).chain(again.iter().map(|(a, b)| (a, b))) {
+        for (with, without) in
+            std::iter::once((with, without)).chain(again.iter().map(|(a, b)| (a, b)))
+        {
             here.count(with.get(name));
             there.count(without.get(name));
         }
