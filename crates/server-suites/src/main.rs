@@ -248,7 +248,7 @@ fn conclude(done: &[SuiteResult]) -> bool {
         traffic += &suite.traffic;
         for finding in &suite.findings {
             println!("{}: {}", finding.test, report::describe(finding));
-            if finding.verdict.is_fault() {
+            if finding.verdict.is_fault() || finding.verdict == verdict::Verdict::FailedOnce {
                 for line in &finding.details {
                     println!("    {line}");
                 }
