@@ -17,7 +17,7 @@ built := $(or $(CARGO_TARGET_DIR),target)/release
 TARGET ?= trace
 SECONDS ?= 60
 
-.PHONY: build test mtr demo dependencies fuzz miri
+.PHONY: build test mtr demo dependencies fuzz miri deny
 
 build:
 	$(CARGO) build --release --locked -p plugin -p bpe -p cloud-volume
@@ -44,6 +44,10 @@ fuzz:
 # Unit tests of the extension under Miri.
 miri:
 	scripts/nightly miri
+
+# Licences, sources and known weaknesses of the dependencies.
+deny:
+	scripts/check-dependencies
 
 dependencies:
 	scripts/install-dependencies $(SERVER)
