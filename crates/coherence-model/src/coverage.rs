@@ -66,10 +66,14 @@ counted! {
     Stale = "insertions turned away by the generation",
     Invalidated = "pages dropped by a write",
     Evicted = "pages evicted",
+    GivenUp = "reads of the cache disk given up",
 }
 
-/// What cannot be had on every machine.
-const OPTIONAL: &[&str] = &["files created with the inode of a dropped one"];
+/// What cannot be had on every machine, or only with threads.
+const OPTIONAL: &[&str] = &[
+    "files created with the inode of a dropped one",
+    "reads of the cache disk given up",
+];
 
 pub fn reached(what: Reached) {
     add(what, 1);

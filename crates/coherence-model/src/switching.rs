@@ -64,6 +64,7 @@ fn close_books(books: &mut Books) {
         (Reached::Stale, s.stale_offers),
         (Reached::Invalidated, s.invalidated),
         (Reached::Evicted, s.evicted),
+        (Reached::GivenUp, s.reads_given_up),
     ] {
         coverage::add(what, count);
     }
@@ -80,6 +81,9 @@ fn set_variables() {
     settings::INSTANCES.store([1, 4, 8][below(3)], Ordering::SeqCst);
     settings::COMPRESSION.store(u64::from(one_in(3)), Ordering::SeqCst);
     settings::ADMISSION.store(below(2) as u64, Ordering::SeqCst);
+    // A millisecond is so little that some reads of the cache are given up, and answered late.
+    settings::READ_TIMEOUT.store([0, 1, 1000][below(3)], Ordering::SeqCst);
+    settings::read_timeout();
 }
 
 /// Prepares the controller, with cache files in the world's folder.
