@@ -7,7 +7,7 @@
 //! In the exact mode asynchronous requests are kept here and done in an order that the seed decides; with threads they are
 //! the kernel's.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -294,6 +294,13 @@ pub unsafe extern "C" fn io_submit(
         coverage::reached(Reached::PartialSubmits);
         accepted -= 1;
     }
+    for &request in &list[..accepted] {
+        // SAFETY: the model's own request, not submitted yet.
+        let copy = unsafe { *request };
+        if copy.data != 0 {
+            MARKED.lock().insert(copy.data, copy);
+        }
+    }
     let result = if exact() {
         for &request in &list[..accepted] {
             // SAFETY: the model's own request.
@@ -389,12 +396,19 @@ fn get_events(
     got
 }
 
+/// Reads that the plugin has marked with a word of its own: it may have given them up, and the request may be gone, when
+/// their answer comes. The model's own words are 0.
+static MARKED: Mutex<BTreeMap<u64, Iocb>> = Mutex::new(BTreeMap::new());
+
 /// A completion that brings less than was asked for.
 fn spoil(event: &mut IoEvent) {
     let iocb = event.request as *const Iocb;
-    // SAFETY: alive until the harvester has seen the event.
-    let copy = unsafe { *iocb };
-    if is_redirected(iocb) {
+    let (copy, redirected) = match MARKED.lock().remove(&event.data) {
+        Some(marked) => (marked, true),
+        // SAFETY: alive until the harvester has seen the event.
+        None => (unsafe { *iocb }, is_redirected(iocb)),
+    };
+    if redirected {
         if !one_in(120) {
             return;
         }

@@ -117,8 +117,8 @@ pub enum Inspected {
 /// Where a page lies uncompressed on a device: `length` bytes at `offset` of `fd`, which stays open as long as this value
 /// lives. The caller's buffer must be aligned to `alignment`, as the offset and the length are.
 ///
-/// If reads of the device are bounded in time, the page must be read into [`buffer`](Located::buffer): a read that
-/// [is overdue](Located::is_overdue) can then be [given up](Extension::give_up).
+/// If reads of the device are bounded in time, the page must be read into [`buffer`](Located::buffer): a read that takes
+/// longer than its [bound](Located::bound) can then be [given up](Extension::give_up).
 pub struct Located {
     pub fd: RawFd,
     pub offset: u64,
@@ -159,10 +159,9 @@ impl Located {
         self.bounded.as_ref().map(bytes)
     }
 
-    /// Whether the read has been under way for longer than it is waited for.
-    pub fn is_overdue(&self) -> bool {
-        let bound = self.bounded.as_ref().map(|bounded| bounded.bound);
-        bound.is_some_and(|bound| self.started.elapsed() > bound)
+    /// How long the read is waited for once it was submitted.
+    pub fn bound(&self) -> Option<Duration> {
+        self.bounded.as_ref().map(|bounded| bounded.bound)
     }
 
     /// Gives up the read. What is returned must be kept until it was answered. `None` if it has no buffer of its own.

@@ -87,6 +87,8 @@ enum Purpose {
 struct Request {
     purpose: Purpose,
     context: usize,
+    /// When the kernel had taken it, for reads that may be given up: before, nobody but the submitter may touch it.
+    submitted: Option<Instant>,
     /// As the server has set them.
     words: Words,
     length: usize,
@@ -191,6 +193,7 @@ pub fn submit(
     }
     let context = (mode & SERVE != 0 && is_armed(context)).then_some(context);
     let mut redirected = false;
+    let mut tagged = Vec::new();
     for &request in requests {
         // SAFETY: the server's requests are valid until they are harvested.
         if let Some(iocb) = unsafe { request.as_mut() } {
@@ -199,6 +202,9 @@ pub fn submit(
                 unsafe { note_write(iocb) };
             }
             redirected |= prepare(iocb, context);
+            if late::is_tag(iocb.data) {
+                tagged.push((request as usize, iocb.data));
+            }
         }
     }
     let mut result = real();
@@ -227,6 +233,7 @@ pub fn submit(
             unsafe { take_back(&mut *request, taken) };
         }
     }
+    late::submitted(&tagged);
     result
 }
 
@@ -347,6 +354,7 @@ fn prepare_read(iocb: &mut Iocb, context: usize) -> bool {
     let request = Request {
         purpose,
         context,
+        submitted: None,
         words,
         length: iocb.length as usize,
         epoch: active.epoch,
@@ -382,6 +390,7 @@ fn prepare_write(iocb: &mut Iocb, length: usize, context: Option<usize>) {
         let request = Request {
             purpose: Purpose::Write(write),
             context: context.unwrap_or(0),
+            submitted: None,
             words: Words::of(iocb),
             length,
             epoch: active.epoch,

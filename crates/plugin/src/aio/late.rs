@@ -72,6 +72,20 @@ pub fn forget(word: u64) -> bool {
     is_tag(word) && ABANDONED.lock().remove(&word).is_some()
 }
 
+/// The kernel has taken these requests, given by key and tag: from now on they may be given up. Not before: the server's
+/// request would be submitted after the server had been told that it is done. Some may be harvested already, and their
+/// requests stand for other reads.
+pub fn submitted(tagged: &[(usize, u64)]) {
+    for &(key, word) in tagged {
+        if let Some(request) = super::shard(key).lock().get_mut(&key) {
+            if matches!(&request.purpose, Purpose::Redirected { tag: Some(tag), .. } if tag.word() == word)
+            {
+                request.submitted = Some(Instant::now());
+            }
+        }
+    }
+}
+
 /// Whether a read may become overdue while a harvester waits.
 pub fn expected() -> bool {
     TAGGED.load(Ordering::SeqCst) > 0
@@ -163,12 +177,15 @@ fn abandon(context: usize, room: usize) -> Vec<(usize, Words, usize)> {
 }
 
 fn is_overdue(request: &Request) -> bool {
-    match &request.purpose {
-        Purpose::Redirected {
-            located,
-            tag: Some(_),
-            ..
-        } => located.is_overdue(),
+    match (&request.purpose, request.submitted) {
+        (
+            Purpose::Redirected {
+                located,
+                tag: Some(_),
+                ..
+            },
+            Some(when),
+        ) => located.bound().is_some_and(|bound| when.elapsed() > bound),
         _ => false,
     }
 }
