@@ -167,11 +167,26 @@ impl Ledger {
 
     /// Runs all clients until the server is killed after `time`; wrong rows are an error, lost connections are not.
     pub fn run_and_kill(&self, server: Server, time: Duration) -> anyhow::Result<Counts> {
+        self.run_beside_and_kill(server, time, |_| Ok(()))
+    }
+
+    /// The same with something else at work beside the clients, which must end when it loses its connection.
+    pub fn run_beside_and_kill(
+        &self,
+        server: Server,
+        time: Duration,
+        beside: impl FnOnce(&Server) -> anyhow::Result<()> + Send,
+    ) -> anyhow::Result<Counts> {
         let pid = rustix::process::Pid::from_raw(server.pid() as i32).context("a pid")?;
         let (counts, stops) = self.drive(&server, time + Duration::from_secs(60), || {
-            std::thread::sleep(time);
-            rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
-            Ok(())
+            std::thread::scope(|scope| {
+                let beside = scope.spawn(|| beside(&server));
+                std::thread::sleep(time);
+                rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+                beside
+                    .join()
+                    .map_err(|_| anyhow::anyhow!("what ran beside the load panicked"))?
+            })
         })?;
         server.kill();
         for stop in stops {

@@ -12,12 +12,16 @@
 //!   between a server with the plugin and one without.
 //! * [`verification`]: the servers' own checks, after a clean stop and a start without the plugin.
 //!
+//! [`churn`] makes, empties and removes files beside a load.
+//! [`cached_pages`] finds and damages pages in a live cache file.
 //! [`trace`] drains a recording of page reads and writes.
 //!
 //! `canary.rs` shows that these witnesses see a cache that does not invalidate.
 //!
 //! Timing decides nothing: figures are noted ([`harness::note`]) and shown at the end of `make test`.
 
+pub mod cached_pages;
+pub mod churn;
 pub mod deterministic;
 pub mod harness;
 pub mod ledger;

@@ -3,6 +3,8 @@
 //! Compiled with the feature `canary` only. The environment variable `BPE_CANARY` of the server names the rules to leave
 //! out, separated by commas: those of [`RULES`]. In every other build [`left_out!`] is the constant `false`.
 
+pub mod naive;
+
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -37,6 +39,15 @@ pub const RULES: &[(&str, &str)] = &[
         "giving-back",
         "a request that was not accepted stays pointed at the cache file",
     ),
+    (
+        "checks",
+        "whatever a cache disk answers is believed, by every way of reading",
+    ),
+    (
+        "persist",
+        "pages survive the server and are believed by their names (`naive`)",
+    ),
+    ("write-back", "pages are kept instead of written (`naive`)"),
 ];
 
 /// Whether the rule is to be left out.
@@ -51,6 +62,8 @@ pub fn leaves_out(rule: &str) -> bool {
         let rules: Vec<String> = rules.split(',').map(String::from).collect();
         let ignores = rules.iter().any(|rule| rule == "generations");
         extension::canary::IGNORE_GENERATIONS.store(ignores, Ordering::SeqCst);
+        let ignores = rules.iter().any(|rule| rule == "checks");
+        extension::canary::IGNORE_CHECKS.store(ignores, Ordering::SeqCst);
         rules
     });
     left_out.iter().any(|named| named == rule)

@@ -55,6 +55,9 @@ unsafe extern "C" fn pread64(
 ) -> ssize_t {
     // SAFETY: the server's own call with the server's own arguments.
     let real = || unsafe { PREAD.get::<Pread>()(fd, buffer, length, offset) };
+    #[cfg(feature = "canary")]
+    // SAFETY: the server passes a buffer of `length` bytes to its own read.
+    let real = || unsafe { crate::canary::naive::read(fd, buffer.cast(), length, offset, real) };
     if switch::is_off() {
         return real();
     }
@@ -109,6 +112,9 @@ unsafe extern "C" fn pwrite64(
 ) -> ssize_t {
     // SAFETY: the server's own call with the server's own arguments.
     let real = || unsafe { PWRITE.get::<Pwrite>()(fd, buffer, length, offset) };
+    #[cfg(feature = "canary")]
+    // SAFETY: the server passes a buffer of `length` bytes to its own write.
+    let real = || unsafe { crate::canary::naive::write(fd, buffer.cast(), length, offset, real) };
     if switch::is_off() || files::of_descriptor(fd).is_none() {
         return real();
     }
