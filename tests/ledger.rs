@@ -39,6 +39,9 @@ struct Client {
     unsettled: Option<(usize, u32)>,
 }
 
+/// What the rows were at some time.
+pub struct Versions(Vec<Vec<u32>>);
+
 /// What a run of the load did.
 #[derive(Debug, Default)]
 pub struct Counts {
@@ -418,8 +421,28 @@ impl Ledger {
         Ok(())
     }
 
+    /// What every client has committed last. Not while the load runs.
+    pub fn versions(&self) -> Versions {
+        let versions = |client: &Mutex<Client>| client.lock().versions.clone();
+        Versions(self.clients.iter().map(versions).collect())
+    }
+
+    /// The tables have been put back to how they were then.
+    pub fn put_back(&self, versions: &Versions) {
+        for (client, versions) in self.clients.iter().zip(&versions.0) {
+            let client = &mut *client.lock();
+            client.versions.clone_from(versions);
+            client.unsettled = None;
+        }
+    }
+
     /// Looks at every row, and at the sum.
     pub fn verify(&self, server: &Server) -> anyhow::Result<()> {
+        self.verify_copy(server, &self.versions())
+    }
+
+    /// Looks at every row of a copy that was taken between then and now, and at the sum.
+    pub fn verify_copy(&self, server: &Server, earliest: &Versions) -> anyhow::Result<()> {
         let mut connection = server.connect()?;
         for client in &self.clients {
             let client = client.lock();
@@ -437,10 +460,20 @@ impl Ledger {
                 ))?
                 .try_for_each(|row| {
                     let (id, version, bytes): (u32, u32, String) = mysql::from_row(row?);
-                    let client = &clients[id as usize % clients.len()];
-                    let expected =
-                        client.versions[table as usize * each + id as usize / clients.len()];
-                    if version != expected || bytes != pad(table, id, version, self.width) {
+                    let client = id as usize % clients.len();
+                    let index = table as usize * each + id as usize / clients.len();
+                    let (least, most) = (
+                        earliest.0[client][index],
+                        clients[client].versions[index],
+                    );
+                    if !(least..=most).contains(&version)
+                        || bytes != pad(table, id, version, self.width)
+                    {
+                        let expected = if least == most {
+                            format!("{most}")
+                        } else {
+                            format!("{least} to {most}")
+                        };
                         wrong.push(format!("id {id}: version {version} instead of {expected}"));
                     }
                     seen += 1;

@@ -357,7 +357,8 @@ impl CacheFile {
             }
             Some(_) => {
                 let (file, direct) = open_existing(path)?;
-                let provided = check_header(path, &file, config)?;
+                // An empty one of the name that is made in a directory is a leftover of ours.
+                let provided = check_header(path, &file, config)? && *path == config.path;
                 (file, direct, false, provided)
             }
         };
@@ -370,10 +371,23 @@ impl CacheFile {
             file: file.try_clone().ok(),
             created,
         };
-        if let Err(error) = file
-            .set_len(0)
-            .and_then(|()| allocate(&file, header.file_bytes))
-        {
+        let handle = file
+            .try_clone()
+            .map_err(failed(path, "open", ADVICE_ACCESS))?;
+        let mut opened = CacheFile {
+            storage: wrap(file),
+            direct,
+            alignment: BLOCK,
+            provided,
+            identity,
+        };
+        // Its header comes first, and is synced: a crash or power loss must not leave a file behind that nobody would
+        // recognise as ours, and that would be refused from then on.
+        let begun = handle.set_len(0).and_then(|()| opened.write_header(header));
+        if begun.is_ok() {
+            let _ = handle.sync_all();
+        }
+        if let Err(error) = begun.and_then(|()| allocate(&handle, header.file_bytes)) {
             if error.raw_os_error() == Some(Errno::NOSPC.raw_os_error()) {
                 let (free, reserve) = free_space(&survey.parent)?;
                 drop(undo);
@@ -386,21 +400,11 @@ impl CacheFile {
             }
             return Err(failed(
                 path,
-                "allocate",
-                "lower the size, or raise a quota or file size limit",
+                "write to or allocate",
+                "see the system log for errors of that disk; or lower the size, or raise a quota or file size limit",
             )(error));
         }
-        let mut opened = CacheFile {
-            storage: wrap(file),
-            direct,
-            alignment: BLOCK,
-            provided,
-            identity,
-        };
-        let tested = opened
-            .write_header(header)
-            .and_then(|()| opened.probe(header.session));
-        tested.map_err(failed(
+        opened.probe(header.session).map_err(failed(
             path,
             "write to and read from",
             "see the system log for errors of that disk",
