@@ -257,9 +257,9 @@ fn replace_and_compare(place: &Place, options: impl Fn() -> anyhow::Result<Optio
         ledger.put_back(&then);
         let server = place.start(options()?)?;
         sql::expect_state(&server, "active")?;
-        ledger
-            .verify(&server)
-            .with_context(|| format!("replaced after a {}", if crash { "crash" } else { "stop" }))?;
+        ledger.verify(&server).with_context(|| {
+            format!("replaced after a {}", if crash { "crash" } else { "stop" })
+        })?;
         ledger.run(&server, Duration::from_secs(1))?;
         ledger.verify(&server)?;
         verification::check_tables(&server)?;

@@ -85,7 +85,10 @@ fn every_damage_is_found_out(place: &Place) -> Outcome {
         );
         ledger.verify(&server)?;
         // A disk that answers wrongly is left alone after 32 errors and what was under way.
-        ensure!(found <= 64, "{how:?}: {found} errors until it was left alone");
+        ensure!(
+            found <= 64,
+            "{how:?}: {found} errors until it was left alone"
+        );
         if how == Damage::ALL[0] {
             // It is taken back by itself.
             sql::wait_until("pages are cached again", Duration::from_secs(60), || {

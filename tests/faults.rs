@@ -33,6 +33,12 @@ fn main() -> ExitCode {
             cache_disk_stalls_without_a_bound,
         )
         .each("one_of_two_disks_fails", one_of_two_disks_fails)
+        .each(
+            "only_reads_or_only_writes_fail",
+            only_reads_or_only_writes_fail,
+        )
+        .each("threads_are_refused", threads_are_refused)
+        .each("data_disk_fails", data_disk_fails)
         .run()
 }
 
@@ -395,6 +401,185 @@ fn one_of_two_disks_fails(place: &Place) -> Outcome {
     );
     note(device(&server));
     ledger.verify(&server)?;
+    server.stop()?;
+    volume.unmount()?;
+    Ok(())
+}
+
+/// Reads alone, then writes alone, fail for good: the disk is left alone after a few errors and says why, and is taken back.
+fn only_reads_or_only_writes_fail(place: &Place) -> Outcome {
+    let volume = faulty_disk(place, "faulty")?;
+    let server = started(place, volume.mountpoint(), CACHE)?;
+    let ledger = ledger(&server)?;
+    for operation in [Operation::Read, Operation::Write] {
+        ledger.run(&server, Duration::from_secs(1))?;
+        let before = sql::figure(&server, "device_errors")?;
+        volume.add_fault(Fault::error(operation));
+        ledger.run(&server, Duration::from_secs(2))?;
+        let errors = sql::figure(&server, "device_errors")? - before;
+        let reason = sql::status(&server, "state_reason")?;
+        note(format!("{operation:?}: {errors} errors; '{reason}'"));
+        ensure!((1..=64).contains(&errors), "{operation:?}: {errors} errors");
+        ensure!(reason.contains("os error 5"), "{reason}");
+        volume.clear_faults();
+        sql::wait_until("taken back", Duration::from_secs(60), || {
+            ledger.run(&server, Duration::from_millis(300))?;
+            Ok(sql::status(&server, "state_reason")?.is_empty())
+        })?;
+        ledger.verify(&server)?;
+        // The time until a disk is tried again doubles with every failure.
+        server.sql("SET GLOBAL bpe_enabled = OFF")?;
+        server.sql("SET GLOBAL bpe_enabled = ON")?;
+    }
+    server.stop()?;
+    volume.unmount()?;
+    Ok(())
+}
+
+/// A library that refuses threads to bpe.so, and to nobody else, while a file is there.
+const REFUSES_THREADS: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+typedef int (*create_t)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument) {
+    Dl_info caller;
+    const char *file = getenv("REFUSE_THREADS");
+    if (file && access(file, F_OK) == 0 && dladdr(__builtin_return_address(0), &caller) && caller.dli_fname
+        && strstr(caller.dli_fname, "bpe.so"))
+        return EAGAIN;
+    return ((create_t)dlsym(RTLD_NEXT, "pthread_create"))(thread, attributes, start, argument);
+}
+"#;
+
+fn threads_are_refused(place: &Place) -> Outcome {
+    let (source, shim) = (
+        place.root().join("refuse.c"),
+        place.root().join("refuse.so"),
+    );
+    let refused = place.root().join("refused");
+    std::fs::write(&source, REFUSES_THREADS)?;
+    let status = std::process::Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-o"])
+        .args([&shim, &source])
+        .arg("-ldl")
+        .status()
+        .context("cc")?;
+    ensure!(status.success(), "cc ended with {status}");
+    let options = |options: integration_tests::Options| {
+        options
+            .preload(&shim)
+            .environment("REFUSE_THREADS", &refused.display().to_string())
+    };
+    // At the start the server comes up without the cache.
+    std::fs::write(&refused, "")?;
+    let server = place.start(options(place.early(CACHE)?))?;
+    let ledger = ledger(&server)?;
+    ledger.run(&server, Duration::from_secs(1))?;
+    let state = sql::status(&server, "state")?;
+    let reason = sql::status(&server, "state_reason")?;
+    note(format!("at the start: {state}, '{reason}'"));
+    ensure!(state != "active", "active without threads");
+    ensure!(sql::figure(&server, "hits")? == 0, "hits without threads");
+    // A statement is refused, and says why.
+    let said = sql::refusal(&server, "SET GLOBAL bpe_enabled = ON");
+    note(format!("by a statement: {said:?}"));
+    ledger.run(&server, Duration::from_secs(1))?;
+    std::fs::remove_file(&refused)?;
+    sql::run(
+        &server,
+        &[
+            "SET GLOBAL bpe_enabled = OFF",
+            "SET GLOBAL bpe_enabled = ON",
+        ],
+    )?;
+    sql::expect_state(&server, "active")?;
+    ledger.run(&server, Duration::from_secs(2))?;
+    ensure!(sql::figure(&server, "hits")? > 0, "no hits");
+    ledger.verify(&server)?;
+    server.stop()?;
+    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+    Ok(())
+}
+
+/// The data disk fails: the server does what it does without the plugin, and an error is never taken for a page.
+fn data_disk_fails(place: &Place) -> Outcome {
+    const ROWS: u32 = 9000;
+    let backing = place.root().join("data-disk");
+    let folder = place.root().join("disk");
+    std::fs::create_dir(&backing)?;
+    std::fs::create_dir(&folder)?;
+    std::fs::rename(place.data(), backing.join("data"))?;
+    let volume = CloudVolume::mount(&backing, &folder, Profile::unlimited())
+        .map_err(|error| skip(format!("no FUSE file system: {error}")))?;
+    let without = || {
+        let data = folder.join("data");
+        place.options_of(&data.display().to_string(), "run")
+    };
+    let with = || {
+        let library = place.library()?;
+        anyhow::Ok(
+            without()
+                .plugin(library, "bpe", integration_tests::Load::Early)
+                .option(format!("--bpe-path={}", place.cache().display()))
+                .option(format!("--bpe-size={CACHE}"))
+                .option("--bpe-enabled=ON"),
+        )
+    };
+    let server = place.start(without())?;
+    sql::fill(&mut server.connect()?, "d.t", ROWS, 1300, "")?;
+    server.stop()?;
+    // What becomes of a statement, and of the server, when the file cannot be read.
+    let outcome = |options: integration_tests::Options| -> anyhow::Result<String> {
+        let mut server = place.start(options)?;
+        let mut connection = server.connect()?;
+        integration_tests::mysql::prelude::Queryable::query_drop(
+            &mut connection,
+            "SELECT id FROM d.t WHERE id = 1",
+        )?;
+        volume.add_fault(Fault {
+            path_suffix: Some("/d/t.ibd".into()),
+            ..Fault::error(Operation::Read)
+        });
+        let read = sql::verify_pads(&mut connection, "d.t", 1300);
+        std::thread::sleep(Duration::from_millis(500));
+        let alive = server.is_running();
+        volume.clear_faults();
+        let code = match read {
+            Ok(rows) => format!("{rows} rows"),
+            Err(error) => match error.downcast_ref() {
+                Some(integration_tests::mysql::Error::MySqlError(error)) => {
+                    format!("error {}", error.code)
+                }
+                _ => "connection lost".into(),
+            },
+        };
+        if alive {
+            // What failed is read anew.
+            let rows = sql::verify_pads(&mut server.connect()?, "d.t", 1300);
+            server.stop()?;
+            return Ok(format!("{code}; then {} rows", rows.unwrap_or_default()));
+        }
+        server.kill();
+        Ok(format!("{code}; the server ended"))
+    };
+    let expected = outcome(without())?;
+    let seen = outcome(with()?)?;
+    note(format!("without the plugin: {expected}; with it: {seen}"));
+    ensure!(seen == expected, "'{seen}' instead of '{expected}'");
+    let server = place.start(with()?)?;
+    for _ in 0..2 {
+        ensure!(sql::verify_pads(&mut server.connect()?, "d.t", 1300)? == ROWS);
+    }
+    // Pages that are cached need no data disk.
+    sql::wait_until("pages are cached", Duration::from_secs(20), || {
+        sql::read_all(&mut server.connect()?, "d.t", ROWS)?;
+        Ok(sql::figure(&server, "hits")? > 100)
+    })?;
     server.stop()?;
     volume.unmount()?;
     Ok(())

@@ -462,10 +462,8 @@ impl Ledger {
                     let (id, version, bytes): (u32, u32, String) = mysql::from_row(row?);
                     let client = id as usize % clients.len();
                     let index = table as usize * each + id as usize / clients.len();
-                    let (least, most) = (
-                        earliest.0[client][index],
-                        clients[client].versions[index],
-                    );
+                    let (least, most) =
+                        (earliest.0[client][index], clients[client].versions[index]);
                     if !(least..=most).contains(&version)
                         || bytes != pad(table, id, version, self.width)
                     {
