@@ -1,5 +1,6 @@
 # make build     leaves dist/bpe.so, dist/bpe and dist/cloud-volume
 # make test      unit tests, and integration tests against real servers; TESTS="ddl memory" runs some of the latter
+# make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
 # make mtr       the servers' own test suites with the extension on: SERVER=..., SUITES=innodb,parts, ARGS="--quick"
 # make demo      installs what is missing, builds, and demonstrates the extension
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
@@ -17,7 +18,7 @@ built := $(or $(CARGO_TARGET_DIR),target)/release
 TARGET ?= trace
 SECONDS ?= 60
 
-.PHONY: build test mtr demo dependencies fuzz miri deny
+.PHONY: build test crashes mtr demo dependencies fuzz miri deny
 
 build:
 	$(CARGO) build --release --locked -p plugin -p bpe -p cloud-volume
@@ -27,6 +28,10 @@ build:
 
 test:
 	scripts/test $(TESTS)
+
+CYCLES ?= 200
+crashes:
+	BPE_CRASH_CYCLES=$(CYCLES) scripts/test crashes
 
 mtr: dependencies
 	scripts/install-dependencies suites

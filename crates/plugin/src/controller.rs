@@ -117,13 +117,10 @@ pub fn start(passive: Option<String>, early: bool) {
         inner.early = early;
         inner.stop = false;
         inner.nominal_page = DEFAULT_PAGE;
-        if inner.thread.is_none() {
-            match spawn("bpe-controller", run) {
-                Ok(thread) => inner.thread = Some(thread),
-                Err(error) => journal::warning(&format!(
-                    "no thread for the controller ({error}); the extension will not recover from failures by itself"
-                )),
-            }
+        if let Err(reason) = ensure_thread(&mut inner) {
+            journal::warning(&format!(
+                "{reason}. It is tried again when the extension is switched or its status is looked at."
+            ));
         }
     }
     if let Some(reason) = passive {
@@ -137,6 +134,18 @@ pub fn start(passive: Option<String>, early: bool) {
         inner.rebuild = true;
         CHANGED.notify_all();
     }
+}
+
+/// Starts the controller's thread if it could not be started before.
+fn ensure_thread(inner: &mut Inner) -> Result<(), String> {
+    if inner.thread.is_some() || inner.stop {
+        return Ok(());
+    }
+    let thread = spawn("bpe-controller", run).map_err(|error| {
+        format!("cannot start the controller's thread: {error}; raise the limit on threads")
+    })?;
+    inner.thread = Some(thread);
+    Ok(())
 }
 
 /// Starts a thread with all signals blocked: a signal meant for the server must never be taken by one of ours.
@@ -207,6 +216,8 @@ fn prepare_for(settings: &Settings, intent: Option<u64>) -> Result<Vec<String>, 
         if PANICKED.load(Ordering::SeqCst) {
             return Err(AFTER_PANIC.into());
         }
+        // Without it nothing would be retired, nor tried again.
+        ensure_thread(&mut inner)?;
         let intent = intent.unwrap_or(inner.intent);
         inner.tried = Some(settings.clone());
         if inner.running.is_some() || inner.prepared.is_some() {
@@ -380,6 +391,9 @@ pub fn disable() {
     for old in [before, late].into_iter().flatten() {
         retire(&mut inner, old);
     }
+    if !inner.retiring.is_empty() {
+        let _ = ensure_thread(&mut inner);
+    }
     drop(inner);
     if was_on {
         journal::note("switched off; the cache files are removed");
@@ -431,6 +445,11 @@ pub fn stop() {
         inner.thread.take()
     };
     recorder::stop();
+    if thread.is_none() {
+        // There was no thread to be had: nobody else will do it.
+        let old = std::mem::take(&mut INNER.lock().retiring);
+        old.into_iter().for_each(close_when_unused);
+    }
     if let Some(thread) = thread {
         let until = Instant::now() + RETIRE_WAIT;
         while !thread.is_finished() && Instant::now() < until {
@@ -624,7 +643,7 @@ fn usual_page(inner: &Inner) -> u32 {
 
 /// State and reason, for status.
 pub fn state() -> (State, String) {
-    let inner = INNER.lock();
+    let mut inner = INNER.lock();
     if let Some(reason) = &inner.passive {
         return (State::Passive, reason.clone());
     }
@@ -637,6 +656,10 @@ pub fn state() -> (State, String) {
     if inner.running.is_some() {
         (State::Active, String::new())
     } else if inner.wanted {
+        // Where there was no thread at the start, somebody who looks is the one chance to notice that there is one now.
+        if let Err(reason) = ensure_thread(&mut inner) {
+            return (State::Failed, reason);
+        }
         (State::Disabled, "being switched on".into())
     } else {
         (State::Disabled, String::new())
