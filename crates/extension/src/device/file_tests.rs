@@ -238,3 +238,33 @@ fn a_disk_too_small_is_refused_before_anything_is_allocated() {
     ));
     assert_eq!(fs::read_dir(d.path()).unwrap().count(), 0);
 }
+
+/// What a crash right after creation leaves: it must not be in the way of the next start, nor stay for ever.
+#[test]
+fn an_empty_leftover_in_a_directory_is_taken_over_and_removed() {
+    let d = tempfile::tempdir().unwrap();
+    let path = d.path().join("bpe.cache");
+    fs::write(&path, b"").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    let file = try_open(d.path()).unwrap();
+    file.remove(&path, header(3));
+    assert!(!path.exists());
+}
+
+/// Before room is made the header is there: a file of full size without one would be taken for somebody else's.
+#[test]
+fn a_file_that_could_not_be_allocated_has_its_header_already() {
+    let d = tempfile::tempdir().unwrap();
+    let path = d.path().join("bpe.cache");
+    CacheFile::open(&config(d.path()), header(3), &|file| {
+        assert_eq!(file.metadata().unwrap().len(), 0, "room was made first");
+        Box::new(file)
+    })
+    .unwrap();
+    // A crash between the two leaves this.
+    let file = File::options().write(true).open(&path).unwrap();
+    file.set_len(crate::segment::format::HEADER_BYTES as u64)
+        .unwrap();
+    drop(file);
+    try_open(d.path()).unwrap();
+}
