@@ -301,7 +301,7 @@ fn a_cache_that_outlives_power_loss_loses_updates(place: &Place) -> Outcome {
     for time in 0..2 {
         round(&right).with_context(|| format!("power loss {time} with the product"))?;
     }
-    for time in 1..=6 {
+    for time in 1..=12 {
         if let Err(error) = round(&wrong) {
             let text = format!("{error:#}");
             note(format!(
