@@ -333,6 +333,12 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         if wanted == now {
+            // Lowered so far by an `enable` before this one: `disable` must still know what it was.
+            if now != plan.pool.size {
+                plan.record.pool_before = Some(plan.pool.size);
+                plan.record.pool_after = Some(now);
+                self.write_record()?;
+            }
             return Ok(());
         }
         plan.record.pool_before = Some(plan.pool.size);
