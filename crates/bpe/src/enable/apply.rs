@@ -434,7 +434,10 @@ impl<'a> Run<'a> {
             let name = "innodb_buffer_pool_size";
             let previous = before.iter().find(|(known, _)| known == name);
             // Persisted by ourselves in an earlier run: keep what the record says of before.
-            let ours = previous.is_some_and(|(_, value)| *value == size.to_string());
+            let ours = previous.is_some_and(|(_, value)| {
+                let value = value.parse().ok();
+                value == Some(size) || value.is_some() && value == self.plan.lowered_earlier
+            });
             if !ours {
                 self.plan.record.pool_persisted_before = previous.map(|(_, value)| value.clone());
                 self.write_record()?;

@@ -83,6 +83,8 @@ pub struct Plan {
     pub settings: Vec<Setting>,
     pub pool: Pool,
     pub lower_pool: bool,
+    /// What an `enable` before this one has lowered the pool to.
+    pub lowered_earlier: Option<u64>,
     pub expected_memory: u64,
     pub permanence: Permanence,
     /// Nothing but the permanent part differs from what is there.
@@ -169,6 +171,7 @@ impl Plan {
         let permanence = checks::permanence(server, &process, args, &mut notes);
         let mut plan = Self {
             place,
+            lowered_earlier: record.pool_after,
             record,
             title,
             copy,
