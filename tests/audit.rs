@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use integration_tests::ledger::Ledger;
-use integration_tests::{Load, Options, Outcome, Place, Server, Suite, library, note, sql};
+use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql};
 
 const CACHE: u64 = 64 << 20;
 
@@ -20,13 +20,7 @@ fn main() -> ExitCode {
 }
 
 fn options(place: &Place) -> anyhow::Result<Options> {
-    Ok(place
-        .options()
-        .plugin(library::canary()?, "bpe", Load::Early)
-        .option(format!("--bpe-path={}", place.cache().display()))
-        .option(format!("--bpe-size={CACHE}"))
-        .option("--bpe-enabled=ON")
-        .environment("BPE_CANARY", "none"))
+    place.canary(CACHE, "none")
 }
 
 fn state(server: &Server) -> anyhow::Result<(String, String)> {

@@ -11,7 +11,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::place::copy_folder;
 use integration_tests::{
-    Load, Options, Outcome, Place, Server, Suite, library, note, skip, sql, verification,
+    Options, Outcome, Place, Server, Suite, note, replacement, skip, sql, verification,
 };
 
 /// Larger than the data: what is cached stays cached.
@@ -33,27 +33,13 @@ fn main() -> ExitCode {
         .run()
 }
 
-/// 2 tables of 3,000 rows of 2,600 bytes: 20 MiB with their pages, more than twice the pool.
-fn ledger(server: &Server) -> anyhow::Result<Ledger> {
-    Ledger::create(server, 2, 3000, 2600, 6)
-}
-
-fn options(place: &Place, library: &Path) -> Options {
-    place
-        .options()
-        .plugin(library, "bpe", Load::Early)
-        .option(format!("--bpe-path={}", place.cache().display()))
-        .option(format!("--bpe-size={CACHE}"))
-        .option("--bpe-enabled=ON")
-}
-
 /// Options of a server with a library that does this wrong.
 fn wrong(place: &Place, rule: &str) -> anyhow::Result<Options> {
     let folder = place.root().join("kept");
     std::fs::create_dir_all(&folder)?;
-    Ok(options(place, &library::canary()?)
+    Ok(place
+        .canary(CACHE, rule)?
         .option("--innodb-use-native-aio=OFF")
-        .environment("BPE_CANARY", rule)
         .environment("BPE_CANARY_FOLDER", &folder.display().to_string()))
 }
 
@@ -107,7 +93,7 @@ fn run(command: &mut Command) -> Outcome {
 /// of a moment.
 fn backup_and_restore(place: &Place, options: Options) -> Outcome {
     let server = place.start(options)?;
-    let ledger = ledger(&server)?;
+    let ledger = Ledger::small(&server)?;
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "rest.t", 4000, 1300, "")?;
     connection.query_drop("UPDATE rest.t SET v = v + 1, pad = REVERSE(pad) WHERE id % 3 = 0")?;
@@ -140,7 +126,7 @@ fn backup_and_restore(place: &Place, options: Options) -> Outcome {
 }
 
 fn backup_under_load(place: &Place) -> Outcome {
-    backup_and_restore(place, options(place, place.library()?))
+    backup_and_restore(place, place.early(CACHE)?)
 }
 
 /// The same with a library that keeps pages instead of writing them.
@@ -165,7 +151,7 @@ const WIDTH: u32 = 1300;
 
 /// Copies of a table of several times, put in place of each other under a load, older ones and newer ones.
 fn exported_copies_come_back(place: &Place) -> Outcome {
-    let server = place.start(options(place, place.library()?))?;
+    let server = place.start(place.early(CACHE)?)?;
     let ledger = Ledger::create(&server, 1, 2000, 2000, 4)?;
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", ROWS, WIDTH, "")?;
@@ -173,25 +159,14 @@ fn exported_copies_come_back(place: &Place) -> Outcome {
     let aside = |time: u64| place.root().join(format!("aside-{time}"));
     ledger.run_while(&server, Duration::from_secs(8), || {
         for time in 0..3 {
-            std::fs::create_dir(aside(time))?;
-            connection.query_drop("FLUSH TABLES d.t FOR EXPORT")?;
-            for name in ["t.ibd", "t.cfg"] {
-                copy_folder(&folder.join(name), &aside(time).join(name))?;
-            }
-            connection.query_drop("UNLOCK TABLES")?;
+            replacement::set_aside(&mut connection, &folder, &aside(time))?;
             connection.query_drop("UPDATE d.t SET v = v + 1, pad = REVERSE(pad)")?;
         }
         for time in [0, 2, 1, 2, 0] {
             // Cached are pages of the copy before, some of them changed since.
             sql::read_all(&mut connection, "d.t", ROWS)?;
             connection.query_drop("UPDATE d.t SET v = v + 100 WHERE id % 50 = 7")?;
-            connection.query_drop("ALTER TABLE d.t DISCARD TABLESPACE")?;
-            for name in ["t.ibd", "t.cfg"] {
-                copy_folder(&aside(time).join(name), &folder.join(name))?;
-            }
-            connection
-                .query_drop("ALTER TABLE d.t IMPORT TABLESPACE")
-                .context("IMPORT")?;
+            replacement::put_back(&mut connection, &folder, &aside(time))?;
             for _ in 0..2 {
                 let (_, versions) = sql::read_all(&mut connection, "d.t", ROWS)?;
                 ensure!(
@@ -238,7 +213,7 @@ fn replace_in_place(from: &Path, to: &Path) -> Outcome {
 /// A replica whose data directory is replaced by an older copy of it, once after a clean stop and once after a crash.
 fn replace_and_compare(place: &Place, options: impl Fn() -> anyhow::Result<Options>) -> Outcome {
     let server = place.start(options()?)?;
-    let ledger = ledger(&server)?;
+    let ledger = Ledger::small(&server)?;
     ledger.run(&server, Duration::from_secs(1))?;
     server.stop()?;
     let copy = place.root().join("copy");
@@ -274,7 +249,7 @@ fn replace_and_compare(place: &Place, options: impl Fn() -> anyhow::Result<Optio
 }
 
 fn data_directory_replaced(place: &Place) -> Outcome {
-    replace_and_compare(place, || Ok(options(place, place.library()?)))
+    replace_and_compare(place, || place.early(CACHE))
 }
 
 /// The same with a library that keeps its pages and believes them by name.

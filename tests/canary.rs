@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use integration_tests::ledger::Ledger;
-use integration_tests::{Flavour, Load, Options, Outcome, Place, Suite, library, note};
+use integration_tests::{Flavour, Outcome, Place, Suite, note};
 
 const CACHE: u64 = 128 << 20;
 
@@ -20,19 +20,9 @@ fn main() -> ExitCode {
         .run()
 }
 
-fn options(place: &Place, rules: &str) -> anyhow::Result<Options> {
-    Ok(place
-        .options()
-        .plugin(library::canary()?, "bpe", Load::Early)
-        .option(format!("--bpe-path={}", place.cache().display()))
-        .option(format!("--bpe-size={CACHE}"))
-        .option("--bpe-enabled=ON")
-        .environment("BPE_CANARY", rules))
-}
-
 /// The load of `integrity.rs`.
 fn mixed_load(place: &Place, rules: &str) -> Outcome {
-    let server = place.start(options(place, rules)?)?;
+    let server = place.start(place.canary(CACHE, rules)?)?;
     let ledger = Ledger::create(&server, 2, 4000, 3000, 8)?;
     ledger
         .run(&server, Duration::from_secs(10))

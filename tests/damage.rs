@@ -8,9 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::cached_pages::{self, Damage};
 use integration_tests::ledger::Ledger;
-use integration_tests::{
-    Load, Options, Outcome, Place, Server, Suite, library, note, sql, verification,
-};
+use integration_tests::{Options, Outcome, Place, Server, Suite, library, note, sql, verification};
 
 const CACHE: u64 = 24 << 20;
 
@@ -25,19 +23,10 @@ fn main() -> ExitCode {
         .run()
 }
 
-/// 2 tables of 3,000 rows of 2,600 bytes: 20 MiB with their pages, more than twice the pool.
-fn ledger(server: &Server) -> anyhow::Result<Ledger> {
-    Ledger::create(server, 2, 3000, 2600, 6)
-}
-
 fn options(place: &Place, library: &Path) -> Options {
     place
-        .options()
-        .plugin(library, "bpe", Load::Early)
-        .option(format!("--bpe-path={}", place.cache().display()))
-        .option(format!("--bpe-size={CACHE}"))
+        .early_with(library, CACHE)
         .option("--bpe-admission=all")
-        .option("--bpe-enabled=ON")
 }
 
 fn cache_file(place: &Place) -> anyhow::Result<PathBuf> {
@@ -68,7 +57,7 @@ fn damage_under_load(
 
 fn every_damage_is_found_out(place: &Place) -> Outcome {
     let server = place.start(options(place, place.library()?))?;
-    let ledger = ledger(&server)?;
+    let ledger = Ledger::small(&server)?;
     ledger.run(&server, Duration::from_secs(1))?;
     for how in Damage::ALL {
         let before = sql::figure(&server, "failed_proofs")?;
@@ -117,7 +106,7 @@ fn without_proof_every_damage_is_noticed(place: &Place) -> Outcome {
     for how in Damage::ALL {
         let place = Place::new(place.installation.flavour)?;
         let server = place.start(options(&place, &library).environment("BPE_CANARY", "checks"))?;
-        let ledger = ledger(&server)?;
+        let ledger = Ledger::small(&server)?;
         ledger.run(&server, Duration::from_secs(1))?;
         let outcome = (0..4).try_for_each(|_| {
             damage_under_load(&place, &server, &ledger, how)?;
@@ -141,7 +130,7 @@ fn without_proof_every_damage_is_noticed(place: &Place) -> Outcome {
 fn files_put_in_place_of_it(place: &Place) -> Outcome {
     let library = place.library()?;
     let server = place.start(options(place, library))?;
-    let ledger = ledger(&server)?;
+    let ledger = Ledger::small(&server)?;
     ledger.run_and_kill(server, Duration::from_secs(2))?;
     let earlier = place.root().join("earlier");
     std::fs::copy(cache_file(place)?, &earlier)?;

@@ -83,6 +83,11 @@ impl From<mysql::Error> for Stop {
 type Step = Result<(), Stop>;
 
 impl Ledger {
+    /// 2 tables of 3,000 rows of 2,600 bytes, 20 MiB with their pages and more than twice the pool, and 6 clients.
+    pub fn small(server: &Server) -> anyhow::Result<Ledger> {
+        Ledger::create(server, 2, 3000, 2600, 6)
+    }
+
     /// Makes and fills `tables` tables of `rows` rows of about `width` bytes in database `ledger`, for `clients` clients.
     pub fn create(
         server: &Server,

@@ -122,16 +122,28 @@ impl Place {
 
     /// Options with the plugin loaded early, and switched on with `bytes` of cache in [`Place::cache`].
     pub fn early(&self, bytes: u64) -> anyhow::Result<Options> {
-        Ok(self.early_disabled(bytes)?.option("--bpe-enabled=ON"))
+        Ok(self.early_with(self.library()?, bytes))
     }
 
     /// Options with the plugin loaded early and set up, but not switched on.
     pub fn early_disabled(&self, bytes: u64) -> anyhow::Result<Options> {
-        Ok(self
-            .options()
-            .plugin(self.library()?, "bpe", Load::Early)
-            .option(format!("--bpe-path={}", self.cache().display()))
-            .option(format!("--bpe-size={bytes}")))
+        Ok(set_up(
+            self.options(),
+            self.library()?,
+            &self.cache(),
+            bytes,
+        ))
+    }
+
+    /// As [`Place::early`], with another library.
+    pub fn early_with(&self, library: &Path, bytes: u64) -> Options {
+        extended(self.options(), library, &self.cache(), bytes)
+    }
+
+    /// As [`Place::early`], with the library that is built for tests and leaves out these rules (`none`: none).
+    pub fn canary(&self, bytes: u64, rules: &str) -> anyhow::Result<Options> {
+        let options = self.early_with(&library::canary()?, bytes);
+        Ok(options.environment("BPE_CANARY", rules))
     }
 
     /// Options with the library in the plugin directory.
@@ -224,6 +236,18 @@ impl Place {
             eprintln!("    kept: {}", folder.keep().display());
         }
     }
+}
+
+/// Options with this library loaded early, and switched on with `bytes` of cache in a folder.
+pub fn extended(options: Options, library: &Path, cache: &Path, bytes: u64) -> Options {
+    set_up(options, library, cache, bytes).option("--bpe-enabled=ON")
+}
+
+fn set_up(options: Options, library: &Path, cache: &Path, bytes: u64) -> Options {
+    options
+        .plugin(library, "bpe", Load::Early)
+        .option(format!("--bpe-path={}", cache.display()))
+        .option(format!("--bpe-size={bytes}"))
 }
 
 /// Regular files and links directly in a folder.

@@ -1,14 +1,40 @@
 //! A table whose file is replaced by an older copy of itself: pages of the time before would be valid in every respect.
 
+use std::path::Path;
+
 use anyhow::{Context, ensure};
 use private_server::Server;
-use private_server::mysql::prelude::Queryable;
+use private_server::mysql::{Conn, prelude::Queryable};
 
 use crate::place::{self, Place};
 use crate::sql;
 
 const ROWS: u32 = 12_000;
 const WIDTH: u32 = 1500;
+
+/// The files that FLUSH TABLES d.t FOR EXPORT makes fit to be copied.
+const EXPORTED: [&str; 2] = ["t.ibd", "t.cfg"];
+
+/// Copies the table `d.t` of a server at work, whose files lie in `folder`, into the folder `aside`.
+pub fn set_aside(connection: &mut Conn, folder: &Path, aside: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(aside)?;
+    connection.query_drop("FLUSH TABLES d.t FOR EXPORT")?;
+    for name in EXPORTED {
+        place::copy_folder(&folder.join(name), &aside.join(name))?;
+    }
+    Ok(connection.query_drop("UNLOCK TABLES")?)
+}
+
+/// Puts such a copy in place of `d.t`.
+pub fn put_back(connection: &mut Conn, folder: &Path, aside: &Path) -> anyhow::Result<()> {
+    connection.query_drop("ALTER TABLE d.t DISCARD TABLESPACE")?;
+    for name in EXPORTED {
+        place::copy_folder(&aside.join(name), &folder.join(name))?;
+    }
+    connection
+        .query_drop("ALTER TABLE d.t IMPORT TABLESPACE")
+        .context("IMPORT")
+}
 
 /// Copies a table's file, changes every row, reads everything so that it is cached, puts the old file in place by
 /// DISCARD and IMPORT, and expects the old rows.
@@ -17,12 +43,7 @@ pub fn older_copy(place: &Place, server: &Server) -> anyhow::Result<()> {
     sql::fill(&mut connection, "d.t", ROWS, WIDTH, "")?;
     let folder = place.data().join("d");
     let aside = place.root().join("aside");
-    std::fs::create_dir_all(&aside)?;
-    connection.query_drop("FLUSH TABLES d.t FOR EXPORT")?;
-    for name in ["t.ibd", "t.cfg"] {
-        place::copy_folder(&folder.join(name), &aside.join(name))?;
-    }
-    connection.query_drop("UNLOCK TABLES")?;
+    set_aside(&mut connection, &folder, &aside)?;
 
     for time in 1..=2 {
         for from in (0..ROWS).step_by(1000) {
@@ -36,13 +57,7 @@ pub fn older_copy(place: &Place, server: &Server) -> anyhow::Result<()> {
             ensure!(versions == u64::from(time * ROWS), "before: {versions}");
         }
     }
-    connection.query_drop("ALTER TABLE d.t DISCARD TABLESPACE")?;
-    for name in ["t.ibd", "t.cfg"] {
-        place::copy_folder(&aside.join(name), &folder.join(name))?;
-    }
-    connection
-        .query_drop("ALTER TABLE d.t IMPORT TABLESPACE")
-        .context("IMPORT")?;
+    put_back(&mut connection, &folder, &aside)?;
     for _ in 0..2 {
         let (_, versions) = sql::read_all(&mut connection, "d.t", ROWS)?;
         ensure!(

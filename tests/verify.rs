@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
-use integration_tests::{Flavour, Load, Outcome, Place, Server, Suite, library, note, sql};
+use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql};
 
 const CACHE: u64 = 64 << 20;
 
@@ -92,15 +92,7 @@ fn nothing_differs_compressed(place: &Place) -> Outcome {
 
 /// With a library whose writes drop nothing, old pages stay in the cache: they are found, named and dropped.
 fn a_stale_page_is_found(place: &Place) -> Outcome {
-    let server = place.start(
-        place
-            .options()
-            .plugin(library::canary()?, "bpe", Load::Early)
-            .option(format!("--bpe-path={}", place.cache().display()))
-            .option(format!("--bpe-size={CACHE}"))
-            .option("--bpe-enabled=ON")
-            .environment("BPE_CANARY", "writes"),
-    )?;
+    let server = place.start(place.canary(CACHE, "writes")?)?;
     server.sql(CREATE_FUNCTION)?;
     let mut connection = server.connect()?;
     // Few enough changes that the server itself does not stumble over what is old.
