@@ -22,6 +22,7 @@ mod library;
 mod maintenance;
 mod pool;
 mod process;
+mod progress;
 mod record;
 mod recording;
 mod replay;

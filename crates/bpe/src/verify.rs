@@ -3,21 +3,17 @@
 //! The plugin compares (`bpe_report('verify:...')`), a bounded number of pages at a time; this asks until all files have been
 //! gone through.
 
-use std::io::IsTerminal;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde_json::Value;
 
 use crate::connection;
 use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
 use crate::report;
 use crate::server::Server;
 use crate::terminal::{complain, say};
 
-/// Between two lines when there is no terminal to draw on.
-const PLAIN_EVERY: Duration = Duration::from_secs(10);
 /// Wrong pages that are listed.
 const LISTED: usize = 20;
 
@@ -94,15 +90,19 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 }
 
 fn ask(server: &mut Server, args: &Args, cached: u64) -> Result<Sums, Failure> {
-    let every = (100 / args.sample).max(1);
+    let every = 100 / args.sample;
     let expected = cached / u64::from(every);
-    let mut progress = Progress::new(expected);
+    let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {pos} of about {len} pages";
+    let mut progress = Progress::new(expected, template);
     let mut sums = Sums::default();
     let mut name = format!("verify:0:0:{every}");
     loop {
         let answer = report::ask(server, &name, "cannot verify")?;
         sums.add(&answer);
-        progress.show(&sums);
+        let compared = sums.compared;
+        progress.show(Some(compared), "", || {
+            format!("{compared} of about {expected} pages")
+        });
         match answer["next"].as_str() {
             // It goes into the next statement.
             Some(next) if next.bytes().all(|b| b.is_ascii_alphanumeric() || b == b':') => {
@@ -142,52 +142,6 @@ fn print(sums: &Sums) {
         "bpe: the cache held pages that are not those of the data files. This must not be: switch the extension off \
          (SET GLOBAL bpe_enabled = OFF), check your tables, and report it."
     );
-}
-
-/// A line that moves on a terminal, or lines now and then.
-struct Progress {
-    bar: Option<ProgressBar>,
-    expected: u64,
-    last_line: Instant,
-}
-
-impl Progress {
-    fn new(expected: u64) -> Progress {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let bar = ProgressBar::with_draw_target(Some(expected), ProgressDrawTarget::stderr());
-            let template =
-                "{spinner} {elapsed_precise} {bar:20.cyan/dim} {pos} of about {len} pages";
-            bar.set_style(
-                ProgressStyle::with_template(template)
-                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-            bar
-        });
-        Progress {
-            bar,
-            expected,
-            last_line: Instant::now(),
-        }
-    }
-
-    fn show(&mut self, sums: &Sums) {
-        match &self.bar {
-            Some(bar) => bar.set_position(sums.compared),
-            None if self.last_line.elapsed() >= PLAIN_EVERY => {
-                self.last_line = Instant::now();
-                complain!("{} of about {} pages", sums.compared, self.expected);
-            }
-            None => {}
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
-    }
 }
 
 #[cfg(test)]

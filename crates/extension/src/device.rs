@@ -192,7 +192,7 @@ impl Device {
                     offset: start,
                     bytes: whole,
                     bound,
-                    slots: bounded::slots_for(self.geometry.file_bytes()),
+                    slots: self.slots(),
                     overdue: &self.health.overdue,
                 };
                 match bounded::read(&request, &mut pass) {
@@ -215,6 +215,11 @@ impl Device {
         self.read_timeout
             .get()
             .filter(|_| bounded && file.storage.raw_fd() >= 0)
+    }
+
+    /// Slots to choose from for a read with a bound.
+    pub fn slots(&self) -> usize {
+        bounded::slots_for(self.geometry.file_bytes())
     }
 
     fn guarded<R>(

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::device::Fault;
 use crate::device::bounded::{self, GivenUp};
+use crate::device::{Device, Fault};
 use crate::directory::Kind;
 use crate::extension::{Bounded, Extension, Inspected, Located, MissReason, ReadOutcome};
 use crate::instance::{Found, Instance, Spot};
@@ -89,16 +89,10 @@ impl Extension {
             let Some(device) = shared.device_at(entry.location) else {
                 return Inspected::Absent;
             };
-            let read = match entry.kind.stored(buffer.len()) {
-                Some(_) if entry.kind.is_raw() => {
-                    device.read_into(entry.location, buffer).map(|()| true)
-                }
-                Some(length) => {
-                    device.read_with(entry.location, length, |stored| unpack(stored, buffer))
-                }
-                None => Ok(false),
-            };
-            read == Ok(true)
+            matches!(
+                read_stored(device, entry.location, entry.kind, buffer),
+                Some(Ok(true))
+            )
         };
         if whole && check(page, buffer) == entry.check {
             Inspected::Copied
@@ -110,19 +104,12 @@ impl Extension {
     /// Reads what lies at the spot into `buffer`. Whether it could be decompressed.
     fn read_device(&self, spot: Spot, buffer: &mut [u8]) -> Result<bool, MissReason> {
         let device = &self.shared.devices[spot.device];
-        let length = spot
-            .kind
-            .stored(buffer.len())
-            .ok_or(MissReason::Unsuitable)?;
-        let read = if spot.kind.is_raw() {
-            device.read_into(spot.location, buffer).map(|()| true)
-        } else {
-            device.read_with(spot.location, length, |stored| unpack(stored, buffer))
-        };
-        read.map_err(|fault| match fault {
-            Fault::Failed => MissReason::DeviceFailed,
-            Fault::Error => MissReason::DeviceError,
-        })
+        let read = read_stored(device, spot.location, spot.kind, buffer);
+        read.ok_or(MissReason::Unsuitable)?
+            .map_err(|fault| match fault {
+                Fault::Failed => MissReason::DeviceFailed,
+                Fault::Error => MissReason::DeviceError,
+            })
     }
 
     /// Proves bytes read from a spot; `None` if they could not even be decompressed.
@@ -253,21 +240,28 @@ impl Extension {
             counters.not_locatable.add(1);
             return None;
         }
-        let bound = device.bound(&file);
-        let slots = bounded::slots_for(device.geometry.file_bytes());
-        let slot = bound.and_then(|_| bounded::lend(length, slots));
-        if bound.is_some() && slot.is_none() {
-            counters.not_locatable.add(1);
-            return None;
-        }
+        let bounded = match device.bound(&file) {
+            None => None,
+            Some(bound) => {
+                // To look for a slot takes long beside what else is done under the lock. What was found is proven later
+                // in any case.
+                drop(state);
+                let Some(slot) = bounded::lend(length, device.slots()) else {
+                    counters.not_locatable.add(1);
+                    return None;
+                };
+                state = instance.lock();
+                Some(Bounded {
+                    slot,
+                    bound,
+                    overdue: Arc::clone(&device.health.overdue),
+                })
+            }
+        };
         state.record_access(shared, page);
         drop(state);
         Some(Located {
-            bounded: bound.zip(slot).map(|(bound, slot)| Bounded {
-                slot,
-                bound,
-                overdue: Arc::clone(&device.health.overdue),
-            }),
+            bounded,
             fd: file.storage.raw_fd(),
             offset: device.geometry.offset_of(spot.location),
             length: length as u32,
@@ -340,6 +334,22 @@ impl Extension {
             _ => health.note_error(&std::io::Error::from_raw_os_error(errno)),
         }
     }
+}
+
+/// Reads a page of this kind, raw or packed, into `buffer`; `None` if pages of that length are not stored so. Whether it
+/// could be decompressed.
+fn read_stored(
+    device: &Device,
+    location: u32,
+    kind: Kind,
+    buffer: &mut [u8],
+) -> Option<Result<bool, Fault>> {
+    let length = kind.stored(buffer.len())?;
+    Some(if kind.is_raw() {
+        device.read_into(location, buffer).map(|()| true)
+    } else {
+        device.read_with(location, length, |stored| unpack(stored, buffer))
+    })
 }
 
 fn miss(counter: &Counter, reason: MissReason) -> ReadOutcome {

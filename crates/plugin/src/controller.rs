@@ -373,6 +373,11 @@ fn build(settings: &Settings, nominal_page: u32) -> Result<Arc<Active>, String> 
 
 /// Switches off at once, a recording too. What was active is retired in the background.
 pub fn disable() {
+    disable_because(None);
+}
+
+/// The same; with a reason, it counts as passive until a client switches it on.
+fn disable_because(distrusted: Option<String>) {
     // At once, before waiting for any lock.
     let before = switch::kill();
     let mut inner = INNER.lock();
@@ -381,7 +386,7 @@ pub fn disable() {
     let late = switch::kill();
     inner.wanted = false;
     inner.failure = None;
-    inner.distrusted = None;
+    inner.distrusted = distrusted;
     inner.retry = None;
     inner.rebuild = false;
     let was_on = inner.running.take().is_some();
@@ -544,12 +549,11 @@ fn look_behind_our_back(audit: &mut Audit) {
     let Some(reason) = audit.look() else {
         return;
     };
-    disable();
+    disable_because(Some(reason.clone()));
     journal::error(&format!(
         "{reason}. Everything cached is dropped and the extension is off. Find out who writes to the data files of a \
          running server, which is a danger to the data itself; SET GLOBAL bpe_enabled = ON uses the extension again."
     ));
-    INNER.lock().distrusted = Some(reason);
 }
 
 fn tick() {

@@ -620,10 +620,10 @@ pub fn forget_all() {
 
 /// A descriptor that the server has of this file just now.
 pub fn descriptor_of(file: &'static DataFile) -> Option<i32> {
-    let pointer = std::ptr::from_ref(file).cast_mut();
+    let is_this = |entry| file_of(entry).is_some_and(|known| std::ptr::eq(known, file));
     TABLE[..REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS)]
         .iter()
-        .position(|slot| slot.load(Ordering::Relaxed) == pointer)
+        .position(|slot| is_this(slot.load(Ordering::Acquire)))
         .and_then(|fd| i32::try_from(fd).ok())
 }
 

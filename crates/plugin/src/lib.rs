@@ -17,7 +17,8 @@
 //!
 //! # Order of locks
 //! An outer lock may be held while taking an inner one, never the reverse:
-//! recording session → controller command → controller state → file registry → file identity → in-flight table shard → (extension's locks).
+//! recording session → controller command → controller state → file registry → file identity → reads given up →
+//! in-flight table shard → (extension's locks, slots of bounded reads last).
 //! The state text and the log are leaves.
 
 /// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.

@@ -7,18 +7,17 @@
 //! Ctrl-C ends the recording early, and so does a server that goes away; what was recorded until then is a good file.
 
 use std::fmt::Write as _;
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::connection;
 use crate::failure::{Exit, Failure};
+use crate::progress::Progress;
 use crate::server::Server;
 use crate::terminal::{complain, say};
 
@@ -32,8 +31,6 @@ use tally::Tally;
 
 /// Between two questions to the server.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Between two lines when there is no terminal to draw on.
-const PLAIN_EVERY: Duration = Duration::from_secs(10);
 /// The events that were noted last are drained within this, or given up.
 const LAST_EVENTS: Duration = Duration::from_secs(10);
 /// As many as a replay takes.
@@ -112,7 +109,7 @@ fn record(
     let began = Instant::now();
     let limit = args.seconds.map(Duration::from_secs);
     let most = args.events.unwrap_or(MOST_EVENTS);
-    let mut progress = Progress::new(limit);
+    let mut report = Report::new(limit);
     let mut stopped: Option<Instant> = None;
     loop {
         let answer = match drain.next() {
@@ -123,7 +120,7 @@ fn record(
         let records = &answer.records[..room as usize * RECORD_BYTES];
         tally.count(records);
         file.write(records)?;
-        progress.show(tally.events(), drain.lost(), stopped.is_some());
+        report.show(tally.events(), drain.lost(), stopped.is_some());
         let full = tally.events() >= most;
         if let Some(since) = stopped {
             if answer.done || full {
@@ -245,43 +242,34 @@ fn shell_word(text: &str) -> String {
     }
 }
 
-/// A line that moves on a terminal, or lines now and then.
-struct Progress {
-    bar: Option<ProgressBar>,
+/// How the recording goes, for people.
+struct Report {
+    progress: Progress,
     limit: Option<Duration>,
     began: Instant,
-    last_line: Instant,
 }
 
-impl Progress {
+impl Report {
     fn new(limit: Option<Duration>) -> Self {
-        let bar = std::io::stderr().is_terminal().then(|| {
-            let seconds = limit.map_or(1, |limit| limit.as_secs());
-            let bar = ProgressBar::with_draw_target(Some(seconds), ProgressDrawTarget::stderr());
-            let template = if limit.is_some() {
-                "{spinner} {elapsed_precise} {bar:20.cyan/dim} {wide_msg}"
-            } else {
-                "{spinner} {elapsed_precise} {wide_msg}"
-            };
-            bar.set_style(
-                ProgressStyle::with_template(template)
-                    .unwrap_or_else(|_| ProgressStyle::default_bar()),
-            );
-            bar
-        });
-        if bar.is_none() || limit.is_none() {
+        let (seconds, template) = match limit {
+            Some(limit) => (
+                limit.as_secs(),
+                "{spinner} {elapsed_precise} {bar:20.cyan/dim} {wide_msg}",
+            ),
+            None => (1, "{spinner} {elapsed_precise} {wide_msg}"),
+        };
+        let progress = Progress::new(seconds, template);
+        if !progress.is_drawn() || limit.is_none() {
             let until = match limit {
                 Some(limit) => format!("for {} seconds", limit.as_secs()),
                 None => "until Ctrl-C".into(),
             };
             complain!("Recording {until}.");
         }
-        let now = Instant::now();
         Self {
-            bar,
+            progress,
             limit,
-            began: now,
-            last_line: now,
+            began: Instant::now(),
         }
     }
 
@@ -290,28 +278,10 @@ impl Progress {
         let rate = events as f64 / elapsed.as_secs_f64().max(0.001);
         let ending = if stopped { ", ending" } else { "" };
         let text = format!("{events} events, {rate:.0} per second, {lost} lost{ending}");
-        match &self.bar {
-            Some(bar) => {
-                if let Some(limit) = self.limit {
-                    bar.set_position(elapsed.as_secs().min(limit.as_secs()));
-                }
-                bar.set_message(text);
-                bar.tick();
-            }
-            None if self.last_line.elapsed() >= PLAIN_EVERY => {
-                self.last_line = Instant::now();
-                complain!("{:>5} s: {text}", elapsed.as_secs());
-            }
-            None => {}
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        let position = self.limit.map(|limit| elapsed.min(limit).as_secs());
+        self.progress.show(position, &text, || {
+            format!("{:>5} s: {text}", elapsed.as_secs())
+        });
     }
 }
 

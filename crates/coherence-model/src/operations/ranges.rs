@@ -11,7 +11,7 @@ use crate::calls;
 use crate::content::ZERO;
 use crate::coverage::{Reached, reached};
 use crate::random::{below, one_in};
-use crate::world::{Buffer, File, Overlap, User, world};
+use crate::world::{Buffer, File, Overlap, Pages, User, world};
 
 fn zeros(length: usize) -> Buffer {
     let mut buffer = Buffer::new(length);
@@ -75,16 +75,20 @@ pub fn zero_range() {
     world().note(file, format_args!("zeroed range, {length} at {offset}"));
 }
 
+/// A page that may be read and changed at the same time from now on.
+fn page_to_overlap() -> Option<(User, Arc<Pages>)> {
+    let (user, mut pages) = some_pages(1)?;
+    let (overlap, alone) = (Overlap::begin()?, Arc::get_mut(&mut pages)?);
+    alone.overlap = Some(overlap);
+    Some((user, pages))
+}
+
 /// A freed page is overwritten with zeros while it is read ahead: what the read brings does not matter, but what is read
 /// later does.
 pub fn overlap_zero_write() {
-    let Some((user, mut pages)) = some_pages(1) else {
+    let Some((user, pages)) = page_to_overlap() else {
         return;
     };
-    let (Some(overlap), Some(alone)) = (Overlap::begin(), Arc::get_mut(&mut pages)) else {
-        return;
-    };
-    alone.overlap = Some(overlap);
     reached(Reached::OverlappedZeroWrites);
     let file = Arc::clone(&user.0);
     let length = pages.bytes();
@@ -128,13 +132,9 @@ pub fn overlap_zero_write() {
 
 /// Freed pages become a hole while one of them is read ahead.
 pub fn overlap_hole() {
-    let Some((user, mut pages)) = some_pages(1) else {
+    let Some((user, pages)) = page_to_overlap() else {
         return;
     };
-    let (Some(overlap), Some(alone)) = (Overlap::begin(), Arc::get_mut(&mut pages)) else {
-        return;
-    };
-    alone.overlap = Some(overlap);
     reached(Reached::OverlappedHoles);
     let file = Arc::clone(&user.0);
     let Some(_puncher) = file.enter() else {

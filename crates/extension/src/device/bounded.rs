@@ -133,15 +133,18 @@ impl Overdue {
             self.rest.store(rest, Ordering::Relaxed);
             self.looked.store(now, Ordering::Relaxed);
         }
-        let until = self.now() + self.rest.load(Ordering::Relaxed);
-        self.rests_until.store(until.max(1), Ordering::Release);
+        self.begin_rest();
     }
 
     fn answered(&self) {
         if self.unanswered.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let until = self.now() + self.rest.load(Ordering::Relaxed);
-            self.rests_until.store(until.max(1), Ordering::Release);
+            self.begin_rest();
         }
+    }
+
+    fn begin_rest(&self) {
+        let until = self.now() + self.rest.load(Ordering::Relaxed);
+        self.rests_until.store(until.max(1), Ordering::Release);
     }
 
     /// For people; empty while the device answers in time.
@@ -194,25 +197,7 @@ static SLOTS: [Padded<Mutex<Slot>>; MOST_SLOTS] = [const {
     }))
 }; MOST_SLOTS];
 
-/// `struct iocb` of the kernel's interface (linux/aio_abi.h), little-endian.
-#[repr(C)]
-#[derive(Default)]
-struct ControlBlock {
-    data: u64,
-    key: u32,
-    rw_flags: u32,
-    opcode: u16,
-    priority: i16,
-    fd: u32,
-    buffer: u64,
-    bytes: u64,
-    offset: i64,
-    reserved: u64,
-    flags: u32,
-    event_fd: u32,
-}
-
-/// `struct io_event`.
+/// `struct io_event` of linux/aio_abi.h.
 #[repr(C)]
 #[derive(Default)]
 struct Event {
@@ -222,6 +207,7 @@ struct Event {
     result2: i64,
 }
 
+/// `IOCB_CMD_PREAD` of linux/aio_abi.h.
 const PREAD: u16 = 0;
 
 impl Slot {
@@ -250,15 +236,14 @@ impl Slot {
     }
 
     fn submit(&mut self, fd: RawFd, offset: u64, bytes: usize) -> Result<(), Unread> {
-        let mut block = ControlBlock {
-            opcode: PREAD,
-            fd: fd as u32,
-            buffer: self.memory.as_ptr() as u64,
-            bytes: bytes as u64,
-            offset: offset as i64,
-            ..ControlBlock::default()
-        };
-        let list: [*mut ControlBlock; 1] = [&raw mut block];
+        // SAFETY: a structure of numbers, for which zero is a value.
+        let mut block: libc::iocb = unsafe { std::mem::zeroed() };
+        block.aio_lio_opcode = PREAD;
+        block.aio_fildes = fd as u32;
+        block.aio_buf = self.memory.as_ptr() as u64;
+        block.aio_nbytes = bytes as u64;
+        block.aio_offset = offset as i64;
+        let list: [*mut libc::iocb; 1] = [&raw mut block];
         loop {
             // SAFETY: a valid control block, which the kernel copies; the memory it names belongs to the slot and stays
             // where it is until the read was answered.

@@ -89,11 +89,11 @@ fn harvest(
         let errno_before = errno();
         aio::entering_harvest(context);
         let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
-        let last = left.is_some_and(|left| left <= aio::SLICE);
-        let got = match left {
-            Some(left) if last => real(&mut timespec(left)),
-            _ if aio::may_be_late() => real(&mut timespec(aio::SLICE)),
-            Some(left) => real(&mut timespec(left)),
+        let slice = aio::may_be_late().then_some(aio::SLICE);
+        let wait = left.into_iter().chain(slice).min();
+        let last = left.is_some() && wait == left;
+        let got = match wait {
+            Some(wait) => real(&mut timespec(wait)),
             None => real(timeout),
         };
         let Ok(filled) = usize::try_from(got) else {
