@@ -12,6 +12,7 @@
 //!   between a server with the plugin and one without.
 //! * [`verification`]: the servers' own checks, after a clean stop and a start without the plugin.
 //!
+//! [`pressure`] is the ledger with sysbench beside it.
 //! [`churn`] makes, empties and removes files beside a load.
 //! [`cached_pages`] finds and damages pages in a live cache file.
 //! [`trace`] drains a recording of page reads and writes.
@@ -28,6 +29,7 @@ pub mod ledger;
 pub mod library;
 pub mod mounts;
 pub mod place;
+pub mod pressure;
 pub mod probe;
 pub mod replacement;
 pub mod sql;
