@@ -212,17 +212,11 @@ impl Place {
             .flatten();
         for entry in entries {
             let log = entry.path().join("error.log");
-            let Ok(bytes) = std::fs::read(&log) else {
-                continue;
-            };
-            let log_text = String::from_utf8_lossy(&bytes).into_owned();
-            let lines: Vec<&str> = log_text.lines().collect();
-            let tail = &lines[lines.len().saturating_sub(25)..];
-            text.push_str(&format!(
-                "end of {}:\n  {}\n",
-                log.display(),
-                tail.join("\n  ")
-            ));
+            let tail = private_server::tail(&log, 25);
+            if !tail.is_empty() {
+                let tail = tail.replace('\n', "\n  ");
+                text.push_str(&format!("end of {}:\n  {tail}\n", log.display()));
+            }
         }
         text
     }

@@ -59,10 +59,10 @@ fn ten_times(place: &Place, server: Server) -> Outcome {
 
     let mut switches = Vec::new();
     let (summary, stalls) = probe::during(&server, || {
-        let mut run = sysbench.run(&server, "oltp_read_write", 8, 25)?;
+        let mut run = sysbench.run(&server, "oltp_read_write", 8, 20)?;
         std::thread::sleep(Duration::from_secs(2));
         for _ in 0..TIMES {
-            for (value, pause) in [("OFF", 800), ("ON", 1100)] {
+            for (value, pause) in [("OFF", 500), ("ON", 800)] {
                 ensure!(run.is_running(), "sysbench ended before the switching");
                 let started = Instant::now();
                 server.sql(&format!("SET GLOBAL bpe_enabled = {value}"))?;

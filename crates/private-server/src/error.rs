@@ -62,10 +62,50 @@ impl<T> Doing<T> for std::io::Result<T> {
     }
 }
 
-/// The last `lines` lines of a text file; empty when it cannot be read.
-pub(crate) fn tail(path: &std::path::Path, lines: usize) -> String {
+/// Bytes of a line of a log that are shown: a damaged page is dumped into one line.
+const SHOWN: usize = 300;
+/// Errors that are shown besides the last lines: after a crash those are a stack and advice.
+const ERRORS: usize = 5;
+
+/// The last `lines` lines of a server's error log, after the last errors before them; empty when it cannot be read.
+pub fn tail(path: &std::path::Path, lines: usize) -> String {
+    tail_since(path, 0, lines)
+}
+
+/// The same of what was written after the first `start` bytes.
+pub(crate) fn tail_since(path: &std::path::Path, start: u64, lines: usize) -> String {
     let bytes = std::fs::read(path).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    let all: Vec<&str> = text.lines().collect();
-    all[all.len().saturating_sub(lines)..].join("\n")
+    let text = String::from_utf8_lossy(&bytes[bytes.len().min(start as usize)..]);
+    let shown: Vec<String> = text
+        .lines()
+        .map(|line| line.chars().take(SHOWN).collect())
+        .collect();
+    let (before, last) = shown.split_at(shown.len().saturating_sub(lines));
+    let is_error = |line: &&String| line.contains("[ERROR]") || line.contains("ssertion");
+    let errors: Vec<&String> = before.iter().filter(is_error).collect();
+    let errors = &errors[errors.len().saturating_sub(ERRORS)..];
+    errors
+        .iter()
+        .copied()
+        .chain(last)
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_tail_of_a_log_begins_with_its_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("error.log");
+        let stack = " #1 0x7f <unknown>\n".repeat(20);
+        let dump = "0".repeat(40_000);
+        std::fs::write(&log, format!("up\n[ERROR] page 83\n{dump}\n{stack}")).unwrap();
+        let tail = super::tail(&log, 3);
+        assert!(tail.starts_with("[ERROR] page 83\n #1"), "{tail}");
+        assert_eq!(tail.lines().count(), 4);
+        assert!(super::tail(&log, 21).lines().all(|line| line.len() <= 300));
+        assert_eq!(super::tail(&folder.path().join("none"), 3), "");
+    }
 }

@@ -39,7 +39,7 @@ pub mod root;
 mod server;
 mod test_suite;
 
-pub use error::Error;
+pub use error::{Error, tail};
 pub use flavour::{Flavour, Installation};
 pub use mysql;
 pub use options::{Load, Options};

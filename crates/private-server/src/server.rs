@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use mysql::prelude::Queryable;
 
-use crate::error::{Doing, tail};
+use crate::error::{Doing, tail, tail_since};
 use crate::{Error, Flavour, Installation, Load, Options, Result, process};
 
 /// Lines of the error log in an error message.
@@ -199,16 +199,9 @@ impl Server {
             };
             return Err(Error::Start {
                 reason,
-                log: self.log_since(log_start),
+                log: tail_since(&self.log, log_start, LOG_LINES),
             });
         }
-    }
-
-    fn log_since(&self, start: u64) -> String {
-        let bytes = fs::read(&self.log).unwrap_or_default();
-        let text = String::from_utf8_lossy(&bytes[bytes.len().min(start as usize)..]).into_owned();
-        let lines: Vec<&str> = text.lines().collect();
-        lines[lines.len().saturating_sub(LOG_LINES)..].join("\n")
     }
 
     /// A new connection as `root`, autocommit on.
