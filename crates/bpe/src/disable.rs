@@ -20,6 +20,7 @@ use crate::server_options::{SNIPPET, ServerOptions};
 use crate::size::human;
 use crate::terminal;
 use crate::terminal::say;
+use crate::views;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -92,6 +93,7 @@ struct There {
     loaded: bool,
     plugin_row: bool,
     function_row: bool,
+    views: Vec<String>,
     persisted: Vec<String>,
     /// As the server sees it.
     snippet: Option<PathBuf>,
@@ -111,6 +113,7 @@ impl There {
         let function_row = has(server
             .value("SELECT COUNT(*) FROM mysql.func WHERE name = 'bpe_report'")
             .map_err(failed)?);
+        let views = views::Present::look(server).map_err(failed)?.ours;
         let persisted = if server.flavour == Flavour::MySql {
             server
                 .pairs(
@@ -134,6 +137,7 @@ impl There {
             loaded,
             plugin_row,
             function_row,
+            views,
             persisted,
             snippet,
             process,
@@ -145,6 +149,7 @@ impl There {
             && !self.loaded
             && !self.plugin_row
             && !self.function_row
+            && self.views.is_empty()
             && self.persisted.is_empty()
             && self.snippet.is_none()
     }
@@ -179,6 +184,9 @@ impl There {
         }
         if let Some(path) = &self.snippet {
             lines.push(format!("remove {}", path.display()));
+        }
+        if !self.views.is_empty() {
+            lines.push(format!("drop the views bpe.{}", self.views.join(", bpe.")));
         }
         if self.function_row {
             lines.push("drop the function bpe_report".to_owned());
@@ -246,6 +254,17 @@ fn undo(server: &mut Server, there: &There, args: &Args) -> Vec<String> {
             &format!("{} removed", path.display()),
             remove(&process.seen(path)),
         );
+    }
+    if !there.views.is_empty() {
+        let with_schema = there
+            .record
+            .as_ref()
+            .is_none_or(|record| !record.schema_was_there);
+        let result = views::remove(server, with_schema);
+        if result == Ok(views::Schema::Kept) {
+            say!("  schema bpe stays: other things are in it");
+        }
+        done("views of schema bpe dropped", result.map(drop));
     }
     if there.function_row {
         // The row alone is there after a start without the library.

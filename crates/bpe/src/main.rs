@@ -34,6 +34,7 @@ mod snippet;
 mod status;
 mod terminal;
 mod verify;
+mod views;
 
 use terminal::complain;
 
@@ -69,6 +70,8 @@ enum Command {
     Record(recording::Args),
     /// Compare cached pages with the data files of a live server
     Verify(verify::Args),
+    /// Make, drop or print the views of schema bpe, which show the extension in SQL
+    Views(views::Args),
     /// Demonstrate the extension on a private server with an emulated cloud volume
     Demo(demo::Args),
     /// Replay a recorded stream of page reads and writes through the extension and other policies
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(args),
         Command::Record(args) => recording::run(args),
         Command::Verify(args) => verify::run(args),
+        Command::Views(args) => views::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
     };

@@ -25,6 +25,8 @@ pub struct Record {
     pub library: Option<PathBuf>,
     pub snippet: Option<PathBuf>,
     pub folders: Vec<PathBuf>,
+    /// Schema `bpe` was there before the views were made in it.
+    pub schema_was_there: bool,
 }
 
 /// The place of one server's record.

@@ -234,6 +234,8 @@ impl<'a> Host<'a> {
             "SELECT GROUP_CONCAT(name ORDER BY 1) FROM mysql.func",
             "SELECT @@innodb_buffer_pool_size",
             "SELECT @@read_only",
+            "SELECT GROUP_CONCAT(SCHEMA_NAME ORDER BY 1) FROM information_schema.SCHEMATA",
+            "SELECT GROUP_CONCAT(TABLE_NAME ORDER BY 1) FROM information_schema.TABLES WHERE TABLE_SCHEMA = 'bpe'",
         ];
         if self.is_mysql() {
             queries.push(

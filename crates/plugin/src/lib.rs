@@ -48,5 +48,6 @@ pub mod report;
 pub mod scan;
 pub mod settings;
 pub mod switch;
+pub mod table_name;
 pub mod uring;
 pub mod verify;

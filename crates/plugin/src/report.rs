@@ -2,10 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use extension::{Extension, Statistics};
+use extension::{Extension, HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
-use crate::{aio, controller, files, recorder, settings, switch, verify};
+use crate::{aio, controller, files, recorder, settings, switch, table_name, verify};
 
 /// Totals at one moment.
 pub struct Totals {
@@ -15,6 +15,11 @@ pub struct Totals {
     pub cache_read_us: [f64; 3],
     /// Microseconds: p50, p95, p99 of reads from the data files.
     pub data_read_us: [f64; 3],
+    /// Reads from the data files whose time was taken.
+    pub data_latency: HistogramSnapshot,
+    /// Cache disks, and those of them that are not used now.
+    pub devices: u64,
+    pub devices_failed: u64,
     /// Page reads that went to the data files.
     pub data_reads: u64,
     /// Memory of everything, bytes.
@@ -26,14 +31,15 @@ pub struct Totals {
 /// Collects the totals. All zero while nothing is active, but for the memory that stays.
 pub fn totals() -> Totals {
     let guard = switch::active();
-    let (cache, data, data_reads, instances) = match &*guard {
+    let (cache, data, data_reads, instances, devices) = match &*guard {
         Some(active) => (
             active.extension.statistics(),
-            Some(active.data_reads.snapshot()),
+            active.data_reads.snapshot(),
             active.data_read_count.load(Ordering::Relaxed),
             active.extension.instance_statistics().len() as u64,
+            active.extension.device_statistics(),
         ),
-        None => (Statistics::default(), None, 0, 0),
+        None => Default::default(),
     };
     const QUANTILES: [f64; 3] = [0.50, 0.95, 0.99];
     let memory = cache.memory_bytes
@@ -44,7 +50,10 @@ pub fn totals() -> Totals {
         };
     Totals {
         cache_read_us: QUANTILES.map(|q| cache.read_latency.quantile(q)),
-        data_read_us: QUANTILES.map(|q| data.as_ref().map_or(0.0, |data| data.quantile(q))),
+        data_read_us: QUANTILES.map(|q| data.quantile(q)),
+        data_latency: data,
+        devices: devices.len() as u64,
+        devices_failed: devices.iter().filter(|device| !device.active).count() as u64,
         data_reads,
         memory_bytes: memory + recorder::memory_bytes(),
         instances,
@@ -105,7 +114,7 @@ pub fn named(name: &str) -> Option<Value> {
 }
 
 /// Names that [`named`] knows.
-pub const NAMES: &str = "'summary', 'instances', 'devices' or 'files'";
+pub const NAMES: &str = "'summary', 'status', 'instances', 'devices' or 'files'";
 
 fn summary() -> Value {
     let totals = totals();
@@ -190,8 +199,13 @@ fn file_table() -> Value {
                 file.hits.load(Ordering::Relaxed),
                 file.misses.load(Ordering::Relaxed),
             );
+            let name = file.name();
+            let table = table_name::of_path(&name);
             json!({
-                "file": file.name(),
+                "file": name,
+                "schema": table.as_ref().map(|table| &table.schema),
+                "table": table.as_ref().map(|table| &table.table),
+                "partition": table.as_ref().and_then(|table| table.partition.as_ref()),
                 "page_size": file.page_size(),
                 "hits": hits,
                 "misses": misses,

@@ -17,6 +17,7 @@ use crate::pool;
 use crate::server::{Flavour, Server, quoted};
 use crate::size::human;
 use crate::terminal::say;
+use crate::views;
 
 /// Runs the plan. On failure everything done so far is undone and the message says how that went.
 pub fn apply(server: &mut Server, plan: Plan) -> Result<(), Failure> {
@@ -103,7 +104,7 @@ type Step<'a> = fn(&mut Run<'a>) -> Result<(), Failure>;
 
 impl<'a> Run<'a> {
     fn steps(&mut self) -> Result<(), Failure> {
-        let steps: [Step<'a>; 9] = [
+        let steps: [Step<'a>; 10] = [
             Self::note_record,
             Self::folders,
             Self::library,
@@ -113,6 +114,7 @@ impl<'a> Run<'a> {
             Self::check_active,
             Self::pool,
             Self::permanent,
+            Self::views,
         ];
         let interrupted = catch_signals()?;
         for step in steps {
@@ -465,6 +467,28 @@ impl<'a> Run<'a> {
             }
         }
         say!("  settings persisted");
+        Ok(())
+    }
+
+    /// The extension works without them: what goes wrong here is said, and nothing else.
+    fn views(&mut self) -> Result<(), Failure> {
+        if !self.plan.make_views {
+            return Ok(());
+        }
+        let with_schema = !self.plan.record.schema_was_there;
+        match views::create(self.server) {
+            Ok(()) => {
+                say!("  views made: {}", views::list());
+                self.journal
+                    .note("views dropped", move |server: &mut Server| {
+                        views::remove(server, with_schema).map(drop)
+                    });
+            }
+            Err(why) => say!(
+                "  warning: the views of schema bpe could not be made: {why}\n  \
+                 the extension works without them; `bpe views create` tries again"
+            ),
+        }
         Ok(())
     }
 

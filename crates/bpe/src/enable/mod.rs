@@ -37,6 +37,9 @@ pub struct Args {
     /// Leave innodb_buffer_pool_size as it is
     #[arg(long)]
     keep_pool: bool,
+    /// Make no views in schema bpe
+    #[arg(long)]
+    no_views: bool,
     /// The library bpe.so to install, when it lies neither beside this command nor where a package
     /// puts it
     #[arg(long, value_name = "FILE")]

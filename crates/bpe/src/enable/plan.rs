@@ -15,6 +15,7 @@ use crate::server::{Flavour, Server, Support, quoted, support};
 use crate::server_options;
 use crate::size::human;
 use crate::snippet::Snippet;
+use crate::views;
 
 /// Variables whose change builds the cache anew.
 const REBUILDING: [&str; 3] = ["bpe_path", "bpe_size", "bpe_instances"];
@@ -79,6 +80,7 @@ pub struct Plan {
     pub install: bool,
     pub stale_plugin_row: bool,
     pub create_function: bool,
+    pub make_views: bool,
     /// All wished settings and bpe_enabled, last.
     pub settings: Vec<Setting>,
     pub pool: Pool,
@@ -138,6 +140,8 @@ impl Plan {
             .map_err(failed)?;
         let create_function = server.value("SELECT bpe_report('summary')").is_err();
 
+        let make_views = !args.no_views && wants_views(server, &mut record, &mut notes)?;
+
         let now = server.variables("bpe\\_%")?;
         let settings: Vec<_> = wish
             .settings
@@ -180,6 +184,7 @@ impl Plan {
             install: !loaded,
             stale_plugin_row: !loaded && row.is_some(),
             create_function,
+            make_views,
             settings,
             pool,
             lower_pool: !args.keep_pool,
@@ -215,6 +220,7 @@ impl Plan {
         self.copy.is_none()
             && !self.install
             && !self.create_function
+            && !self.make_views
             && !self.permanent_differs
             && self.changes().next().is_none()
     }
@@ -257,6 +263,23 @@ impl Plan {
         }
         Ok(false)
     }
+}
+
+/// Whether the views are to be made; what stands in their way is no failure.
+fn wants_views(
+    server: &mut Server,
+    record: &mut Record,
+    notes: &mut Vec<String>,
+) -> Result<bool, Failure> {
+    let present = views::Present::look(server).map_err(|error| Failure::refused(plain(&error)))?;
+    if let Some(obstacle) = present.obstacle() {
+        notes.push(format!("no views are made: {obstacle}"));
+        return Ok(false);
+    }
+    if present.ours.is_empty() {
+        record.schema_was_there = present.schema;
+    }
+    Ok(!present.is_complete())
 }
 
 /// What MySQL has persisted, by name.
@@ -319,6 +342,9 @@ impl fmt::Display for Plan {
         }
         if self.create_function {
             step("create the function bpe_report".to_owned())?;
+        }
+        if self.make_views {
+            step(format!("make the views {}", views::list()))?;
         }
         for setting in self.changes() {
             let shown = match (setting.name, setting.value.parse()) {

@@ -84,9 +84,11 @@ pub unsafe extern "C" fn bpe_report(
             .then(|| std::slice::from_raw_parts(value.cast::<u8>(), *(*arguments).lengths as usize))
             .and_then(|bytes| std::str::from_utf8(bytes).ok());
         let report = name.and_then(|name| {
-            catch_unwind(AssertUnwindSafe(|| report::named(name)))
-                .ok()
-                .flatten()
+            let named = || match name {
+                "status" => Some(super::status::report()),
+                _ => report::named(name),
+            };
+            catch_unwind(AssertUnwindSafe(named)).ok().flatten()
         });
         let text = report.and_then(|report| CString::new(report.to_string()).ok());
         match text {

@@ -7,6 +7,9 @@ use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use extension::HistogramSnapshot;
+use serde_json::{Value, json};
+
 use super::ServerTable;
 use crate::controller;
 use crate::report;
@@ -168,6 +171,12 @@ fn figures() -> Vec<(CString, Figure)> {
         ("data_read_p50_us", Real(data_p50)),
         ("data_read_p95_us", Real(data_p95)),
         ("data_read_p99_us", Real(data_p99)),
+        ("cache_read_us_sum", microseconds(&cache.read_latency)),
+        ("cache_read_us_count", Number(cache.read_latency.count)),
+        ("data_read_us_sum", microseconds(&totals.data_latency)),
+        ("data_read_us_count", Number(totals.data_latency.count)),
+        ("devices", Number(totals.devices)),
+        ("devices_failed", Number(totals.devices_failed)),
         ("device_errors", Number(cache.device_errors)),
         ("reads_given_up", Number(cache.reads_given_up)),
         ("failed_proofs", Number(cache.failed_proofs)),
@@ -177,6 +186,24 @@ fn figures() -> Vec<(CString, Figure)> {
     all.into_iter()
         .map(|(name, figure)| (CString::new(name).unwrap_or_default(), figure))
         .collect()
+}
+
+/// The time of all reads together.
+fn microseconds(latency: &HistogramSnapshot) -> Figure {
+    Figure::Number(latency.sum_nanos / 1000)
+}
+
+/// All variables as `[{"name": ..., "value": ...}, ...]`, for `bpe_report('status')`.
+pub fn report() -> Value {
+    let rows = figures().into_iter().map(|(name, figure)| {
+        let value = match figure {
+            Figure::Number(number) => json!(number),
+            Figure::Real(number) => json!(number),
+            Figure::Text(text) => json!(text.to_string_lossy()),
+        };
+        json!({ "name": name.to_string_lossy(), "value": value })
+    });
+    rows.collect()
 }
 
 #[cfg(test)]
@@ -213,5 +240,14 @@ mod tests {
                 && names.iter().any(|name| name == "state")
         );
         assert_eq!(size_of::<StatusVariable>(), 24);
+    }
+
+    #[test]
+    fn the_report_has_all_variables() {
+        let report = report();
+        let rows = report.as_array().unwrap();
+        assert_eq!(rows.len(), figures().len());
+        assert!(rows.contains(&json!({ "name": "state_number", "value": 0 })));
+        assert!(rows.contains(&json!({ "name": "state", "value": "disabled" })));
     }
 }
