@@ -15,6 +15,7 @@
 //! [`pressure`] is the ledger with sysbench beside it.
 //! [`churn`] makes, empties and removes files beside a load.
 //! [`cached_pages`] finds and damages pages in a live cache file.
+//! [`exporter`] runs Prometheus' exporter beside a server.
 //! [`trace`] drains a recording of page reads and writes.
 //!
 //! `canary.rs` shows that these witnesses see a cache that does not invalidate.
@@ -24,6 +25,7 @@
 pub mod cached_pages;
 pub mod churn;
 pub mod deterministic;
+pub mod exporter;
 pub mod harness;
 pub mod ledger;
 pub mod library;

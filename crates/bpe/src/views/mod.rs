@@ -119,8 +119,10 @@ pub fn create(server: &mut Server) -> Result<(), String> {
             result => result,
         };
         if let Err(error) = result {
-            // Half of them helps nobody.
-            let _ = remove(server, !present.schema);
+            if present.ours.is_empty() {
+                // Half of them helps nobody.
+                let _ = remove(server, !present.schema);
+            }
             return Err(explained(&error));
         }
     }
