@@ -73,10 +73,7 @@ fn decoded(name: &str) -> String {
     let mut rest = name;
     while let Some((before, after)) = rest.split_once('@') {
         text.push_str(before);
-        let (letter, length) = match encoded(after) {
-            Some(found) => found,
-            None => ('@', 0),
-        };
+        let (letter, length) = encoded(after).unwrap_or(('@', 0));
         text.push(letter);
         rest = &after[length..];
     }
