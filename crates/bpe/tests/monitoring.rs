@@ -20,6 +20,7 @@ fn main() -> ExitCode {
     Suite::new("monitoring")
         .all("views_and_exporter", views_and_exporter)
         .plain("alert_rules", alert_rules)
+        .plain("expressions_of_the_dashboard", expressions_of_the_dashboard)
         .plain("printed_views", printed_views)
         .run()
 }
@@ -471,6 +472,39 @@ fn alert_rules() -> Outcome {
             String::from_utf8_lossy(&output.stderr)
         );
     }
+    Ok(())
+}
+
+/// Written as rules, so that promtool reads them.
+fn expressions_of_the_dashboard() -> Outcome {
+    let promtool = tool("promtool")?;
+    let text = std::fs::read_to_string(repository("monitoring/grafana/innodb-bpe.json"))?;
+    let mut rules = String::from("groups:\n- name: dashboard\n  rules:\n");
+    let mut number = 0;
+    for expression in expressions(&serde_json::from_str(&text)?) {
+        if !expression.contains("$instance") {
+            continue; // the variables' own
+        }
+        number += 1;
+        let expression = expression
+            .replace("$__rate_interval", "5m")
+            .replace("$instance", "a");
+        let quoted = serde_json::to_string(&expression)?;
+        rules.push_str(&format!("  - record: panel:{number}\n    expr: {quoted}\n"));
+    }
+    ensure!(number > 30, "only {number} expressions");
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("dashboard.yml");
+    std::fs::write(&file, rules)?;
+    let output = Command::new(promtool)
+        .args(["check", "rules"])
+        .arg(&file)
+        .output()?;
+    ensure!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     Ok(())
 }
 
