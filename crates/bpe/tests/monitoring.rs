@@ -57,6 +57,7 @@ impl Host<'_> {
             "enable",
             "--yes",
             "--keep-pool",
+            "--views",
             "--path",
             &*cache,
             "--size",

@@ -37,9 +37,9 @@ pub struct Args {
     /// Leave innodb_buffer_pool_size as it is
     #[arg(long)]
     keep_pool: bool,
-    /// Make no views in schema bpe
+    /// Make views in schema bpe as well; `bpe views create` makes them later
     #[arg(long)]
-    no_views: bool,
+    views: bool,
     /// The library bpe.so to install, when it lies neither beside this command nor where a package
     /// puts it
     #[arg(long, value_name = "FILE")]

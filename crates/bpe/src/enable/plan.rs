@@ -140,7 +140,7 @@ impl Plan {
             .map_err(failed)?;
         let create_function = server.value("SELECT bpe_report('summary')").is_err();
 
-        let make_views = !args.no_views && wants_views(server, &mut record, &mut notes)?;
+        let make_views = args.views && wants_views(server, &mut record, &mut notes)?;
 
         let now = server.variables("bpe\\_%")?;
         let settings: Vec<_> = wish
