@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 use crate::engine::Engine;
-use crate::faults::Fault;
+use crate::faults::{Fault, SECTOR};
 use crate::profile::Profile;
 use crate::units::parse_duration;
+use crate::unsynced::Tear;
 use crate::volume::Stopper;
 
 const HELP: &str = "\
@@ -63,10 +64,12 @@ impl Controls {
             }
             "power-loss" => {
                 let torn = match rest.trim().strip_prefix("torn=") {
-                    Some(seed) => Some(
-                        seed.parse()
-                            .map_err(|_| format!("`{seed}` is not a number"))?,
-                    ),
+                    Some(seed) => {
+                        let seed = seed
+                            .parse()
+                            .map_err(|_| format!("`{seed}` is not a number"))?;
+                        Some(Tear::new(seed, SECTOR as u64))
+                    }
                     None if rest.trim().is_empty() => None,
                     None => return Err(format!("power-loss takes torn=SEED, not `{rest}`")),
                 };

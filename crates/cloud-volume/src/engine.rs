@@ -26,7 +26,7 @@ use crate::pacer::Pacer;
 use crate::pool::Pool;
 use crate::schedule::{Cost, Due};
 use crate::statistics::{Counters, Statistics, add};
-use crate::unsynced::{Unsynced, read_fully};
+use crate::unsynced::{Tear, Unsynced, read_fully};
 
 /// Threads that take requests from the kernel.
 pub(crate) const REQUEST_THREADS: usize = 3;
@@ -273,9 +273,8 @@ impl Engine {
         });
     }
 
-    /// Loses power: what waits fails, and what was not synced is forgotten. With `torn`, sectors of
-    /// unsynced writes are kept or lost by chance.
-    pub(crate) fn power_loss(&self, torn: Option<u64>) -> io::Result<usize> {
+    /// Loses power: what waits fails, and what was not synced is forgotten, or parts of it.
+    pub(crate) fn power_loss(&self, torn: Option<Tear>) -> io::Result<usize> {
         let Some(unsynced) = &self.unsynced else {
             return Err(io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -285,12 +284,10 @@ impl Engine {
         for job in self.pacer.drain() {
             fail(job);
         }
-        let reverted = unsynced
-            .power_loss(torn.map(fastrand::Rng::with_seed))
-            .map_err(|(inode, error)| {
-                let path = String::from_utf8_lossy(&inode.path()).into_owned();
-                io::Error::new(error.kind(), format!("cannot revert {path}: {error}"))
-            })?;
+        let reverted = unsynced.power_loss(torn).map_err(|(inode, error)| {
+            let path = String::from_utf8_lossy(&inode.path()).into_owned();
+            io::Error::new(error.kind(), format!("cannot revert {path}: {error}"))
+        })?;
         add(&self.counters.power_losses, 1);
         if let Some(notifier) = self.notifier.get() {
             for inode in &reverted {

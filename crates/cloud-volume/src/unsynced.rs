@@ -27,6 +27,21 @@ use crate::inodes::Inode;
 /// Granularity of what is saved.
 const BLOCK: u64 = 4096;
 
+/// What a power loss leaves of unsynced changes: each aligned unit of so many bytes as a whole, or nothing of it, by chance.
+pub(crate) struct Tear {
+    pub unit: u64,
+    pub random: fastrand::Rng,
+}
+
+impl Tear {
+    pub fn new(seed: u64, unit: u64) -> Tear {
+        Tear {
+            unit: unit.next_multiple_of(SECTOR as u64).max(SECTOR as u64),
+            random: fastrand::Rng::with_seed(seed),
+        }
+    }
+}
+
 /// The durable contents of what changed in one file.
 pub(crate) struct Undo {
     durable_size: u64,
@@ -87,11 +102,10 @@ impl Unsynced {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Brings all files back to their last sync. With `torn`, each sector that was changed is kept
-    /// or lost by chance instead. Returns the files that changed.
+    /// Brings all files back to their last sync, or only parts of them. Returns the files that changed.
     pub(crate) fn power_loss(
         &self,
-        mut torn: Option<fastrand::Rng>,
+        mut torn: Option<Tear>,
     ) -> Result<Vec<Arc<Inode>>, (Arc<Inode>, io::Error)> {
         let _alone = self.gate.write();
         let mut files: Vec<_> = self.files.lock().values().cloned().collect();
@@ -138,22 +152,27 @@ impl Undo {
         Ok(saved)
     }
 
-    fn revert(&self, file: &File, mut torn: Option<&mut fastrand::Rng>) -> io::Result<()> {
+    fn revert(&self, file: &File, mut torn: Option<&mut Tear>) -> io::Result<()> {
         if file.metadata()?.len() != self.durable_size {
             file.set_len(self.durable_size)?;
         }
         let zeros = [0; BLOCK as usize];
+        let (mut unit, mut lost) = (None, false);
         for (block, old) in &self.blocks {
             let old = old.as_deref().unwrap_or(&zeros);
             let start = block * BLOCK;
             let length = (self.durable_size - start).min(BLOCK) as usize;
-            let Some(random) = &mut torn else {
+            let Some(tear) = &mut torn else {
                 file.write_all_at(&old[..length], start)?;
                 continue;
             };
             for (n, sector) in old[..length].chunks(SECTOR).enumerate() {
-                if random.bool() {
-                    file.write_all_at(sector, start + (n * SECTOR) as u64)?;
+                let offset = start + (n * SECTOR) as u64;
+                if unit.replace(offset / tear.unit) != Some(offset / tear.unit) {
+                    lost = tear.random.bool();
+                }
+                if lost {
+                    file.write_all_at(sector, offset)?;
                 }
             }
         }
@@ -233,8 +252,8 @@ mod tests {
         };
         undo.save(&file, 16384, 16384).unwrap();
         file.write_all_at(&[2; 16384], 16384).unwrap();
-        let mut random = fastrand::Rng::with_seed(1);
-        undo.revert(&file, Some(&mut random)).unwrap();
+        let mut tear = Tear::new(1, SECTOR as u64);
+        undo.revert(&file, Some(&mut tear)).unwrap();
         let after = contents(&file);
         let sectors: Vec<u8> = after
             .chunks(SECTOR)

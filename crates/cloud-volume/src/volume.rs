@@ -13,7 +13,7 @@ use rustix::process::{Resource, Rlimit};
 
 use crate::control::{Control, Controls};
 use crate::engine::{Engine, fail};
-use crate::faults::{Fault, Faults};
+use crate::faults::{Fault, Faults, SECTOR};
 use crate::file_system::FileSystem;
 use crate::inodes::{Handles, Inodes};
 use crate::mounting::{self, Mounted};
@@ -21,7 +21,7 @@ use crate::pacer::Pacer;
 use crate::pool::Pool;
 use crate::profile::Profile;
 use crate::statistics::{Counters, Statistics};
-use crate::unsynced::Unsynced;
+use crate::unsynced::{Tear, Unsynced};
 
 /// Threads for backing I/O that blocks: as many as a fast disk wants at a time.
 const POOL_THREADS: usize = 16;
@@ -247,7 +247,14 @@ impl Volume {
     /// Loses power like [`Volume::power_loss`], but of what was not synced each sector of 512 bytes
     /// is lost or kept by chance, so that pages are torn. Sizes go back.
     pub fn power_loss_torn(&self, seed: u64) -> Result<usize, Error> {
-        self.engine.power_loss(Some(seed)).map_err(Error::PowerLoss)
+        self.power_loss_reordered(seed, SECTOR as u64)
+    }
+
+    /// Loses power like [`Volume::power_loss`], but of what was not synced each aligned unit of `bytes` is lost or kept by
+    /// chance as a whole: a disk that makes such writes whole, and in any order. Sizes go back.
+    pub fn power_loss_reordered(&self, seed: u64, bytes: u64) -> Result<usize, Error> {
+        let tear = Tear::new(seed, bytes);
+        self.engine.power_loss(Some(tear)).map_err(Error::PowerLoss)
     }
 
     /// Something that can end [`Volume::wait`] from another thread.

@@ -245,6 +245,26 @@ fn a_torn_power_loss_mixes_old_and_new_sectors() {
 }
 
 #[test]
+fn a_reordered_power_loss_keeps_writes_whole() {
+    let Some(trial) = Trial::mount(options(true)) else {
+        return;
+    };
+    let file = open_direct(&trial.path("file"));
+    for page in 0..32 {
+        file.write_all_at(&Page::of(1).0, page * 16384).unwrap();
+    }
+    file.sync_data().unwrap();
+    for page in 0..32 {
+        file.write_all_at(&Page::of(2).0, page * 16384).unwrap();
+    }
+    trial.volume.power_loss_reordered(7, 16384).unwrap();
+    let after = fs::read(trial.path("file")).unwrap();
+    let pages = || after.chunks(16384);
+    assert!(pages().all(|page| page.iter().all(|byte| *byte == page[0])));
+    assert!(pages().any(|page| page[0] == 1) && pages().any(|page| page[0] == 2));
+}
+
+#[test]
 fn power_loss_needs_its_mode() {
     let Some(trial) = Trial::mount(options(false)) else {
         return;
