@@ -98,6 +98,7 @@ fn status(place: &Place) -> Outcome {
         "async_mode",
         "hits",
         "misses",
+        "misses_returned",
         "hit_ratio",
         "pages_cached",
         "bytes_cached",
@@ -234,6 +235,15 @@ fn reports(place: &Place) -> Outcome {
     let summary = report("summary")?;
     ensure!(summary["state"] == "active", "{summary}");
     ensure!(summary["hits"].as_u64() > Some(0), "{summary}");
+    let latency = report("latency")?;
+    for of in ["cache_read", "data_read"] {
+        let buckets = latency[of]["buckets"].as_array().context("no buckets")?;
+        let sum: u64 = buckets.iter().filter_map(|bucket| bucket[1].as_u64()).sum();
+        ensure!(
+            sum > 0 && latency[of]["count"] == sum,
+            "{of}: {sum} reads in {latency}"
+        );
+    }
     ensure!(rows("instances")? == 3);
     ensure!(rows("devices")? == 1);
     ensure!(rows("files")? >= 2);

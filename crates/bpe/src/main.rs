@@ -20,6 +20,7 @@ mod failure;
 mod journal;
 mod library;
 mod maintenance;
+mod observe;
 mod pool;
 mod process;
 mod progress;

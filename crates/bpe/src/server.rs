@@ -3,11 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::time::Duration;
 
 use mysql::Conn;
-use mysql::prelude::Queryable;
+use mysql::prelude::{FromRow, Queryable};
 
-use crate::connection::{self, Address, plain};
+use crate::connection::{self, Address, Target, plain};
 use crate::failure::{Exit, Failure};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,8 +99,12 @@ pub struct Server {
 impl Server {
     /// Logs in and finds out which server it is.
     pub fn connect(args: &connection::Args) -> Result<Self, Failure> {
-        let mut target = args.target()?;
-        let mut conn = target.connect()?;
+        Self::open(&mut args.target()?, None)
+    }
+
+    /// Logs in to a known target. `limit`: how long an answer is waited for; None: as long as it takes.
+    pub fn open(target: &mut Target, limit: Option<Duration>) -> Result<Self, Failure> {
+        let mut conn = target.connect(limit)?;
         let row: Option<(String, String)> = conn
             .query_first("SELECT @@version, @@version_comment")
             .map_err(|error| {
@@ -116,8 +121,8 @@ impl Server {
         };
         Ok(Self {
             conn,
-            address: target.address,
-            user: target.user,
+            address: target.address.clone(),
+            user: target.user.clone(),
             flavour,
             version,
             version_text,
@@ -137,6 +142,11 @@ impl Server {
     pub fn value(&mut self, sql: &str) -> Result<Option<String>, mysql::Error> {
         let value: Option<Option<String>> = self.conn.query_first(sql)?;
         Ok(value.flatten())
+    }
+
+    /// The first row.
+    pub fn row<T: FromRow>(&mut self, sql: &str) -> Result<Option<T>, mysql::Error> {
+        self.conn.query_first(sql)
     }
 
     /// Two columns of every row.

@@ -77,19 +77,21 @@ impl Set {
             .map_or(0, |way| u32::from(self.0[way] & MOST))
     }
 
-    /// `by_recency`: the last makes place for a newcomer, however often it was asked for.
-    fn record(&mut self, tag: u16, by_recency: bool) {
-        let (way, counter) = match self.position(tag) {
+    /// `by_recency`: the last makes place for a newcomer, however often it was asked for. Whether it was known.
+    fn record(&mut self, tag: u16, by_recency: bool) -> bool {
+        let position = self.position(tag);
+        let (way, counter) = match position {
             Some(way) => (way, (self.0[way] & MOST) + 1),
             None if by_recency => (WAYS - 1, 1),
             // The last of the lowest.
             None => match (0..WAYS).rev().min_by_key(|&way| self.0[way] & MOST) {
                 Some(way) if self.0[way] & MOST <= 1 => (way, 1),
-                _ => return,
+                _ => return false,
             },
         };
         self.0.copy_within(..way, 1);
         self.0[0] = tag | counter.min(MOST);
+        position.is_some()
     }
 
     fn halve(&mut self) {
@@ -146,16 +148,18 @@ impl Admission {
         (set as usize, ((mixed & 0xfff) as u16).max(1) << COUNT_BITS)
     }
 
-    /// An access to the page with this hash, hit or miss. `changing`: the working set does.
-    pub fn record(&mut self, hash: u64, changing: bool) {
+    /// An access to the page with this hash, hit or miss. `changing`: the working set does. Whether the page is one that was
+    /// asked for before, as far as the counters remember: those of 2.4 times the pages that fit.
+    pub fn record(&mut self, hash: u64, changing: bool) -> bool {
         let (set, tag) = self.place(hash);
-        self.sets[set].record(tag, changing);
+        let known = self.sets[set].record(tag, changing);
         self.since_ageing += 1;
         if self.since_ageing >= self.age_every {
             self.since_ageing = 0;
             self.sets[self.next_aged].halve();
             self.next_aged = (self.next_aged + 1) % self.sets.len();
         }
+        known
     }
 
     /// Estimated accesses, 0..=15.
@@ -207,7 +211,11 @@ mod tests {
         let mut a = admission(10_000);
         assert_eq!(a.frequency(hash(1)), 0);
         for n in 1..=20 {
-            a.record(hash(1), false);
+            assert_eq!(
+                a.record(hash(1), false),
+                n > 1,
+                "known from the second time on"
+            );
             assert_eq!(a.frequency(hash(1)), n.min(15));
         }
         assert_eq!(a.frequency(hash(2)), 0);
@@ -216,21 +224,21 @@ mod tests {
     #[test]
     fn a_set_keeps_the_frequent_and_the_recent() {
         let mut set = Set([0; WAYS]);
-        (1..=40).for_each(|tag| set.record(tag << COUNT_BITS, false));
+        (1..=40).for_each(|tag| _ = set.record(tag << COUNT_BITS, false));
         assert_eq!(set.count(8 << COUNT_BITS), 0, "forgotten first");
         assert_eq!(set.count(9 << COUNT_BITS), 1);
         set.record(9 << COUNT_BITS, false);
-        (41..=100).for_each(|tag| set.record(tag << COUNT_BITS, false));
+        (41..=100).for_each(|tag| _ = set.record(tag << COUNT_BITS, false));
         assert_eq!(set.count(9 << COUNT_BITS), 2);
         assert_eq!(set.count(100 << COUNT_BITS), 1);
         let tags: std::collections::HashSet<u16> = set.0.iter().map(|c| c & !MOST).collect();
         assert_eq!(tags.len(), WAYS, "each once");
         // A full set of pages that came back takes no more.
-        (200..232).for_each(|tag| (0..2).for_each(|_| set.record(tag << COUNT_BITS, false)));
-        (300..332).for_each(|tag| set.record(tag << COUNT_BITS, false));
+        (200..232).for_each(|tag| (0..2).for_each(|_| _ = set.record(tag << COUNT_BITS, false)));
+        (300..332).for_each(|tag| _ = set.record(tag << COUNT_BITS, false));
         assert!(set.0.iter().filter(|c| *c & MOST >= 2).count() >= WAYS - 1);
         // But in a changing working set.
-        (300..332).for_each(|tag| set.record(tag << COUNT_BITS, true));
+        (300..332).for_each(|tag| _ = set.record(tag << COUNT_BITS, true));
         assert!((300..332).all(|tag| set.count(tag << COUNT_BITS) == 1));
     }
 
@@ -255,7 +263,7 @@ mod tests {
     fn counters_age() {
         let pages = 1000;
         let mut a = admission(pages);
-        (0..12).for_each(|_| a.record(hash(1), false));
+        (0..12).for_each(|_| _ = a.record(hash(1), false));
         for _ in 0..pages * AGEING + 1000 {
             a.record(hash(2), false);
         }
@@ -265,8 +273,8 @@ mod tests {
     #[test]
     fn the_gate_compares() {
         let mut a = admission(1000);
-        (0..3).for_each(|_| a.record(hash(2), false));
-        (0..4).for_each(|_| a.record(hash(3), false));
+        (0..3).for_each(|_| _ = a.record(hash(2), false));
+        (0..4).for_each(|_| _ = a.record(hash(3), false));
         let mut admits = |mode, what, candidate, victim, changing| {
             a.admits(mode, what, hash(candidate), hash(victim), changing)
         };

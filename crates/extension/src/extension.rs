@@ -43,7 +43,7 @@ use crate::instance::Spot;
 use crate::page::{EXTENT_SHIFT, FileId, PageId};
 use crate::shared::Shared;
 use crate::staging::Staging;
-use crate::statistics::{DeviceStatistics, InstanceStatistics, Statistics};
+use crate::statistics::{DeviceStatistics, HistogramSnapshot, InstanceStatistics, Statistics};
 use crate::writer::{Step, Writer};
 
 /// How long closing waits for writers that hang in a system call.
@@ -329,6 +329,11 @@ impl Extension {
 
     pub fn statistics(&self) -> Statistics {
         crate::report::statistics(&self.shared)
+    }
+
+    /// Reads served by the cache, from lookup to proof; without adding up all other figures.
+    pub fn read_latency(&self) -> HistogramSnapshot {
+        self.shared.latency.snapshot()
     }
 
     pub fn instance_statistics(&self) -> Vec<InstanceStatistics> {

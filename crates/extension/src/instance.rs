@@ -41,6 +41,8 @@ pub(crate) struct Counters {
     pub hits_staged: Counter,
     pub hits_located: Counter,
     pub absent: Counter,
+    /// Of `absent`: the page had been asked for before, of late.
+    pub returned: Counter,
     pub device_failed: Counter,
     pub device_error: Counter,
     pub reclaimed: Counter,
@@ -290,16 +292,17 @@ impl InstanceState {
         self.staged += 1;
     }
 
-    /// Counts an access to a page for admission.
-    pub fn record_access(&mut self, shared: &Shared, page: PageId) {
+    /// Counts an access to a page for admission. Whether it was asked for before, of late.
+    pub fn record_access(&mut self, shared: &Shared, page: PageId) -> bool {
         self.accesses += 1;
         let identity = self.directory.identity(self.directory.key(page));
-        self.admission.record(identity, shared.drift.changing());
+        let known = self.admission.record(identity, shared.drift.changing());
         self.writeback.note_read(page);
         if self.accesses - self.looked_at >= shared.drift.look_every() {
             self.looked_at = self.accesses;
             shared.look_for_drift();
         }
+        known
     }
 
     /// Whether a page is worth the place of the page that would have to go.

@@ -23,11 +23,14 @@ impl Extension {
             return miss(&counters.unsuitable, MissReason::Unsuitable);
         }
         let mut state = instance.lock();
-        state.record_access(shared, page);
+        let known = state.record_access(shared, page);
         let found = state.look_up(shared, instance, page);
         drop(state);
         let outcome = match found {
-            Found::Absent => Err(MissReason::Absent),
+            Found::Absent => {
+                counters.returned.add(u64::from(known));
+                Err(MissReason::Absent)
+            }
             Found::DeviceFailed => Err(MissReason::DeviceFailed),
             Found::Staged(pinned, removals) => {
                 let bytes = pinned.bytes();
@@ -216,14 +219,13 @@ impl Extension {
         let spot = match found {
             Found::OnDevice(spot) if spot.kind == Kind::raw(length) => spot,
             Found::Absent | Found::DeviceFailed => {
-                state.record_access(shared, page);
-                let failed = matches!(found, Found::DeviceFailed);
-                (if failed {
-                    &counters.device_failed
+                let known = state.record_access(shared, page);
+                if matches!(found, Found::DeviceFailed) {
+                    counters.device_failed.add(1);
                 } else {
-                    &counters.absent
-                })
-                .add(1);
+                    counters.absent.add(1);
+                    counters.returned.add(u64::from(known));
+                }
                 return None;
             }
             Found::Staged(..) | Found::OnDevice(_) => {

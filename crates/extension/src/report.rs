@@ -35,6 +35,7 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         s.hits_staged += c.hits_staged.get();
         s.hits_located += c.hits_located.get();
         s.misses_absent += c.absent.get();
+        s.misses_returned += c.returned.get();
         s.misses_device_failed += c.device_failed.get();
         s.misses_device_error += c.device_error.get();
         s.misses_reclaimed += c.reclaimed.get();

@@ -39,6 +39,9 @@ pub struct Statistics {
     pub misses: u64,
     /// Of `misses`, by reason.
     pub misses_absent: u64,
+    /// Of `misses_absent`: pages that had been asked for before, as far as admission's counters remember: those of the last
+    /// accesses to about 2.4 times the pages that fit. A cache of that size would have had many of them.
+    pub misses_returned: u64,
     pub misses_device_failed: u64,
     pub misses_device_error: u64,
     pub misses_reclaimed: u64,
@@ -240,15 +243,15 @@ impl HistogramSnapshot {
         }
     }
 
-    /// (upper bound in microseconds, count) of each bucket that holds something.
-    pub fn buckets(&self) -> Vec<(f64, u64)> {
+    /// (upper bound in nanoseconds, count) of each bucket that holds something.
+    pub fn buckets(&self) -> Vec<(u64, u64)> {
         let filled = self
             .counts
             .iter()
             .enumerate()
             .filter(|(_, count)| **count > 0);
         filled
-            .map(|(i, &count)| (bounds(i).1 / 1000.0, count))
+            .map(|(i, &count)| (bounds(i).1 as u64, count))
             .collect()
     }
 }

@@ -109,12 +109,13 @@ pub fn named(name: &str) -> Option<Value> {
         "instances" => instances(),
         "devices" => devices(),
         "files" => file_table(),
+        "latency" => latencies(),
         _ => return verify::answer(name).or_else(|| recorder::answer(name)),
     })
 }
 
 /// Names that [`named`] knows.
-pub const NAMES: &str = "'summary', 'status', 'instances', 'devices' or 'files'";
+pub const NAMES: &str = "'summary', 'status', 'instances', 'devices', 'files' or 'latency'";
 
 fn summary() -> Value {
     let totals = totals();
@@ -146,6 +147,21 @@ fn summary() -> Value {
         "data_read_us": { "p50": totals.data_read_us[0], "p95": totals.data_read_us[1], "p99": totals.data_read_us[2] },
         "cache": serde_json::to_value(cache).unwrap_or(Value::Null),
     })
+}
+
+/// Histograms of reads, counted since the cache was opened, so that whoever asks twice can tell the quantiles of the time
+/// between: `[[upper bound in nanoseconds, reads], ...]`, buckets that hold something.
+fn latencies() -> Value {
+    let guard = switch::active();
+    let histogram = |of: &HistogramSnapshot| json!({ "count": of.count, "sum_ns": of.sum_nanos, "buckets": of.buckets() });
+    let (cache, data) = match &*guard {
+        Some(active) => (
+            active.extension.read_latency(),
+            active.data_reads.snapshot(),
+        ),
+        None => Default::default(),
+    };
+    json!({ "cache_read": histogram(&cache), "data_read": histogram(&data) })
 }
 
 fn instances() -> Value {
@@ -229,6 +245,9 @@ mod tests {
                 named(table).is_some_and(|value| value.is_array()),
                 "{table}"
             );
+        }
+        for of in ["cache_read", "data_read"] {
+            assert!(named("latency").is_some_and(|value| value[of]["buckets"].is_array()));
         }
         assert!(named("nothing").is_none());
     }

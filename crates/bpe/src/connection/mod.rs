@@ -36,7 +36,7 @@ const SOCKETS: [&str; 4] = [
 ];
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// A server that has vanished is noticed by this. There is no limit for a statement: shrinking a
+/// A server that has vanished is noticed by this. Usually there is no limit for a statement: shrinking a
 /// large pool takes its time, and a socket with a time limit would not go on after a signal.
 const KEEPALIVE_MILLISECONDS: u32 = 30_000;
 
@@ -267,8 +267,9 @@ fn login_name(environment: &dyn Fn(&str) -> Option<String>) -> String {
 }
 
 impl Target {
-    /// Logs in, asking for the password when that was wished.
-    pub fn connect(&mut self) -> Result<Conn, Failure> {
+    /// Logs in, asking for the password when that was wished, once. `limit`: how long an answer is waited for, which
+    /// suits whoever only looks; None: as long as it takes.
+    pub fn connect(&mut self, limit: Option<Duration>) -> Result<Conn, Failure> {
         if self.ask_password {
             let text = rpassword::prompt_password(format!("Password of {}: ", self.user)).map_err(
                 |error| {
@@ -287,6 +288,8 @@ impl Target {
             .pass(self.password.as_ref().map(|password| &password.0))
             .prefer_socket(false)
             .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
+            .read_timeout(limit)
+            .write_timeout(limit)
             .tcp_keepalive_time_ms(Some(KEEPALIVE_MILLISECONDS));
         let builder = match &self.address {
             Address::Socket(path) => builder.socket(Some(path.to_string_lossy())),

@@ -43,6 +43,23 @@ fn a_scan_gets_next_to_nothing_and_what_comes_back_often_gets_in() {
 }
 
 #[test]
+fn misses_of_pages_that_come_back_are_counted_apart() {
+    let f = full(8);
+    let mut counted = f.extension.statistics().misses_returned;
+    let mut since = || {
+        let all = f.extension.statistics().misses_returned;
+        all - std::mem::replace(&mut counted, all)
+    };
+    let scan = || (0..200).for_each(|n| _ = ask(&f, page(2, n)));
+    scan();
+    let (first, missed) = (since(), f.extension.statistics().misses_absent);
+    scan();
+    let (second, missed) = (since(), f.extension.statistics().misses_absent - missed);
+    assert!(first < 20, "{first} of 200 new pages");
+    assert!(second > 100 && second <= missed, "{second} of {missed}");
+}
+
+#[test]
 fn pages_that_are_written_back_are_taken_in_when_they_are_written() {
     let f = full(2);
     // A file of which every page that is read is also written.

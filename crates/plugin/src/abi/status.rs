@@ -142,6 +142,7 @@ fn figures() -> Vec<(CString, Figure)> {
         ("instances_active", Number(totals.instances)),
         ("hits", Number(cache.hits)),
         ("misses", Number(cache.misses)),
+        ("misses_returned", Number(cache.misses_returned)),
         (
             "hit_ratio",
             Real(report::hit_ratio(cache.hits, cache.misses)),

@@ -1,0 +1,358 @@
+//! What two readings of a server say about the time between them.
+
+use serde::Serialize;
+
+use super::histogram::{Histogram, Quantiles};
+use super::sample::Sample;
+
+/// Rates are of the interval, names that end in `_total` since the cache was opened, everything else is of its end.
+///
+/// The latency of InnoDB's own pool is not among them: nobody times it, neither InnoDB nor the hooks, which only see what
+/// misses it. Its share of the reads is.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Figures {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    pub interval_s: f64,
+    /// `active`, `disabled`, `passive`, `failed` or `not installed`.
+    pub state: String,
+    pub state_reason: String,
+    pub uptime_s: u64,
+
+    /// Statements of clients.
+    pub qps: f64,
+    /// Statements COMMIT and ROLLBACK.
+    pub tps: f64,
+    pub threads_running: u64,
+    pub connections: u64,
+
+    /// Page requests that InnoDB's pool answered from memory.
+    pub pool_reads_per_s: f64,
+    /// Reads that missed the pool and were answered by the cache.
+    pub cache_reads_per_s: f64,
+    /// Page reads that went to the data files. While the extension does not count them: what InnoDB read.
+    pub data_reads_per_s: f64,
+    /// Of all page requests, those that the pool answered; `None` if there were none.
+    pub pool_hit_percent: Option<f64>,
+    /// Of the reads that the cache was asked for in this interval; `None` if there were none.
+    pub hit_ratio_percent: Option<f64>,
+    pub hit_ratio_total_percent: f64,
+    pub misses_per_s: f64,
+    /// Of the misses, pages that had been asked for before, of late: a larger cache would have had many of them.
+    pub misses_returned_per_s: f64,
+
+    /// `None` if there were no reads.
+    pub cache_read_us: Option<Quantiles>,
+    /// `None` if there were no reads.
+    pub data_read_us: Option<Quantiles>,
+    /// `interval`, or `total` where the server has no histograms to tell and the quantiles are those since the cache was opened.
+    pub latency_of: &'static str,
+
+    pub saved_reads_total: u64,
+    pub saved_bytes_per_s: f64,
+    /// Reads that the cache answered, times the page size.
+    pub saved_bytes_total: u64,
+    /// Milliseconds that all clients together did not wait, each second: reads saved, times the difference of both p50.
+    /// Less than 0 when the cache is slower than the data disk; `None` while one of both is not known.
+    pub saved_ms_per_s: Option<f64>,
+
+    pub cache_written_bytes_per_s: f64,
+    pub cache_written_bytes_24h: u64,
+    /// What InnoDB wrote, its own bookkeeping included.
+    pub data_written_bytes_per_s: f64,
+
+    pub pages_cached: u64,
+    pub bytes_cached: u64,
+    pub capacity_bytes: u64,
+    pub memory_bytes: u64,
+    pub pool_bytes: u64,
+
+    pub admitted_per_s: f64,
+    pub rejected_per_s: f64,
+    pub evicted_per_s: f64,
+    pub invalidated_per_s: f64,
+    /// Offers dropped because the writer was behind.
+    pub dropped_staging_full_per_s: f64,
+    /// Offers turned away because bpe_daily_write_limit was used up.
+    pub write_limit_rejected_per_s: f64,
+    pub lock_accesses_per_s: f64,
+    /// Of the accesses to locks of instances, those that found it held; `None` if there were none.
+    pub lock_wait_percent: Option<f64>,
+
+    pub device_errors: u64,
+    /// Reads of cache disks that were not answered within bpe_read_timeout.
+    pub reads_given_up: u64,
+    pub failed_proofs: u64,
+}
+
+impl Figures {
+    /// Of the time from `before` to `now`.
+    pub fn between(before: &Sample, now: &Sample) -> Self {
+        let seconds = (now.taken - before.taken).as_secs_f64().max(1e-3);
+        let more = |name: &str| increase(before.count(name), now.count(name));
+        let rate = |name: &str| more(name) as f64 / seconds;
+        let active = now.state() == "active";
+        let (hits, misses) = (more("bpe_hits"), more("bpe_misses"));
+        let requests = more("innodb_buffer_pool_read_requests");
+        // A request that waits for a page being read is counted once more than it is served.
+        let from_memory = requests.saturating_sub(more("innodb_buffer_pool_reads"));
+        let latency = Latency::between(before, now);
+        let cache_reads_per_s = hits as f64 / seconds;
+        let gain = latency.typical_gain_us();
+        Self {
+            at_ms: now.at_ms,
+            interval_s: seconds,
+            state: now.state().to_owned(),
+            state_reason: now.text("bpe_state_reason").to_owned(),
+            uptime_s: now.count("uptime"),
+            qps: rate("questions"),
+            tps: rate("com_commit") + rate("com_rollback"),
+            threads_running: now.count("threads_running"),
+            connections: now.count("threads_connected"),
+            pool_reads_per_s: from_memory as f64 / seconds,
+            cache_reads_per_s,
+            data_reads_per_s: if active {
+                rate("bpe_data_reads")
+            } else {
+                rate("innodb_pages_read")
+            },
+            pool_hit_percent: percent(from_memory, requests),
+            hit_ratio_percent: percent(hits, hits + misses),
+            hit_ratio_total_percent: now.number("bpe_hit_ratio"),
+            misses_per_s: misses as f64 / seconds,
+            misses_returned_per_s: rate("bpe_misses_returned"),
+            cache_read_us: latency.cache,
+            data_read_us: latency.data,
+            latency_of: latency.of,
+            saved_reads_total: now.count("bpe_hits"),
+            saved_bytes_per_s: cache_reads_per_s * now.page_bytes as f64,
+            saved_bytes_total: now.count("bpe_hits").saturating_mul(now.page_bytes),
+            saved_ms_per_s: if hits == 0 {
+                Some(0.0)
+            } else {
+                gain.map(|gain| cache_reads_per_s * gain / 1000.0)
+            },
+            cache_written_bytes_per_s: rate("bpe_bytes_written"),
+            cache_written_bytes_24h: now.count("bpe_bytes_written_24h"),
+            data_written_bytes_per_s: rate("innodb_data_written"),
+            pages_cached: now.count("bpe_pages_cached"),
+            bytes_cached: now.count("bpe_bytes_cached"),
+            capacity_bytes: now.count("bpe_capacity_bytes"),
+            memory_bytes: now.count("bpe_memory_bytes"),
+            pool_bytes: now.pool_bytes,
+            admitted_per_s: rate("bpe_admitted"),
+            rejected_per_s: rate("bpe_rejected"),
+            evicted_per_s: rate("bpe_evicted"),
+            invalidated_per_s: rate("bpe_invalidated"),
+            dropped_staging_full_per_s: rate("bpe_dropped_staging_full"),
+            write_limit_rejected_per_s: rate("bpe_write_limit_rejected"),
+            lock_accesses_per_s: rate("bpe_instance_lock_accesses"),
+            lock_wait_percent: percent(
+                more("bpe_instance_lock_waits"),
+                more("bpe_instance_lock_accesses"),
+            ),
+            device_errors: now.count("bpe_device_errors"),
+            reads_given_up: now.count("bpe_reads_given_up"),
+            failed_proofs: now.count("bpe_failed_proofs"),
+        }
+    }
+}
+
+/// Of a counter, which begins at 0 again when the cache is opened anew or the server was restarted.
+fn increase(before: u64, now: u64) -> u64 {
+    if now >= before { now - before } else { now }
+}
+
+fn percent(part: u64, of: u64) -> Option<f64> {
+    (of > 0).then(|| (part as f64 * 100.0 / of as f64).min(100.0))
+}
+
+struct Latency {
+    cache: Option<Quantiles>,
+    data: Option<Quantiles>,
+    of: &'static str,
+    /// Since the cache was opened.
+    total: [Option<Quantiles>; 2],
+}
+
+impl Latency {
+    fn between(before: &Sample, now: &Sample) -> Self {
+        let total = ["cache", "data"].map(|of| {
+            let quantile = |q: &str| now.number(&format!("bpe_{of}_read_{q}_us"));
+            (quantile("p50") > 0.0).then(|| Quantiles {
+                p50: quantile("p50"),
+                p95: quantile("p95"),
+                p99: quantile("p99"),
+            })
+        });
+        match &now.latency {
+            Some([cache, data]) => {
+                let none = [Histogram::default(), Histogram::default()];
+                // Without an earlier histogram the later one is of the time before, too.
+                let [old_cache, old_data] = before.latency.as_ref().unwrap_or(&none);
+                Self {
+                    cache: cache.since(old_cache).quantiles(),
+                    data: data.since(old_data).quantiles(),
+                    of: if before.latency.is_some() {
+                        "interval"
+                    } else {
+                        "total"
+                    },
+                    total,
+                }
+            }
+            None => Self {
+                cache: total[0],
+                data: total[1],
+                of: "total",
+                total,
+            },
+        }
+    }
+
+    /// Microseconds that a read of the cache takes less than one of the data files, by both p50: of the interval, or where it
+    /// had no reads of one kind, by what is known of earlier ones.
+    fn typical_gain_us(&self) -> Option<f64> {
+        let cache = self.cache.or(self.total[0])?;
+        let data = self.data.or(self.total[1])?;
+        Some(data.p50 - cache.p50)
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use std::time::{Duration, Instant};
+
+    use serde_json::json;
+
+    use super::*;
+
+    /// A reading so many milliseconds after `start`.
+    pub fn sample(start: Instant, after_ms: u64, status: &[(&str, u64)]) -> Sample {
+        let mut all: std::collections::BTreeMap<_, _> = status
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), value.to_string()))
+            .collect();
+        all.insert("bpe_state".into(), "active".into());
+        Sample {
+            taken: start + Duration::from_millis(after_ms),
+            at_ms: 1_700_000_000_000 + after_ms,
+            status: all,
+            pool_bytes: 128 << 20,
+            page_bytes: 16 << 10,
+            latency: None,
+        }
+    }
+
+    fn latency(cache: u64, data: u64) -> Option<[Histogram; 2]> {
+        // 100 us and 1 ms or so.
+        let of = |upper: u64, count: u64| Histogram::of(&json!({ "buckets": [[upper, count]] }));
+        Some([of(98_304, cache)?, of(1_048_576, data)?])
+    }
+
+    #[test]
+    fn rates_are_of_the_time_between() {
+        let start = Instant::now();
+        let before = sample(
+            start,
+            0,
+            &[("questions", 1000), ("bpe_hits", 100), ("bpe_misses", 100)],
+        );
+        let now = sample(
+            start,
+            2000,
+            &[
+                ("questions", 3000),
+                ("com_commit", 80),
+                ("com_rollback", 20),
+                ("bpe_hits", 400),
+                ("bpe_misses", 200),
+                ("bpe_data_reads", 100),
+                ("innodb_pages_read", 9999),
+                ("innodb_buffer_pool_read_requests", 1000),
+                ("innodb_buffer_pool_reads", 400),
+                ("bpe_instance_lock_accesses", 400),
+                ("bpe_instance_lock_waits", 1),
+            ],
+        );
+        let figures = Figures::between(&before, &now);
+        assert_eq!(figures.interval_s, 2.0);
+        assert_eq!((figures.qps, figures.tps), (1000.0, 50.0));
+        assert_eq!(figures.cache_reads_per_s, 150.0);
+        assert_eq!(figures.data_reads_per_s, 50.0);
+        assert_eq!(figures.hit_ratio_percent, Some(75.0));
+        assert_eq!(figures.pool_hit_percent, Some(60.0));
+        assert_eq!(figures.pool_reads_per_s, 300.0);
+        assert_eq!(figures.saved_bytes_total, 400 * 16384);
+        assert_eq!(figures.lock_wait_percent, Some(0.25));
+        assert_eq!(
+            (figures.saved_ms_per_s, figures.cache_read_us),
+            (None, None),
+            "nothing is made up"
+        );
+    }
+
+    #[test]
+    fn an_idle_server_has_no_ratios() {
+        let start = Instant::now();
+        let same = sample(start, 0, &[("bpe_hits", 5)]);
+        let mut now = same.clone();
+        now.taken += Duration::from_secs(1);
+        let figures = Figures::between(&same, &now);
+        assert_eq!(figures.hit_ratio_percent, None);
+        assert_eq!(figures.pool_hit_percent, None);
+        assert_eq!(figures.saved_ms_per_s, Some(0.0));
+        let json = serde_json::to_value(&figures).unwrap();
+        assert!(json["hit_ratio_percent"].is_null() && json["cache_read_us"].is_null());
+    }
+
+    #[test]
+    fn counters_that_begin_anew_do_not_run_backwards() {
+        let start = Instant::now();
+        let before = sample(start, 0, &[("bpe_hits", 1000), ("questions", 500)]);
+        let now = sample(start, 1000, &[("bpe_hits", 30), ("questions", 600)]);
+        let figures = Figures::between(&before, &now);
+        assert_eq!((figures.cache_reads_per_s, figures.qps), (30.0, 100.0));
+    }
+
+    #[test]
+    fn latencies_are_of_the_interval_where_there_are_histograms() {
+        let start = Instant::now();
+        let counts = [("bpe_cache_read_p50_us", 7), ("bpe_data_read_p50_us", 8)];
+        let mut before = sample(start, 0, &counts);
+        let mut now = sample(start, 1000, &[&counts[..], &[("bpe_hits", 1000)]].concat());
+        let figures = Figures::between(&before, &now);
+        assert_eq!(figures.latency_of, "total");
+        assert_eq!(figures.cache_read_us.unwrap().p50, 7.0);
+        assert_eq!(figures.saved_ms_per_s, Some(1.0));
+
+        before.latency = latency(500, 500);
+        now.latency = latency(1500, 600);
+        let figures = Figures::between(&before, &now);
+        assert_eq!(figures.latency_of, "interval");
+        let (cache, data) = (
+            figures.cache_read_us.unwrap(),
+            figures.data_read_us.unwrap(),
+        );
+        assert!(cache.p50 > 81.0 && cache.p99 < 98.4, "{cache:?}");
+        assert!(data.p50 > 917.0 && data.p99 < 1048.6, "{data:?}");
+        assert_eq!(figures.saved_ms_per_s, Some(data.p50 - cache.p50));
+        // All reads were served by the cache: the data disk is known from earlier ones.
+        now.latency = latency(1500, 500);
+        let figures = Figures::between(&before, &now);
+        assert_eq!(figures.data_read_us, None);
+        assert!(figures.saved_ms_per_s.is_some());
+    }
+
+    #[test]
+    fn without_the_extension_innodb_counts() {
+        let start = Instant::now();
+        let mut before = sample(start, 0, &[]);
+        let mut now = sample(start, 1000, &[("innodb_pages_read", 70)]);
+        before.status.remove("bpe_state");
+        now.status.remove("bpe_state");
+        let figures = Figures::between(&before, &now);
+        assert_eq!(figures.state, "not installed");
+        assert_eq!(figures.data_reads_per_s, 70.0);
+    }
+}

@@ -1,0 +1,143 @@
+//! Latencies as `bpe_report('latency')` gives them: counts since the cache was opened, by buckets of nanoseconds.
+//!
+//! A bucket is a quarter of a power of two, so its lower bound follows from its upper one. The difference of two readings
+//! is the histogram of the time between, and only that tells quantiles of that time.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// Counts by upper bound in nanoseconds (exclusive).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Histogram {
+    buckets: BTreeMap<u64, u64>,
+}
+
+/// Microseconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub struct Quantiles {
+    pub p50: f64,
+    pub p95: f64,
+    pub p99: f64,
+}
+
+impl Histogram {
+    /// Of one of the members of the report; `None` if it is not what it should be.
+    pub fn of(report: &Value) -> Option<Self> {
+        let pair = |bucket: &Value| Some((bucket.get(0)?.as_u64()?, bucket.get(1)?.as_u64()?));
+        let buckets = report.get("buckets")?.as_array()?.iter().map(pair);
+        Some(Self {
+            buckets: buckets.collect::<Option<_>>()?,
+        })
+    }
+
+    pub fn count(&self) -> u64 {
+        self.buckets.values().sum()
+    }
+
+    /// What was counted since `earlier`; all, if the counting has begun anew since.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let old = |upper: &u64| earlier.buckets.get(upper).copied().unwrap_or(0);
+        let begun_anew = earlier
+            .buckets
+            .iter()
+            .any(|(upper, count)| self.buckets.get(upper).is_none_or(|now| now < count));
+        if begun_anew {
+            return self.clone();
+        }
+        let buckets = self.buckets.iter();
+        Self {
+            buckets: buckets
+                .map(|(upper, count)| (*upper, count - old(upper)))
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+        }
+    }
+
+    /// `None` when nothing was counted.
+    pub fn quantiles(&self) -> Option<Quantiles> {
+        Some(Quantiles {
+            p50: self.quantile(0.50)?,
+            p95: self.quantile(0.95)?,
+            p99: self.quantile(0.99)?,
+        })
+    }
+
+    /// Interpolated within its bucket, as the plugin does.
+    fn quantile(&self, q: f64) -> Option<f64> {
+        let wanted = q * self.count() as f64;
+        let mut below = 0.0;
+        for (&upper, &count) in &self.buckets {
+            let count = count as f64;
+            if below + count >= wanted {
+                let (low, high) = (lower_bound(upper) as f64, upper as f64);
+                return Some((low + (high - low) * (wanted - below) / count) / 1000.0);
+            }
+            below += count;
+        }
+        None
+    }
+}
+
+/// Of the bucket that ends before `upper`.
+fn lower_bound(upper: u64) -> u64 {
+    let highest = upper.saturating_sub(1);
+    if highest < 4 {
+        return highest;
+    }
+    upper - (1 << (highest.ilog2() - 2))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn histogram(buckets: &[(u64, u64)]) -> Histogram {
+        Histogram {
+            buckets: buckets.iter().copied().collect(),
+        }
+    }
+
+    #[test]
+    fn bounds_follow_from_each_other() {
+        // As crates/extension's histogram cuts them: 4..5, 7..8, 8..10, 1024..1280, 1792..2048.
+        for (upper, low) in [
+            (1, 0),
+            (4, 3),
+            (5, 4),
+            (8, 7),
+            (10, 8),
+            (1280, 1024),
+            (2048, 1792),
+        ] {
+            assert_eq!(lower_bound(upper), low, "{upper}");
+        }
+    }
+
+    #[test]
+    fn reads_the_report_and_nothing_else() {
+        let report = json!({"count": 3, "sum_ns": 9, "buckets": [[1280, 2], [2048, 1]]});
+        assert_eq!(
+            Histogram::of(&report),
+            Some(histogram(&[(1280, 2), (2048, 1)]))
+        );
+        assert_eq!(Histogram::of(&json!({})), None);
+        assert_eq!(Histogram::of(&json!({"buckets": [["a", 1]]})), None);
+    }
+
+    #[test]
+    fn quantiles_of_the_time_between() {
+        // A thousand fast reads before, then a hundred slow ones: those alone count.
+        let before = histogram(&[(1280, 1000)]);
+        let now = histogram(&[(1280, 1000), (2_097_152, 100)]);
+        let quantiles = now.since(&before).quantiles().unwrap();
+        assert!(quantiles.p50 > 1835.0 && quantiles.p50 < 2097.2);
+        assert!(quantiles.p50 < quantiles.p95 && quantiles.p95 < quantiles.p99);
+        assert_eq!(now.since(&now).quantiles(), None);
+        // A cache that was opened anew counts from zero.
+        assert_eq!(histogram(&[(8, 5)]).since(&now).count(), 5);
+        assert_eq!(Histogram::default().since(&now).count(), 0);
+    }
+}

@@ -1,0 +1,90 @@
+//! Watching a server: a [`Sample`] is one reading of it, [`Figures`] are what two readings say, an [`Observer`] takes them.
+//!
+//! `bpe status`, `bpe top` and the console show these and compute no rate of their own. A reading takes two statements,
+//! `SHOW GLOBAL STATUS` and one `SELECT`, whoever looks, so that looking costs the server next to nothing.
+
+use std::time::Duration;
+
+use crate::connection::{self, Target};
+use crate::failure::Failure;
+use crate::server::Server;
+
+mod figures;
+mod histogram;
+mod sample;
+
+pub use figures::Figures;
+pub use histogram::Quantiles;
+pub use sample::Sample;
+
+/// How long an answer is waited for. A server that is stopped or hangs is told from one that is busy by this.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// Watches one server over a connection of its own.
+pub struct Observer {
+    target: Target,
+    server: Option<Server>,
+    before: Option<Sample>,
+}
+
+impl Observer {
+    /// Reads the option files, but does not connect yet.
+    ///
+    /// # Errors
+    /// When the options do not tell which server is meant.
+    pub fn new(args: &connection::Args) -> Result<Self, Failure> {
+        Ok(Self::of(args.target()?))
+    }
+
+    pub fn of(target: Target) -> Self {
+        Self {
+            target,
+            server: None,
+            before: None,
+        }
+    }
+
+    /// The server, connected if it was not: for questions beside the samples. After an error that comes of the connection,
+    /// call [`Observer::disconnect`].
+    ///
+    /// # Errors
+    /// When it cannot be reached.
+    pub fn server(&mut self) -> Result<&mut Server, Failure> {
+        let server = match self.server.take() {
+            Some(server) => server,
+            None => Server::open(&mut self.target, Some(LIMIT))?,
+        };
+        Ok(self.server.insert(server))
+    }
+
+    /// The next call connects anew.
+    pub fn disconnect(&mut self) {
+        self.server = None;
+        self.before = None;
+    }
+
+    /// Takes a reading.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or does not answer; the next call connects anew.
+    pub fn sample(&mut self) -> Result<Sample, Failure> {
+        let sample = self.server().and_then(Sample::take);
+        if sample.is_err() {
+            self.disconnect();
+        }
+        sample
+    }
+
+    /// Takes a reading; what it and the one before say. `None` for the first one, after an error too, and when the server was
+    /// restarted meanwhile.
+    ///
+    /// # Errors
+    /// As [`Observer::sample`].
+    pub fn figures(&mut self) -> Result<Option<Figures>, Failure> {
+        let now = self.sample()?;
+        let before = self.before.replace(now.clone());
+        Ok(before
+            .filter(|before| before.count("uptime") <= now.count("uptime"))
+            .map(|before| Figures::between(&before, &now)))
+    }
+}

@@ -1,0 +1,123 @@
+//! One reading of a server: two statements.
+
+use std::collections::BTreeMap;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::Value;
+
+use super::histogram::Histogram;
+use crate::connection::plain;
+use crate::failure::{Exit, Failure};
+use crate::server::Server;
+
+/// The server's own counters that are looked at beside the extension's.
+const OF_THE_SERVER: &str = "'Questions','Com_commit','Com_rollback','Threads_running','Threads_connected','Uptime',\
+    'Innodb_buffer_pool_read_requests','Innodb_buffer_pool_reads','Innodb_pages_read','Innodb_data_written'";
+
+/// Everything that [`Figures`](super::Figures) are made of, at one moment.
+#[derive(Debug, Clone)]
+pub struct Sample {
+    pub taken: Instant,
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// Status variables by lower-case name: those of the extension and a few of the server.
+    pub status: BTreeMap<String, String>,
+    pub pool_bytes: u64,
+    pub page_bytes: u64,
+    /// Reads of the cache and of the data files; `None` where the server does not have the function `bpe_report`, or an
+    /// older one.
+    pub latency: Option<[Histogram; 2]>,
+}
+
+impl Sample {
+    /// # Errors
+    /// When the server does not answer.
+    pub fn take(server: &mut Server) -> Result<Self, Failure> {
+        let pairs = server
+            .pairs(&format!(
+                "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'bpe%' OR Variable_name IN ({OF_THE_SERVER})"
+            ))
+            .map_err(gone)?;
+        let taken = Instant::now();
+        let status: BTreeMap<_, _> = pairs
+            .into_iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .collect();
+        const SIZES: &str = "@@innodb_buffer_pool_size, @@innodb_page_size";
+        let mut row: Option<(u64, u64, Option<String>)> = None;
+        if status.contains_key("bpe_state") {
+            let asked = server.row(&format!("SELECT {SIZES}, bpe_report('latency')"));
+            row = match asked {
+                // No such function, or not for this user.
+                Err(mysql::Error::MySqlError(_)) => None,
+                answer => answer.map_err(gone)?,
+            };
+        }
+        let (pool_bytes, page_bytes, report) = match row {
+            Some(row) => row,
+            None => {
+                let sizes: Option<(u64, u64)> =
+                    server.row(&format!("SELECT {SIZES}")).map_err(gone)?;
+                let (pool, page) = sizes.unwrap_or_default();
+                (pool, page, None)
+            }
+        };
+        Ok(Self {
+            taken,
+            at_ms: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .map_or(0, |since| since.as_millis() as u64),
+            status,
+            pool_bytes,
+            page_bytes,
+            latency: report.and_then(|text| histograms(&text)),
+        })
+    }
+
+    pub fn installed(&self) -> bool {
+        self.status.contains_key("bpe_state")
+    }
+
+    /// `active`, `disabled`, `passive`, `failed` or `not installed`.
+    pub fn state(&self) -> &str {
+        if self.installed() {
+            self.text("bpe_state")
+        } else {
+            "not installed"
+        }
+    }
+
+    /// A status variable; empty where there is none.
+    pub fn text(&self, name: &str) -> &str {
+        self.status.get(name).map_or("", String::as_str)
+    }
+
+    /// A status variable; 0 where there is none.
+    pub fn number(&self, name: &str) -> f64 {
+        self.text(name)
+            .parse()
+            .ok()
+            .filter(|number: &f64| number.is_finite())
+            .unwrap_or(0.0)
+    }
+
+    /// A status variable that counts; 0 where there is none.
+    pub fn count(&self, name: &str) -> u64 {
+        self.text(name).parse().unwrap_or(0)
+    }
+}
+
+fn histograms(text: &str) -> Option<[Histogram; 2]> {
+    let report: Value = serde_json::from_str(text).ok()?;
+    Some([
+        Histogram::of(report.get("cache_read")?)?,
+        Histogram::of(report.get("data_read")?)?,
+    ])
+}
+
+fn gone(error: mysql::Error) -> Failure {
+    Failure::new(
+        Exit::Connect,
+        format!("the server does not answer: {}", plain(&error)),
+    )
+}
