@@ -2,6 +2,7 @@
 //!
 //! `bpe status`, `bpe top` and the console show these and compute no rate of their own. A reading takes two statements,
 //! `SHOW GLOBAL STATUS` and one `SELECT`, whoever looks, so that looking costs the server next to nothing.
+//! [`explain`] says in words what the figures mean.
 
 use std::time::Duration;
 
@@ -9,13 +10,16 @@ use crate::connection::{self, Target};
 use crate::failure::Failure;
 use crate::server::Server;
 
+pub mod explain;
 mod figures;
 mod histogram;
 mod sample;
+mod sentence;
 
 pub use figures::Figures;
 pub use histogram::Quantiles;
 pub use sample::Sample;
+pub use sentence::{Level, Sentence};
 
 /// How long an answer is waited for. A server that is stopped or hangs is told from one that is busy by this.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -1,0 +1,489 @@
+//! "Does it help me?": the figures in words.
+//!
+//! A rule is a function of the figures that gives a sentence or none. A sentence carries every figure it rests on, under the name
+//! that it has in [`Figures`] or, where it is worked out here, with what it is worked out from.
+
+use serde_json::{Value, json};
+
+use super::figures::Figures;
+use super::sentence::{Level, Sentence};
+use crate::failure::Failure;
+use crate::server::Server;
+
+/// Reads per second below which a cache has nothing to do.
+const IDLE: f64 = 1.0;
+/// Reads in the interval below which a ratio of them says little.
+const FEW: f64 = 100.0;
+/// Percent of hits from which on the data disk feels it.
+const LITTLE: f64 = 20.0;
+/// Percent of the capacity from which on the cache counts as full: some is always being emptied.
+const FULL: f64 = 90.0;
+/// Percent of all reads that pages which came back must be for a larger cache to be worth it.
+const WORTH: f64 = 5.0;
+/// Percent of accesses that find an instance's lock held, from which on threads wait noticeably.
+const CONTENDED: f64 = 5.0;
+/// Percent of the pages worth caching that are dropped because they cannot be written fast enough.
+const BEHIND: f64 = 5.0;
+/// Memory that the extension should take at most, in percent of the pool.
+const MEMORY: f64 = 4.0;
+
+/// What an explanation needs to know beside the figures.
+#[derive(Debug, Clone, Default)]
+pub struct Circumstances {
+    /// Pages per second; 0: no limit.
+    pub io_capacity: u64,
+    /// Bytes; 0: no limit.
+    pub daily_write_limit: u64,
+    /// As set: 0 is a number that fits the machine.
+    pub instances: u64,
+    /// Milliseconds.
+    pub read_timeout: u64,
+    pub devices: Vec<Device>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Device {
+    pub path: String,
+    pub active: bool,
+    pub state: String,
+}
+
+impl Circumstances {
+    /// Takes two statements. Devices are not known where the function `bpe_report` is missing.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn read(server: &mut Server) -> Result<Self, Failure> {
+        let variables = server.variables("bpe%")?;
+        let number = |name: &str| -> u64 {
+            let text = variables.get(name);
+            text.and_then(|text| text.parse().ok()).unwrap_or(0)
+        };
+        let devices = if variables.is_empty() {
+            None
+        } else {
+            server.value("SELECT bpe_report('devices')").ok().flatten()
+        };
+        let devices: Value = devices
+            .and_then(|text| serde_json::from_str(&text).ok())
+            .unwrap_or_default();
+        Ok(Self {
+            io_capacity: number("bpe_io_capacity"),
+            daily_write_limit: number("bpe_daily_write_limit"),
+            instances: number("bpe_instances"),
+            read_timeout: number("bpe_read_timeout"),
+            devices: devices
+                .as_array()
+                .into_iter()
+                .flatten()
+                .map(|device| Device {
+                    path: device["path"].as_str().unwrap_or_default().to_owned(),
+                    active: device["active"].as_bool().unwrap_or(false),
+                    state: device["state"].as_str().unwrap_or_default().to_owned(),
+                })
+                .collect(),
+        })
+    }
+}
+
+/// All that can be said, the most important first.
+pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
+    if figures.state != "active" {
+        return vec![inactive(figures)];
+    }
+    let mut sentences = Vec::new();
+    let reads = figures.cache_reads_per_s + figures.misses_per_s;
+    if reads < IDLE {
+        sentences.push(idle(figures, reads));
+    } else {
+        if let Some(ratio) = figures.hit_ratio_percent {
+            sentences.push(verdict(figures, reads, ratio));
+        }
+        sentences.extend(few_reads(figures, reads));
+        sentences.push(time_saved(figures));
+        sentences.push(larger(figures, reads));
+    }
+    sentences.extend(disks(about));
+    sentences.extend(troubles(figures, about));
+    let bottlenecks = bottlenecks(figures, about);
+    if bottlenecks.is_empty() && reads >= IDLE {
+        sentences.extend(no_bottleneck(figures));
+    }
+    sentences.extend(bottlenecks);
+    sentences.extend(memory(figures));
+    sentences
+}
+
+fn inactive(figures: &Figures) -> Sentence {
+    let reads = ("data_reads_per_s", json!(figures.data_reads_per_s));
+    match figures.state.as_str() {
+        "not installed" => Sentence::new(
+            "inactive.not_installed",
+            Level::Note,
+            "The extension is not installed: what misses InnoDB's memory is read from the data disk, {data_reads_per_s} pages \
+             a second now. `bpe doctor` says whether a cache would help.",
+            &[reads],
+        ),
+        "disabled" => Sentence::new(
+            "inactive.disabled",
+            Level::Note,
+            "The extension is switched off: what misses InnoDB's memory is read from the data disk, {data_reads_per_s} pages \
+             a second now. SET GLOBAL bpe_enabled = ON switches it on.",
+            &[reads],
+        ),
+        state => Sentence::new(
+            "inactive.trouble",
+            Level::Bad,
+            "The extension is {state} and serves nothing: {state_reason}. {data_reads_per_s} pages a second are read from the \
+             data disk.",
+            &[
+                ("state", json!(state)),
+                ("state_reason", json!(figures.state_reason)),
+                reads,
+            ],
+        ),
+    }
+}
+
+fn idle(figures: &Figures, reads: f64) -> Sentence {
+    let reads = ("reads_per_s", json!(reads));
+    match figures.pool_hit_percent {
+        Some(percent) => Sentence::new(
+            "idle.in_memory",
+            Level::Note,
+            "There is nothing for the cache to do now: InnoDB found {pool_hit_percent} of the pages it asked for in its memory, \
+             and {reads_per_s} reads a second missed it.",
+            &[reads, ("pool_hit_percent", json!(percent))],
+        ),
+        None => Sentence::new(
+            "idle.no_requests",
+            Level::Note,
+            "There is nothing for the cache to do now: no page was asked for, and {reads_per_s} reads a second reached the \
+             cache.",
+            &[reads],
+        ),
+    }
+}
+
+fn verdict(figures: &Figures, reads: f64, ratio: f64) -> Sentence {
+    let values = [
+        ("reads_per_s", json!(reads)),
+        ("hit_ratio_percent", json!(ratio)),
+        ("data_reads_per_s", json!(figures.data_reads_per_s)),
+    ];
+    let (key, level, opening) = if figures.gain_us.is_some_and(|gain| gain < 0.0) {
+        ("verdict.costs", Level::Bad, "It costs time")
+    } else if ratio < LITTLE {
+        ("verdict.little", Level::Note, "It helps little so far")
+    } else {
+        ("verdict.helps", Level::Good, "It helps")
+    };
+    let text = format!(
+        "{opening}: of {{reads_per_s}} reads a second that missed InnoDB's memory the cache answered {{hit_ratio_percent}}; \
+         {{data_reads_per_s}} a second went to the data disk."
+    );
+    Sentence::new(key, level, &text, &values)
+}
+
+fn few_reads(figures: &Figures, reads: f64) -> Option<Sentence> {
+    let counted = (reads * figures.interval_s).round();
+    (counted < FEW).then(|| {
+        Sentence::new(
+            "few_reads",
+            Level::Note,
+            "These were only {reads} reads in {interval_s} seconds: ratios of so few vary much. Look again under load, or longer.",
+            &[
+                ("reads", json!(counted)),
+                ("interval_s", json!(figures.interval_s.round())),
+            ],
+        )
+    })
+}
+
+fn time_saved(figures: &Figures) -> Sentence {
+    if figures.cache_reads_per_s == 0.0 {
+        return Sentence::new(
+            "saved.none",
+            Level::Note,
+            "That saved no time: {cache_reads_per_s} reads a second were answered by the cache.",
+            &[("cache_reads_per_s", json!(0))],
+        );
+    }
+    match (figures.gain_us, figures.saved_ms_per_s) {
+        (Some(gain), Some(saved)) if gain >= 0.0 => Sentence::new(
+            "saved.time",
+            Level::Good,
+            "A read from the cache typically took {gain_us} less than one from the data disk. With {cache_reads_per_s} of them \
+             a second, clients together waited {saved_ms_per_s} less in each second.",
+            &[
+                ("gain_us", json!(gain)),
+                ("cache_reads_per_s", json!(figures.cache_reads_per_s)),
+                ("saved_ms_per_s", json!(saved)),
+            ],
+        ),
+        (Some(gain), Some(saved)) => Sentence::new(
+            "saved.nothing",
+            Level::Bad,
+            "A read from the cache typically took {slower_us} longer than one from the data disk, which cost clients \
+             {lost_ms_per_s} in each second. Put bpe_path on a faster disk, or SET GLOBAL bpe_enabled = OFF.",
+            &[
+                ("slower_us", json!(-gain)),
+                ("lost_ms_per_s", json!(-saved)),
+            ],
+        ),
+        _ => Sentence::new(
+            "saved.unknown",
+            Level::Note,
+            "How much time that saved is not known: there were {cache_reads_per_s} reads a second from the cache and \
+             {data_reads_per_s} from the data disk, and one of both has not been timed yet.",
+            &[
+                ("cache_reads_per_s", json!(figures.cache_reads_per_s)),
+                ("data_reads_per_s", json!(figures.data_reads_per_s)),
+            ],
+        ),
+    }
+}
+
+/// Whether a larger cache would answer more. While it has room, or what it has not got was never asked for before, it would not.
+fn larger(figures: &Figures, reads: f64) -> Sentence {
+    let used = figures.bytes_cached as f64 * 100.0 / (figures.capacity_bytes as f64).max(1.0);
+    let used_value = ("used_percent", json!(used));
+    if used < FULL && figures.evicted_per_s == 0.0 && figures.rejected_per_s == 0.0 {
+        let page = figures.bytes_cached as f64 / (figures.pages_cached as f64).max(1.0);
+        let left = figures.capacity_bytes.saturating_sub(figures.bytes_cached);
+        let per_minute = figures.admitted_per_s * page * 60.0;
+        let full_in = left as f64 / per_minute;
+        return if figures.admitted_per_s >= 1.0 && per_minute > 0.0 && full_in < 24.0 * 60.0 {
+            Sentence::new(
+                "larger.filling",
+                Level::Note,
+                "A larger cache would not help now: {used_percent} of it is used. It is taking in {admitted_per_s} pages a \
+                 second, will be full in {full_in_minutes} at this rate, and answers more as it fills.",
+                &[
+                    used_value,
+                    ("admitted_per_s", json!(figures.admitted_per_s)),
+                    ("full_in_minutes", json!(full_in)),
+                ],
+            )
+        } else {
+            Sentence::new(
+                "larger.room",
+                Level::Good,
+                "A larger cache would not help: {used_percent} of it is used, and nothing had to make room for anything else.",
+                &[used_value],
+            )
+        };
+    }
+    let Some(returned) = figures.misses_returned_per_s else {
+        return Sentence::new(
+            "larger.unknown",
+            Level::Note,
+            "Whether a larger cache would help cannot be told: it is full ({used_percent}, {evicted_per_s} pages a second make \
+             room for others), but this plugin does not count misses of pages that come back.",
+            &[used_value, ("evicted_per_s", json!(figures.evicted_per_s))],
+        );
+    };
+    let share = returned * 100.0 / reads;
+    let values = [
+        used_value,
+        ("misses_returned_per_s", json!(returned)),
+        ("returned_percent", json!(share)),
+        ("reads_per_s", json!(reads)),
+    ];
+    if share >= WORTH {
+        Sentence::new(
+            "larger.yes",
+            Level::Note,
+            "A larger cache would help: it is full ({used_percent} used), and {misses_returned_per_s} of {reads_per_s} reads a \
+             second missed pages that had been asked for before, of late. About twice the bpe_size would answer up to \
+             {returned_percent} of the reads more.",
+            &values,
+        )
+    } else {
+        Sentence::new(
+            "larger.no",
+            Level::Good,
+            "A larger cache would help little: it is full ({used_percent} used), but only {misses_returned_per_s} of \
+             {reads_per_s} reads a second ({returned_percent}) missed pages that had been asked for before, of late.",
+            &values,
+        )
+    }
+}
+
+fn disks(about: &Circumstances) -> Vec<Sentence> {
+    let failed = about.devices.iter().filter(|device| !device.active);
+    failed
+        .map(|device| {
+            Sentence::new(
+                "disk.failed",
+                Level::Bad,
+                "The cache disk {path} is not used: {disk_state}. It is tried again by itself; replace it or take it out of \
+                 bpe_path if that goes on.",
+                &[
+                    ("path", json!(device.path)),
+                    ("disk_state", json!(device.state)),
+                ],
+            )
+        })
+        .collect()
+}
+
+/// What went wrong since the cache was opened.
+fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
+    let mut sentences = Vec::new();
+    if figures.device_errors > 0 {
+        sentences.push(Sentence::new(
+            "trouble.errors",
+            Level::Bad,
+            "The cache disks have returned {device_errors} errors since the cache was opened. No statement failed for it, but \
+             look at the disk (dmesg, smartctl).",
+            &[("device_errors", json!(figures.device_errors))],
+        ));
+    }
+    if figures.failed_proofs > 0 {
+        sentences.push(Sentence::new(
+            "trouble.proofs",
+            Level::Bad,
+            "{failed_proofs} pages were not read from a cache disk as they had been written. They were read from the data files \
+             instead, but the disk or its driver loses data: replace it.",
+            &[("failed_proofs", json!(figures.failed_proofs))],
+        ));
+    }
+    if figures.reads_given_up > 0 {
+        sentences.push(Sentence::new(
+            "trouble.given_up",
+            Level::Bad,
+            "{reads_given_up} reads of the cache disks took longer than bpe_read_timeout ({read_timeout_ms} ms) since the cache \
+             was opened, and were made from the data files instead: the disk hangs at times.",
+            &[
+                ("reads_given_up", json!(figures.reads_given_up)),
+                ("read_timeout_ms", json!(about.read_timeout)),
+            ],
+        ));
+    }
+    sentences
+}
+
+/// Where the extension itself is what one waits for.
+fn bottlenecks(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
+    let mut sentences = Vec::new();
+    if let (Some(cache), Some(data)) = (figures.cache_read_us, figures.data_read_us) {
+        let values =
+            |q: &'static str, cache: f64| [(q, json!(cache)), ("data_p50_us", json!(data.p50))];
+        if cache.p50 <= data.p50 && cache.p50 * 2.0 > data.p50 {
+            sentences.push(Sentence::new(
+                "bottleneck.disk",
+                Level::Note,
+                "The cache disk is hardly faster than the data disk: {cache_p50_us} against {data_p50_us} for a typical read. \
+                 A faster disk for bpe_path would gain more.",
+                &values("cache_p50_us", cache.p50),
+            ));
+        } else if cache.p50 <= data.p50 && cache.p99 > data.p50 {
+            sentences.push(Sentence::new(
+                "bottleneck.tail",
+                Level::Note,
+                "One read in a hundred from the cache took longer ({cache_p99_us}) than a typical one from the data disk \
+                 ({data_p50_us}): the cache disk, or the processor, is busy with something else at times.",
+                &values("cache_p99_us", cache.p99),
+            ));
+        }
+    }
+    if let Some(waits) = figures.lock_wait_percent.filter(|waits| *waits > CONTENDED) {
+        sentences.push(Sentence::new(
+            "bottleneck.locks",
+            Level::Bad,
+            "Threads wait for each other: {lock_wait_percent} of the accesses to instances found the lock held. Raise \
+             bpe_instances, now {instances} (0: one below 8 cores, 8 from there on).",
+            &[
+                ("lock_wait_percent", json!(waits)),
+                ("instances", json!(about.instances)),
+            ],
+        ));
+    }
+    let dropped = figures.dropped_staging_full_per_s;
+    let behind = dropped * 100.0 / (dropped + figures.admitted_per_s).max(f64::MIN_POSITIVE);
+    if dropped >= 1.0 && behind > BEHIND {
+        let values = [
+            ("dropped_staging_full_per_s", json!(dropped)),
+            ("admitted_per_s", json!(figures.admitted_per_s)),
+            ("io_capacity", json!(about.io_capacity)),
+        ];
+        sentences.push(if about.io_capacity > 0 {
+            Sentence::new(
+                "bottleneck.io_capacity",
+                Level::Note,
+                "The cache fills more slowly than it could: {dropped_staging_full_per_s} pages a second were dropped beside \
+                 {admitted_per_s} taken in, since bpe_io_capacity allows {io_capacity} writes a second. Raise it if the disk \
+                 can take more.",
+                &values,
+            )
+        } else {
+            Sentence::new(
+                "bottleneck.writing",
+                Level::Note,
+                "The cache disk does not take writes as fast as pages come: {dropped_staging_full_per_s} a second were dropped \
+                 beside {admitted_per_s} taken in. They get another chance when they are read again; several disks in bpe_path \
+                 share the work.",
+                &values[..2],
+            )
+        });
+    }
+    if figures.write_limit_rejected_per_s > 0.0 {
+        sentences.push(Sentence::new(
+            "bottleneck.write_limit",
+            Level::Note,
+            "bpe_daily_write_limit ({limit_bytes}) keeps {write_limit_rejected_per_s} pages a second out: {written_24h_bytes} \
+             were written in the last 24 hours. Raise it if the disk is made for more.",
+            &[
+                ("limit_bytes", json!(about.daily_write_limit)),
+                (
+                    "write_limit_rejected_per_s",
+                    json!(figures.write_limit_rejected_per_s),
+                ),
+                ("written_24h_bytes", json!(figures.cache_written_bytes_24h)),
+            ],
+        ));
+    }
+    sentences
+}
+
+/// Said only with figures for it.
+fn no_bottleneck(figures: &Figures) -> Option<Sentence> {
+    let (cache, data) = (figures.cache_read_us?, figures.data_read_us?);
+    let waits = figures.lock_wait_percent?;
+    (cache.p50 <= data.p50 && figures.device_errors == 0).then(|| {
+        Sentence::new(
+            "bottleneck.none",
+            Level::Good,
+            "It is not a bottleneck itself: 99 of 100 reads from the cache took at most {cache_p99_us}, a typical one from the \
+             data disk {data_p50_us}; locks were found held in {lock_wait_percent} of accesses; {device_errors} disk errors.",
+            &[
+                ("cache_p99_us", json!(cache.p99)),
+                ("data_p50_us", json!(data.p50)),
+                ("lock_wait_percent", json!(waits)),
+                ("device_errors", json!(figures.device_errors)),
+            ],
+        )
+    })
+}
+
+fn memory(figures: &Figures) -> Option<Sentence> {
+    let percent = figures.memory_bytes as f64 * 100.0 / (figures.pool_bytes as f64).max(1.0);
+    (percent > MEMORY).then(|| {
+        Sentence::new(
+            "memory.large",
+            Level::Note,
+            "It takes {memory_bytes} of memory, {memory_percent} of InnoDB's pool of {pool_bytes}. A smaller bpe_size takes less, \
+             and InnoDB could use it for its pool.",
+            &[
+                ("memory_bytes", json!(figures.memory_bytes)),
+                ("memory_percent", json!(percent)),
+                ("pool_bytes", json!(figures.pool_bytes)),
+            ],
+        )
+    })
+}
+
+#[cfg(test)]
+#[path = "explain_tests.rs"]
+pub mod tests;

@@ -1,0 +1,132 @@
+//! Sentences made of figures: a key to translate by, the values, and the English text.
+//!
+//! A text names its values as `{name}`. The end of a name is its unit and tells how it is written, so that every
+//! language writes the same figure in its own way.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::size::human;
+use crate::terminal::{grouped, microseconds};
+
+/// How welcome it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Good,
+    Note,
+    Bad,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Sentence {
+    pub text_key: &'static str,
+    pub level: Level,
+    pub values: BTreeMap<&'static str, Value>,
+    pub text: String,
+}
+
+impl Sentence {
+    /// `text` with its `{names}` filled in.
+    pub fn new(
+        text_key: &'static str,
+        level: Level,
+        text: &str,
+        values: &[(&'static str, Value)],
+    ) -> Self {
+        let values: BTreeMap<_, _> = values.iter().cloned().collect();
+        let mut filled = text.to_owned();
+        for (name, value) in &values {
+            filled = filled.replace(&format!("{{{name}}}"), &written(name, value));
+        }
+        Self {
+            text_key,
+            level,
+            values,
+            text: filled,
+        }
+    }
+
+    /// The figures it comes from, as `name value, ...`.
+    pub fn origin(&self) -> String {
+        let pair = |(name, value): (&&str, &Value)| match value.as_f64() {
+            Some(number) => format!("{name} {}", trimmed(number)),
+            None => format!("{name} {}", value.as_str().unwrap_or_default()),
+        };
+        let pairs: Vec<_> = self.values.iter().map(pair).collect();
+        pairs.join(", ")
+    }
+}
+
+/// A value with its unit.
+fn written(name: &str, value: &Value) -> String {
+    let Some(number) = value.as_f64() else {
+        return value.as_str().unwrap_or_default().to_owned();
+    };
+    if name.ends_with("_percent") {
+        let digits = usize::from(number.abs() < 99.95 && number != 0.0);
+        format!("{number:.digits$} %")
+    } else if name.ends_with("_us") {
+        microseconds(number)
+    } else if name.ends_with("_ms_per_s") {
+        microseconds(number * 1000.0)
+    } else if name.ends_with("_bytes") {
+        human(number as u64)
+    } else if name.ends_with("_minutes") {
+        format!("{} min", grouped(number.ceil()))
+    } else if number.abs() < 10.0 && number.fract() != 0.0 {
+        format!("{number:.1}")
+    } else {
+        grouped(number)
+    }
+}
+
+/// Three digits that mean something are enough to see where a figure comes from.
+fn trimmed(number: f64) -> String {
+    if number.fract() == 0.0 || number.abs() >= 1000.0 {
+        format!("{number:.0}")
+    } else if number.abs() >= 10.0 {
+        format!("{number:.1}")
+    } else {
+        format!("{number:.3}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn names_tell_the_unit() {
+        for (name, value, text) in [
+            ("hit_ratio_percent", json!(87.46), "87.5 %"),
+            ("hit_ratio_percent", json!(100), "100 %"),
+            ("hit_ratio_percent", json!(0), "0 %"),
+            ("gain_us", json!(1250.0), "1.25 ms"),
+            ("saved_ms_per_s", json!(2500.0), "2.50 s"),
+            ("saved_ms_per_s", json!(0.25), "250 us"),
+            ("pool_bytes", json!(1 << 27), "128 MiB"),
+            ("cache_reads_per_s", json!(12345.6), "12,346"),
+            ("cache_reads_per_s", json!(0.25), "0.2"),
+            ("full_in_minutes", json!(0.2), "1 min"),
+            ("path", json!("/mnt"), "/mnt"),
+        ] {
+            assert_eq!(written(name, &value), text, "{name} {value}");
+        }
+    }
+
+    #[test]
+    fn a_sentence_says_where_it_comes_from() {
+        let sentence = Sentence::new(
+            "k",
+            Level::Note,
+            "{path}: {errors} errors",
+            &[("errors", json!(1200)), ("path", json!("/mnt"))],
+        );
+        assert_eq!(sentence.text, "/mnt: 1,200 errors");
+        assert_eq!(sentence.origin(), "errors 1200, path /mnt");
+    }
+}

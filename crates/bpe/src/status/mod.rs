@@ -1,0 +1,232 @@
+//! `bpe status`: one page about how the extension does, or the same as JSON; with `--explain`, whether it helps, in words.
+//!
+//! Everything comes over SQL: status and system variables, and `bpe_report()` where that function
+//! has been created. Exit code 0 when active, 1 when not.
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::connection;
+use crate::failure::{Exit, Failure};
+use crate::server::Server;
+use crate::terminal::{self, Paint, say};
+use explanation::Explanation;
+
+mod explanation;
+mod page;
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Say in words whether it helps and what to change, and from which figures that follows
+    #[arg(long)]
+    explain: bool,
+    /// Seconds that are watched for --explain (5 if not given); with --json, also adds the rates of that time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
+    seconds: Option<u64>,
+    #[command(flatten)]
+    connection: connection::Args,
+}
+
+/// All that is shown.
+#[derive(Debug, Default)]
+struct Snapshot {
+    server: String,
+    address: String,
+    installed: bool,
+    status: BTreeMap<String, String>,
+    variables: BTreeMap<String, String>,
+    devices: Option<Value>,
+    instances: Option<Value>,
+    pool_bytes: u64,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut server = Server::connect(&args.connection)?;
+    let explanation = match args.seconds {
+        None if !args.explain => None,
+        seconds => Some(Explanation::watch(&mut server, seconds.unwrap_or(5))?),
+    };
+    let snapshot = Snapshot::take(&mut server)?;
+    if args.json {
+        let mut json = snapshot.json();
+        if let Some(explanation) = &explanation {
+            explanation.add_to(&mut json);
+        }
+        say!("{json:#}");
+    } else if let Some(explanation) = &explanation {
+        let text = explanation.text(&snapshot, Paint::stdout(), terminal::width());
+        say!("{}", text.trim_end());
+    } else {
+        say!("{}", snapshot.text(Paint::stdout()).trim_end());
+    }
+    let exit = if snapshot.state() == "active" {
+        Exit::Ok
+    } else {
+        Exit::No
+    };
+    Ok(exit.into())
+}
+
+impl Snapshot {
+    fn take(server: &mut Server) -> Result<Self, Failure> {
+        let status = server.status("bpe%")?;
+        let mut report = |name: &str| {
+            let text = server
+                .value(&format!("SELECT bpe_report('{name}')"))
+                .ok()??;
+            serde_json::from_str::<Value>(&text).ok()
+        };
+        let (devices, instances) = (report("devices"), report("instances"));
+        Ok(Self {
+            server: format!("{} {}", server.flavour, server.version),
+            address: server.address.to_string(),
+            installed: !status.is_empty(),
+            variables: server.variables("bpe%")?,
+            pool_bytes: server.number("innodb_buffer_pool_size")?.unwrap_or(0),
+            status,
+            devices,
+            instances,
+        })
+    }
+
+    fn state(&self) -> &str {
+        if self.installed {
+            self.text_of("bpe_state")
+        } else {
+            "not installed"
+        }
+    }
+
+    fn text_of(&self, name: &str) -> &str {
+        self.status.get(name).map_or("", String::as_str)
+    }
+
+    fn number(&self, name: &str) -> f64 {
+        self.text_of(name).parse().unwrap_or(0.0)
+    }
+
+    fn variable(&self, name: &str) -> &str {
+        self.variables.get(name).map_or("", String::as_str)
+    }
+
+    fn json(&self) -> Value {
+        let typed = |map: &BTreeMap<String, String>| -> Value {
+            map.iter()
+                .map(|(name, text)| (name.clone(), typed_value(text)))
+                .collect::<serde_json::Map<_, _>>()
+                .into()
+        };
+        json!({
+            "server": self.server,
+            "address": self.address,
+            "installed": self.installed,
+            "state": self.state(),
+            "innodb_buffer_pool_size": self.pool_bytes,
+            "status": typed(&self.status),
+            "variables": typed(&self.variables),
+            "devices": self.devices,
+            "instances": self.instances,
+        })
+    }
+}
+
+/// Numbers as numbers, everything else as text.
+fn typed_value(text: &str) -> Value {
+    if let Ok(number) = text.parse::<u64>() {
+        return number.into();
+    }
+    match text.parse::<f64>() {
+        Ok(number) if number.is_finite() && text.starts_with(|c: char| c.is_ascii_digit()) => {
+            number.into()
+        }
+        _ => text.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plain() -> Paint {
+        // Tests have no terminal, so nothing is coloured.
+        Paint::stdout()
+    }
+
+    fn map(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs
+            .iter()
+            .map(|&(name, value)| (name.to_owned(), value.to_owned()))
+            .collect()
+    }
+
+    fn active() -> Snapshot {
+        Snapshot {
+            server: "MariaDB 10.11.19".into(),
+            address: "socket /run/x".into(),
+            installed: true,
+            status: map(&[
+                ("bpe_state", "active"),
+                ("bpe_hits", "1234567"),
+                ("bpe_hit_ratio", "87.5"),
+                ("bpe_memory_bytes", "1048576"),
+                ("bpe_cache_read_p50_us", "90"),
+                ("bpe_data_read_p95_us", "2500"),
+                ("bpe_instance_lock_accesses", "1000"),
+                ("bpe_instance_lock_waits", "5"),
+                ("bpe_instances_active", "2"),
+            ]),
+            variables: map(&[("bpe_path", "/mnt/nvme"), ("bpe_size", "1073741824")]),
+            devices: Some(
+                json!([{"path": "/mnt/nvme/x.cache", "bytes": 1 << 30, "active": true,
+                "state": "active", "errors": 0, "direct_io": false}]),
+            ),
+            instances: Some(json!([
+                {"instance": 0, "accesses": 10, "share": 25.0, "lock_accesses": 10, "lock_waits": 0},
+                {"instance": 1, "accesses": 30, "share": 75.0, "lock_accesses": 10, "lock_waits": 1}
+            ])),
+            pool_bytes: 128 << 20,
+        }
+    }
+
+    #[test]
+    fn the_page_says_what_matters() {
+        let text = active().text(plain());
+        for part in [
+            "active",
+            "87.5 % hit ratio: 1,234,567",
+            "0.78 % of the buffer pool of 128 MiB",
+            "p50     90 us",
+            "p95   2.50 ms",
+            "on /mnt/nvme",
+            "without O_DIRECT",
+            "the hottest, 1, took 75 %",
+            "held in 0.50 %",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        assert!(text.lines().count() < 24);
+    }
+
+    #[test]
+    fn a_server_without_it_is_told_what_to_do() {
+        let snapshot = Snapshot::default();
+        assert_eq!(snapshot.state(), "not installed");
+        assert!(snapshot.text(plain()).contains("bpe enable"));
+    }
+
+    #[test]
+    fn json_has_types() {
+        let json = active().json();
+        assert_eq!(json["status"]["bpe_hits"], 1_234_567);
+        assert_eq!(json["status"]["bpe_hit_ratio"], 87.5);
+        assert_eq!(json["variables"]["bpe_path"], "/mnt/nvme");
+        assert_eq!(json["state"], "active");
+        assert_eq!(typed_value("0.1.0"), "0.1.0");
+        assert_eq!(typed_value("inf"), "inf");
+    }
+}
