@@ -34,6 +34,7 @@ mod size;
 mod snippet;
 mod status;
 mod terminal;
+mod top;
 mod verify;
 mod views;
 
@@ -65,6 +66,8 @@ enum Command {
     Disable(disable::Args),
     /// Show how the extension does
     Status(status::Args),
+    /// Show the figures live on the terminal
+    Top(top::Args),
     /// Say beforehand whether the extension will work and help
     Doctor(doctor::Args),
     /// Record the stream of page reads and writes of a live server, to be replayed with `bpe replay`
@@ -84,6 +87,7 @@ fn main() -> ExitCode {
         Command::Enable(args) => enable::run(args),
         Command::Disable(args) => disable::run(args),
         Command::Status(args) => status::run(args),
+        Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Record(args) => recording::run(args),
         Command::Verify(args) => verify::run(args),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
+use ratatui::style::{Color, Style};
+
 /// `println!` that goes on when nobody reads any more (`bpe enable | head`): a change must not stop
 /// half-way for that.
 macro_rules! say {
@@ -29,9 +31,8 @@ pub struct Paint {
 
 impl Paint {
     pub fn stdout() -> Self {
-        let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         Self {
-            coloured: io::stdout().is_terminal() && !refused,
+            coloured: io::stdout().is_terminal() && !colours_refused(),
         }
     }
 
@@ -112,6 +113,19 @@ pub fn microseconds(number: f64) -> String {
         three_digits(number / 1000.0, "ms")
     } else {
         three_digits(number / 1e6, "s")
+    }
+}
+
+fn colours_refused() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
+}
+
+/// A colour for a whole screen; none if NO_COLOR is set.
+pub fn coloured(color: Color) -> Style {
+    if colours_refused() {
+        Style::new()
+    } else {
+        Style::new().fg(color)
     }
 }
 

@@ -1,0 +1,120 @@
+//! A frame: title, views, what is wrong, the view, and the keys.
+//!
+//! Nothing here fails on a terminal that is too small: what does not fit is cut off, the least important lowest.
+
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Paragraph, Wrap};
+
+use super::state::{State, View};
+use super::{overview, tables};
+use crate::terminal::coloured;
+
+/// Below this there is no room for what the keys do.
+const LOW: u16 = 8;
+
+pub fn frame(frame: &mut Frame<'_>, state: &State) {
+    let news = news(state);
+    let area = frame.area();
+    let keys = u16::from(area.height >= LOW);
+    let lines = news.as_ref().map_or(0, |news| {
+        let columns = usize::from(area.width.max(1));
+        news.width().div_ceil(columns).clamp(1, 3) as u16
+    });
+    let [title, views, wrong, body, last] = Layout::vertical([
+        Constraint::Length(1),
+        Constraint::Length(1),
+        Constraint::Length(lines),
+        Constraint::Fill(1),
+        Constraint::Length(keys),
+    ])
+    .areas(area);
+    frame.render_widget(title_line(state, title.width), title);
+    frame.render_widget(view_line(state), views);
+    if let Some(news) = news {
+        frame.render_widget(Paragraph::new(news).wrap(Wrap { trim: true }), wrong);
+    }
+    match state.view {
+        View::Overview => overview::draw(frame, body, state),
+        _ => tables::draw(frame, body, state),
+    }
+    let help = "q quit   Tab, arrows, 1-5 view   up, down scroll   p pause";
+    frame.render_widget(Line::styled(help, dim()), last);
+}
+
+fn title_line(state: &State, width: u16) -> Line<'static> {
+    let name = "bpe top  ";
+    let extension = match &state.figures {
+        Some(figures) => figures.state.clone(),
+        None => "...".to_owned(),
+    };
+    let style = match extension.as_str() {
+        "active" => coloured(Color::Green),
+        "failed" => coloured(Color::Red),
+        _ => coloured(Color::Yellow),
+    };
+    let pause = if state.paused { "PAUSED, " } else { "" };
+    let right = format!("{pause}every {} s", state.interval);
+    let used = name.len() + state.title.chars().count() + 2 + extension.len() + right.len();
+    let gap = usize::from(width).saturating_sub(used).max(1);
+    Line::from(vec![
+        Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
+        Span::raw(format!("{}  ", state.title)),
+        Span::styled(extension, style.add_modifier(Modifier::BOLD)),
+        Span::raw(" ".repeat(gap)),
+        Span::styled(right, dim()),
+    ])
+}
+
+fn view_line(state: &State) -> Line<'static> {
+    let mut spans = Vec::new();
+    for (number, (view, name)) in View::ALL.iter().enumerate() {
+        let style = if *view == state.view {
+            Style::new().add_modifier(Modifier::REVERSED)
+        } else {
+            Style::new()
+        };
+        spans.push(Span::styled(format!(" {} {name} ", number + 1), style));
+    }
+    Line::from(spans)
+}
+
+/// What somebody must know first.
+fn news(state: &State) -> Option<Line<'static>> {
+    let alarming = coloured(Color::Red).add_modifier(Modifier::BOLD);
+    if let Some(lost) = &state.lost {
+        let text = format!(
+            "The server has been lost for {} s: {}. What is shown is of before; trying again every {} s.",
+            lost.since.elapsed().as_secs(),
+            lost.error,
+            state.interval
+        );
+        return Some(Line::styled(text, alarming));
+    }
+    let figures = state.figures.as_ref()?;
+    let text = match (figures.state.as_str(), figures.state_reason.as_str()) {
+        ("active", "") => return None,
+        ("not installed", _) => {
+            "The extension is not installed on this server: `bpe doctor` says whether it would help.".to_owned()
+        }
+        ("disabled", "") => {
+            "The extension is switched off: SET GLOBAL bpe_enabled = ON switches it on.".to_owned()
+        }
+        (_, reason) => reason.to_owned(),
+    };
+    Some(Line::styled(text, coloured(Color::Yellow)))
+}
+
+pub fn dim() -> Style {
+    Style::new().add_modifier(Modifier::DIM)
+}
+
+/// A text in an area, wrapped.
+pub fn note(frame: &mut Frame<'_>, area: Rect, text: &str) {
+    frame.render_widget(
+        Paragraph::new(text.to_owned()).wrap(Wrap { trim: false }),
+        area,
+    );
+}

@@ -1,0 +1,203 @@
+//! `bpe top --once`: a frame as text.
+
+use std::io;
+use std::time::Duration;
+
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
+use ratatui::buffer::Buffer;
+
+use super::draw;
+use super::state::{State, View};
+use super::watcher::{self, Table};
+use crate::failure::Failure;
+use crate::observe::Observer;
+use crate::terminal;
+
+/// Columns where there is no terminal to fit.
+const WIDTH: usize = 100;
+/// Lines around a view, and lines of the overview.
+const AROUND: usize = 4;
+const OVERVIEW: usize = 22;
+
+/// Takes two readings, an interval apart. Whether the extension is active.
+///
+/// # Errors
+/// When the server does not answer.
+pub fn fill(
+    state: &mut State,
+    observer: &mut Observer,
+    interval: Duration,
+) -> Result<bool, Failure> {
+    let mut figures = None;
+    watcher::read(observer, View::Overview, &mut figures)?;
+    std::thread::sleep(interval);
+    state.take(watcher::read(observer, state.view, &mut figures)?);
+    Ok(figures.is_some_and(|figures| figures.state == "active"))
+}
+
+/// As many lines as there is to show, no colours.
+///
+/// # Errors
+/// None that come of the state.
+pub fn text(state: &State) -> io::Result<String> {
+    let width = terminal::width().unwrap_or(WIDTH);
+    let rows = match &state.table {
+        Table::Rows(rows) => rows.len() + 1,
+        Table::Sentences(sentences) => sentences
+            .iter()
+            .map(|sentence| {
+                let lines = |text: &str| {
+                    text.chars()
+                        .count()
+                        .div_ceil(width.saturating_sub(12).max(1))
+                };
+                lines(&sentence.text) + lines(&sentence.origin()) + 2
+            })
+            .sum(),
+        Table::None | Table::Missing(_) => OVERVIEW,
+    };
+    let size = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
+    drawn(state, size(width), size(rows + AROUND + 3))
+}
+
+fn drawn(state: &State, width: u16, height: u16) -> io::Result<String> {
+    let mut terminal = Terminal::new(TestBackend::new(width, height))?;
+    let frame = terminal.draw(|frame| draw::frame(frame, state))?;
+    // The last line names keys, which are of no use here.
+    let text = lines(frame.buffer, height.saturating_sub(1));
+    Ok(text.trim_end().to_owned())
+}
+
+fn lines(buffer: &Buffer, height: u16) -> String {
+    let mut text = String::new();
+    for y in 0..height {
+        let row: String = (0..buffer.area.width)
+            .map(|x| buffer[(x, y)].symbol())
+            .collect();
+        text.push_str(row.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::observe::explain::tests::good;
+    use crate::observe::explain::{Circumstances, explain};
+    use crate::top::state::{Lost, tests::reading};
+
+    fn showing(view: View, table: Table) -> State {
+        let mut state = State::new("MariaDB 10.11.19, socket /run/x".into(), view, 1);
+        state.take(reading(table, view));
+        state
+    }
+
+    fn contains(text: &str, parts: &[&str]) {
+        for part in parts {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+    }
+
+    #[test]
+    fn the_overview_fits_the_usual_terminal() {
+        let state = showing(View::Overview, Table::None);
+        let text = drawn(&state, 80, 24).unwrap();
+        contains(
+            &text,
+            &[
+                "MariaDB 10.11.19",
+                "active",
+                "every 1 s",
+                "Queries/s           2,000",
+                "90.0 %",
+                "p99                 not timed          320 us         4.32 ms",
+                "900 ms waited less each second",
+                "[###################-] 969 MiB of 1 GiB",
+                "3.1 % of InnoDB's pool of 128 MiB",
+                "0 disk errors",
+            ],
+        );
+        assert!(text.lines().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn no_size_is_too_small() {
+        for view in View::ALL {
+            let mut state = showing(view.0, Table::Missing("why".into()));
+            state.lost = Some(Lost {
+                since: Instant::now(),
+                error: "gone".into(),
+            });
+            for (width, height) in [(1, 1), (5, 3), (20, 7), (40, 12), (300, 90)] {
+                drawn(&state, width, height).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_wrong_comes_first() {
+        let mut state = showing(View::Overview, Table::None);
+        if let Some(figures) = &mut state.figures {
+            figures.state = "failed".into();
+            figures.state_reason = "no space left on /mnt".into();
+        }
+        contains(
+            &drawn(&state, 80, 24).unwrap(),
+            &["failed", "no space left on /mnt"],
+        );
+        state.lost = Some(Lost {
+            since: Instant::now(),
+            error: "connection refused".into(),
+        });
+        contains(
+            &drawn(&state, 80, 24).unwrap(),
+            &["lost for 0 s: connection refused", "trying again"],
+        );
+    }
+
+    #[test]
+    fn tables_and_sentences() {
+        let devices = json!([{"path": "/mnt/a.cache", "state": "active", "active": true, "bytes": 1 << 30, "errors": 2}]);
+        let rows =
+            |value: serde_json::Value| Table::Rows(value.as_array().cloned().unwrap_or_default());
+        contains(
+            &text(&showing(View::Devices, rows(devices))).unwrap(),
+            &["/mnt/a.cache", "1 GiB"],
+        );
+        let instances = json!([{"instance": 0, "share": 75.0, "hits": 1000, "misses": 1000, "pages": 7, "lock_waits": 1, "lock_accesses": 100}]);
+        contains(
+            &text(&showing(View::Instances, rows(instances))).unwrap(),
+            &["75.0 %", "50.0 %", "1.0 %"],
+        );
+        let files: Vec<_> = (0..200)
+            .map(|n| json!({"file": format!("./t/{n}.ibd"), "hits": n, "hit_ratio": 12.5, "cached_bytes": 16384}))
+            .collect();
+        let mut state = showing(View::Files, Table::Rows(files));
+        contains(
+            &text(&state).unwrap(),
+            &["./t/0.ibd", "./t/199.ibd", "16 KiB", "12.5 %"],
+        );
+        state.scroll(150);
+        let scrolled = drawn(&state, 80, 24).unwrap();
+        contains(&scrolled, &["./t/150.ibd"]);
+        assert!(!scrolled.contains("./t/149.ibd"));
+        let sentences = explain(&good(), &Circumstances::default());
+        let state = showing(View::Explain, Table::Sentences(sentences));
+        contains(
+            &text(&state).unwrap(),
+            &[
+                "+ It helps: of 1,000",
+                "hit_ratio_percent 90",
+                "device_errors 0",
+            ],
+        );
+        let empty = showing(View::Files, Table::Rows(Vec::new()));
+        contains(&text(&empty).unwrap(), &["not active"]);
+    }
+}

@@ -1,0 +1,206 @@
+//! What is known and what is looked at: everything that a frame is drawn from.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use super::watcher::{Table, Update};
+use crate::observe::Figures;
+
+/// Readings that the small charts remember; wider terminals show no more.
+const REMEMBERED: usize = 300;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum View {
+    Overview,
+    Devices,
+    Instances,
+    Files,
+    Explain,
+}
+
+impl View {
+    pub const ALL: [(Self, &str); 5] = [
+        (Self::Overview, "Overview"),
+        (Self::Devices, "Devices"),
+        (Self::Instances, "Instances"),
+        (Self::Files, "Files"),
+        (Self::Explain, "Does it help?"),
+    ];
+
+    pub fn number(self) -> usize {
+        let found = Self::ALL.iter().position(|(view, _)| *view == self);
+        found.unwrap_or(0)
+    }
+}
+
+/// The newest first, as the charts want it.
+#[derive(Debug, Default)]
+pub struct History(VecDeque<u64>);
+
+impl History {
+    fn push(&mut self, value: f64) {
+        self.0.truncate(REMEMBERED - 1);
+        self.0.push_front(value.max(0.0).round() as u64);
+    }
+
+    pub fn latest(&self, most: usize) -> Vec<u64> {
+        self.0.iter().take(most).copied().collect()
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Histories {
+    pub qps: History,
+    /// Percent.
+    pub hit_ratio: History,
+    pub cache_reads: History,
+    pub data_reads: History,
+}
+
+#[derive(Debug)]
+pub struct Lost {
+    pub since: Instant,
+    /// What the last attempt said.
+    pub error: String,
+}
+
+#[derive(Debug)]
+pub struct State {
+    /// Server and address.
+    pub title: String,
+    pub view: View,
+    /// Seconds between two readings.
+    pub interval: u64,
+    pub paused: bool,
+    pub figures: Option<Figures>,
+    pub histories: Histories,
+    pub table: Table,
+    pub lost: Option<Lost>,
+    /// Rows of the table that are above the first one shown.
+    pub scrolled: usize,
+}
+
+impl State {
+    pub fn new(title: String, view: View, interval: u64) -> Self {
+        Self {
+            title,
+            view,
+            interval,
+            paused: false,
+            figures: None,
+            histories: Histories::default(),
+            table: Table::None,
+            lost: None,
+            scrolled: 0,
+        }
+    }
+
+    /// While it is paused only a lost server is news.
+    pub fn take(&mut self, update: Update) {
+        match update {
+            Update::Lost(failure) => {
+                let since = self
+                    .lost
+                    .as_ref()
+                    .map_or_else(Instant::now, |lost| lost.since);
+                self.lost = Some(Lost {
+                    since,
+                    error: failure.what,
+                });
+            }
+            Update::Table(view, table) if view == self.view => self.table = table,
+            Update::Table(..) => {}
+            Update::Reading(figures, view, table) => {
+                self.lost = None;
+                if self.paused {
+                    return;
+                }
+                if let Some(figures) = figures {
+                    self.remember(&figures);
+                    self.figures = Some(*figures);
+                }
+                if view == self.view {
+                    self.table = table;
+                }
+            }
+        }
+    }
+
+    fn remember(&mut self, figures: &Figures) {
+        let all = &mut self.histories;
+        all.qps.push(figures.qps);
+        all.cache_reads.push(figures.cache_reads_per_s);
+        all.data_reads.push(figures.data_reads_per_s);
+        all.hit_ratio.push(figures.hit_ratio_percent.unwrap_or(0.0));
+    }
+
+    /// To a view that is so many further on, around the end.
+    pub fn turn(&mut self, by: isize) {
+        let all = View::ALL.len() as isize;
+        self.turn_to((self.view.number() as isize + by).rem_euclid(all) as usize);
+    }
+
+    /// To a view by its number from 0; not at all if there is none.
+    pub fn turn_to(&mut self, number: usize) {
+        if let Some((view, _)) = View::ALL.get(number).filter(|(view, _)| *view != self.view) {
+            self.view = *view;
+            self.table = Table::None;
+            self.scrolled = 0;
+        }
+    }
+
+    /// Never further than to the last row.
+    pub fn scroll(&mut self, by: isize) {
+        let rows = match &self.table {
+            Table::Rows(rows) => rows.len(),
+            Table::Sentences(sentences) => sentences.len(),
+            Table::None | Table::Missing(_) => 0,
+        };
+        self.scrolled = self
+            .scrolled
+            .saturating_add_signed(by)
+            .min(rows.saturating_sub(1));
+    }
+}
+
+#[cfg(test)]
+pub mod tests {
+    use super::*;
+    use crate::failure::Failure;
+    use crate::observe::explain::tests::good;
+    use serde_json::json;
+
+    pub fn reading(table: Table, view: View) -> Update {
+        Update::Reading(Some(Box::new(good())), view, table)
+    }
+
+    #[test]
+    fn a_lost_server_is_remembered_until_it_answers() {
+        let mut state = State::new("s".into(), View::Overview, 1);
+        state.take(Update::Lost(Failure::step("gone")));
+        let since = state.lost.as_ref().unwrap().since;
+        state.take(Update::Lost(Failure::step("still gone")));
+        let lost = state.lost.as_ref().unwrap();
+        assert_eq!((lost.since, lost.error.as_str()), (since, "still gone"));
+        state.take(Update::Reading(None, View::Overview, Table::None));
+        assert!(state.lost.is_none());
+    }
+
+    #[test]
+    fn nothing_moves_while_paused_and_tables_of_other_views_are_dropped() {
+        let mut state = State::new("s".into(), View::Files, 1);
+        state.paused = true;
+        state.take(reading(Table::None, View::Files));
+        assert!(state.figures.is_none());
+        state.paused = false;
+        let rows = || Table::Rows(vec![json!({}), json!({})]);
+        state.take(reading(rows(), View::Devices));
+        assert!(state.figures.is_some() && matches!(state.table, Table::None));
+        state.take(Update::Table(View::Files, rows()));
+        state.scroll(isize::MAX);
+        assert_eq!(state.scrolled, 1);
+        state.scroll(isize::MIN);
+        assert_eq!(state.scrolled, 0);
+        assert_eq!(state.histories.qps.latest(5), [2000]);
+    }
+}

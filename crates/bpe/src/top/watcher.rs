@@ -1,0 +1,130 @@
+//! The thread that asks the server: figures at every interval, and the table that is looked at.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::state::View;
+use crate::failure::Failure;
+use crate::observe::explain::{Circumstances, explain};
+use crate::observe::{Figures, Observer, Sentence};
+use crate::report;
+
+/// What a view shows beside the figures.
+#[derive(Debug, Clone, Default)]
+pub enum Table {
+    #[default]
+    None,
+    /// Of the report that belongs to the view.
+    Rows(Vec<Value>),
+    Sentences(Vec<Sentence>),
+    /// Why there is none, for people.
+    Missing(String),
+}
+
+#[derive(Debug)]
+pub enum Update {
+    /// Figures are `None` after the first reading: they are of the time between two.
+    Reading(Option<Box<Figures>>, View, Table),
+    Table(View, Table),
+    Lost(Failure),
+}
+
+pub struct Watcher {
+    pub updates: Receiver<Update>,
+    views: Sender<View>,
+}
+
+impl Watcher {
+    /// The thread lives until the watcher is dropped and the server has answered or not, or as long as the process.
+    pub fn start(mut observer: Observer, view: View, interval: Duration) -> Self {
+        let (sender, updates) = channel();
+        let (views, wanted) = channel();
+        std::thread::spawn(move || watch(&mut observer, view, interval, &sender, &wanted));
+        Self { updates, views }
+    }
+
+    /// Fetches the table of this view at once, and with every reading from now on.
+    pub fn look_at(&self, view: View) {
+        let _ = self.views.send(view);
+    }
+}
+
+fn watch(
+    observer: &mut Observer,
+    mut view: View,
+    interval: Duration,
+    updates: &Sender<Update>,
+    wanted: &Receiver<View>,
+) {
+    let mut figures = None;
+    loop {
+        let due = Instant::now() + interval;
+        let update = read(observer, view, &mut figures).unwrap_or_else(Update::Lost);
+        if updates.send(update).is_err() {
+            return;
+        }
+        loop {
+            match wanted.recv_timeout(due.saturating_duration_since(Instant::now())) {
+                Ok(other) => {
+                    view = other;
+                    let table = table(observer, view, figures.as_ref());
+                    if updates.send(Update::Table(view, table)).is_err() {
+                        return;
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+}
+
+/// One reading.
+///
+/// # Errors
+/// When the server cannot be reached; the next reading connects anew.
+pub fn read(
+    observer: &mut Observer,
+    view: View,
+    figures: &mut Option<Figures>,
+) -> Result<Update, Failure> {
+    let now = observer.figures();
+    *figures = match now {
+        Ok(now) => now,
+        Err(error) => {
+            *figures = None;
+            return Err(error);
+        }
+    };
+    let table = table(observer, view, figures.as_ref());
+    Ok(Update::Reading(figures.clone().map(Box::new), view, table))
+}
+
+fn table(observer: &mut Observer, view: View, figures: Option<&Figures>) -> Table {
+    let asked = match view {
+        View::Overview => return Table::None,
+        View::Explain => match figures {
+            None => return Table::None,
+            Some(figures) => observer
+                .server()
+                .and_then(Circumstances::read)
+                .map(|about| Table::Sentences(explain(figures, &about))),
+        },
+        View::Devices => rows(observer, "devices").map(Table::Rows),
+        View::Instances => rows(observer, "instances").map(Table::Rows),
+        View::Files => rows(observer, "files").map(|mut rows| {
+            rows.sort_by_key(|row| std::cmp::Reverse(row["hits"].as_u64()));
+            Table::Rows(rows)
+        }),
+    };
+    asked.unwrap_or_else(|error| Table::Missing(error.to_string()))
+}
+
+fn rows(observer: &mut Observer, name: &str) -> Result<Vec<Value>, Failure> {
+    match report::ask(observer.server()?, name, "does not tell this")? {
+        Value::Array(rows) => Ok(rows),
+        _ => Ok(Vec::new()),
+    }
+}
