@@ -7,7 +7,7 @@
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 mod connection;
 mod demo;
@@ -20,6 +20,7 @@ mod failure;
 mod journal;
 mod library;
 mod maintenance;
+mod manual;
 mod observe;
 mod pool;
 mod process;
@@ -80,6 +81,10 @@ enum Command {
     Demo(demo::Args),
     /// Replay a recorded stream of page reads and writes through the extension and other policies
     Replay(replay::Args),
+    /// Print completions for a shell
+    Completions(manual::CompletionsArgs),
+    /// Write manual pages
+    Man(manual::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -94,6 +99,8 @@ fn main() -> ExitCode {
         Command::Views(args) => views::run(args),
         Command::Demo(args) => demo::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Completions(args) => manual::completions(args, Cli::command()),
+        Command::Man(args) => manual::pages(args, Cli::command()),
     };
     result.unwrap_or_else(|error| {
         complain!("bpe: {error:#}");

@@ -5,6 +5,8 @@
 //! Not supported: `~/.mylogin.cnf` (its obfuscation is MySQL's own) and TLS. The command is meant
 //! to run on the server's host, over its socket.
 
+use std::error::Error as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -353,9 +355,24 @@ pub fn plain(error: &mysql::Error) -> String {
     use mysql::{DriverError, Error};
     match error {
         Error::MySqlError(server) => format!("{} (error {})", server.message, server.code),
-        Error::IoError(io) => io.to_string(),
+        Error::IoError(io) => in_words(io),
+        Error::CodecError(codec) => match codec.source().and_then(|source| source.downcast_ref()) {
+            Some(io) => in_words(io),
+            None => codec.to_string(),
+        },
         Error::DriverError(DriverError::CouldNotConnect(Some((_, text, _)))) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+fn in_words(error: &io::Error) -> String {
+    match error.kind() {
+        // What a socket with a limit says when it is over.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it took too long".to_owned(),
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
+            "it closed the connection".to_owned()
+        }
+        _ => error.to_string(),
     }
 }
 

@@ -14,6 +14,8 @@ use crate::server::Server;
 const IDLE: f64 = 1.0;
 /// Reads in the interval below which a ratio of them says little.
 const FEW: f64 = 100.0;
+/// Percent of the data disk's p50 by which the cache's must differ to be called faster or slower.
+const ALIKE: f64 = 10.0;
 /// Percent of hits from which on the data disk feels it.
 const LITTLE: f64 = 20.0;
 /// Percent of the capacity from which on the cache counts as full: some is always being emptied.
@@ -171,7 +173,13 @@ fn verdict(figures: &Figures, reads: f64, ratio: f64) -> Sentence {
         ("hit_ratio_percent", json!(ratio)),
         ("data_reads_per_s", json!(figures.data_reads_per_s)),
     ];
-    let (key, level, opening) = if figures.gain_us.is_some_and(|gain| gain < 0.0) {
+    let (key, level, opening) = if alike(figures) && ratio >= LITTLE {
+        (
+            "verdict.alike",
+            Level::Note,
+            "It takes reads off the data disk, but does not make them faster",
+        )
+    } else if figures.gain_us.is_some_and(|gain| gain < 0.0) {
         ("verdict.costs", Level::Bad, "It costs time")
     } else if ratio < LITTLE {
         ("verdict.little", Level::Note, "It helps little so far")
@@ -183,6 +191,14 @@ fn verdict(figures: &Figures, reads: f64, ratio: f64) -> Sentence {
          {{data_reads_per_s}} a second went to the data disk."
     );
     Sentence::new(key, level, &text, &values)
+}
+
+/// Whether both disks take about the same time for a read.
+fn alike(figures: &Figures) -> bool {
+    match (figures.gain_us, figures.data_read_us) {
+        (Some(gain), Some(data)) => gain.abs() * 100.0 < data.p50 * ALIKE,
+        _ => false,
+    }
 }
 
 fn few_reads(figures: &Figures, reads: f64) -> Option<Sentence> {
@@ -207,6 +223,18 @@ fn time_saved(figures: &Figures) -> Sentence {
             Level::Note,
             "That saved no time: {cache_reads_per_s} reads a second were answered by the cache.",
             &[("cache_reads_per_s", json!(0))],
+        );
+    }
+    if let (true, Some(data)) = (alike(figures), figures.data_read_us) {
+        return Sentence::new(
+            "saved.alike",
+            Level::Note,
+            "A read from the cache typically takes as long as one from the data disk ({data_p50_us}, the difference is \
+             {difference_us}). It pays where the data disk is limited or billed by reads; else put bpe_path on a faster disk.",
+            &[
+                ("data_p50_us", json!(data.p50)),
+                ("difference_us", json!(figures.gain_us.unwrap_or(0.0).abs())),
+            ],
         );
     }
     match (figures.gain_us, figures.saved_ms_per_s) {
@@ -283,28 +311,32 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
             &[used_value, ("evicted_per_s", json!(figures.evicted_per_s))],
         );
     };
-    let share = returned * 100.0 / reads;
+    // What is missed after a write, or because the writer was behind, a larger cache would miss as well.
+    let for_room = figures.evicted_per_s + figures.rejected_per_s;
+    let more = returned.min(for_room) * 100.0 / reads;
     let values = [
         used_value,
         ("misses_returned_per_s", json!(returned)),
-        ("returned_percent", json!(share)),
+        ("for_want_of_room_per_s", json!(for_room)),
+        ("more_percent", json!(more)),
         ("reads_per_s", json!(reads)),
     ];
-    if share >= WORTH {
+    if more >= WORTH {
         Sentence::new(
             "larger.yes",
             Level::Note,
-            "A larger cache would help: it is full ({used_percent} used), and {misses_returned_per_s} of {reads_per_s} reads a \
-             second missed pages that had been asked for before, of late. About twice the bpe_size would answer up to \
-             {returned_percent} of the reads more.",
+            "A larger cache would help: {used_percent} of it is used, {for_want_of_room_per_s} pages a second had to go or were \
+             turned away for want of room, and {misses_returned_per_s} of {reads_per_s} reads a second missed pages that had \
+             been asked for before, of late. About twice the bpe_size would answer up to {more_percent} of the reads more.",
             &values,
         )
     } else {
         Sentence::new(
             "larger.no",
             Level::Good,
-            "A larger cache would help little: it is full ({used_percent} used), but only {misses_returned_per_s} of \
-             {reads_per_s} reads a second ({returned_percent}) missed pages that had been asked for before, of late.",
+            "A larger cache would help little: {used_percent} of it is used; {for_want_of_room_per_s} pages a second had to go \
+             or were turned away for want of room, and {misses_returned_per_s} of {reads_per_s} reads a second missed pages that \
+             had been asked for before, of late: it would answer {more_percent} of the reads more at most.",
             &values,
         )
     }
@@ -370,7 +402,7 @@ fn bottlenecks(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     if let (Some(cache), Some(data)) = (figures.cache_read_us, figures.data_read_us) {
         let values =
             |q: &'static str, cache: f64| [(q, json!(cache)), ("data_p50_us", json!(data.p50))];
-        if cache.p50 <= data.p50 && cache.p50 * 2.0 > data.p50 {
+        if cache.p50 <= data.p50 && cache.p50 * 2.0 > data.p50 && !alike(figures) {
             sentences.push(Sentence::new(
                 "bottleneck.disk",
                 Level::Note,

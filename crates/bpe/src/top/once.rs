@@ -187,6 +187,12 @@ mod tests {
         let scrolled = drawn(&state, 80, 24).unwrap();
         contains(&scrolled, &["./t/150.ibd"]);
         assert!(!scrolled.contains("./t/149.ibd"));
+        let long =
+            json!([{"path": format!("/mnt/{}/the-end.cache", "x".repeat(90)), "active": true}]);
+        contains(
+            &drawn(&showing(View::Devices, rows(long)), 80, 24).unwrap(),
+            &["…", "x/the-end.cache "],
+        );
         let sentences = explain(&good(), &Circumstances::default());
         let state = showing(View::Explain, Table::Sentences(sentences));
         contains(

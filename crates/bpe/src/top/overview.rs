@@ -23,17 +23,22 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
         note(frame, area, "\nThe first figures come after one interval.");
         return;
     };
-    // Blank lines are the first to go.
+    // Blank lines are the first to go, then what is lowest.
     let gap = u16::from(area.height > 19);
-    let [_, charts, _, places, _, rest] = Layout::vertical([
-        Constraint::Length(gap),
-        Constraint::Length(CHARTS),
-        Constraint::Length(gap),
-        Constraint::Length(6),
-        Constraint::Length(gap),
-        Constraint::Fill(1),
-    ])
-    .areas(area);
+    let mut left = area;
+    let mut next = |height: u16| {
+        let height = height.min(left.height);
+        let part = Rect { height, ..left };
+        left.y += height;
+        left.height -= height;
+        part
+    };
+    next(gap);
+    let charts = next(CHARTS);
+    next(gap);
+    let places = next(6);
+    next(gap);
+    let rest = next(u16::MAX);
     draw_charts(frame, charts, state, figures);
     frame.render_widget(Paragraph::new(places_table(figures)), places);
     frame.render_widget(Paragraph::new(lines(figures)), rest);
@@ -60,13 +65,12 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, state: &State, figures: &Figur
             Color::Magenta,
         ),
     ];
-    let rows = Layout::vertical([Constraint::Length(1); CHARTS as usize]).split(area);
-    for (row, (label, value, history, most, color)) in rows.iter().zip(charts) {
+    for (row, (label, value, history, most, color)) in area.rows().zip(charts) {
         let [text, chart] = Layout::horizontal([
             Constraint::Length((LABEL + VALUE + 2) as u16),
             Constraint::Fill(1),
         ])
-        .areas(*row);
+        .areas(row);
         let line = Line::from(vec![
             Span::styled(format!("{label:<LABEL$}"), dim()),
             Span::styled(
@@ -154,7 +158,15 @@ fn lines(figures: &Figures) -> Vec<Line<'static>> {
     let of_pool = figures.memory_bytes as f64 * 100.0 / (figures.pool_bytes as f64).max(1.0);
     let saved = figures.saved_ms_per_s.map_or_else(
         || "time not known".to_owned(),
-        |saved| format!("{} waited less each second", signed(saved * 1000.0)),
+        |saved| {
+            let way = if saved < 0.0 { "more" } else { "less" };
+            let time = if saved == 0.0 {
+                "0 ms".to_owned()
+            } else {
+                microseconds(saved.abs() * 1000.0)
+            };
+            format!("{time} waited {way} each second")
+        },
     );
     let trouble = figures.device_errors + figures.failed_proofs + figures.reads_given_up;
     let mut lines = vec![
@@ -255,14 +267,4 @@ pub fn rate(number: f64) -> String {
 
 pub fn percent(number: Option<f64>) -> String {
     number.map_or_else(|| "-".to_owned(), |number| format!("{number:.1} %"))
-}
-
-fn signed(us: f64) -> String {
-    if us < 0.0 {
-        format!("-{}", microseconds(-us))
-    } else if us == 0.0 {
-        "0 ms".to_owned()
-    } else {
-        microseconds(us)
-    }
 }

@@ -48,8 +48,10 @@ fn grid(frame: &mut Frame<'_>, area: Rect, columns: &[Column], rows: &[Value], s
         0 => Constraint::Fill(1),
         width => Constraint::Length(*width),
     };
+    let taken: u16 = columns.iter().map(|(_, width, _)| width + 1).sum();
+    let room = usize::from((area.width + 1).saturating_sub(taken));
     let aligned = |width: u16, text: String| match width {
-        0 => Line::from(text),
+        0 => Line::from(shortened(&text, room)),
         _ => Line::from(text).right_aligned(),
     };
     let head = columns
@@ -71,6 +73,16 @@ fn grid(frame: &mut Frame<'_>, area: Rect, columns: &[Column], rows: &[Value], s
         .header(Row::new(head).style(bold))
         .column_spacing(1);
     frame.render_widget(grid, area);
+}
+
+/// The end of a path tells files apart.
+fn shortened(path: &str, room: usize) -> String {
+    let length = path.chars().count();
+    if length <= room || room < 2 {
+        return path.to_owned();
+    }
+    let end: String = path.chars().skip(length + 1 - room).collect();
+    format!("…{end}")
 }
 
 fn number(row: &Value, name: &str) -> f64 {
