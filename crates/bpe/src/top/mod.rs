@@ -48,7 +48,8 @@ pub struct Args {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let interval = Duration::from_secs(args.interval);
-    if !args.once && !(io::stdin().is_terminal() && io::stdout().is_terminal()) {
+    let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
+    if !args.once && !terminal {
         let failure = Failure::usage("`bpe top` needs a terminal, and this is none");
         let advice = "`bpe status --json` gives the figures to scripts (with --seconds 5, rates too), `bpe top --once` prints \
                       one frame as text";
