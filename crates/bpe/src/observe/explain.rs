@@ -279,17 +279,21 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
     if used < FULL && figures.evicted_per_s == 0.0 && figures.rejected_per_s == 0.0 {
         let page = figures.bytes_cached as f64 / (figures.pages_cached as f64).max(1.0);
         let left = figures.capacity_bytes.saturating_sub(figures.bytes_cached);
-        let per_minute = figures.admitted_per_s * page * 60.0;
+        // A page that is written goes, and often comes back at once: that fills nothing.
+        let net = figures.admitted_per_s - figures.invalidated_per_s;
+        let per_minute = net * page * 60.0;
         let full_in = left as f64 / per_minute;
-        return if figures.admitted_per_s >= 1.0 && per_minute > 0.0 && full_in < 24.0 * 60.0 {
+        return if net >= 1.0 && page > 0.0 && full_in < 24.0 * 60.0 {
             Sentence::new(
                 "larger.filling",
                 Level::Note,
-                "A larger cache would not help now: {used_percent} of it is used. It is taking in {admitted_per_s} pages a \
-                 second, will be full in {full_in_minutes} at this rate, and answers more as it fills.",
+                "A larger cache would not help now: {used_percent} of it is used. It takes in {admitted_per_s} pages a second \
+                 and loses {invalidated_per_s} to writes, will be full in {full_in_minutes} at this rate, and answers more as it \
+                 fills.",
                 &[
                     used_value,
                     ("admitted_per_s", json!(figures.admitted_per_s)),
+                    ("invalidated_per_s", json!(figures.invalidated_per_s)),
                     ("full_in_minutes", json!(full_in)),
                 ],
             )

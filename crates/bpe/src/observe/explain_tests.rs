@@ -233,15 +233,15 @@ fn a_larger_one_helps_only_if_pages_come_back() {
         (f.evicted_per_s, f.rejected_per_s) = (0.0, 0.0);
         f.misses_returned_per_s = Some(80.0);
     };
-    // 32768 pages at 30 a second.
+    // 32768 pages at 25 a second.
     rule(
         "larger.filling",
-        &["50.0 %", "30 pages a second", "19 min"],
+        &["50.0 %", "30 pages a second", "22 min"],
         room,
     );
     rule("larger.room", &["50.0 %"], |f, about| {
         room(f, about);
-        f.admitted_per_s = 0.0;
+        f.admitted_per_s = f.invalidated_per_s;
     });
     rule("larger.unknown", &["cannot be told"], |f, _| {
         f.misses_returned_per_s = None;

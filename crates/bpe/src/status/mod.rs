@@ -126,6 +126,7 @@ impl Snapshot {
             "address": self.address,
             "installed": self.installed,
             "state": self.state(),
+            "state_reason": self.text_of("bpe_state_reason"),
             "innodb_buffer_pool_size": self.pool_bytes,
             "status": typed(&self.status),
             "variables": typed(&self.variables),

@@ -125,6 +125,10 @@ impl Snapshot {
         );
         self.device_lines(&mut line, paint);
         self.instance_lines(&mut line);
+        line(
+            "Help",
+            "`bpe status --explain` says in words whether it helps, `bpe top` shows it live".into(),
+        );
         out
     }
 
