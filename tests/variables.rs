@@ -146,7 +146,10 @@ fn status(place: &Place) -> Outcome {
     sql::expect_state(&server, "disabled")?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
-    ledger.run(&server, Duration::from_secs(4))?;
+    sql::wait_until("there are hits", Duration::from_secs(30), || {
+        ledger.run(&server, Duration::from_secs(2))?;
+        Ok(sql::figure(&server, "hits")? > 0)
+    })?;
     for name in [
         "hits",
         "misses",
