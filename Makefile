@@ -4,9 +4,11 @@
 # make mtr       the servers' own test suites with the extension on: SERVER=..., SUITES=innodb,parts, ARGS="--quick"
 # make demo      installs what is missing, builds, and demonstrates the extension
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
+#                UI=1 opens the console with the experience page on the demonstration's server instead, until Ctrl-C
 
 SERVER ?= mariadb-10.11
 ARGS ?=
+UI ?=
 TESTS ?=
 SUITES ?=
 CARGO ?= cargo
@@ -43,7 +45,7 @@ mtr: dependencies
 
 demo: dependencies
 	$(MAKE) --no-print-directory build
-	dist/bpe demo --server $(SERVER) $(ARGS)
+	dist/bpe demo --server $(SERVER) $(if $(filter-out 0,$(UI)),--ui) $(ARGS)
 
 # One of the targets in crates/fuzz-targets under libFuzzer.
 fuzz:

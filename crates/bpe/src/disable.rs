@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::connection::{self, plain};
+use crate::enable::Places;
 use crate::failure::{Exit, Failure};
 use crate::library::FILE_NAME;
 use crate::maintenance::{Maintenance, check_rights};
@@ -18,9 +19,10 @@ use crate::record::{Place, Record};
 use crate::server::{Flavour, Server};
 use crate::server_options::{SNIPPET, ServerOptions};
 use crate::size::human;
-use crate::terminal;
 use crate::terminal::say;
+use crate::told::Told;
 use crate::views;
+use crate::{terminal, told};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -40,10 +42,61 @@ pub struct Args {
     connection: connection::Args,
 }
 
+/// All that `bpe disable` would undo on a server.
+pub struct Undo(There);
+
+impl Undo {
+    /// Looks what there is.
+    ///
+    /// # Errors
+    /// When the account may not look, or not undo it.
+    pub fn plan(server: &mut Server, places: &Places) -> Result<Self, Failure> {
+        check_rights(server)?;
+        There::look(
+            server,
+            places.conf_dir.as_deref(),
+            places.state_dir.as_deref(),
+        )
+        .map(Self)
+    }
+
+    pub fn is_nothing(&self) -> bool {
+        self.0.is_nothing()
+    }
+
+    /// A line for each thing that will be undone.
+    pub fn describe(&self) -> Vec<String> {
+        self.0.describe(false)
+    }
+
+    /// Undoes it.
+    ///
+    /// # Errors
+    /// What could not be undone; everything else was.
+    pub fn apply(&self, server: &mut Server, told: &mut dyn Told) -> Result<(), Failure> {
+        concluded(&undo(server, &self.0, false, told))
+    }
+}
+
+fn concluded(failures: &[String]) -> Result<(), Failure> {
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let text: Vec<_> = failures.iter().map(|line| format!("\n  {line}")).collect();
+    Err(
+        Failure::step(format!("not everything could be undone:{}", text.concat()))
+            .advise("mend what the messages say and run `bpe disable` again"),
+    )
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut server = Server::connect(&args.connection)?;
     check_rights(&mut server)?;
-    let there = There::look(&mut server, &args)?;
+    let there = There::look(
+        &mut server,
+        args.conf_dir.as_deref(),
+        args.state_dir.as_deref(),
+    )?;
     say!(
         "{} {} at {}",
         server.flavour,
@@ -55,7 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(Exit::Ok.into());
     }
     say!("This will be undone:");
-    for line in there.describe(&args) {
+    for line in there.describe(args.keep_library) {
         say!("  - {line}");
     }
     if !args.yes {
@@ -73,17 +126,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let failures = undo(&mut server, &there, &args);
-    if failures.is_empty() {
-        say!("Disabled; the server is as it was before `bpe enable`.");
-        return Ok(Exit::Ok.into());
-    }
-    let text: Vec<_> = failures.iter().map(|line| format!("\n  {line}")).collect();
-    Err(
-        Failure::step(format!("not everything could be undone:{}", text.concat()))
-            .advise("mend what the messages say and run `bpe disable` again")
-            .into(),
-    )
+    let failures = undo(
+        &mut server,
+        &there,
+        args.keep_library,
+        &mut told::Terminal::default(),
+    );
+    concluded(&failures)?;
+    say!("Disabled; the server is as it was before `bpe enable`.");
+    Ok(Exit::Ok.into())
 }
 
 /// What of the extension is on the server.
@@ -101,9 +152,13 @@ struct There {
 }
 
 impl There {
-    fn look(server: &mut Server, args: &Args) -> Result<Self, Failure> {
+    fn look(
+        server: &mut Server,
+        conf_dir: Option<&Path>,
+        state_dir: Option<&Path>,
+    ) -> Result<Self, Failure> {
         let failed = |error: mysql::Error| Failure::refused(plain(&error));
-        let place = Place::of(server, args.state_dir.as_deref())?;
+        let place = Place::of(server, state_dir)?;
         let record = place.read()?;
         let loaded = server.plugin_state().map_err(failed)?.is_some();
         let has = |value: Option<String>| value.is_some_and(|count| count != "0");
@@ -130,7 +185,7 @@ impl There {
         let process = Process::find(server).ok();
         let snippet = process
             .as_ref()
-            .and_then(|process| find_snippet(server, process, record.as_ref(), args));
+            .and_then(|process| find_snippet(server, process, record.as_ref(), conf_dir));
         Ok(Self {
             place,
             record,
@@ -159,12 +214,12 @@ impl There {
         Some((record.pool_before?, record.pool_after?))
     }
 
-    fn library(&self, args: &Args) -> Option<&Path> {
-        let record = self.record.as_ref().filter(|_| !args.keep_library)?;
+    fn library(&self, keep: bool) -> Option<&Path> {
+        let record = self.record.as_ref().filter(|_| !keep)?;
         record.library.as_deref()
     }
 
-    fn describe(&self, args: &Args) -> Vec<String> {
+    fn describe(&self, keep_library: bool) -> Vec<String> {
         let mut lines = Vec::new();
         if self.loaded {
             lines.push("bpe_enabled = OFF, at once".to_owned());
@@ -194,7 +249,7 @@ impl There {
         if self.loaded || self.plugin_row {
             lines.push("uninstall the plugin bpe".to_owned());
         }
-        if let Some(path) = self.library(args) {
+        if let Some(path) = self.library(keep_library) {
             lines.push(format!("remove {}", path.display()));
         }
         lines
@@ -205,12 +260,12 @@ fn find_snippet(
     server: &Server,
     process: &Process,
     record: Option<&Record>,
-    args: &Args,
+    conf_dir: Option<&Path>,
 ) -> Option<PathBuf> {
     let options = ServerOptions::read(process, server.flavour, server.version);
     let candidates = [
         record.and_then(|record| record.snippet.clone()),
-        args.conf_dir.as_ref().map(|folder| folder.join(SNIPPET)),
+        conf_dir.map(|folder| folder.join(SNIPPET)),
         options.snippet_folder().map(|folder| folder.join(SNIPPET)),
     ];
     candidates
@@ -219,12 +274,35 @@ fn find_snippet(
         .find(|path| process.seen(path).exists())
 }
 
+/// Tells what was done, and keeps what did not work.
+struct Undoing<'a> {
+    told: &'a mut dyn Told,
+    failures: Vec<String>,
+}
+
+impl Undoing<'_> {
+    fn done(&mut self, what: &str, result: Result<(), String>) {
+        match result {
+            Ok(()) => self.line(what),
+            Err(why) => self.failures.push(format!("{what}: NOT done: {why}")),
+        }
+    }
+
+    fn line(&mut self, text: &str) {
+        self.told.line(&format!("  {}", text.trim_start()));
+    }
+}
+
 /// Undoes everything; returns what did not work.
-fn undo(server: &mut Server, there: &There, args: &Args) -> Vec<String> {
-    let mut failures = Vec::new();
-    let mut done = |what: &str, result: Result<(), String>| match result {
-        Ok(()) => say!("  {what}"),
-        Err(why) => failures.push(format!("{what}: NOT done: {why}")),
+fn undo(
+    server: &mut Server,
+    there: &There,
+    keep_library: bool,
+    told: &mut dyn Told,
+) -> Vec<String> {
+    let mut undoing = Undoing {
+        told,
+        failures: Vec::new(),
     };
     let run = |server: &mut Server, sql: &str| {
         server
@@ -233,24 +311,24 @@ fn undo(server: &mut Server, there: &There, args: &Args) -> Vec<String> {
     };
     if there.loaded {
         let result = run(server, "SET GLOBAL bpe_enabled = OFF");
-        done("extension switched off", result);
+        undoing.done("extension switched off", result);
     }
     let maintenance = match Maintenance::begin(server) {
         Ok(maintenance) => maintenance,
         Err(why) => {
-            done("session prepared", Err(why));
-            return failures;
+            undoing.done("session prepared", Err(why));
+            return undoing.failures;
         }
     };
     if let Some(record) = &there.record {
-        restore_pool(server, record, &mut done);
+        restore_pool(server, record, &mut undoing);
     }
     for name in &there.persisted {
         let result = run(server, &format!("RESET PERSIST IF EXISTS {name}"));
-        done(&format!("{name} no longer persisted"), result);
+        undoing.done(&format!("{name} no longer persisted"), result);
     }
     if let (Some(path), Some(process)) = (&there.snippet, &there.process) {
-        done(
+        undoing.done(
             &format!("{} removed", path.display()),
             remove(&process.seen(path)),
         );
@@ -262,29 +340,29 @@ fn undo(server: &mut Server, there: &There, args: &Args) -> Vec<String> {
             .is_none_or(|record| !record.schema_was_there);
         let result = views::remove(server, with_schema);
         if result == Ok(views::Schema::Kept) {
-            say!("  schema bpe stays: other things are in it");
+            undoing.line("schema bpe stays: other things are in it");
         }
-        done("views of schema bpe dropped", result.map(drop));
+        undoing.done("views of schema bpe dropped", result.map(drop));
     }
     if there.function_row {
         // The row alone is there after a start without the library.
         let result = run(server, "DROP FUNCTION IF EXISTS bpe_report")
             .and_then(|()| run(server, "DELETE FROM mysql.func WHERE name = 'bpe_report'"));
-        done("function bpe_report dropped", result);
+        undoing.done("function bpe_report dropped", result);
     }
     if there.loaded {
         let result = run(server, "UNINSTALL PLUGIN bpe");
         let warnings = server.warnings();
-        done("plugin uninstalled", result);
+        undoing.done("plugin uninstalled", result);
         if !warnings.is_empty() {
-            say!("  the server says: {warnings}");
+            undoing.line(&format!("  the server says: {warnings}"));
         }
     } else if there.plugin_row {
         let result = run(server, "DELETE FROM mysql.plugin WHERE name = 'bpe'");
-        done("row in mysql.plugin removed", result);
+        undoing.done("row in mysql.plugin removed", result);
     }
-    if let (Some(path), Some(process)) = (there.library(args), &there.process) {
-        done(
+    if let (Some(path), Some(process)) = (there.library(keep_library), &there.process) {
+        undoing.done(
             &format!("{} removed", path.display()),
             remove(&process.seen(path)),
         );
@@ -293,32 +371,28 @@ fn undo(server: &mut Server, there: &There, args: &Args) -> Vec<String> {
         for folder in &record.folders {
             // Only an empty one: other servers may have their cache there.
             if fs::remove_dir(process.seen(folder)).is_ok() {
-                done(&format!("{} removed", folder.display()), Ok(()));
+                undoing.done(&format!("{} removed", folder.display()), Ok(()));
             }
         }
     }
     if let Err(why) = maintenance.end(server) {
-        done("super_read_only", Err(why));
+        undoing.done("super_read_only", Err(why));
     }
     if there.process.is_none() {
-        say!(
+        undoing.line(&format!(
             "  note: the server's files were not looked for, as it runs elsewhere: remove {FILE_NAME} \
              from its plugin_dir and {SNIPPET} from its option files if you put them there"
-        );
+));
     }
-    if failures.is_empty() {
+    if undoing.failures.is_empty() {
         if let Err(why) = there.place.remove() {
-            failures.push(why);
+            undoing.failures.push(why);
         }
     }
-    failures
+    undoing.failures
 }
 
-fn restore_pool(
-    server: &mut Server,
-    record: &Record,
-    done: &mut impl FnMut(&str, Result<(), String>),
-) {
+fn restore_pool(server: &mut Server, record: &Record, undoing: &mut Undoing<'_>) {
     let (Some(before), Some(after)) = (record.pool_before, record.pool_after) else {
         return;
     };
@@ -328,21 +402,20 @@ fn restore_pool(
             None => "RESET PERSIST IF EXISTS innodb_buffer_pool_size".to_owned(),
         };
         let result = server.execute(&sql).map_err(|error| plain(&error));
-        done("persisted innodb_buffer_pool_size put back", result);
+        undoing.done("persisted innodb_buffer_pool_size put back", result);
     }
     let now = server.number("innodb_buffer_pool_size").ok().flatten();
     match now {
         Some(now) if now == before => {}
         Some(now) if now == after => {
             let result = pool::resize(server, before).map(drop);
-            done(
+            undoing.done(
                 &format!("innodb_buffer_pool_size is {} again", human(before)),
                 result,
             );
         }
-        _ => {
-            say!("  innodb_buffer_pool_size stays as it is: it has been changed since `bpe enable`")
-        }
+        _ => undoing
+            .line("innodb_buffer_pool_size stays as it is: it has been changed since `bpe enable`"),
     }
 }
 

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 
 mod connection;
+mod console;
 mod demo;
 mod disable;
 mod disk;
@@ -35,6 +36,7 @@ mod size;
 mod snippet;
 mod status;
 mod terminal;
+mod told;
 mod top;
 mod verify;
 mod views;
@@ -73,6 +75,8 @@ enum Command {
     Doctor(doctor::Args),
     /// Record the stream of page reads and writes of a live server, to be replayed with `bpe replay`
     Record(recording::Args),
+    /// Show servers on a web page, and switch the extension there
+    Console(console::Args),
     /// Compare cached pages with the data files of a live server
     Verify(verify::Args),
     /// Make, drop or print the views of schema bpe, which show the extension in SQL
@@ -95,6 +99,7 @@ fn main() -> ExitCode {
         Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),
         Command::Record(args) => recording::run(args),
+        Command::Console(args) => console::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Views(args) => views::run(args),
         Command::Demo(args) => demo::run(args),

@@ -14,8 +14,18 @@ const DENIED: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1370];
 /// "The server is running with the --super-read-only option".
 const READ_ONLY: u16 = 1290;
 
+/// Checks that the account may set global variables. Changes nothing.
+pub fn check_may_set(server: &mut Server) -> Result<(), Failure> {
+    probe(server, 1)
+}
+
 /// Checks that the account may do what `enable` and `disable` do. Changes nothing.
 pub fn check_rights(server: &mut Server) -> Result<(), Failure> {
+    probe(server, usize::MAX)
+}
+
+/// Tries the first so many of the statements that change nothing.
+fn probe(server: &mut Server, count: usize) -> Result<(), Failure> {
     let mut missing = Vec::new();
     let global = match server.flavour {
         Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
@@ -45,7 +55,7 @@ pub fn check_rights(server: &mut Server) -> Result<(), Failure> {
         ("DELETE FROM mysql.plugin WHERE 1 = 0", "DELETE", "mysql.*"),
         ("DELETE FROM mysql.func WHERE 1 = 0", "DELETE", "mysql.*"),
     ];
-    for (sql, privilege, on) in probes {
+    for (sql, privilege, on) in probes.into_iter().take(count) {
         let Err(error) = server.execute(sql) else {
             continue;
         };

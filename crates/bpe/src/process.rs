@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -34,7 +34,8 @@ impl Process {
         let mut candidates = Vec::new();
         match &server.address {
             Address::Socket(path) => {
-                candidates.extend(own_peer());
+                // Unlike `listener` this leaves no line in the server's log.
+                candidates.extend(peer_process(server.as_fd()));
                 if !candidates.iter().any(|&pid| is_server(pid)) {
                     candidates.extend(listener(path));
                 }
@@ -178,24 +179,6 @@ fn strings(bytes: &[u8]) -> impl Iterator<Item = String> + '_ {
         .split(|&byte| byte == 0)
         .filter(|part| !part.is_empty())
         .map(|part| String::from_utf8_lossy(part).into_owned())
-}
-
-/// The process at the other end of this process's connection over a Unix socket. Unlike
-/// [`listener`] it leaves no line in the server's log.
-fn own_peer() -> Option<i32> {
-    let fds = fs::read_dir("/proc/self/fd").ok()?;
-    fds.flatten()
-        .filter(|entry| {
-            fs::read_link(entry.path())
-                .is_ok_and(|target| target.to_string_lossy().starts_with("socket:"))
-        })
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .filter_map(|fd: RawFd| {
-            // SAFETY: the descriptor was open a moment ago, and no other thread of this command
-            // closes any; the borrow ends within this closure.
-            peer_process(unsafe { BorrowedFd::borrow_raw(fd) })
-        })
-        .find(|&pid| is_server(pid))
 }
 
 /// The process that listens on a Unix socket. Connects to it and leaves at once.

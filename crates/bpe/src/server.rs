@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::time::Duration;
 
 use mysql::Conn;
@@ -188,6 +189,12 @@ impl Server {
         Ok(self.variable(name)?.and_then(|text| text.parse().ok()))
     }
 
+    /// One status variable as a number.
+    pub fn number_of_status(&mut self, name: &str) -> Result<Option<u64>, Failure> {
+        let status = self.status(&like_exactly(name))?;
+        Ok(status.get(name).and_then(|text| text.parse().ok()))
+    }
+
     /// Warnings of the last statement, as one text.
     pub fn warnings(&mut self) -> String {
         let rows: Vec<(String, u32, String)> = self.conn.query("SHOW WARNINGS").unwrap_or_default();
@@ -200,6 +207,13 @@ impl Server {
     /// State of plugin `bpe` by information_schema (ACTIVE, ...), None when it is not installed.
     pub fn plugin_state(&mut self) -> Result<Option<String>, mysql::Error> {
         self.value("SELECT PLUGIN_STATUS FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'bpe'")
+    }
+}
+
+impl AsFd for Server {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        // SAFETY: the connection keeps its socket open, at least while it is borrowed here.
+        unsafe { BorrowedFd::borrow_raw(self.conn.as_raw_fd()) }
     }
 }
 

@@ -112,6 +112,18 @@ pub struct Target {
 }
 
 impl Args {
+    /// Whether no option was given that says which server is meant.
+    pub fn is_default(&self) -> bool {
+        self.socket.is_none()
+            && self.host.is_none()
+            && self.port.is_none()
+            && self.user.is_none()
+            && self.password.is_none()
+            && self.defaults_file.is_none()
+            && self.defaults_extra_file.is_none()
+            && self.defaults_group_suffix.is_none()
+    }
+
     /// Reads the option files and works out the target.
     pub fn target(&self) -> Result<Target, Failure> {
         let environment = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
@@ -269,9 +281,8 @@ fn login_name(environment: &dyn Fn(&str) -> Option<String>) -> String {
 }
 
 impl Target {
-    /// Logs in, asking for the password when that was wished, once. `limit`: how long an answer is waited for, which
-    /// suits whoever only looks; None: as long as it takes.
-    pub fn connect(&mut self, limit: Option<Duration>) -> Result<Conn, Failure> {
+    /// Asks for the password now when that was wished, so that nobody need be there later.
+    pub fn ask_password(&mut self) -> Result<(), Failure> {
         if self.ask_password {
             let text = rpassword::prompt_password(format!("Password of {}: ", self.user)).map_err(
                 |error| {
@@ -285,6 +296,24 @@ impl Target {
             self.password = Some(Password(text));
             self.ask_password = false;
         }
+        Ok(())
+    }
+
+    /// A password that was read elsewhere.
+    pub fn set_password(&mut self, password: String) {
+        self.password = Some(Password(password));
+        self.ask_password = false;
+    }
+
+    /// Whether a password is sent when logging in.
+    pub fn has_password(&self) -> bool {
+        self.password.is_some() || self.ask_password
+    }
+
+    /// Logs in, asking for the password when that was wished, once. `limit`: how long an answer is waited for, which
+    /// suits whoever only looks; None: as long as it takes.
+    pub fn connect(&mut self, limit: Option<Duration>) -> Result<Conn, Failure> {
+        self.ask_password()?;
         let builder = OptsBuilder::new()
             .user(Some(&self.user))
             .pass(self.password.as_ref().map(|password| &password.0))

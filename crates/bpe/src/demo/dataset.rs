@@ -224,6 +224,7 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
         let sysbench = Sysbench {
             program: &tools.sysbench,
             socket: server.socket(),
+            user: "root",
             tables,
             logs: workspace.logs(),
         };

@@ -7,6 +7,8 @@
 //! With `--instances` something else is measured in the same surroundings: what it brings to cut
 //! InnoDB's pool, and the extension, into instances ([`instances`]).
 //!
+//! With `--ui` nothing is measured: the console is opened on such a server ([`ui`]).
+//!
 //! The rooms: [`plan`] sizes everything; [`settings`] is what every server is started with;
 //! [`dataset`] loads the tables once and keeps them; [`workspace`] is the folder, [`volume`] the
 //! cloud volume, [`sysbench`] the load; [`stages`] runs one side after the other and fills
@@ -16,17 +18,18 @@
 mod dataset;
 mod extension;
 mod instances;
-mod interrupt;
+pub mod interrupt;
 mod observer;
-mod plan;
+pub mod plan;
 mod progress;
-mod report;
+pub mod report;
 mod results;
 mod settings;
 mod stages;
-mod sysbench;
+pub mod sysbench;
 pub mod table;
-mod tools;
+pub mod tools;
+mod ui;
 mod volume;
 mod workspace;
 
@@ -35,7 +38,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::size;
+use crate::{console, size};
 
 /// What clap parses.
 #[derive(clap::Args)]
@@ -56,6 +59,10 @@ pub struct Args {
     /// throughput and figures of their locks, under ten minutes
     #[arg(long)]
     instances: bool,
+    /// Instead of measuring, prepare the server and its tables and open the console with the experience page on them,
+    /// until Ctrl-C
+    #[arg(long, conflicts_with = "instances")]
+    ui: bool,
     /// A short run, under four minutes (with --instances five): smaller, and less exact
     #[arg(long)]
     quick: bool,
@@ -85,6 +92,8 @@ pub struct Args {
     /// Make table and report anew from a results.json (for work on the report itself)
     #[arg(long, hide = true, value_name = "JSON")]
     render: Option<PathBuf>,
+    #[command(flatten, next_help_heading = "With --ui")]
+    listening: console::Listening,
 }
 
 impl Args {
@@ -126,7 +135,9 @@ pub fn run(args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     interrupt::install()?;
-    let result = if args.instances {
+    let result = if args.ui {
+        ui::open(&args)
+    } else if args.instances {
         instances::demonstrate(&args)
     } else {
         demonstrate(&args)

@@ -193,9 +193,18 @@ impl Plan {
         5 * self.data() / 2 + self.cache + (2 << 30)
     }
 
+    /// About how long loading the tables and copying them once takes, in seconds.
+    pub fn preparation(&self) -> u64 {
+        (self.gib() * 25.0) as u64 + 11
+    }
+
+    fn gib(&self) -> f64 {
+        self.data() as f64 / (1_u64 << 30) as f64
+    }
+
     /// About how long the run takes, in seconds.
     pub fn estimate(&self, args: &Args) -> u64 {
-        let gib = self.data() as f64 / (1_u64 << 30) as f64;
+        let gib = self.gib();
         let load = (gib * 20.0) as u64 + 5;
         let one_side = 3 * (self.times.lead + self.times.test) + (gib * 5.0) as u64 + 6;
         let on = one_side + self.times.warm_max / 2 + self.times.switch;

@@ -275,7 +275,7 @@ impl Results {
                     format!(
                         "sysbench {} {} --time={} run",
                         workload.script(),
-                        sysbench::test_options(&plan.tables()).join(" "),
+                        sysbench::test_options(&plan.tables(), THREADS).join(" "),
                         plan.times.test
                     )
                 })

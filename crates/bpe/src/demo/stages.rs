@@ -58,6 +58,16 @@ impl Bench<'_> {
     }
 
     fn run_side(&self, name: SideName, dataset: &Dataset, run: &mut PoolRun) -> Result<()> {
+        let rig = self.set_up(name, dataset)?;
+        self.measure_side(name, &rig, run)?;
+        rig.end()
+    }
+
+    /// Starts the server of a side on a copy of the tables.
+    ///
+    /// # Errors
+    /// When the copy, the volume or the server fails.
+    pub fn set_up(&self, name: SideName, dataset: &Dataset) -> Result<Rig> {
         let backing = self.workspace.backing();
         let title = name.title();
         let stage = self.progress.stage(
@@ -110,9 +120,7 @@ impl Bench<'_> {
             SideName::On => "data on the volume, extension loaded",
         };
         stage.finish(&format!("{title}: server is up ({where_})"));
-
-        self.measure_side(name, &rig, run)?;
-        rig.end()
+        Ok(rig)
     }
 
     fn measure_side(&self, name: SideName, rig: &Rig, run: &mut PoolRun) -> Result<()> {
@@ -122,6 +130,7 @@ impl Bench<'_> {
         let sysbench = Sysbench {
             program: &self.tools.sysbench,
             socket: server.socket(),
+            user: "root",
             tables: self.plan.tables(),
             logs: self.workspace.logs(),
         };

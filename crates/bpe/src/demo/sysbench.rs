@@ -83,17 +83,19 @@ pub struct Summary {
 pub struct Sysbench<'a> {
     pub program: &'a Path,
     pub socket: &'a Path,
+    /// Logs in without a password.
+    pub user: &'a str,
     pub tables: Tables,
     /// Folder for the outputs.
     pub logs: &'a Path,
 }
 
 /// The options that belong to the test itself, also shown in the report.
-pub fn test_options(tables: &Tables) -> Vec<String> {
+pub fn test_options(tables: &Tables, threads: u64) -> Vec<String> {
     vec![
         format!("--tables={}", tables.count),
         format!("--table-size={}", tables.rows),
-        format!("--threads={THREADS}"),
+        format!("--threads={threads}"),
         "--rand-type=special".into(),
         "--rand-spec-pct=15".into(),
     ]
@@ -136,8 +138,23 @@ impl Sysbench<'_> {
         name: &str,
         each: &mut dyn FnMut(&Interval) -> Result<ControlFlow<()>>,
     ) -> Result<(Vec<Interval>, Option<Summary>)> {
+        self.run_with(workload, THREADS, seconds, name, each)
+    }
+
+    /// As [`Sysbench::run`], with so many client threads.
+    ///
+    /// # Errors
+    /// As [`Sysbench::run`].
+    pub fn run_with(
+        &self,
+        workload: Workload,
+        threads: u64,
+        seconds: u64,
+        name: &str,
+        each: &mut dyn FnMut(&Interval) -> Result<ControlFlow<()>>,
+    ) -> Result<(Vec<Interval>, Option<Summary>)> {
         let mut command = self.command(workload.script());
-        command.args(test_options(&self.tables));
+        command.args(test_options(&self.tables, threads));
         command.args([
             format!("--time={seconds}"),
             "--events=0".into(),
@@ -165,7 +182,8 @@ impl Sysbench<'_> {
         let mut command = Command::new(self.program);
         command
             .arg(script)
-            .args(["--db-driver=mysql", "--mysql-user=root"])
+            .arg("--db-driver=mysql")
+            .arg(format!("--mysql-user={}", self.user))
             .arg(format!("--mysql-db={}", self.tables.database))
             .arg(format!("--mysql-socket={}", self.socket.display()));
         command

@@ -4,8 +4,6 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::plan::{Permanence, Plan, by_hand, literal, persisted};
 use crate::connection::plain;
@@ -16,15 +14,16 @@ use crate::maintenance::Maintenance;
 use crate::pool;
 use crate::server::{Flavour, Server, quoted};
 use crate::size::human;
-use crate::terminal::say;
+use crate::told::Told;
 use crate::views;
 
 /// Runs the plan. On failure everything done so far is undone and the message says how that went.
-pub fn apply(server: &mut Server, plan: Plan) -> Result<(), Failure> {
+pub fn apply(server: &mut Server, plan: Plan, told: &mut dyn Told) -> Result<(), Failure> {
     let mut run = Run {
         journal: Journal::default(),
         server,
         plan,
+        told,
     };
     let maintenance = match Maintenance::begin(run.server) {
         Ok(maintenance) => maintenance,
@@ -35,6 +34,7 @@ pub fn apply(server: &mut Server, plan: Plan) -> Result<(), Failure> {
         journal,
         server,
         plan,
+        ..
     } = run;
     let result = match result {
         Ok(()) => {
@@ -54,18 +54,6 @@ pub fn apply(server: &mut Server, plan: Plan) -> Result<(), Failure> {
             Err(failure)
         }
     }
-}
-
-/// From here on Ctrl-C and the like do not end the command in the middle of a step: they are looked
-/// at after it, and what was done is put back.
-fn catch_signals() -> Result<Arc<AtomicBool>, Failure> {
-    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-    let interrupted = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register(signal, Arc::clone(&interrupted))
-            .map_err(|error| Failure::step(format!("cannot catch signals: {error}")))?;
-    }
-    Ok(interrupted)
 }
 
 /// Adds to the failure what was put back.
@@ -98,33 +86,61 @@ struct Run<'a> {
     server: &'a mut Server,
     plan: Plan,
     journal: Journal,
+    told: &'a mut dyn Told,
 }
 
-type Step<'a> = fn(&mut Run<'a>) -> Result<(), Failure>;
+/// Tells a line.
+macro_rules! tell {
+    ($run:expr, $($argument:tt)*) => { $run.told.line(&format!($($argument)*)) };
+}
+
+/// What a step is called, and what it does.
+type Step<'a> = (&'static str, fn(&mut Run<'a>) -> Result<(), Failure>);
 
 impl<'a> Run<'a> {
     fn steps(&mut self) -> Result<(), Failure> {
-        let steps: [Step<'a>; 10] = [
-            Self::note_record,
-            Self::folders,
-            Self::library,
-            Self::install,
-            Self::function,
-            Self::settings,
-            Self::check_active,
-            Self::pool,
-            Self::permanent,
-            Self::views,
-        ];
-        let interrupted = catch_signals()?;
-        for step in steps {
+        let steps = self.needed();
+        let titles: Vec<_> = steps.iter().map(|(title, _)| *title).collect();
+        self.told.steps(&titles);
+        let count = steps.len();
+        for (index, (_, step)) in steps.into_iter().enumerate() {
+            self.told.begin(index);
             step(self)?;
-            if interrupted.load(Ordering::SeqCst) {
+            if self.told.interrupted() {
                 return Err(Failure::step("interrupted"));
             }
         }
+        self.told.begin(count);
         self.conclude();
         Ok(())
+    }
+
+    /// The steps that change something on this server. The order matters.
+    fn needed(&self) -> Vec<Step<'a>> {
+        let plan = &self.plan;
+        let steps: [(bool, Step<'a>); 10] = [
+            (true, ("note what is there now", Self::note_record)),
+            (!plan.folders.is_empty(), ("make folders", Self::folders)),
+            (plan.copy.is_some(), ("write the library", Self::library)),
+            (plan.install, ("install the plugin", Self::install)),
+            (
+                plan.create_function,
+                ("create the function bpe_report", Self::function),
+            ),
+            (true, ("set and switch on", Self::settings)),
+            (true, ("see that it is active", Self::check_active)),
+            (plan.lower_pool, ("lower the buffer pool", Self::pool)),
+            (
+                !matches!(plan.permanence, Permanence::ByHand { .. })
+                    || self.server.flavour == Flavour::MySql,
+                ("make it permanent", Self::permanent),
+            ),
+            (plan.make_views, ("make the views", Self::views)),
+        ];
+        steps
+            .into_iter()
+            .filter_map(|(needed, step)| needed.then_some(step))
+            .collect()
     }
 
     fn sql(&mut self, sql: &str) -> Result<(), Failure> {
@@ -183,7 +199,7 @@ impl<'a> Run<'a> {
                 Failure::step(format!("cannot hand over {}: {error}", folder.display()))
             })?;
             self.plan.record.folders.push(folder.clone());
-            say!("  made {}", folder.display());
+            tell!(self, "  made {}", folder.display());
         }
         if !self.plan.folders.is_empty() {
             self.write_record()?;
@@ -205,13 +221,17 @@ impl<'a> Run<'a> {
             }),
             None => {
                 self.plan.record.library = Some(copy.place.clone());
-                self.journal.note("library removed", move |_| {
-                    fs::remove_file(&to).map_err(|error| error.to_string())
-                });
+                self.journal
+                    .note("library removed", move |_| match fs::remove_file(&to) {
+                        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                            Err(error.to_string())
+                        }
+                        _ => Ok(()),
+                    });
             }
         }
         self.write_record()?;
-        say!("  wrote {}", copy.place.display());
+        tell!(self, "  wrote {}", copy.place.display());
         Ok(())
     }
 
@@ -234,7 +254,7 @@ impl<'a> Run<'a> {
             )
         })?;
         self.undo_sql("plugin uninstalled", "UNINSTALL PLUGIN bpe".to_owned());
-        say!("  plugin installed");
+        tell!(self, "  plugin installed");
         Ok(())
     }
 
@@ -250,7 +270,7 @@ impl<'a> Run<'a> {
             "function bpe_report dropped",
             "DROP FUNCTION IF EXISTS bpe_report".to_owned(),
         );
-        say!("  function bpe_report created");
+        tell!(self, "  function bpe_report created");
         Ok(())
     }
 
@@ -296,7 +316,7 @@ impl<'a> Run<'a> {
                 ),
                 None => {}
             }
-            say!("  {} = {}", setting.name, setting.value);
+            tell!(self, "  {} = {}", setting.name, setting.value);
         }
         Ok(())
     }
@@ -327,7 +347,8 @@ impl<'a> Run<'a> {
             .unwrap_or(plan.expected_memory);
         let now = self.server.number("innodb_buffer_pool_size")?.unwrap_or(0);
         let Some(wanted) = plan.pool.lowered_for(used) else {
-            say!(
+            tell!(
+                self,
                 "  innodb_buffer_pool_size stays at {}: its smallest step is {}, more than 4 %",
                 human(plan.pool.size),
                 human(plan.pool.step)
@@ -350,7 +371,10 @@ impl<'a> Run<'a> {
             Ok(reached) => reached,
             Err(why) => {
                 // The extension works without it; the pool is a matter of memory alone.
-                say!("  innodb_buffer_pool_size could not be lowered: {why}");
+                tell!(
+                    self,
+                    "  innodb_buffer_pool_size could not be lowered: {why}"
+                );
                 self.server
                     .number("innodb_buffer_pool_size")?
                     .unwrap_or(now)
@@ -362,7 +386,8 @@ impl<'a> Run<'a> {
             plan.record.pool_after = None;
         } else {
             plan.record.pool_after = Some(reached);
-            say!(
+            tell!(
+                self,
                 "  innodb_buffer_pool_size lowered from {} to {}",
                 human(plan.pool.size),
                 human(reached)
@@ -399,7 +424,7 @@ impl<'a> Run<'a> {
         });
         self.plan.record.snippet = Some(path.clone());
         self.write_record()?;
-        say!("  wrote {}", path.display());
+        tell!(self, "  wrote {}", path.display());
         self.forget_plugin_row()
     }
 
@@ -466,7 +491,7 @@ impl<'a> Run<'a> {
                 ),
             }
         }
-        say!("  settings persisted");
+        tell!(self, "  settings persisted");
         Ok(())
     }
 
@@ -478,13 +503,14 @@ impl<'a> Run<'a> {
         let with_schema = !self.plan.record.schema_was_there;
         match views::create(self.server) {
             Ok(()) => {
-                say!("  views made: {}", views::list());
+                tell!(self, "  views made: {}", views::list());
                 self.journal
                     .note("views dropped", move |server: &mut Server| {
                         views::remove(server, with_schema).map(drop)
                     });
             }
-            Err(why) => say!(
+            Err(why) => tell!(
+                self,
                 "  warning: the views of schema bpe could not be made: {why}\n  \
                  the extension works without them; `bpe views create` tries again"
             ),
@@ -494,18 +520,20 @@ impl<'a> Run<'a> {
 
     fn conclude(&mut self) {
         if let Permanence::ByHand { why, .. } = &self.plan.permanence {
-            say!("  note: {why}");
+            tell!(self, "  note: {why}");
             let snippet = self.plan.snippet(self.plan.record.pool_after);
-            say!(
+            tell!(
+                self,
                 "  to keep it over a restart, {}",
                 by_hand(self.server.flavour, &snippet)
             );
         }
         let status = self.server.status("bpe%").unwrap_or_default();
         let mode = status.get("bpe_load_mode").map_or("", String::as_str);
-        say!("Enabled. `bpe status` shows how it does.");
+        tell!(self, "Enabled. `bpe status` shows how it does.");
         if mode == "runtime" && self.server.is_mariadb() {
-            say!(
+            tell!(
+                self,
                 "Loaded on the running server: where it uses io_uring, only synchronous reads are \
                  served until its next start."
             );

@@ -38,10 +38,10 @@ pub fn library(
     };
     let to = process.seen(&place);
     let there = to.is_file();
-    let from = match library::find(args.library.as_deref()) {
+    let from = match library::find(args.places.library.as_deref()) {
         Ok(from) => from,
         // Installed by a package or by hand: that will do unless another one was named.
-        Err(_) if there && args.library.is_none() => return Ok(None),
+        Err(_) if there && args.places.library.is_none() => return Ok(None),
         Err(failure) => return Err(failure),
     };
     let architecture = Symbols::of(&process.executable())
@@ -182,7 +182,7 @@ pub fn permanence(
     let options = ServerOptions::read(process, server.flavour, server.version);
     let name = |folder: &Path| folder.join(SNIPPET);
     let early_load = options.value("early_plugin_load").map(str::to_owned);
-    let folder = match (&args.conf_dir, options.snippet_folder()) {
+    let folder = match (&args.places.conf_dir, options.snippet_folder()) {
         (Some(folder), _) => {
             if !options.reads(folder) {
                 notes.push(format!(

@@ -12,13 +12,19 @@ use std::process::ExitCode;
 use crate::connection;
 use crate::failure::{Exit, Failure};
 use crate::maintenance::check_rights;
+use crate::process::Process;
 use crate::server::Server;
 use crate::terminal::say;
-use crate::{disk, size, terminal};
+use crate::{disk, size, terminal, told};
 
 mod apply;
 mod checks;
+mod describe;
 mod plan;
+
+pub use apply::apply;
+pub use describe::{Change, pool_stays};
+pub use plan::Plan;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -40,17 +46,8 @@ pub struct Args {
     /// Make views in schema bpe as well; `bpe views create` makes them later
     #[arg(long)]
     views: bool,
-    /// The library bpe.so to install, when it lies neither beside this command nor where a package
-    /// puts it
-    #[arg(long, value_name = "FILE")]
-    library: Option<PathBuf>,
-    /// Folder for the option file that makes it permanent, when it is not the one the server's
-    /// option files include
-    #[arg(long, value_name = "FOLDER")]
-    conf_dir: Option<PathBuf>,
-    /// Folder in which `bpe disable` finds what was there before
-    #[arg(long, value_name = "FOLDER", env = "BPE_STATE_DIR")]
-    state_dir: Option<PathBuf>,
+    #[command(flatten)]
+    places: Places,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
@@ -98,6 +95,63 @@ impl Wish {
     }
 }
 
+/// Where `enable` and `disable` look for things that are not at their usual place.
+#[derive(clap::Args, Debug, Default, Clone)]
+pub struct Places {
+    /// The library bpe.so to install, when it lies neither beside this command nor where a package
+    /// puts it
+    #[arg(long, value_name = "FILE")]
+    pub library: Option<PathBuf>,
+    /// Folder for the option file that makes it permanent, when it is not the one the server's
+    /// option files include
+    #[arg(long, value_name = "FOLDER")]
+    pub conf_dir: Option<PathBuf>,
+    /// Folder in which `bpe disable` finds what was there before
+    #[arg(long, value_name = "FOLDER", env = "BPE_STATE_DIR")]
+    pub state_dir: Option<PathBuf>,
+}
+
+/// What `bpe enable` with this path and size, and no other option, would do on the server.
+///
+/// # Errors
+/// Whatever stands in the way; nothing was changed.
+pub fn plan(server: &mut Server, path: &str, size: u64, places: &Places) -> Result<Plan, Failure> {
+    let args = Args {
+        path: path.to_owned(),
+        size,
+        instances: None,
+        io_capacity: None,
+        keep_pool: false,
+        views: false,
+        places: places.clone(),
+        yes: true,
+        connection: connection::Args::default(),
+    };
+    let wish = Wish::of(&args)?;
+    check_rights(server)?;
+    Plan::make(server, &wish, &args)
+}
+
+/// Checks the cache paths as `enable` does. Returns the folders that do not exist yet.
+///
+/// # Errors
+/// A path that cannot be used, or has not enough room.
+pub fn check_paths(
+    server: &mut Server,
+    process: &Process,
+    path: &str,
+    size: u64,
+    notes: &mut Vec<String>,
+) -> Result<Vec<PathBuf>, Failure> {
+    let wish = Wish {
+        paths: disk::split(path).map_err(|why| Failure::usage(format!("the path: {why}")))?,
+        size,
+        settings: Vec::new(),
+    };
+    let data = server.variable("datadir")?.unwrap_or_default();
+    checks::check_paths(process, &wish, &data, notes)
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let wish = Wish::of(&args)?;
     let mut server = Server::connect(&args.connection)?;
@@ -122,6 +176,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    apply::apply(&mut server, plan)?;
+    let mut told = told::Terminal::catching_signals()?;
+    apply::apply(&mut server, plan, &mut told)?;
     Ok(Exit::Ok.into())
 }

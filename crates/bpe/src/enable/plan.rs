@@ -95,7 +95,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    pub fn make(server: &mut Server, wish: &Wish, args: &Args) -> Result<Self, Failure> {
+    pub(super) fn make(server: &mut Server, wish: &Wish, args: &Args) -> Result<Self, Failure> {
         let mut notes = Vec::new();
         match support(server.flavour, server.version) {
             Support::Tested => {}
@@ -112,7 +112,7 @@ impl Plan {
             }
         }
         let process = Process::find(server);
-        let place = Place::of(server, args.state_dir.as_deref())?;
+        let place = Place::of(server, args.places.state_dir.as_deref())?;
         let mut record = place.read()?.unwrap_or_default();
         let title = title(server, process.as_ref().ok());
         record.server.clone_from(&title);

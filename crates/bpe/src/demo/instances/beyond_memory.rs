@@ -36,6 +36,7 @@ pub fn run(bench: &Bench, dataset: &Dataset) -> Result<BeyondMemory> {
     let sysbench = Sysbench {
         program: &bench.tools.sysbench,
         socket: server.socket(),
+        user: "root",
         tables: bench.plan.tables(),
         logs: bench.workspace.logs(),
     };

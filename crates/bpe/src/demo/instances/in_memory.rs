@@ -136,6 +136,7 @@ fn run_test(
     let sysbench = Sysbench {
         program: &bench.tools.sysbench,
         socket: server.socket(),
+        user: "root",
         tables,
         logs: bench.workspace.logs(),
     };

@@ -1,10 +1,12 @@
 //! `report.html`: one file without any request to elsewhere.
 
-mod chart;
+pub mod chart;
 mod page;
 mod sections;
 
 use super::results::Results;
+
+pub use page::{SCRIPT, STYLE, date};
 
 /// The whole page.
 pub fn html(results: &Results) -> String {

@@ -6,8 +6,8 @@ use super::sections;
 use crate::demo::results::Results;
 use crate::size;
 
-const STYLE: &str = include_str!("report.css");
-const SCRIPT: &str = include_str!("report.js");
+pub const STYLE: &str = include_str!("report.css");
+pub const SCRIPT: &str = include_str!("report.js");
 
 /// The whole page.
 pub fn page(results: &Results) -> Markup {
@@ -98,7 +98,7 @@ fn method(results: &Results) -> Markup {
 }
 
 /// `2026-03-01 14:05 UTC`.
-fn date(seconds: u64) -> String {
+pub fn date(seconds: u64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     // Days since 0000-03-01 make leap days the last of their year (H. Hinnant's civil_from_days).
     let shifted = days + 719_468;

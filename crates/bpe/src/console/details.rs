@@ -1,0 +1,193 @@
+//! What a page shows of a server besides its figures: settings, instances, devices, files and tables. Asked for when a
+//! page wants it, and kept for two seconds, so that many pages cost the server no more than one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use super::watched::Watched;
+use crate::failure::Failure;
+use crate::observe::explain::{Circumstances, explain};
+use crate::server::Server;
+
+const FRESH: Duration = Duration::from_secs(2);
+/// Files and tables shown, those with the most reads first.
+const MOST: usize = 500;
+
+/// The variables that a page shows and may set.
+pub const SETTINGS: [&str; 10] = [
+    "bpe_path",
+    "bpe_size",
+    "bpe_instances",
+    "bpe_io_capacity",
+    "bpe_memory_limit",
+    "bpe_admission",
+    "bpe_compression",
+    "bpe_async_io",
+    "bpe_read_timeout",
+    "bpe_daily_write_limit",
+];
+
+/// The last answer, and the connection it came over.
+#[derive(Default)]
+pub struct Details {
+    connection: Option<Server>,
+    /// As it is sent.
+    answer: Option<(Instant, Arc<str>)>,
+}
+
+impl Watched {
+    /// What was asked for at most two seconds ago, or now.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn details(&self) -> Result<Arc<str>, Failure> {
+        let mut details = self.details.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some((at, answer)) = &details.answer {
+            if at.elapsed() < FRESH {
+                return Ok(Arc::clone(answer));
+            }
+        }
+        let mut connection = match details.connection.take() {
+            Some(connection) => connection,
+            None => self.open()?,
+        };
+        // After an error the connection is dropped: the next one asks over a new one.
+        let mut answer = ask(&mut connection)?;
+        if let Some(figures) = self.latest() {
+            let about = Circumstances::read(&mut connection)?;
+            answer["explain"] = json!(explain(&figures, &about));
+        }
+        details.connection = Some(connection);
+        let answer: Arc<str> = answer.to_string().into();
+        details.answer = Some((Instant::now(), Arc::clone(&answer)));
+        Ok(answer)
+    }
+
+    /// After a change, what was asked before it is of no use.
+    pub fn forget_details(&self) {
+        let mut details = self.details.lock().unwrap_or_else(|e| e.into_inner());
+        details.answer = None;
+    }
+}
+
+fn ask(server: &mut Server) -> Result<Value, Failure> {
+    let variables = server.variables("bpe\\_%")?;
+    let settings: Map<String, Value> = SETTINGS
+        .iter()
+        .filter_map(|&name| Some((name.to_owned(), typed(variables.get(name)?))))
+        .collect();
+    let mut report = |name: &str| {
+        if settings.is_empty() {
+            return Vec::new();
+        }
+        // Without the function there are no rows: the page says so by the state.
+        let text = server.value(&format!("SELECT bpe_report('{name}')"));
+        let text = text.ok().flatten().unwrap_or_default();
+        serde_json::from_str::<Vec<Value>>(&text).unwrap_or_default()
+    };
+    let (instances, devices) = (report("instances"), report("devices"));
+    let mut files = report("files");
+    let tables = tables(&files);
+    files.sort_by_key(|file| std::cmp::Reverse(reads(file)));
+    files.truncate(MOST);
+    Ok(json!({
+        "settings": settings,
+        "instances": instances,
+        "devices": devices,
+        "files": files,
+        "tables": tables,
+        // Until there are figures.
+        "explain": [],
+    }))
+}
+
+fn typed(text: &str) -> Value {
+    text.parse::<u64>()
+        .map_or_else(|_| text.into(), Value::from)
+}
+
+fn count(row: &Value, name: &str) -> u64 {
+    row[name].as_u64().unwrap_or(0)
+}
+
+fn reads(row: &Value) -> u64 {
+    count(row, "hits") + count(row, "misses")
+}
+
+/// Files of tables, with those of a table's partitions added up; the most read first.
+fn tables(files: &[Value]) -> Vec<Value> {
+    let mut tables: BTreeMap<(String, String), [u64; 4]> = BTreeMap::new();
+    for file in files {
+        let (Some(schema), Some(table)) = (file["schema"].as_str(), file["table"].as_str()) else {
+            continue;
+        };
+        let sums = tables
+            .entry((schema.to_owned(), table.to_owned()))
+            .or_default();
+        for (sum, name) in sums
+            .iter_mut()
+            .zip(["hits", "misses", "cached_pages", "cached_bytes"])
+        {
+            *sum += count(file, name);
+        }
+    }
+    let mut rows: Vec<_> = tables
+        .into_iter()
+        .map(|((schema, table), [hits, misses, pages, bytes])| {
+            let ratio = (hits + misses > 0).then(|| hits as f64 * 100.0 / (hits + misses) as f64);
+            json!({
+                "schema": schema,
+                "table": table,
+                "hits": hits,
+                "misses": misses,
+                "hit_ratio": ratio,
+                "cached_pages": pages,
+                "cached_bytes": bytes,
+            })
+        })
+        .collect();
+    rows.sort_by_key(|row| std::cmp::Reverse(reads(row)));
+    rows.truncate(MOST);
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_add_up_their_partitions() {
+        let file = |table: Option<&str>, hits: u64, misses: u64| {
+            json!({
+                "schema": table.map(|_| "shop"), "table": table,
+                "hits": hits, "misses": misses, "cached_pages": 2, "cached_bytes": 32768
+            })
+        };
+        let rows = tables(&[
+            file(Some("order"), 1, 3),
+            file(Some("order"), 2, 2),
+            file(Some("customer"), 90, 10),
+            file(None, 5, 5),
+        ]);
+        assert_eq!(rows.len(), 2);
+        assert_eq!(
+            (&rows[0]["table"], &rows[0]["hit_ratio"]),
+            (&json!("customer"), &json!(90.0))
+        );
+        assert_eq!(
+            (&rows[1]["table"], &rows[1]["hits"]),
+            (&json!("order"), &json!(3))
+        );
+        assert_eq!(rows[1]["cached_bytes"], 65536);
+    }
+
+    #[test]
+    fn settings_have_types() {
+        assert_eq!(typed("17"), 17);
+        assert_eq!(typed("frequency"), "frequency");
+        assert_eq!(typed(""), "");
+    }
+}

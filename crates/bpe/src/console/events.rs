@@ -1,0 +1,76 @@
+//! What happened to the servers while the console watched: kept in memory, the newest some hundreds.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+
+/// Events kept.
+const KEPT: usize = 500;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    Info,
+    Warning,
+    Error,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Event {
+    /// Milliseconds since 1970.
+    pub at_ms: u64,
+    /// The server's id.
+    pub server: String,
+    pub level: Level,
+    pub text: String,
+}
+
+/// Oldest first. Its lock is a leaf.
+#[derive(Default)]
+pub struct Events(Mutex<VecDeque<Event>>);
+
+impl Events {
+    pub fn note(&self, event: Event) {
+        let mut events = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        if events.len() == KEPT {
+            events.pop_front();
+        }
+        events.push_back(event);
+    }
+
+    pub fn all(&self) -> Vec<Event> {
+        let events = self.0.lock().unwrap_or_else(|e| e.into_inner());
+        events.iter().cloned().collect()
+    }
+}
+
+/// Milliseconds since 1970.
+pub fn now_ms() -> u64 {
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_are_kept() {
+        let events = Events::default();
+        for number in 0..KEPT + 7 {
+            events.note(Event {
+                at_ms: number as u64,
+                server: "a".into(),
+                level: Level::Info,
+                text: String::new(),
+            });
+        }
+        let all = events.all();
+        assert_eq!(all.len(), KEPT);
+        assert_eq!(all[0].at_ms, 7);
+    }
+}

@@ -1,0 +1,225 @@
+//! The load of an experience: one of the reference's three tests by sysbench, or a person's own statements.
+
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use mysql::prelude::Queryable;
+
+use crate::connection::{Target, plain};
+use crate::demo::plan::Tables;
+use crate::demo::sysbench::{Interval, Sysbench, Workload};
+
+/// Deadlock and lock wait timeout: usual under load, and counted as a statement that took its time.
+const USUAL: [u16; 2] = [1213, 1205];
+/// A statement may take this long; so long may the end of a run take, too.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Latencies kept of a second; beyond them the rest of the second counts, but not for the quantile.
+const MOST: usize = 1 << 20;
+
+/// sysbench and what it needs.
+pub struct Bench {
+    pub program: PathBuf,
+    pub socket: PathBuf,
+    pub user: String,
+    pub tables: Tables,
+    /// Folder for its outputs.
+    pub logs: PathBuf,
+}
+
+pub enum Load<'a> {
+    Test(&'a Bench, Workload),
+    Statements(&'a Target, Vec<String>),
+}
+
+/// Statements a second and the 95th percentile of their latency (sysbench: of transactions) over a time.
+#[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
+pub struct Side {
+    pub qps: f64,
+    pub p95_ms: f64,
+}
+
+impl Load<'_> {
+    /// Runs it for so many seconds; `each` gets every second as it passes, and may end it. None then.
+    ///
+    /// # Errors
+    /// In sysbench's or the server's own words.
+    pub fn run(
+        &self,
+        threads: u64,
+        seconds: u64,
+        each: &mut dyn FnMut(&Interval) -> ControlFlow<()>,
+    ) -> Result<Option<Side>> {
+        match self {
+            Load::Test(bench, workload) => {
+                let sysbench = Sysbench {
+                    program: &bench.program,
+                    socket: &bench.socket,
+                    user: &bench.user,
+                    tables: bench.tables,
+                    logs: &bench.logs,
+                };
+                let each = &mut |interval: &Interval| Ok(each(interval));
+                let (_, summary) =
+                    sysbench.run_with(*workload, threads, seconds, "experience", each)?;
+                Ok(summary.map(|summary| Side {
+                    qps: summary.qps,
+                    p95_ms: summary.p95_ms,
+                }))
+            }
+            Load::Statements(target, statements) => {
+                repeat(target, statements, threads, seconds, each)
+            }
+        }
+    }
+}
+
+/// What the clients have done in the present second.
+#[derive(Default)]
+struct Second {
+    statements: u64,
+    milliseconds: Vec<f32>,
+}
+
+/// So many clients that run the statements, one after the other, again and again.
+fn repeat(
+    target: &Target,
+    statements: &[String],
+    threads: u64,
+    seconds: u64,
+    each: &mut dyn FnMut(&Interval) -> ControlFlow<()>,
+) -> Result<Option<Side>> {
+    let over = AtomicBool::new(false);
+    let now = Mutex::new(Second::default());
+    let failed: Mutex<Option<String>> = Mutex::new(None);
+    let client = |number: u64| {
+        let result = run_client(target, statements, number, &over, &now);
+        if let Err(error) = result {
+            over.store(true, Ordering::SeqCst);
+            failed
+                .lock()
+                .unwrap_or_else(|e| e.into_inner())
+                .get_or_insert(error);
+        }
+    };
+    let mut intervals: Vec<Interval> = Vec::new();
+    let mut ended_early = false;
+    std::thread::scope(|scope| -> Result<()> {
+        for number in 0..threads {
+            let client = &client;
+            std::thread::Builder::new()
+                .name("client".into())
+                .spawn_scoped(scope, move || client(number))
+                .inspect_err(|_| over.store(true, Ordering::SeqCst))
+                .context("cannot start a thread")?;
+        }
+        let begun = Instant::now();
+        let mut since = begun;
+        while begun.elapsed() < Duration::from_secs(seconds) && !over.load(Ordering::SeqCst) {
+            let next = begun + Duration::from_secs(intervals.len() as u64 + 1);
+            std::thread::sleep(next.saturating_duration_since(Instant::now()));
+            let second = std::mem::take(&mut *now.lock().unwrap_or_else(|e| e.into_inner()));
+            let took = since.elapsed().as_secs_f64();
+            since = Instant::now();
+            let interval = Interval {
+                t: begun.elapsed().as_secs_f64().round(),
+                qps: second.statements as f64 / took,
+                p95_ms: quantile(second.milliseconds, 0.95),
+            };
+            let go_on = each(&interval);
+            intervals.push(interval);
+            if go_on.is_break() {
+                ended_early = true;
+                break;
+            }
+        }
+        over.store(true, Ordering::SeqCst);
+        Ok(())
+    })?;
+    if let Some(error) = failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        bail!("{error}");
+    }
+    Ok(mean(intervals.iter()).filter(|_| !ended_early))
+}
+
+fn run_client(
+    target: &Target,
+    statements: &[String],
+    number: u64,
+    over: &AtomicBool,
+    now: &Mutex<Second>,
+) -> Result<(), String> {
+    let mut connection = target
+        .clone()
+        .connect(Some(PATIENCE))
+        .map_err(|failure| failure.to_string())?;
+    // They do not all begin with the same one.
+    let mut at = number as usize % statements.len();
+    while !over.load(Ordering::Relaxed) {
+        let begun = Instant::now();
+        match connection.query_drop(&statements[at]) {
+            Err(mysql::Error::MySqlError(error)) if USUAL.contains(&error.code) => {}
+            Err(error) => return Err(format!("{}: {}", statements[at], plain(&error))),
+            Ok(()) => {}
+        }
+        let took = begun.elapsed().as_secs_f32() * 1000.0;
+        let mut second = now.lock().unwrap_or_else(|e| e.into_inner());
+        second.statements += 1;
+        if second.milliseconds.len() < MOST {
+            second.milliseconds.push(took);
+        }
+        drop(second);
+        at = (at + 1) % statements.len();
+    }
+    Ok(())
+}
+
+fn quantile(mut values: Vec<f32>, share: f64) -> f64 {
+    values.sort_by(f32::total_cmp);
+    let at = (values.len() as f64 * share).ceil() as usize;
+    values
+        .get(at.saturating_sub(1))
+        .map_or(0.0, |value| f64::from(*value))
+}
+
+/// Means over seconds; None when there are none.
+pub fn mean<'a>(intervals: impl Iterator<Item = &'a Interval>) -> Option<Side> {
+    let (mut count, mut qps, mut p95) = (0.0, 0.0, 0.0);
+    for interval in intervals {
+        count += 1.0;
+        qps += interval.qps;
+        p95 += interval.p95_ms;
+    }
+    (count > 0.0).then(|| Side {
+        qps: qps / count,
+        p95_ms: p95 / count,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_and_means() {
+        assert_eq!(quantile((1..=100).map(|n| n as f32).collect(), 0.95), 95.0);
+        assert_eq!(quantile(vec![], 0.95), 0.0);
+        assert_eq!(quantile(vec![7.0], 0.95), 7.0);
+        let second = |qps| Interval {
+            t: 0.0,
+            qps,
+            p95_ms: 2.0,
+        };
+        assert_eq!(
+            mean([second(10.0), second(30.0)].iter()),
+            Some(Side {
+                qps: 20.0,
+                p95_ms: 2.0
+            })
+        );
+        assert_eq!(mean([].iter()), None);
+    }
+}

@@ -1,0 +1,177 @@
+//! A result as one page without any request to elsewhere, in the dress of the demonstration's report.
+
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::load::Side;
+use super::{Mode, Phase, Run, State};
+use crate::demo::report::chart::{Chart, Series};
+use crate::demo::report::{SCRIPT, STYLE, date};
+use crate::demo::table::{number, percent};
+
+/// The whole page.
+pub fn html(run: &Run) -> String {
+    let title = format!("{} on {}", run.test.title(), run.server_version);
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "innodb-bpe: " (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                header {
+                    p.product { "innodb-bpe " (env!("CARGO_PKG_VERSION")) }
+                    h1 { (title) }
+                    p.facts {
+                        (date(run.at_ms / 1000)) ". " (run.threads) " client threads, " (run.seconds) " s"
+                        @if run.mode == Mode::Compare { " each, with the extension off and then on" }
+                        "."
+                    }
+                    @match run.state {
+                        State::Stopped => p.warning { "It was stopped before its end." },
+                        State::Failed => p.warning { "It failed: " (run.error.as_deref().unwrap_or_default()) },
+                        _ => {}
+                    }
+                }
+                main {
+                    (figures(run))
+                    div.charts {
+                        (chart(run, "Statements a second", "QPS", |point| point.qps))
+                        (chart(run, "Latency, 95th percentile", "ms", |point| point.p95_ms))
+                    }
+                }
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+    .into_string()
+}
+
+fn figures(run: &Run) -> Markup {
+    let of = |side: Option<Side>, value: fn(Side) -> f64| number(side.map(value), 0);
+    html! {
+        div.scroll { table {
+            thead { tr { th { } th { "Extension off" } th { "Extension on" } } }
+            tbody {
+                tr { th { "Statements a second" } td { (of(run.off, |s| s.qps)) } td { (of(run.on, |s| s.qps)) } }
+                tr { th { "Latency p95, ms" } td { (of(run.off, |s| s.p95_ms)) } td { (of(run.on, |s| s.p95_ms)) } }
+            }
+        } }
+        @if run.gain_percent.is_some() {
+            p {
+                "Gain: " b { (percent(run.gain_percent, true, 0)) }
+                @if run.reference_gain_percent.is_some() {
+                    " (the reference: " (percent(run.reference_gain_percent, true, 0)) ", on 8 cores and 16 GB)"
+                }
+            }
+        }
+    }
+}
+
+/// Off and on over each other in a comparison; one after the other by hand.
+fn chart(run: &Run, title: &str, unit: &'static str, value: fn(&super::Point) -> f64) -> Markup {
+    let series = |name: &str, class: &'static str, wanted: &dyn Fn(&super::Point) -> bool| {
+        let mut begun = (run.mode == Mode::Manual)
+            .then(|| run.points.first().map(|point| point.at_ms))
+            .flatten();
+        let points = run
+            .points
+            .iter()
+            .filter(|point| wanted(point))
+            .map(|point| {
+                let begun = *begun.get_or_insert(point.at_ms);
+                ((point.at_ms - begun) as f64 / 1000.0, value(point))
+            })
+            .collect();
+        Series {
+            name: name.to_owned(),
+            class,
+            points,
+        }
+    };
+    let is_off = |point: &super::Point| match run.mode {
+        Mode::Compare => point.phase == Phase::Off,
+        Mode::Manual => !point.enabled,
+    };
+    let is_on = |point: &super::Point| match run.mode {
+        Mode::Compare => point.phase == Phase::On,
+        Mode::Manual => point.enabled,
+    };
+    Chart {
+        title: title.to_owned(),
+        unit,
+        series: vec![
+            series("extension off", "off", &is_off),
+            series("extension on", "on", &is_on),
+        ],
+        marks: Vec::new(),
+        lead: 0.0,
+        top: None,
+    }
+    .markup()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Point, Test};
+    use super::*;
+
+    #[test]
+    fn a_result_is_one_page() {
+        let point = |phase, at_ms, qps| Point {
+            run: "1".into(),
+            at_ms,
+            phase,
+            qps,
+            p95_ms: 5.0,
+            enabled: phase == Phase::On,
+        };
+        let run = Run {
+            id: "1".into(),
+            at_ms: 1_772_373_900_000,
+            server: "demo".into(),
+            server_version: "MariaDB <10.11>".into(),
+            test: Test::ReadOnly,
+            mode: Mode::Compare,
+            threads: 64,
+            seconds: 10,
+            state: State::Done,
+            phase: Phase::On,
+            points: vec![
+                point(Phase::Off, 1_772_373_901_000, 100.0),
+                point(Phase::Off, 1_772_373_902_000, 110.0),
+                point(Phase::Warm, 1_772_373_903_000, 50.0),
+                point(Phase::On, 1_772_373_904_000, 300.0),
+            ],
+            off: Some(Side {
+                qps: 105.0,
+                p95_ms: 50.0,
+            }),
+            on: Some(Side {
+                qps: 300.0,
+                p95_ms: 9.0,
+            }),
+            gain_percent: Some(185.7),
+            reference_gain_percent: Some(80.0),
+            error: None,
+        };
+        let text = html(&run);
+        for part in [
+            "oltp_read_only on MariaDB &lt;10.11&gt;",
+            "+186",
+            "+80",
+            "2026-03-01 14:05 UTC",
+            "[1.0,110.0]",
+        ] {
+            assert!(text.contains(part), "{part} is missing in\n{text}");
+        }
+        assert!(!text.contains("http"), "nothing may be fetched");
+        assert!(
+            !text.contains("50.0]]"),
+            "filling the cache is not measured"
+        );
+    }
+}

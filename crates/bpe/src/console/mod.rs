@@ -1,0 +1,388 @@
+//! `bpe console`: a web page on which one sees what the extension does on some servers, and switches it.
+//!
+//! A thread for each server ([`sampler`]) asks it once a second ([`crate::observe`]); every page gets what that saw
+//! ([`watched`]). Requests pass the [`guard`] and are answered by [`api`] on one thread; whatever waits for a server runs
+//! beside it. A change of a server is a task ([`tasks`]) whose steps every page sees. Nothing is kept on disk but, when
+//! that is wished, the [`token`].
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use crate::connection::{self, Target};
+use crate::enable::Places;
+use crate::failure::{Exit, Failure};
+use crate::terminal::{complain, say};
+
+mod api;
+mod details;
+mod error;
+mod events;
+mod experience;
+mod guard;
+mod listen;
+mod page;
+mod sampler;
+mod servers_file;
+mod switching;
+mod tasks;
+mod token;
+mod watched;
+
+use events::Events;
+use experience::Experience;
+use guard::Guard;
+use tasks::Tasks;
+use token::Token;
+use watched::Watched;
+
+/// Threads that wait for servers on behalf of requests.
+const WAITING: usize = 16;
+
+/// How pages reach the console.
+#[derive(clap::Args, Debug, Clone)]
+pub struct Listening {
+    /// Address and port to listen on; port 0 lets the system choose one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8600")]
+    listen: SocketAddr,
+    /// File with the token that pages need; made, readable by you alone, when it does not exist
+    /// [default: a new token at every start]
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificate, with its chain, for TLS (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key for TLS (PEM)
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Listen on an address that others can reach although there is no TLS: they can read the token
+    #[arg(long)]
+    without_tls: bool,
+    /// A further name that pages may be opened by, such as db1.example; with :PORT for that port alone
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Take the web page from this folder (for work on the page itself)
+    #[arg(long, hide = true, value_name = "FOLDER")]
+    web_folder: Option<PathBuf>,
+}
+
+impl Listening {
+    /// Whether the address is free, before something that takes long.
+    ///
+    /// # Errors
+    /// When it is not.
+    pub fn check(&self) -> Result<(), Failure> {
+        std::net::TcpListener::bind(self.listen)
+            .map(drop)
+            .map_err(|error| self.taken(&error))
+    }
+
+    fn taken(&self, error: &std::io::Error) -> Failure {
+        Failure::refused(format!("cannot listen on {}: {error}", self.listen))
+            .advise("another console may run there; choose another address with --listen")
+    }
+}
+
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    listening: Listening,
+    /// File that names further servers (TOML: [[server]] with name, and socket or host, port, user, password, or
+    /// defaults-file)
+    #[arg(long, value_name = "FILE")]
+    servers: Option<PathBuf>,
+    /// Name of the server that the connection options lead to
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// Offer the experience page, which puts load on the first server: never on one that matters
+    #[arg(long)]
+    experience: bool,
+    #[command(flatten)]
+    places: Places,
+    #[command(flatten)]
+    connection: connection::Args,
+}
+
+/// What every request may need.
+pub struct Console {
+    guard: Arc<Guard>,
+    servers: Vec<Arc<Watched>>,
+    events: Arc<Events>,
+    tasks: Arc<Tasks>,
+    places: Places,
+    experience: Option<Arc<Experience>>,
+}
+
+/// A name, and how to reach the server.
+pub type Named = (String, Target);
+
+/// A console that is ready to be opened.
+pub struct Opening {
+    listening: Listening,
+    tls: Option<TlsAcceptor>,
+    console: Console,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let mut opening = Opening::new(&args.listening, servers(&args)?, &args.places)?;
+    if args.experience {
+        opening.offer_experience(None)?;
+    }
+    end_on_signal(Arc::new(opening.console.servers.clone()))?;
+    opening.serve()?;
+    Ok(Exit::Ok.into())
+}
+
+impl Opening {
+    /// Checks everything that can be without listening.
+    ///
+    /// # Errors
+    /// What is wrong with token, certificate or address.
+    pub fn new(
+        listening: &Listening,
+        servers: Vec<Named>,
+        places: &Places,
+    ) -> Result<Self, Failure> {
+        let tls = match (&listening.tls_cert, &listening.tls_key) {
+            (Some(certificate), Some(key)) => Some(listen::tls(certificate, key)?),
+            _ => None,
+        };
+        let address = listening.listen;
+        let open = !address.ip().is_loopback();
+        if open && tls.is_none() {
+            if !listening.without_tls {
+                return Err(Failure::usage(format!(
+                    "others can reach {address}, and without TLS they could read the token"
+                ))
+                .advise(
+                    "give --tls-cert and --tls-key; or listen on 127.0.0.1 and reach it through an SSH tunnel; or add \
+                     --without-tls where the network is yours alone",
+                ));
+            }
+            complain!(
+                "bpe: warning: whoever can read the network's traffic can read the token, and control these servers"
+            );
+        }
+        let token = match &listening.token_file {
+            Some(path) => Token::from_file(path)?,
+            None => Token::random()?,
+        };
+        let mut hosts = listening.allow_host.clone();
+        if open && !address.ip().is_unspecified() {
+            hosts.push(
+                SocketAddr::new(address.ip(), 0)
+                    .to_string()
+                    .trim_end_matches(":0")
+                    .to_owned(),
+            );
+        }
+        if open && hosts.is_empty() {
+            complain!(
+                "bpe: note: name with --allow-host what pages will be opened by; it answers for the loopback alone"
+            );
+        }
+        let events = Arc::new(Events::default());
+        let console = Console {
+            guard: Arc::new(Guard::new(token, hosts, tls.is_some())),
+            servers: watch(servers, &events),
+            events,
+            tasks: Arc::default(),
+            places: places.clone(),
+            experience: None,
+        };
+        Ok(Self {
+            listening: listening.clone(),
+            tls,
+            console,
+        })
+    }
+
+    /// Offers the experience on the first server. Its results, and sysbench's outputs, are kept in `folder`.
+    ///
+    /// # Errors
+    /// When there is no server, or no place for outputs.
+    pub fn offer_experience(&mut self, folder: Option<PathBuf>) -> Result<(), Failure> {
+        let server = self
+            .console
+            .servers
+            .first()
+            .ok_or_else(|| Failure::usage("there is no server for the experience"))?;
+        let experience = Experience::new(server, &self.console.places, folder)?;
+        if let Some(why) = experience.missing() {
+            complain!("bpe: note: the experience runs SQL files only: {why}");
+        }
+        self.console.experience = Some(Arc::new(experience));
+        Ok(())
+    }
+
+    /// Listens, and answers until the process ends.
+    ///
+    /// # Errors
+    /// When the address is taken.
+    pub fn serve(self) -> anyhow::Result<()> {
+        let pages = page::Pages {
+            folder: self.listening.web_folder.clone(),
+        };
+        if pages.is_missing() {
+            complain!("bpe: note: {}", page::MISSING);
+        }
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .enable_time()
+            .max_blocking_threads(WAITING)
+            .build()
+            .context("cannot start the runtime")?;
+        runtime.block_on(async {
+            let tcp = TcpListener::bind(self.listening.listen)
+                .await
+                .map_err(|error| self.listening.taken(&error))?;
+            let address = tcp.local_addr()?;
+            for server in &self.console.servers {
+                sampler::start(server).context("cannot start a thread")?;
+            }
+            let host = self.listening.allow_host.first().map(String::as_str);
+            announce(address, host, self.tls.is_some(), &self.console);
+            let door = listen::Door::new(tcp, self.tls);
+            axum::serve(door, api::router(Arc::new(self.console), pages)).await?;
+            Ok(())
+        })
+    }
+}
+
+/// `host`: the first name that it was told to answer for.
+fn announce(address: SocketAddr, host: Option<&str>, tls: bool, console: &Console) {
+    let scheme = if tls { "https" } else { "http" };
+    let port = address.port();
+    for server in &console.servers {
+        if server.name == server.address {
+            say!("Watching {}", server.address);
+        } else {
+            say!("Watching {} ({})", server.name, server.address);
+        }
+    }
+    // 0.0.0.0 is no address to go to.
+    let open = match host {
+        Some(host) if host.contains(':') => host.to_owned(),
+        Some(host) => format!("{host}:{port}"),
+        None if address.ip().is_unspecified() => format!("localhost:{port}"),
+        None => address.to_string(),
+    };
+    say!(
+        "Open in a browser:  {scheme}://{open}/#token={}",
+        console.guard.token().text()
+    );
+    if address.ip().is_loopback() {
+        say!(
+            "From elsewhere:     ssh -L {port}:{address} USER@HOST, and then the same address there"
+        );
+    }
+    say!(
+        "Whoever has this address can switch the extension. Ctrl-C ends the console, not the servers it watches."
+    );
+}
+
+/// Ctrl-C and the like end the process, but not in the middle of a change of a server.
+fn end_on_signal(servers: Arc<Vec<Arc<Watched>>>) -> anyhow::Result<()> {
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+    let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
+        .context("cannot catch Ctrl-C")?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || {
+            let Some(signal) = signals.forever().next() else {
+                return;
+            };
+            let busy = || servers.iter().any(|server| server.is_changing());
+            if busy() {
+                complain!("bpe: a server is being changed; the console ends when that is done (again to end it now)");
+            }
+            while busy() && signals.pending().next().is_none() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            private_server::process::end_all(Duration::from_secs(5));
+            experience::clean();
+            std::process::exit(if signal == SIGINT || signal == SIGTERM { 0 } else { 128 + signal });
+        })
+        .context("cannot start a thread")?;
+    Ok(())
+}
+
+/// The servers of the connection options and of the file.
+fn servers(args: &Args) -> Result<Vec<Named>, Failure> {
+    let in_file = match &args.servers {
+        Some(path) => servers_file::read(path)?,
+        None => Vec::new(),
+    };
+    let mut named = Vec::new();
+    // The connection options lead to a server of their own where any is given, or where there is no other.
+    if args.name.is_some() || !args.connection.is_default() || in_file.is_empty() {
+        let mut target = args.connection.target()?;
+        target.ask_password()?;
+        named.push((args.name.clone().unwrap_or_default(), target));
+    }
+    for server in in_file {
+        let mut target = server.connection.target()?;
+        if let Some(password) = server.password {
+            target.set_password(password);
+        }
+        target.ask_password()?;
+        named.push((server.name, target));
+    }
+    Ok(named)
+}
+
+/// Gives each server an id of its own.
+fn watch(named: Vec<Named>, events: &Arc<Events>) -> Vec<Arc<Watched>> {
+    let mut servers: Vec<Arc<Watched>> = Vec::new();
+    for (name, target) in named {
+        let name = if name.is_empty() {
+            target.address.to_string()
+        } else {
+            name
+        };
+        let wanted = slug(&name);
+        let mut id = wanted.clone();
+        let mut number = 1;
+        while servers.iter().any(|server| server.id == id) {
+            number += 1;
+            id = format!("{wanted}-{number}");
+        }
+        servers.push(Arc::new(Watched::new(id, name, target, Arc::clone(events))));
+    }
+    servers
+}
+
+/// A name as part of an address.
+fn slug(name: &str) -> String {
+    let words: Vec<String> = name
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|word| !word.is_empty())
+        .map(str::to_ascii_lowercase)
+        .collect();
+    if words.is_empty() {
+        "server".to_owned()
+    } else {
+        words.join("-")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_become_parts_of_addresses() {
+        assert_eq!(slug("Primary DB/1"), "primary-db-1");
+        assert_eq!(slug("東京"), "server");
+        assert_eq!(
+            slug("socket /run/mysqld/mysqld.sock"),
+            "socket-run-mysqld-mysqld-sock"
+        );
+    }
+}

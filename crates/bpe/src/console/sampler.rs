@@ -1,0 +1,189 @@
+//! The thread that looks at a server once a second, and notes what changes.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+
+use super::events::Level;
+use super::switching;
+use super::watched::Watched;
+use crate::failure::Failure;
+use crate::observe::{Figures, Observer};
+use crate::server::Server;
+
+const INTERVAL: Duration = Duration::from_secs(1);
+/// Between attempts to reach a server that has been away for some time.
+const RETRY: Duration = Duration::from_secs(3);
+/// Attempts after which it counts as such.
+const AT_ONCE: u32 = 10;
+/// Seconds between two looks at what hardly changes.
+const FACTS_EVERY: u32 = 10;
+
+/// Starts the thread, which runs as long as the process.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn start(server: &Arc<Watched>) -> std::io::Result<()> {
+    let server = Arc::clone(server);
+    std::thread::Builder::new()
+        .name(format!("sampler {}", server.id))
+        .spawn(move || Sampler::new(&server).run())
+        .map(drop)
+}
+
+struct Sampler<'a> {
+    server: &'a Watched,
+    observer: Observer,
+    failures: u32,
+    /// Seconds until facts are looked at again.
+    facts_in: u32,
+    before: Before,
+}
+
+/// What the last look saw, so that a change is noticed.
+#[derive(Default)]
+struct Before {
+    state: Option<(String, String)>,
+    troubles: u64,
+}
+
+impl<'a> Sampler<'a> {
+    fn new(server: &'a Watched) -> Self {
+        Self {
+            server,
+            observer: Observer::of(server.target().clone()),
+            failures: 0,
+            facts_in: 0,
+            before: Before::default(),
+        }
+    }
+
+    fn run(mut self) {
+        let mut next = Instant::now();
+        loop {
+            if self.server.wait(next) {
+                self.facts_in = 0;
+            }
+            // An answer that was asked for is not a second of its own.
+            if Instant::now() >= next || self.failures > 0 {
+                match self.look() {
+                    Ok(()) => self.failures = 0,
+                    Err(failure) => self.lost(&failure),
+                }
+                next = Instant::now().max(next) + self.pause();
+            } else if let Err(failure) = self.look_at_facts() {
+                self.lost(&failure);
+            }
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        if self.failures > AT_ONCE {
+            RETRY
+        } else {
+            INTERVAL
+        }
+    }
+
+    fn lost(&mut self, failure: &Failure) {
+        self.observer.disconnect();
+        self.failures = self.failures.saturating_add(1);
+        // Its state is said again when it is back.
+        self.before = Before::default();
+        let advice = failure.advice.as_ref().map(|advice| format!(" ({advice})"));
+        self.server
+            .show_trouble(&format!("{}{}", failure.what, advice.unwrap_or_default()));
+    }
+
+    fn look(&mut self) -> Result<(), Failure> {
+        if self.failures > 0 {
+            self.facts_in = 0;
+        }
+        let figures = self.observer.figures()?;
+        self.look_at_facts()?;
+        self.server.show_answer();
+        if let Some(places) = self.server.take_remains() {
+            switching::note_remains(self.server, self.observer.server()?, &places);
+        }
+        // None is the first look, or the first after a restart.
+        if let Some(figures) = figures {
+            self.compare(&figures);
+            self.server.show_figures(figures);
+        }
+        Ok(())
+    }
+
+    fn look_at_facts(&mut self) -> Result<(), Failure> {
+        if self.facts_in == 0 {
+            self.server.show_facts(facts(self.observer.server()?)?);
+            self.facts_in = FACTS_EVERY;
+        }
+        self.facts_in -= 1;
+        Ok(())
+    }
+
+    /// Notes what is another state than a second ago.
+    fn compare(&mut self, figures: &Figures) {
+        let state = (figures.state.clone(), figures.state_reason.clone());
+        let first = self.before.state.is_none();
+        if self.before.state.as_ref() != Some(&state) {
+            let level = match (state.0.as_str(), state.1.is_empty()) {
+                ("failed", _) => Level::Error,
+                ("passive", _) | ("active", false) => Level::Warning,
+                _ => Level::Info,
+            };
+            let said = if state.0 == "not installed" {
+                "the extension is not installed".to_owned()
+            } else {
+                format!("the extension is {}", state.0)
+            };
+            let reason = if state.1.is_empty() {
+                String::new()
+            } else {
+                format!(": {}", state.1)
+            };
+            self.server.note(level, format!("{said}{reason}"));
+            self.before.state = Some(state);
+        }
+        let troubles = figures.device_errors + figures.failed_proofs;
+        if troubles > self.before.troubles && !first {
+            self.server.note(
+                Level::Warning,
+                format!(
+                    "{} errors of cache disks and {} pages that failed their proof until now; the server got each of \
+                     these pages from the data file",
+                    figures.device_errors, figures.failed_proofs
+                ),
+            );
+        }
+        self.before.troubles = troubles;
+    }
+}
+
+/// What is known of a server besides its figures.
+fn facts(server: &mut Server) -> Result<Map<String, Value>, Failure> {
+    let variables = server.variables("bpe\\_%")?;
+    let status = server.status("bpe\\_%")?;
+    let number = |name: &str| {
+        variables
+            .get(name)
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    let facts = json!({
+        "flavour": server.flavour.to_string(),
+        "version": server.version_text,
+        "data_directory": server.variable("datadir")?,
+        "pool_bytes": server.number("innodb_buffer_pool_size")?,
+        "cache_bytes": number("bpe_size").unwrap_or(0),
+        "cache_path": variables.get("bpe_path").map_or("", String::as_str),
+        "load_mode": status.get("bpe_load_mode"),
+        "async_mode": status.get("bpe_async_mode"),
+        // Until there are figures.
+        "state": status.get("bpe_state").map_or("not installed", String::as_str),
+    });
+    match facts {
+        Value::Object(facts) => Ok(facts),
+        _ => Ok(Map::new()),
+    }
+}

@@ -1,0 +1,355 @@
+//! Switching an installed extension by global variables, with the buffer pool: lowered for the memory that the extension
+//! takes, and put back when it is switched off. What the pool was is in the same record that `bpe enable` keeps, so that
+//! `bpe disable` finds it.
+
+use crate::connection::plain;
+use crate::enable::{self, Change, Places, pool_stays};
+use crate::failure::Failure;
+use crate::journal::Journal;
+use crate::maintenance::check_may_set;
+use crate::pool::{self, Pool, expected_memory};
+use crate::process::Process;
+use crate::record::{Place, Record};
+use crate::server::{Server, quoted};
+use crate::size::human;
+use crate::told::Told;
+
+const UNTIL_RESTART: &str =
+    "this holds until the server's next start, which goes by its option files";
+
+/// What will be set.
+pub struct Plan {
+    on: bool,
+    /// Name, value, value before: those that differ.
+    settings: Vec<(&'static str, String, String)>,
+    was_on: bool,
+    pool: PoolChange,
+    pub warnings: Vec<String>,
+}
+
+enum PoolChange {
+    Stays,
+    /// From this size, which the record keeps.
+    Lower {
+        pool: Pool,
+        expected: u64,
+        place: Place,
+        record: Box<Record>,
+    },
+    /// Back to this size.
+    Restore {
+        now: u64,
+        before: u64,
+    },
+}
+
+impl Plan {
+    pub fn make(
+        server: &mut Server,
+        on: bool,
+        path: Option<&str>,
+        size: Option<u64>,
+        places: &Places,
+    ) -> Result<Self, Failure> {
+        check_may_set(server)?;
+        let variables = server.variables("bpe\\_%")?;
+        let now = |name: &str| variables.get(name).cloned().unwrap_or_default();
+        let was_on = now("bpe_enabled") == "ON";
+        let mut plan = Self {
+            on,
+            settings: Vec::new(),
+            was_on,
+            pool: PoolChange::Stays,
+            warnings: Vec::new(),
+        };
+        let place = Place::of(server, places.state_dir.as_deref())?;
+        let record = place.read()?.unwrap_or_default();
+        let pool = Pool::of(server)?;
+        if !on {
+            if let (Some(before), Some(after)) = (record.pool_before, record.pool_after) {
+                if pool.size == after && before != after {
+                    plan.pool = PoolChange::Restore { now: after, before };
+                }
+            }
+            if was_on {
+                plan.warnings
+                    .push("what is cached is dropped: switching on again begins empty".to_owned());
+                plan.warnings.push(UNTIL_RESTART.to_owned());
+            }
+            return Ok(plan);
+        }
+        let path = path.map_or_else(|| now("bpe_path"), str::to_owned);
+        let size = size.unwrap_or_else(|| now("bpe_size").parse().unwrap_or(0));
+        if path.is_empty() || size == 0 {
+            let what = if path.is_empty() { "path" } else { "size" };
+            return Err(
+                Failure::usage(format!("the server has no {what} for the cache yet")).advise(
+                    "name a folder on a fast local disk, and how much of it the cache may take",
+                ),
+            );
+        }
+        plan.check_path(server, &path, size)?;
+        for (name, value) in [("bpe_path", path), ("bpe_size", size.to_string())] {
+            let before = now(name);
+            if before != value {
+                plan.settings.push((name, value, before));
+            }
+        }
+        if was_on && !plan.settings.is_empty() {
+            plan.warnings
+                .push("the cache is built anew and begins empty".to_owned());
+        }
+        if !was_on || !plan.settings.is_empty() {
+            plan.warnings.push(UNTIL_RESTART.to_owned());
+            let page_size = server.number("innodb_page_size")?.unwrap_or(16 << 10);
+            plan.lower(pool, expected_memory(size, page_size), place, record);
+        }
+        Ok(plan)
+    }
+
+    /// On the server's own host a bad path is refused before anything is changed.
+    fn check_path(&mut self, server: &mut Server, path: &str, size: u64) -> Result<(), Failure> {
+        let Ok(process) = Process::find(server) else {
+            return Ok(());
+        };
+        let missing = enable::check_paths(server, &process, path, size, &mut self.warnings)?;
+        match missing.first() {
+            None => Ok(()),
+            Some(folder) => Err(
+                Failure::refused(format!("{} does not exist", folder.display())).advise(format!(
+                    "make it for the server's user: sudo install -d -m 700 -o {} {}",
+                    process.user_name(),
+                    folder.display()
+                )),
+            ),
+        }
+    }
+
+    fn lower(&mut self, mut pool: Pool, expected: u64, place: Place, record: Record) {
+        // Lowered before and not touched since: count from what it was.
+        if let (Some(before), Some(after)) = (record.pool_before, record.pool_after) {
+            if after == pool.size {
+                pool.size = before;
+            }
+        }
+        if pool.lowered_for(expected).is_none() {
+            self.warnings
+                .push(pool_stays(pool.size, pool.step, expected));
+            return;
+        }
+        self.pool = PoolChange::Lower {
+            pool,
+            expected,
+            place,
+            record: Box::new(record),
+        };
+    }
+
+    /// What will be changed, in words.
+    pub fn as_table(&self) -> Vec<Change> {
+        let mut table: Vec<_> = self
+            .settings
+            .iter()
+            .map(|(name, value, before)| Change::setting(name, Some(before), value))
+            .collect();
+        if self.on != self.was_on {
+            let word = |on: bool| if on { "ON" } else { "OFF" };
+            table.push(Change::setting(
+                "bpe_enabled",
+                Some(word(self.was_on)),
+                word(self.on),
+            ));
+        }
+        match &self.pool {
+            PoolChange::Lower { pool, expected, .. } => {
+                if let Some(lowered) = pool.lowered_for(*expected) {
+                    table.push(Change::pool(pool.size, lowered));
+                }
+            }
+            PoolChange::Restore { now, before } => table.push(Change::new(
+                "innodb_buffer_pool_size",
+                human(*now),
+                human(*before),
+                "the extension no longer takes the memory",
+            )),
+            PoolChange::Stays => {}
+        }
+        table
+    }
+
+    /// Sets it; what was set before a failure is put back.
+    ///
+    /// # Errors
+    /// In the server's own words, with what could not be put back.
+    pub fn apply(self, server: &mut Server, told: &mut dyn Told) -> Result<(), Failure> {
+        if self.on {
+            self.switch_on(server, told)
+        } else {
+            self.switch_off(server, told)
+        }
+    }
+
+    fn switch_off(self, server: &mut Server, told: &mut dyn Told) -> Result<(), Failure> {
+        let restores = matches!(self.pool, PoolChange::Restore { .. });
+        told.steps(if restores {
+            &["switch off", "put the buffer pool back"]
+        } else {
+            &["switch off"]
+        });
+        told.begin(0);
+        run(server, "SET GLOBAL bpe_enabled = OFF")?;
+        told.line("bpe_enabled = OFF");
+        if let PoolChange::Restore { before, .. } = self.pool {
+            told.begin(1);
+            // The extension is off, which is what was asked for; the pool is a matter of memory alone.
+            match pool::resize(server, before) {
+                Ok(reached) => told.line(&format!("innodb_buffer_pool_size is {}", human(reached))),
+                Err(why) => told.line(&format!("it stays as it is: {why}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn switch_on(self, server: &mut Server, told: &mut dyn Told) -> Result<(), Failure> {
+        let lowers = matches!(self.pool, PoolChange::Lower { .. });
+        let steps = [
+            "set and switch on",
+            "see that it is active",
+            "lower the buffer pool",
+        ];
+        told.steps(if lowers { &steps } else { &steps[..2] });
+        told.begin(0);
+        let mut journal = Journal::default();
+        let result = self.set(server, told, &mut journal).and_then(|()| {
+            told.begin(1);
+            active(server)
+        });
+        if let Err(mut failure) = result {
+            for line in journal.roll_back(server) {
+                let (Ok(text) | Err(text)) = line;
+                failure.what.push_str(&format!("\n  {text}"));
+            }
+            return Err(failure);
+        }
+        if let PoolChange::Lower {
+            pool,
+            expected,
+            place,
+            record,
+        } = self.pool
+        {
+            told.begin(2);
+            match lower_pool(server, pool, expected, &place, *record) {
+                Ok(text) => told.line(&text),
+                Err(why) => told.line(&format!(
+                    "innodb_buffer_pool_size could not be lowered: {why}"
+                )),
+            }
+        }
+        Ok(())
+    }
+
+    fn set(
+        &self,
+        server: &mut Server,
+        told: &mut dyn Told,
+        journal: &mut Journal,
+    ) -> Result<(), Failure> {
+        let mut undo = |undone: String, sql: String| {
+            journal.note(undone, move |server: &mut Server| {
+                server.execute(&sql).map_err(|error| plain(&error))
+            });
+        };
+        // Off and on, as only switching on says at once what is wrong with the new settings.
+        if self.was_on && !self.settings.is_empty() {
+            run(server, "SET GLOBAL bpe_enabled = OFF")?;
+            undo(
+                "bpe_enabled = ON again".to_owned(),
+                "SET GLOBAL bpe_enabled = ON".to_owned(),
+            );
+        }
+        for (name, value, before) in &self.settings {
+            run(server, &format!("SET GLOBAL {name} = {}", literal(value)))?;
+            undo(
+                format!("{name} = {before} again"),
+                format!("SET GLOBAL {name} = {}", literal(before)),
+            );
+            told.line(&format!("{name} = {value}"));
+        }
+        if !self.was_on || !self.settings.is_empty() {
+            run(server, "SET GLOBAL bpe_enabled = ON")?;
+            undo(
+                "bpe_enabled = OFF again".to_owned(),
+                "SET GLOBAL bpe_enabled = OFF".to_owned(),
+            );
+            told.line("bpe_enabled = ON");
+        }
+        Ok(())
+    }
+}
+
+fn active(server: &mut Server) -> Result<(), Failure> {
+    let status = server.status("bpe\\_state%")?;
+    let text = |name: &str| status.get(name).map_or("unknown", String::as_str);
+    match text("bpe_state") {
+        "active" => Ok(()),
+        state => Err(Failure::step(format!(
+            "the extension is {state}: {}",
+            text("bpe_state_reason")
+        ))),
+    }
+}
+
+/// Lowers the pool by what the extension really takes. Returns what was done, in words.
+fn lower_pool(
+    server: &mut Server,
+    pool: Pool,
+    expected: u64,
+    place: &Place,
+    mut record: Record,
+) -> Result<String, String> {
+    let text = |failure: Failure| failure.to_string();
+    let used = server
+        .number_of_status("bpe_memory_bytes")
+        .map_err(text)?
+        .unwrap_or(expected);
+    let now = server
+        .number("innodb_buffer_pool_size")
+        .map_err(text)?
+        .unwrap_or(0);
+    let Some(wanted) = pool.lowered_for(used) else {
+        return Err(pool_stays(pool.size, pool.step, used));
+    };
+    record.pool_before = Some(pool.size);
+    record.pool_after = Some(wanted);
+    // Before it is done, so that it can be undone whatever happens.
+    place.write(&record)?;
+    if wanted == now {
+        return Ok(format!("innodb_buffer_pool_size is {} already", human(now)));
+    }
+    let reached = pool::resize(server, wanted)?;
+    if reached != wanted {
+        record.pool_after = Some(reached);
+        place.write(&record)?;
+    }
+    Ok(format!(
+        "innodb_buffer_pool_size lowered from {} to {}",
+        human(now),
+        human(reached)
+    ))
+}
+
+fn run(server: &mut Server, sql: &str) -> Result<(), Failure> {
+    server
+        .execute(sql)
+        .map_err(|error| Failure::step(format!("{sql} failed: {}", plain(&error))))
+}
+
+/// Numbers bare, everything else quoted.
+pub fn literal(value: &str) -> String {
+    if value.parse::<u64>().is_ok() {
+        value.to_owned()
+    } else {
+        quoted(value)
+    }
+}

@@ -1,0 +1,341 @@
+//! One server the console knows: how to reach it, what was last seen of it, and the stream that every page listens to.
+//!
+//! Only the sampler's thread asks the server regularly. Pages get what it saw, so that many of them cost the server no
+//! more than one. Locks here are leaves, taken one at a time; the one of `details` is held while the server is asked,
+//! so that those who want the same wait for one answer.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+
+use serde_json::{Map, Value, json};
+use tokio::sync::broadcast;
+
+use super::details::Details;
+use super::events::{Event, Events, Level, now_ms};
+use super::tasks::{State as TaskState, Task};
+use crate::connection::Target;
+use crate::enable::Places;
+use crate::failure::Failure;
+use crate::observe::Figures;
+use crate::server::Server;
+
+/// Seconds of figures that a page gets when it is opened.
+const HISTORY: usize = 15 * 60;
+/// Lines a page may fall behind before it misses some.
+const BEHIND: usize = 256;
+/// A server that does not answer for so long is not reachable.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A line of the live stream, as it is sent.
+pub type Line = Arc<str>;
+
+pub struct Watched {
+    /// For addresses: letters, digits and `-`.
+    pub id: String,
+    pub name: String,
+    pub address: String,
+    target: Target,
+    events: Arc<Events>,
+    live: broadcast::Sender<Line>,
+    seen: Mutex<Seen>,
+    pub(super) details: Mutex<Details>,
+    /// Somebody changes the server: one at a time.
+    changing: AtomicBool,
+    asked: (Mutex<bool>, Condvar),
+}
+
+#[derive(Default)]
+struct Seen {
+    /// Oldest first.
+    history: VecDeque<Line>,
+    latest: Option<Figures>,
+    facts: Map<String, Value>,
+    trouble: Option<Trouble>,
+    /// Whether the last look at it had an answer.
+    answers: bool,
+    task: Option<Task>,
+    run: Option<Value>,
+    /// A change was interrupted by the server's end: what remains of it is looked for when it is back.
+    remains: Option<Places>,
+}
+
+#[derive(Clone)]
+struct Trouble {
+    error: String,
+    since_ms: u64,
+}
+
+impl Watched {
+    pub fn new(id: String, name: String, target: Target, events: Arc<Events>) -> Self {
+        Self {
+            id,
+            name,
+            address: target.address.to_string(),
+            target,
+            events,
+            live: broadcast::channel(BEHIND).0,
+            seen: Mutex::default(),
+            details: Mutex::default(),
+            changing: AtomicBool::new(false),
+            asked: (Mutex::new(true), Condvar::new()),
+        }
+    }
+
+    /// Logs in, to look.
+    pub fn open(&self) -> Result<Server, Failure> {
+        Server::open(&mut self.target.clone(), Some(PATIENCE))
+    }
+
+    /// Logs in, to change something: that may take its time, but a server that does not answer at all is found out first.
+    pub fn open_to_change(&self) -> Result<Server, Failure> {
+        drop(self.open()?);
+        Server::open(&mut self.target.clone(), None)
+    }
+
+    pub fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    // --- what the sampler brings -------------------------------------------------------------------------------------
+
+    /// Figures of the last second.
+    pub fn show_figures(&self, figures: Figures) {
+        let line: Line = line("figures", &figures);
+        let mut seen = self.seen();
+        if seen.history.len() == HISTORY {
+            seen.history.pop_front();
+        }
+        seen.history.push_back(json_of(&figures));
+        seen.latest = Some(figures);
+        drop(seen);
+        self.send(line);
+    }
+
+    /// The server answers.
+    pub fn show_answer(&self) {
+        let mut seen = self.seen();
+        seen.answers = true;
+        if seen.trouble.take().is_some() {
+            drop(seen);
+            self.note(Level::Info, "the server answers again".to_owned());
+        }
+    }
+
+    /// The server does not answer. Says so on every page, and notes it when it is new.
+    pub fn show_trouble(&self, error: &str) {
+        let mut seen = self.seen();
+        let new = seen.trouble.is_none();
+        seen.answers = false;
+        let since_ms = seen
+            .trouble
+            .as_ref()
+            .map_or_else(now_ms, |trouble| trouble.since_ms);
+        seen.trouble = Some(Trouble {
+            error: error.to_owned(),
+            since_ms,
+        });
+        let line = trouble_line(seen.trouble.as_ref());
+        drop(seen);
+        if new {
+            self.note(Level::Error, error.to_owned());
+        }
+        if let Some(line) = line {
+            self.send(line);
+        }
+    }
+
+    /// What is known of the server besides its figures.
+    pub fn show_facts(&self, facts: Map<String, Value>) {
+        self.seen().facts = facts;
+    }
+
+    pub fn latest(&self) -> Option<Figures> {
+        self.seen().latest.clone()
+    }
+
+    // --- what pages get ----------------------------------------------------------------------------------------------
+
+    fn send(&self, line: Line) {
+        // Without a page nobody listens.
+        let _ = self.live.send(line);
+    }
+
+    /// The lines that a page begins with, and those to come.
+    pub fn listen(&self) -> (Vec<Line>, broadcast::Receiver<Line>) {
+        // First the receiver, so that nothing is missed between the two.
+        let receiver = self.live.subscribe();
+        let seen = self.seen();
+        let mut first = Vec::new();
+        match trouble_line(seen.trouble.as_ref()) {
+            Some(line) => first.push(line),
+            None => first.extend(seen.latest.as_ref().map(|figures| line("figures", figures))),
+        }
+        if let Some(task) = &seen.task {
+            if task.state == TaskState::Running {
+                first.push(line("task", task));
+            }
+        }
+        if let Some(point) = &seen.run {
+            first.push(line("run", point));
+        }
+        (first, receiver)
+    }
+
+    /// Figures of the last quarter of an hour, oldest first, each a JSON object.
+    pub fn history(&self) -> String {
+        let seen = self.seen();
+        let mut text = String::from("{\"figures\":[");
+        for (index, figures) in seen.history.iter().enumerate() {
+            if index > 0 {
+                text.push(',');
+            }
+            text.push_str(figures);
+        }
+        text.push_str("]}");
+        text
+    }
+
+    /// As a list of servers shows it.
+    pub fn summary(&self) -> Value {
+        let seen = self.seen();
+        let mut summary = json!({
+            "id": self.id,
+            "name": self.name,
+            "address": self.address,
+            "reachable": seen.answers,
+            "error": match &seen.trouble {
+                Some(trouble) => Some(trouble.error.as_str()),
+                None if !seen.answers => Some("not asked yet"),
+                None => None,
+            },
+        });
+        let mut put = |name: &str, value: Value| summary[name] = value;
+        for name in [
+            "flavour",
+            "version",
+            "data_directory",
+            "pool_bytes",
+            "cache_bytes",
+            "cache_path",
+            "load_mode",
+            "async_mode",
+        ] {
+            put(name, seen.facts.get(name).cloned().unwrap_or_default());
+        }
+        if let Some(figures) = &seen.latest {
+            put("pool_bytes", json!(figures.pool_bytes));
+            put("state", json!(figures.state));
+            put("state_reason", json!(figures.state_reason));
+        } else {
+            put(
+                "state",
+                seen.facts.get("state").cloned().unwrap_or_default(),
+            );
+            put("state_reason", json!(""));
+        }
+        let state = summary["state"].as_str();
+        summary["installed"] = json!(state.is_some_and(|state| state != "not installed"));
+        summary
+    }
+
+    pub fn note(&self, level: Level, text: String) {
+        let event = Event {
+            at_ms: now_ms(),
+            server: self.id.clone(),
+            level,
+            text,
+        };
+        self.send(line("event", &event));
+        self.events.note(event);
+    }
+
+    pub fn show_task(&self, task: &Task) {
+        self.seen().task = Some(task.clone());
+        self.send(line("task", task));
+    }
+
+    /// A second of an experience. None when it is over.
+    pub fn show_run(&self, point: Option<Value>) {
+        self.seen().run.clone_from(&point);
+        if let Some(point) = point {
+            self.send(line("run", &point));
+        }
+    }
+
+    // --- one change at a time ----------------------------------------------------------------------------------------
+
+    /// The right to change the server, until it is dropped; None when somebody else has it.
+    pub fn begin_change(self: &Arc<Self>) -> Option<Changing> {
+        let free = self
+            .changing
+            .compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst);
+        free.is_ok().then(|| Changing(Arc::clone(self)))
+    }
+
+    pub fn is_changing(&self) -> bool {
+        self.changing.load(Ordering::SeqCst)
+    }
+
+    /// Has the sampler say what an interrupted change has left behind, when the server answers again.
+    pub fn look_for_remains(&self, places: Places) {
+        self.seen().remains = Some(places);
+    }
+
+    pub fn take_remains(&self) -> Option<Places> {
+        self.seen().remains.take()
+    }
+
+    /// Has the sampler look now, facts included.
+    pub fn look_again(&self) {
+        let (asked, condition) = &self.asked;
+        *asked.lock().unwrap_or_else(|e| e.into_inner()) = true;
+        condition.notify_all();
+    }
+
+    /// Waits until this moment, or until somebody wants it to look now; returns whether somebody does.
+    pub fn wait(&self, until: Instant) -> bool {
+        let (asked, condition) = &self.asked;
+        let asked = asked.lock().unwrap_or_else(|e| e.into_inner());
+        let limit = until.saturating_duration_since(Instant::now());
+        let (mut asked, _) = condition
+            .wait_timeout_while(asked, limit, |asked| !*asked)
+            .unwrap_or_else(|e| e.into_inner());
+        std::mem::take(&mut *asked)
+    }
+}
+
+/// Dropping it lets the next one change the server.
+pub struct Changing(Arc<Watched>);
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        self.0.changing.store(false, Ordering::SeqCst);
+        self.0.look_again();
+    }
+}
+
+fn json_of(value: &impl serde::Serialize) -> Line {
+    serde_json::to_string(value).unwrap_or_default().into()
+}
+
+/// A line of the stream: the object with its type, and a line feed.
+fn line(kind: &str, value: &impl serde::Serialize) -> Line {
+    let mut value = serde_json::to_value(value).unwrap_or_default();
+    value["type"] = kind.into();
+    format!("{value}\n").into()
+}
+
+fn trouble_line(trouble: Option<&Trouble>) -> Option<Line> {
+    trouble.map(|trouble| {
+        line(
+            "unreachable",
+            &json!({ "error": trouble.error, "since_ms": trouble.since_ms }),
+        )
+    })
+}

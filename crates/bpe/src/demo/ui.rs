@@ -1,0 +1,82 @@
+//! `bpe demo --ui`: the demonstration's server on its emulated volume, under the console with the experience page.
+//!
+//! The extension is loaded, with path and size, and off: the switch is for whoever watches.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::dataset::Dataset;
+use super::results::SideName;
+use super::stages::Bench;
+use super::{Args, plan, progress, provide_server, tools, workspace};
+use crate::connection;
+use crate::console::Opening;
+use crate::enable::Places;
+use crate::size::human;
+
+/// Prepares everything and answers until the process ends.
+///
+/// # Errors
+/// Whatever kept it from being prepared; nothing stays running or mounted.
+pub fn open(args: &Args) -> Result<ExitCode> {
+    // Better now than after the tables were loaded.
+    args.listening.check()?;
+    let plans = plan::plans(args);
+    let plan = plans.first().context("there is a plan")?;
+    let tools = tools::Tools::find(args)?;
+    let folder = args.folder();
+    let workspace = workspace::Workspace::create(&folder)?;
+    workspace.require_space(plan.disk_space())?;
+    let progress = progress::Progress::new(plan.preparation());
+    let installation = provide_server(args, &progress)?;
+    let bench = Bench {
+        plan,
+        tools: &tools,
+        installation: &installation,
+        workspace: &workspace,
+        progress: &progress,
+        tests: &args.tests,
+    };
+    let dataset = Dataset::provide(&bench, args.fresh)?;
+    let rig = bench.set_up(SideName::On, &dataset)?;
+    let server = rig.server.as_ref().context("no server")?;
+    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    let path = workspace.fast().display().to_string().replace('\'', "''");
+    server.sql(&format!("SET GLOBAL bpe_path = '{path}'"))?;
+    server.sql(&format!("SET GLOBAL bpe_size = {}", plan.cache))?;
+    for variable in &plan.variables {
+        let statement = variable.statement();
+        server
+            .sql(&statement)
+            .with_context(|| format!("the server refused {statement}"))?;
+    }
+    progress.close();
+
+    let target = connection::Args {
+        socket: Some(server.socket().display().to_string()),
+        user: Some("root".to_owned()),
+        no_defaults: true,
+        ..connection::Args::default()
+    }
+    .target()
+    .map_err(|failure| anyhow!("{failure}"))?;
+    let places = Places {
+        library: tools.library.clone(),
+        state_dir: Some(workspace.run().join("state")),
+        conf_dir: None,
+    };
+    println!(
+        "{} with a pool of {}, {} of data on an emulated cloud volume, and {} for the cache",
+        installation.flavour.name(),
+        human(plan.pool),
+        human(dataset.data),
+        human(plan.cache)
+    );
+    let name = format!("demo {}", installation.flavour.name());
+    let mut opening = Opening::new(&args.listening, vec![(name, target)], &places)?;
+    opening.offer_experience(Some(workspace.logs().to_owned()))?;
+    opening.serve()?;
+    rig.end()?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,528 @@
+//! `bpe console` against real servers: who gets in, what the switch does and refuses, what happens when a server goes
+//! away, and what pages cost a server.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, ExitCode};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use integration_tests::harness::Outcome;
+use integration_tests::{Flavour, Place, Server, Suite, library, note, sql};
+use serde_json::{Value, json};
+
+use client::{Console, expect};
+
+mod client;
+
+const MIB: u64 = 1 << 20;
+const POOL: u64 = 64 * MIB;
+
+fn main() -> ExitCode {
+    Suite::new("console")
+        .plain("only_its_own_pages_get_in", only_its_own_pages_get_in)
+        .with(Flavour::MariaDb1011, "the_switch", the_switch)
+        .with(
+            Flavour::MariaDb1011,
+            "a_server_goes_and_comes",
+            a_server_goes_and_comes,
+        )
+        .with(
+            Flavour::MariaDb1011,
+            "many_pages_cost_no_more",
+            many_pages_cost_no_more,
+        )
+        .with(Flavour::MySql97, "mysql_switches_too", mysql_switches_too)
+        .run()
+}
+
+fn only_its_own_pages_get_in() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let nobody = folder.path().join("no.sock");
+    let console = Console::start(folder.path(), &nobody, &[])?;
+    let mode = fs::metadata(folder.path().join("token"))?
+        .permissions()
+        .mode()
+        & 0o777;
+    ensure!(mode == 0o600 && console.token.len() >= 43, "{mode:o}");
+    let bearer = console.bearer();
+    let status = |headers: &[(&str, &str)]| {
+        console
+            .raw("GET", "/api/servers", headers, "")
+            .map(|answer| answer.0)
+    };
+    let token = ("Authorization", bearer.as_str());
+    ensure!(status(&[token])? == 200);
+    ensure!(status(&[])? == 401);
+    ensure!(status(&[("Authorization", "Bearer wrong")])? == 401);
+    ensure!(status(&[("Authorization", &bearer[..bearer.len() - 1])])? == 401);
+    // Nobody learns what there is without the token.
+    ensure!(console.raw("GET", "/api/nothing", &[], "")?.0 == 401);
+    ensure!(
+        console
+            .raw("POST", "/api/servers/main/switch", &[], "{}")?
+            .0
+            == 401
+    );
+    let own = format!("http://{}", console.address);
+    ensure!(status(&[token, ("Origin", &own)])? == 200);
+    for origin in ["http://evil.example", "null", "http://localhost:1"] {
+        ensure!(status(&[token, ("Origin", origin)])? == 403, "{origin}");
+    }
+    for host in ["evil.example", "evil.example:8600"] {
+        ensure!(status(&[token, ("Host", host)])? == 403, "{host}");
+        ensure!(
+            console.raw("GET", "/", &[("Host", host)], "")?.0 == 403,
+            "{host}"
+        );
+    }
+    ensure!(
+        status(&[
+            token,
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Sec-Fetch-Mode", "cors")
+        ])? == 403
+    );
+    let large = "x".repeat(300 << 10);
+    ensure!(
+        console
+            .raw("POST", "/api/servers/main/plan", &[token], &large)?
+            .0
+            == 413
+    );
+    let plan = |body: &str| {
+        console
+            .raw("POST", "/api/servers/main/plan", &[token], body)
+            .map(|answer| answer.0)
+    };
+    ensure!(plan("{")? == 400 && plan("{\"action\":\"maybe\"}")? == 422);
+    ensure!(console.ask("GET", "/api/servers/other/live", None)?.0 == 404);
+    ensure!(console.ask("GET", "/api/tasks/7", None)?.0 == 404);
+    ensure!(console.ask("DELETE", "/api/servers", None)?.0 == 405);
+    // The page, or what is said in its place, has the same headers.
+    let (status, head, _) = console.raw("GET", "/", &[], "")?;
+    ensure!([200, 503].contains(&status), "{status}");
+    for part in [
+        "content-security-policy: default-src 'self'",
+        "frame-ancestors 'none'",
+        "x-frame-options: deny",
+        "x-content-type-options: nosniff",
+        "referrer-policy: no-referrer",
+    ] {
+        ensure!(head.contains(part), "`{part}` is missing in {head}");
+    }
+    ensure!(!head.contains("access-control"), "{head}");
+    ensure!(console.raw("GET", "/../../../etc/passwd", &[], "")?.0 == 404);
+    // A server that is not there is shown as such.
+    console.wait("it was looked for", |server| {
+        server["error"] != "not asked yet"
+    })?;
+    let server = console.server("main")?;
+    ensure!(server["reachable"] == false, "{server}");
+    let first = console.live()?.next().context("a line")?;
+    ensure!(first["type"] == "unreachable", "{first}");
+    let details = console.ask("GET", "/api/servers/main/details", None)?;
+    expect(&details, 502, &["cannot connect", "advice"])?;
+
+    let refused = |arguments: &[&str], part: &str| -> Outcome {
+        let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
+            .arg("console")
+            .args(arguments)
+            .output()?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success() && text.contains(part), "{text}");
+        Ok(())
+    };
+    refused(&["--listen", "0.0.0.0:0"], "--without-tls")?;
+    refused(
+        &["--listen", &console.address.to_string()],
+        "another console",
+    )?;
+    let token = folder.path().join("token");
+    fs::set_permissions(&token, fs::Permissions::from_mode(0o644))?;
+    refused(&["--token-file", &token.display().to_string()], "chmod 600")
+}
+
+fn start(place: &Place) -> anyhow::Result<Server> {
+    place.start(place.options().buffer_pool(POOL))
+}
+
+fn library_path() -> anyhow::Result<String> {
+    Ok(library::library()?.display().to_string())
+}
+
+fn cache(place: &Place) -> Value {
+    json!(place.cache().display().to_string())
+}
+
+fn pool(server: &Server) -> anyhow::Result<u64> {
+    sql::number(server, "SELECT @@innodb_buffer_pool_size")
+}
+
+fn the_switch(place: &Place) -> Outcome {
+    let server = start(place)?;
+    // A second server in the console: the same one, for an account that may not change anything.
+    server.sql("CREATE USER looker@localhost IDENTIFIED BY 'secret'")?;
+    let file = place.root().join("servers.toml");
+    fs::write(
+        &file,
+        format!(
+            "[[server]]\nname = 'Looking only'\nsocket = '{}'\nuser = 'looker'\npassword = 'secret'\n",
+            server.socket().display()
+        ),
+    )?;
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
+    let library = library_path()?;
+    let file = file.display().to_string();
+    let console = Console::start(
+        place.root(),
+        server.socket(),
+        &["--library", &library, "--servers", &file, "--experience"],
+    )?;
+    console.wait("it answers", |server| server["reachable"] == true)?;
+    let shown = console.server("main")?;
+    ensure!(
+        shown["installed"] == false && shown["state"] == "not installed",
+        "{shown}"
+    );
+    ensure!(
+        shown["flavour"] == "MariaDB" && shown["pool_bytes"] == POOL,
+        "{shown}"
+    );
+
+    // What cannot work is refused before anything is changed.
+    let plan =
+        |id: &str, body: Value| console.ask("POST", &format!("/api/servers/{id}/plan"), Some(body));
+    let on = json!({"action": "on", "path": cache(place), "size": "128M"});
+    expect(
+        &plan("looking-only", on.clone())?,
+        200,
+        &["lacks the rights", "GRANT", "\"changes\":[]"],
+    )?;
+    let switched = console.ask("POST", "/api/servers/looking-only/switch", Some(on.clone()))?;
+    expect(&switched, 422, &["lacks the rights", "GRANT"])?;
+    expect(
+        &plan("main", json!({"action": "on"}))?,
+        200,
+        &["path is missing"],
+    )?;
+    let wrong = json!({"action": "on", "path": "/no/such/folder", "size": "128M"});
+    expect(
+        &plan("main", wrong.clone())?,
+        200,
+        &["/no/such/folder", "nothing was changed"],
+    )?;
+    let switched = console.ask("POST", "/api/servers/main/switch", Some(wrong))?;
+    expect(&switched, 422, &["/no/such/folder"])?;
+    let large = json!({"action": "on", "path": cache(place), "size": "900T"});
+    expect(
+        &plan("main", large)?,
+        200,
+        &["has room for", "size of at most"],
+    )?;
+    let settings = |body: Value| console.ask("POST", "/api/servers/main/settings", Some(body));
+    expect(
+        &settings(json!({"bpe_size": "1G"}))?,
+        422,
+        &["not installed"],
+    )?;
+    ensure!(!place.root().join("state").exists(), "nothing was changed");
+
+    let (_, planned) = plan("main", on.clone())?;
+    for what in [
+        "plugin bpe",
+        "bpe_path",
+        "128 MiB",
+        "innodb_buffer_pool_size",
+        "lowered by",
+    ] {
+        ensure!(
+            planned["changes"].to_string().contains(what),
+            "`{what}` is missing in {planned}"
+        );
+    }
+    let mut live = console.live()?;
+    let task = console.switch(on)?;
+    ensure!(task["state"] == "done", "{task}");
+    let steps = task["steps"].as_array().context("steps")?;
+    ensure!(
+        steps.len() > 5 && steps.iter().all(|step| step["state"] == "done"),
+        "{task}"
+    );
+    let progress = live.find(|line| line["type"] == "task" && line["state"] == "done");
+    ensure!(progress.is_some_and(|line| line["id"] == task["id"]));
+    console.wait("it is active", |server| server["state"] == "active")?;
+    sql::expect_state(&server, "active")?;
+    ensure!(pool(&server)? < POOL, "the pool is lowered");
+
+    // Settings: the server decides, and all of them or none are set.
+    expect(
+        &settings(json!({"bpe_admission": "all", "bpe_compression": "zip"}))?,
+        422,
+        &["zip", "1231", "put back"],
+    )?;
+    expect(
+        &settings(json!({"bpe_enabled": "OFF"}))?,
+        400,
+        &["no setting"],
+    )?;
+    expect(
+        &settings(json!({"bpe_path": "/no/such/folder/x"}))?,
+        422,
+        &["/no/such/folder"],
+    )?;
+    ensure!(server.value("SELECT @@bpe_admission")?.as_deref() == Some("frequency"));
+    expect(
+        &settings(json!({"bpe_admission": "all"}))?,
+        200,
+        &["\"bpe_admission\":\"all\""],
+    )?;
+    let details = console.get("/api/servers/main/details")?;
+    ensure!(details["settings"]["bpe_admission"] == "all", "{details}");
+    ensure!(
+        details["devices"][0]["active"] == true && details["instances"][0].is_object(),
+        "{details}"
+    );
+
+    // Off and on by the variables, with the pool; then with another size.
+    let task = console.switch(json!({"action": "off"}))?;
+    ensure!(task["state"] == "done" && pool(&server)? == POOL, "{task}");
+    sql::expect_state(&server, "disabled")?;
+    let task = console.switch(json!({"action": "on", "size": 96 * MIB}))?;
+    ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
+    ensure!(sql::number(&server, "SELECT @@bpe_size")? == 96 * MIB);
+    by_hand(&console, &server)?;
+
+    // All of it undone.
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done", "{task}");
+    ensure!(pool(&server)? == POOL && server.status("bpe%")?.is_empty());
+    console.wait("it is gone", |server| server["state"] == "not installed")?;
+    let events = console.events()?;
+    for part in [
+        "the extension is active",
+        "the extension is disabled",
+        "settings changed: bpe_admission",
+        "Uninstalling: done",
+    ] {
+        ensure!(events.contains(part), "`{part}` is missing in {events}");
+    }
+    drop(console);
+    server.stop()?;
+    Ok(())
+}
+
+/// A test by hand, switched while it runs.
+fn by_hand(console: &Console, server: &Server) -> Outcome {
+    let begin = |body: Value| console.ask("POST", "/api/experience/run", Some(body));
+    let sql = "SELECT ';' ; -- nothing\nSELECT COUNT(*) FROM mysql.user;";
+    expect(
+        &begin(json!({"test": "sql", "sql": "; ;", "mode": "manual", "threads": 2, "seconds": 4}))?,
+        400,
+        &["no SQL statement"],
+    )?;
+    expect(
+        &begin(json!({"test": "sql", "sql": sql, "mode": "manual", "threads": 0, "seconds": 4}))?,
+        400,
+        &["threads must be 1 to 256"],
+    )?;
+    let run =
+        begin(json!({"test": "sql", "sql": sql, "mode": "manual", "threads": 2, "seconds": 60}))?;
+    expect(&run, 202, &["running"])?;
+    expect(
+        &begin(json!({"test": "sql", "sql": sql, "mode": "manual", "threads": 2, "seconds": 4}))?,
+        409,
+        &["stop it"],
+    )?;
+    let mut live = console.live()?;
+    let seen =
+        |enabled: bool| move |line: &Value| line["type"] == "run" && line["enabled"] == enabled;
+    ensure!(
+        live.any(|line| seen(true)(&line) && line["qps"].as_f64() > Some(1.0)),
+        "a second with it"
+    );
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    ensure!(live.any(|line| seen(false)(&line)), "a second without it");
+    ensure!(console.ask("POST", "/api/experience/stop", None)?.0 == 204);
+    sql::wait_until("it ends", Duration::from_secs(30), || {
+        Ok(console.get("/api/experience")?["run"]["state"] == "stopped")
+    })?;
+    let results = console.get("/api/experience")?["results"].clone();
+    ensure!(
+        results[0]["on"]["qps"].is_number() && results[0]["gain_percent"].is_number(),
+        "{results}"
+    );
+    let id = results[0]["id"].as_str().context("id")?.to_owned();
+    let bearer = console.bearer();
+    let path = format!("/api/experience/results/{id}");
+    let (status, head, text) = console.raw("GET", &path, &[("Authorization", &bearer)], "")?;
+    ensure!(
+        status == 200 && head.contains("attachment") && text.contains("\"points\""),
+        "{head}"
+    );
+    let (status, _, text) = console.raw(
+        "GET",
+        &format!("{path}?format=html"),
+        &[("Authorization", &bearer)],
+        "",
+    )?;
+    ensure!(
+        status == 200 && text.contains("<svg") && !text.contains("http"),
+        "{text}"
+    );
+    // A statement that fails ends it, in the server's words.
+    let run = begin(
+        json!({"test": "sql", "sql": "SELECT nothing", "mode": "manual", "threads": 1, "seconds": 5}),
+    )?;
+    expect(&run, 202, &[])?;
+    sql::wait_until("it fails", Duration::from_secs(30), || {
+        let run = console.get("/api/experience")?["run"].clone();
+        Ok(run["state"] == "failed" && run["error"].to_string().contains("nothing"))
+    })
+}
+
+fn a_server_goes_and_comes(place: &Place) -> Outcome {
+    let server = start(place)?;
+    let library = library_path()?;
+    let console = Console::start(place.root(), server.socket(), &["--library", &library])?;
+    console.wait("it answers", |server| server["reachable"] == true)?;
+    let mut live = console.live()?;
+    ensure!(live.any(|line| line["type"] == "figures"));
+
+    // It goes away in the middle of enabling: when the library has been written.
+    let written = place.root().join("run/plugins/bpe.so");
+    let body = json!({"action": "on", "path": cache(place), "size": "64M"});
+    let (status, task) = console.ask("POST", "/api/servers/main/switch", Some(body.clone()))?;
+    ensure!(status == 202, "{task}");
+    let begun = Instant::now();
+    while !written.exists() {
+        ensure!(
+            begun.elapsed() < Duration::from_secs(60),
+            "the library is not written"
+        );
+    }
+    server.kill();
+    let task = console.end_of(&task)?;
+    note(format!("killed while enabling: {}", task["error"]));
+    ensure!(
+        live.any(|line| line["type"] == "unreachable"),
+        "the pages are told"
+    );
+    console.wait("it is shown as gone", |server| server["reachable"] == false)?;
+    if task["state"] == "failed" {
+        let text = task.to_string();
+        ensure!(
+            text.contains("The server is gone") && text.contains("\"failed\""),
+            "{text}"
+        );
+    }
+    let asked = console.ask("POST", "/api/servers/main/plan", Some(body.clone()))?;
+    expect(&asked, 502, &["cannot connect"])?;
+
+    // It comes back by itself, its state is said, and switching on works.
+    let server = start(place)?;
+    ensure!(
+        live.any(|line| line["type"] == "figures"),
+        "the same page goes on"
+    );
+    console.wait("it is back", |server| {
+        server["reachable"] == true && server["state"].is_string()
+    })?;
+    sql::wait_until("the log tells", Duration::from_secs(30), || {
+        let events = console.events()?;
+        let told = task["state"] == "done" || events.contains("interrupted change");
+        Ok(told && events.contains("the server answers again"))
+    })?;
+    let task = console.switch(body)?;
+    ensure!(task["state"] == "done", "{task}");
+    sql::expect_state(&server, "active")?;
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done" && pool(&server)? == POOL, "{task}");
+    ensure!(server.status("bpe%")?.is_empty());
+    let left = sql::number(
+        &server,
+        "SELECT (SELECT COUNT(*) FROM mysql.plugin WHERE name = 'bpe') + (SELECT COUNT(*) FROM mysql.func WHERE name = 'bpe_report')",
+    )?;
+    ensure!(left == 0, "rows are left");
+    drop(console);
+    server.stop()?;
+    Ok(())
+}
+
+/// Statements that all clients have sent.
+fn statements(server: &Server) -> anyhow::Result<u64> {
+    let status = server.status("Questions")?;
+    let text = status.into_values().next().context("no such figure")?;
+    Ok(text.parse()?)
+}
+
+fn many_pages_cost_no_more(place: &Place) -> Outcome {
+    let server = place.start(place.early(64 * MIB)?)?;
+    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    let console = Console::start(place.root(), server.socket(), &[])?;
+    const SECONDS: usize = 4;
+    /// Looked at now and then, whoever watches; and what this test asks itself.
+    const BESIDES: u64 = 12;
+    let during = |page: &mut dyn Iterator<Item = Value>| -> anyhow::Result<u64> {
+        let before = statements(&server)?;
+        let seen = page
+            .filter(|line| line["type"] == "figures")
+            .take(SECONDS)
+            .count();
+        ensure!(seen == SECONDS);
+        Ok(statements(&server)? - before)
+    };
+    let mut page = console.live()?;
+    ensure!(page.any(|line| line["type"] == "figures"));
+    let one = during(&mut page)?;
+    let mut pages: Vec<_> = (0..20).map(|_| console.live()).collect::<Result<_, _>>()?;
+    let many = during(&mut page)?;
+    note(format!(
+        "statements in {SECONDS} s: {one} with one page, {many} with 21"
+    ));
+    ensure!(many <= one + BESIDES, "{one} with one page, {many} with 21");
+    for page in &mut pages {
+        ensure!(
+            page.any(|line| line["type"] == "figures"),
+            "every page gets its figures"
+        );
+    }
+    // What pages ask for at the same time is asked for once.
+    console.get("/api/servers/main/details")?;
+    let before = statements(&server)?;
+    for _ in 0..20 {
+        console.get("/api/servers/main/details")?;
+    }
+    let details = statements(&server)? - before;
+    note(format!("statements for 20 requests of details: {details}"));
+    ensure!(details <= 2 * BESIDES, "{details}");
+    let history = console.get("/api/servers/main/history")?;
+    ensure!(
+        history["figures"]
+            .as_array()
+            .is_some_and(|all| all.len() >= SECONDS),
+        "{history}"
+    );
+    drop(pages);
+    drop(console);
+    server.stop()?;
+    Ok(())
+}
+
+fn mysql_switches_too(place: &Place) -> Outcome {
+    let server = start(place)?;
+    let library = library_path()?;
+    let console = Console::start(place.root(), server.socket(), &["--library", &library])?;
+    console.wait("it answers", |server| server["reachable"] == true)?;
+    let task = console.switch(json!({"action": "on", "path": cache(place), "size": "64M"}))?;
+    ensure!(task["state"] == "done", "{task}");
+    let task = console.switch(json!({"action": "off"}))?;
+    ensure!(task["state"] == "done" && pool(&server)? == POOL, "{task}");
+    let task = console.switch(json!({"action": "on"}))?;
+    ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done" && pool(&server)? == POOL, "{task}");
+    drop(console);
+    server.stop()?;
+    Ok(())
+}
