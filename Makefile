@@ -23,6 +23,7 @@ SECONDS ?= 60
 .PHONY: build test crashes mtr demo dependencies fuzz miri deny
 
 build:
+	scripts/build-page
 	$(CARGO) build --release --locked -p plugin -p bpe -p cloud-volume
 	mkdir -p dist
 	install -m 0644 $(built)/libbpe.so dist/bpe.so

@@ -1,0 +1,242 @@
+// The console's HTTP interface over pretended servers. It serves web/dist as the real one does, with the same policy.
+
+import { createServer } from "node:http";
+import { readFile } from "node:fs/promises";
+import { extname, join, normalize } from "node:path";
+import { fileURLToPath } from "node:url";
+import { PretendedServer } from "./model.mjs";
+
+const dist = join(fileURLToPath(import.meta.url), "../../dist");
+/** @type {Record<string, string>} */
+const TYPES = { ".html": "text/html; charset=utf-8", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
+/** @type {Record<string, number>} */
+const REFERENCE = { oltp_read_only: 80, oltp_write_only: 33, oltp_read_write: 103 };
+
+/** @param {import("node:http").ServerResponse} response @param {number} status @param {unknown} body @param {Record<string, string>} [headers] */
+function answer(response, status, body, headers = {}) {
+  response.writeHead(status, { "Content-Type": "application/json", ...headers });
+  response.end(JSON.stringify(body));
+}
+
+/** @param {import("node:http").IncomingMessage} request */
+async function bodyOf(request) {
+  let text = "";
+  for await (const chunk of request) text += chunk;
+  return text ? JSON.parse(text) : {};
+}
+
+export class MockConsole {
+  /** @param {{token: string, port?: number}} options */
+  constructor(options) {
+    this.token = options.token;
+    this.port = options.port ?? 0;
+    this.demo = new PretendedServer("1", "demo");
+    const replica = new PretendedServer("2", "replica");
+    replica.reachable = false;
+    replica.since = Date.now();
+    this.servers = [this.demo, replica];
+    /** @type {Set<{id: string, response: import("node:http").ServerResponse}>} */
+    this.streams = new Set();
+    /** @type {any[]} */
+    this.events = [{ at_ms: Date.now() - 60000, server: null, level: "info", text: "The console has started." },
+      { at_ms: Date.now() - 59000, server: "2", level: "error", text: "replica does not answer: Connection refused" }];
+    /** @type {Map<string, any>} */
+    this.tasks = new Map();
+    /** @type {any} */
+    this.run = null;
+    /** @type {any[]} */
+    this.results = [];
+    /** @type {import("node:http").Server | null} */
+    this.http = null;
+    this.timer = setInterval(() => this.tick(), 1000);
+  }
+
+  async open() {
+    const http = createServer((request, response) => void this.handle(request, response).catch((error) => answer(response, 500, { error: String(error), advice: null })));
+    this.http = http;
+    await new Promise((resolve) => http.listen(this.port, "127.0.0.1", () => resolve(null)));
+    const address = http.address();
+    if (address && typeof address === "object") this.port = address.port;
+    return `http://127.0.0.1:${this.port}/`;
+  }
+
+  /** As if the console were killed; its servers go on. */
+  async shut() {
+    const http = this.http;
+    if (!http) return;
+    http.closeAllConnections();
+    await new Promise((resolve) => http.close(resolve));
+  }
+
+  async end() {
+    clearInterval(this.timer);
+    await this.shut();
+  }
+
+  /** @param {boolean} reachable */
+  setReachable(reachable) {
+    const server = this.demo;
+    server.reachable = reachable;
+    server.since = Date.now();
+    if (!reachable) server.turn(false);
+    this.event(reachable ? "info" : "error", reachable ? "demo answers again" : "demo does not answer: Connection refused");
+  }
+
+  /** @param {"info" | "warning" | "error"} level @param {string} text */
+  event(level, text) {
+    const event = { at_ms: Date.now(), server: "1", level, text };
+    this.events.push(event);
+    this.send("1", { type: "event", ...event });
+  }
+
+  /** @param {string} id @param {unknown} line */
+  send(id, line) {
+    for (const stream of this.streams) if (stream.id === id) stream.response.write(JSON.stringify(line) + "\n");
+  }
+
+  tick() {
+    const now = Date.now();
+    for (const server of this.servers) {
+      if (server.reachable) this.send(server.id, { type: "figures", ...server.tick(now) });
+      else this.send(server.id, { type: "unreachable", error: "Can't connect to the server: Connection refused", since_ms: server.since });
+    }
+    this.advance(now);
+  }
+
+  /** A run goes on for a second. @param {number} now */
+  advance(now) {
+    const run = this.run;
+    const server = this.demo;
+    if (!run || run.state !== "running") return;
+    const figures = server.tick(now);
+    server.history.pop();
+    const point = { run: run.id, at_ms: now, phase: run.phase, qps: figures.qps, p95_ms: 2.2e6 / figures.qps * 1.1, enabled: server.state === "active" };
+    run.points.push(point);
+    this.send("1", { type: "run", ...point });
+    const inPhase = run.points.filter((/** @type {any} */ one) => one.phase === run.phase);
+    if (inPhase.length < run.seconds) return;
+    const mean = (/** @type {string} */ key) => inPhase.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one[key], 0) / inPhase.length;
+    const side = { qps: mean("qps"), p95_ms: mean("p95_ms") };
+    if (run.mode === "compare" && run.phase === "off") {
+      run.off = side;
+      run.phase = "on";
+      server.turn(true);
+      return;
+    }
+    if (run.mode === "compare") {
+      run.on = side;
+      run.gain_percent = (run.on.qps / run.off.qps - 1) * 100;
+      this.results.push({ id: run.id, at_ms: now, test: run.test, mode: run.mode, off: run.off, on: run.on, gain_percent: run.gain_percent, reference_gain_percent: run.reference_gain_percent });
+    }
+    run.state = "done";
+  }
+
+  /** @param {PretendedServer} server @param {{action: string, path?: string, size?: number}} wanted */
+  switch(server, wanted) {
+    const on = wanted.action === "on";
+    const texts = on ? ["Look whether it can work here", "Make the buffer pool smaller", "Make the cache file", "Switch on"] : ["Switch off", "Give the buffer pool its memory back"];
+    const task = {
+      id: String(this.tasks.size + 1), server: server.id, title: on ? "Switching on" : "Switching off", state: "running",
+      steps: texts.map((text) => ({ text, state: "waiting" })), error: null, advice: null,
+    };
+    this.tasks.set(task.id, task);
+    let step = 0;
+    const begin = () => {
+      const next = task.steps[step];
+      if (next) next.state = "running";
+    };
+    begin();
+    const timer = setInterval(() => {
+      const now = task.steps[step];
+      if (now) now.state = "done";
+      step += 1;
+      begin();
+      if (step >= texts.length) {
+        clearInterval(timer);
+        if (wanted.path) server.settings.bpe_path = wanted.path;
+        if (wanted.size) server.settings.bpe_size = Number(wanted.size);
+        server.turn(on);
+        task.state = "done";
+        this.event("info", on ? "The extension was switched on." : "The extension was switched off.");
+      }
+      this.send(server.id, { type: "task", ...task });
+    }, 350);
+    return task;
+  }
+
+  /** @param {import("node:http").IncomingMessage} request @param {import("node:http").ServerResponse} response */
+  async handle(request, response) {
+    const url = new URL(request.url ?? "/", "http://localhost");
+    response.setHeader("Content-Security-Policy", "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'");
+    response.setHeader("Cache-Control", "no-store");
+    if (!url.pathname.startsWith("/api/")) return this.file(url.pathname, response);
+    if (request.headers.authorization !== `Bearer ${this.token}`) return answer(response, 401, { error: "The token is missing or wrong.", advice: null });
+    const [kind, id = "", what = ""] = url.pathname.split("/").slice(2);
+    const body = request.method === "POST" ? await bodyOf(request) : {};
+    if (kind === "about") return answer(response, 200, { version: "0.1.0", experience: true });
+    if (kind === "events") return answer(response, 200, this.events);
+    if (kind === "tasks") return answer(response, 200, this.tasks.get(id));
+    if (kind === "experience") return this.experience(id, what, body, url, response);
+    if (kind !== "servers") return answer(response, 404, { error: "There is no such thing.", advice: null });
+    if (!id) return answer(response, 200, this.servers.map((server) => server.about()));
+    const server = this.servers.find((one) => one.id === id);
+    if (!server) return answer(response, 404, { error: `There is no server ${id}.`, advice: null });
+    switch (what) {
+      case "live":
+        return this.live(server, request, response);
+      case "history":
+        return answer(response, 200, { figures: server.history });
+      case "details":
+        return server.reachable ? answer(response, 200, server.details()) : answer(response, 502, { error: "The server does not answer.", advice: null });
+      case "plan":
+        return answer(response, 200, server.plan(body));
+      case "switch":
+        return answer(response, 202, this.switch(server, body));
+      case "settings":
+        Object.assign(server.settings, body);
+        return answer(response, 200, { applied: body, warnings: [] });
+    }
+    return answer(response, 404, { error: "There is no such thing.", advice: null });
+  }
+
+  /** @param {PretendedServer} server @param {import("node:http").IncomingMessage} request @param {import("node:http").ServerResponse} response */
+  live(server, request, response) {
+    response.writeHead(200, { "Content-Type": "application/x-ndjson" });
+    response.flushHeaders();
+    const stream = { id: server.id, response };
+    this.streams.add(stream);
+    request.on("close", () => this.streams.delete(stream));
+  }
+
+  /** @param {string} what @param {string} id @param {any} body @param {URL} url @param {import("node:http").ServerResponse} response */
+  experience(what, id, body, url, response) {
+    if (!what) {
+      return answer(response, 200, { available: true, server: "1", tests: ["oltp_read_only", "oltp_write_only", "oltp_read_write", "sql"], missing: null, run: this.run, results: [...this.results].reverse() });
+    }
+    if (what === "run") {
+      if (body.test === "sql" && /\bDROP\b/i.test(body.sql)) return answer(response, 400, { error: "Statement 1 cannot be prepared.", advice: "Look at its syntax." });
+      if (body.mode === "compare") this.demo.turn(false);
+      this.run = { id: String(Date.now()), ...body, state: "running", phase: body.mode === "compare" ? "off" : "manual", points: [], off: null, on: null, gain_percent: null, reference_gain_percent: REFERENCE[body.test] ?? null };
+      return answer(response, 202, this.run);
+    }
+    if (what === "stop") {
+      if (this.run) this.run.state = "stopped";
+      response.writeHead(204);
+      return response.end();
+    }
+    const result = this.results.find((one) => one.id === id);
+    return answer(response, result ? 200 : 404, result ?? { error: "There is no such result.", advice: null }, { "Content-Disposition": `attachment; filename="result-${url.searchParams.get("format") ?? "json"}"` });
+  }
+
+  /** @param {string} path @param {import("node:http").ServerResponse} response */
+  async file(path, response) {
+    const wanted = normalize(path === "/" ? "/index.html" : path);
+    try {
+      const contents = await readFile(join(dist, wanted));
+      response.writeHead(200, { "Content-Type": TYPES[extname(wanted)] ?? "application/octet-stream" });
+      response.end(contents);
+    } catch {
+      answer(response, 404, { error: "There is no such file.", advice: "npm run build" });
+    }
+  }
+}

@@ -1,0 +1,83 @@
+// Calls of the console's server. Every one carries the token; what goes wrong becomes an ApiError with the server's words.
+
+import { token, tokenRefused } from "../state/session";
+import type {
+  About, Action, ConsoleEvent, Details, Experience, Figures, Plan, Run, RunRequest, Server, Settings, SwitchRequest, Task,
+} from "./types";
+
+export class ApiError extends Error {
+  constructor(
+    /** 0: the console did not answer. */
+    readonly status: number,
+    message: string,
+    readonly advice: string | null = null,
+  ) {
+    super(message);
+  }
+}
+
+/** The console did not answer at all. */
+export function isUnanswered(error: unknown): boolean {
+  return error instanceof ApiError && error.status === 0;
+}
+
+async function failure(response: Response): Promise<ApiError> {
+  try {
+    const body = (await response.json()) as { error?: string; advice?: string | null };
+    return new ApiError(response.status, body.error ?? response.statusText, body.advice ?? null);
+  } catch {
+    return new ApiError(response.status, `${response.status} ${response.statusText}`);
+  }
+}
+
+/** A request with the token. Throws ApiError for every answer but a good one. */
+export async function request(path: string, init: RequestInit = {}): Promise<Response> {
+  const sent = token.value;
+  const headers = new Headers(init.headers);
+  headers.set("Authorization", `Bearer ${sent ?? ""}`);
+  let response: Response;
+  try {
+    response = await fetch(path, { ...init, headers, cache: "no-store", credentials: "omit", redirect: "error" });
+  } catch (error) {
+    if (init.signal?.aborted) throw error;
+    throw new ApiError(0, "The console does not answer.");
+  }
+  if (response.status === 401) tokenRefused(sent);
+  if (!response.ok) throw await failure(response);
+  return response;
+}
+
+async function get<T>(path: string): Promise<T> {
+  return (await (await request(path)).json()) as T;
+}
+
+async function post<T>(path: string, body: unknown): Promise<T> {
+  const response = await request(path, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify(body),
+  });
+  const text = await response.text();
+  return (text ? JSON.parse(text) : null) as T;
+}
+
+const at = (id: string) => `/api/servers/${encodeURIComponent(id)}`;
+
+export const api = {
+  about: () => get<About>("/api/about"),
+  servers: () => get<Server[]>("/api/servers"),
+  history: (id: string) => get<{ figures: Figures[] }>(`${at(id)}/history`),
+  details: (id: string) => get<Details>(`${at(id)}/details`),
+  plan: (id: string, wanted: SwitchRequest) => post<Plan>(`${at(id)}/plan`, wanted),
+  switch: (id: string, wanted: SwitchRequest | { action: Action }) => post<Task>(`${at(id)}/switch`, wanted),
+  task: (id: string) => get<Task>(`/api/tasks/${encodeURIComponent(id)}`),
+  settings: (id: string, changed: Settings) =>
+    post<{ applied: Settings; warnings: string[] }>(`${at(id)}/settings`, changed),
+  events: () => get<ConsoleEvent[]>("/api/events"),
+  experience: () => get<Experience>("/api/experience"),
+  run: (wanted: RunRequest) => post<Run>("/api/experience/run", wanted),
+  stop: () => post<unknown>("/api/experience/stop", {}),
+  /** The result as a file: JSON, or a page of its own. */
+  result: async (id: string, format: "json" | "html") =>
+    (await request(`/api/experience/results/${encodeURIComponent(id)}${format === "html" ? "?format=html" : ""}`)).blob(),
+};

@@ -1,0 +1,260 @@
+// What the console's server sends and takes. Rates are per second, sizes bytes, times of the clock milliseconds since 1970,
+// latencies microseconds unless the name says otherwise.
+
+export type State = "active" | "disabled" | "passive" | "failed" | "not installed";
+
+export interface Quantiles {
+  p50: number;
+  p95: number;
+  p99: number;
+}
+
+/** What happened in one interval, and totals at its end. */
+export interface Figures {
+  at_ms: number;
+  interval_s: number;
+  state: State;
+  state_reason: string;
+  qps: number;
+  tps: number;
+  threads_running: number;
+  connections: number;
+  /** Read requests that InnoDB's pool answered from memory. */
+  pool_reads_per_s: number;
+  cache_reads_per_s: number;
+  data_reads_per_s: number;
+  /** null without requests. */
+  pool_hit_percent: number | null;
+  /** Of this interval; null without reads. */
+  hit_ratio_percent: number | null;
+  hit_ratio_total_percent: number;
+  cache_read_us: Quantiles | null;
+  data_read_us: Quantiles | null;
+  saved_reads_total: number;
+  saved_bytes_per_s: number;
+  saved_bytes_total: number;
+  /** null while one of both latencies is not known. */
+  saved_ms_per_s: number | null;
+  cache_written_bytes_per_s: number;
+  cache_written_bytes_24h: number;
+  data_written_bytes_per_s: number;
+  pages_cached: number;
+  bytes_cached: number;
+  capacity_bytes: number;
+  memory_bytes: number;
+  pool_bytes: number;
+  admitted_per_s: number;
+  rejected_per_s: number;
+  evicted_per_s: number;
+  invalidated_per_s: number;
+  device_errors: number;
+  failed_proofs: number;
+}
+
+export interface About {
+  version: string;
+  experience: boolean;
+}
+
+export interface Server {
+  id: string;
+  name: string;
+  address: string;
+  reachable: boolean;
+  error: string | null;
+  /** These are null until the server has answered once. */
+  flavour: string | null;
+  version: string | null;
+  data_directory: string | null;
+  pool_bytes: number | null;
+  cache_bytes: number | null;
+  cache_path: string | null;
+  load_mode: string | null;
+  async_mode: string | null;
+  installed: boolean;
+  state: State | null;
+  state_reason: string | null;
+}
+
+export interface Sentence {
+  text_key: string;
+  level?: "good" | "note" | "bad";
+  values: Record<string, number | string>;
+  /** In English. */
+  text: string;
+}
+
+export interface Instance {
+  instance: number;
+  /** Percent of all accesses. */
+  share: number;
+  accesses: number;
+  lock_accesses: number;
+  lock_waits: number;
+  hits: number;
+  misses: number;
+  pages: number;
+  capacity: number;
+}
+
+export interface Device {
+  path: string;
+  bytes: number;
+  pages: number;
+  segments: number;
+  free_segments: number;
+  bytes_written: number;
+  bytes_read: number;
+  reads: number;
+  writes: number;
+  errors: number;
+  reads_given_up: number;
+  active: boolean;
+  state: string;
+  direct_io: boolean;
+  write_us: number;
+}
+
+export interface FileRow {
+  file: string;
+  page_size: number;
+  hits: number;
+  misses: number;
+  hit_ratio: number | null;
+  cached_pages: number;
+  cached_bytes: number;
+}
+
+export interface TableRow {
+  schema: string;
+  table: string;
+  hits: number;
+  misses: number;
+  hit_ratio: number | null;
+  cached_pages: number;
+  cached_bytes: number;
+}
+
+export type Settings = Record<string, string | number | boolean | null>;
+
+export interface Details {
+  settings: Settings;
+  instances: Instance[];
+  devices: Device[];
+  files: FileRow[];
+  tables: TableRow[];
+  explain: Sentence[];
+}
+
+export type Action = "on" | "off";
+
+export interface SwitchRequest {
+  action: Action;
+  path?: string;
+  size?: number | string;
+  /** With "off": undo all that `bpe enable` did. */
+  uninstall?: boolean;
+}
+
+export interface Change {
+  what: string;
+  from: string | number | null;
+  to: string | number | null;
+  why: string | null;
+}
+
+export interface Plan {
+  changes: Change[];
+  warnings: string[];
+  refused: string | null;
+}
+
+export type StepState = "waiting" | "running" | "done" | "failed";
+
+export interface Task {
+  id: string;
+  server: string;
+  title: string;
+  state: "running" | "done" | "failed";
+  steps: { text: string; state: StepState }[];
+  error: string | null;
+  advice: string | null;
+}
+
+export interface ConsoleEvent {
+  at_ms: number;
+  server: string | null;
+  level: "info" | "warning" | "error";
+  text: string;
+}
+
+export type TestName = "oltp_read_only" | "oltp_write_only" | "oltp_read_write" | "sql";
+export type RunMode = "manual" | "compare";
+
+export interface RunPoint {
+  run: string;
+  at_ms: number;
+  phase: string;
+  qps: number;
+  p95_ms: number;
+  enabled: boolean;
+}
+
+export interface Side {
+  qps: number;
+  p95_ms: number;
+}
+
+export interface Run {
+  id: string;
+  test: TestName;
+  mode: RunMode;
+  threads: number;
+  seconds: number;
+  state: string;
+  phase: string | null;
+  points: RunPoint[];
+  off: Side | null;
+  on: Side | null;
+  gain_percent: number | null;
+  reference_gain_percent: number | null;
+  error?: string | null;
+}
+
+export interface Result {
+  id: string;
+  at_ms?: number;
+  test: TestName;
+  mode: RunMode;
+  off: Side | null;
+  on: Side | null;
+  gain_percent: number | null;
+  reference_gain_percent: number | null;
+}
+
+export interface Experience {
+  available: boolean;
+  server: string | null;
+  tests: TestName[];
+  /** Why sysbench's tests cannot be run. */
+  missing?: string | null;
+  run: Run | null;
+  /** Newest first. */
+  results: Result[];
+}
+
+export interface RunRequest {
+  test: TestName;
+  sql?: string;
+  mode: RunMode;
+  threads: number;
+  seconds: number;
+}
+
+/** A line of a server's stream. */
+export type LiveLine =
+  | ({ type: "figures" } & Figures)
+  | { type: "unreachable"; error: string; since_ms: number }
+  | ({ type: "event" } & ConsoleEvent)
+  | ({ type: "task" } & Task)
+  | ({ type: "run" } & RunPoint);

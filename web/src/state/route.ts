@@ -1,0 +1,40 @@
+// Which view is shown, as the address says: #/servers/ID/VIEW, #/experience, #/ for the list of servers.
+
+import { signal } from "@preact/signals";
+
+export const VIEWS = ["overview", "charts", "instances", "tables", "disks", "settings", "events"] as const;
+export type View = (typeof VIEWS)[number];
+
+export type Route = { page: "servers" } | { page: "experience" } | { page: "server"; id: string; view: View };
+
+export function parseRoute(fragment: string): Route {
+  const [page, id, view] = fragment.replace(/^#?\/?/, "").split("/");
+  if (page === "experience") return { page };
+  if (page === "servers" && id) {
+    return { page: "server", id: decodeURIComponent(id), view: VIEWS.find((one) => one === view) ?? "overview" };
+  }
+  return { page: "servers" };
+}
+
+export function addressOf(route: Route): string {
+  switch (route.page) {
+    case "servers":
+      return "#/";
+    case "experience":
+      return "#/experience";
+    case "server":
+      return `#/servers/${encodeURIComponent(route.id)}/${route.view}`;
+  }
+}
+
+export const route = signal<Route>({ page: "servers" });
+
+export function startRouting(): void {
+  const read = () => (route.value = parseRoute(location.hash));
+  addEventListener("hashchange", read);
+  read();
+}
+
+export function go(to: Route): void {
+  location.hash = addressOf(to);
+}

@@ -1,0 +1,30 @@
+import type { StepState, Task } from "../api/types";
+import { Said } from "../components/said";
+import { text } from "../state/text";
+
+const MARKS: Record<StepState, string> = { waiting: "○", running: "◐", done: "✓", failed: "✕" };
+
+/** The steps of a task, and how it ended. New steps are read out. */
+export function TaskSteps(props: { task: Task }) {
+  const t = text.value.switch;
+  const task = props.task;
+  return (
+    <div class="task" data-task={task.state}>
+      <h3><Said text={task.title} /></h3>
+      <ol class="steps" aria-live="polite">
+        {task.steps.map((step, i) => (
+          <li key={i} class={step.state}>
+            <span class="mark" aria-hidden="true">{MARKS[step.state] ?? "○"}</span>
+            <Said text={step.text} /> <span class="unseen">({t.steps[step.state]})</span>
+          </li>
+        ))}
+      </ol>
+      <div role="status">
+        {task.state === "done" && <p class="banner good">{t.done}</p>}
+        {task.state === "failed" && (
+          <p class="banner bad">{t.failed} <Said text={task.error} /> <Said class="advice" text={task.advice} /></p>
+        )}
+      </div>
+    </div>
+  );
+}

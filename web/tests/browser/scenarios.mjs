@@ -1,0 +1,246 @@
+// What a person would try, in the order in which it is tried: each scenario leaves the server as the next one expects it.
+
+import assert from "node:assert/strict";
+import { accessible, show, until } from "./browser.mjs";
+
+/** @typedef {import("./browser.mjs").Watched} Watched */
+/** @typedef {import("./browser.mjs").Page} Page */
+
+/** The hit ratio that the ring shows. @param {Page} page */
+const hits = async (page) => Number((await page.locator(".ring").getAttribute("data-hit")) ?? "0");
+/** @param {Page} page */
+const state = (page) => page.locator("h1 .badge").getAttribute("data-state");
+
+/** @param {Watched} watched */
+export async function wrongToken(watched) {
+  const { subject } = watched;
+  const page = await watched.page();
+  await page.goto(subject.url);
+  const field = page.getByLabel("Token", { exact: true });
+  await field.fill("not the token");
+  await page.getByRole("button", { name: "Open the console" }).click();
+  await page.getByRole("alert").filter({ hasText: "This token is not the console's" }).waitFor();
+  await accessible(page, "the token's form");
+  await page.goto(`${subject.url}#token=another-wrong-one`);
+  await page.getByRole("alert").filter({ hasText: "This token is not the console's" }).waitFor();
+  assert.doesNotMatch(page.url(), /another-wrong-one/, "a token does not stay in the address");
+  await field.fill(subject.token);
+  await field.press("Enter");
+  await page.getByRole("link", { name: subject.server, exact: true }).waitFor();
+  assert.doesNotMatch(page.url(), /token/);
+  await page.reload();
+  await page.getByRole("link", { name: subject.server, exact: true }).waitFor();
+  await page.context().close();
+}
+
+/** @param {Watched} watched */
+export async function switchOn(watched) {
+  const { subject } = watched;
+  const page = await watched.at("overview");
+  await page.locator("[data-verdict=off], [data-verdict='not installed']").waitFor();
+  const button = page.getByRole("switch");
+  assert.equal(await button.getAttribute("aria-checked"), "false");
+
+  // By keyboard alone: the dialog opens, Esc closes it, and the focus is where it was.
+  await button.focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").waitFor();
+  await page.keyboard.press("Escape");
+  await page.getByRole("dialog").waitFor({ state: "hidden" });
+  assert.ok(await button.evaluate((element) => element === document.activeElement), "the focus is back at the switch");
+
+  // What cannot be done is said before it is tried.
+  await page.keyboard.press("Enter");
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Size").fill("many");
+  await dialog.getByText("Not a size.").waitFor();
+  assert.ok(await dialog.locator("[data-confirm]").isDisabled());
+  await dialog.getByLabel("Size").fill(subject.size);
+  await dialog.getByLabel("Path on the fast disk").fill("/nowhere");
+  await dialog.locator(".banner.bad").waitFor();
+  assert.ok(await dialog.locator("[data-confirm]").isDisabled());
+  await dialog.getByLabel("Path on the fast disk").fill(subject.path);
+  await dialog.locator(".changes li").first().waitFor();
+  await accessible(page, "the switch's dialog");
+  await watched.picture(page, "switch");
+  await dialog.locator("[data-confirm]:enabled").click();
+  await dialog.locator("[data-task=done]").waitFor({ timeout: 30_000 });
+  await dialog.getByRole("button", { name: "Close" }).click();
+
+  await until(() => state(page), (now) => now === "active", "the state");
+  assert.equal(await button.getAttribute("aria-checked"), "true");
+  const first = await until(() => hits(page), (now) => now > 0, "the first hits");
+  await until(() => hits(page), (now) => now > first, `a hit ratio above ${first}`, 30_000);
+  await page.context().close();
+}
+
+/** Every view, with something of the server in it. @param {Watched} watched */
+export async function views(watched) {
+  const page = await watched.at("overview");
+  await until(() => hits(page), (now) => now >= 50, "a hit ratio of half", 40_000);
+  await page.locator("[data-verdict=helps], [data-verdict=alike], [data-verdict=costs]").waitFor(); // by the disks of this machine
+  await page.locator(".explain li").first().waitFor();
+  assert.match(await page.locator("[data-tile=qps] b").innerText(), /\d/);
+  await accessible(page, "the overview");
+  await watched.picture(page, "overview", true);
+
+  await show(page, "charts");
+  await page.locator(".chart canvas").nth(6).waitFor();
+  await page.getByText("As a table").first().click();
+  assert.match(await page.locator(".chart table").first().innerText(), /Queries/);
+  await page.getByRole("button", { name: "1 min" }).click();
+  await until(() => page.locator(".chart canvas").first().evaluate((canvas) => canvas.getBoundingClientRect().width), (now) => now > 100, "a chart");
+  await accessible(page, "the charts");
+  await watched.picture(page, "charts", true);
+
+  await show(page, "instances");
+  await page.locator(".instance").first().waitFor();
+  await show(page, "tables");
+  await page.getByRole("button", { name: "Data files" }).click();
+  await page.locator("tbody tr").first().waitFor();
+  await page.getByRole("button", { name: "Tables" }).click();
+  await page.locator("tbody tr").first().waitFor();
+  await page.getByRole("columnheader", { name: "Table" }).getByRole("button").click();
+  const names = await page.locator("tbody th").allInnerTexts();
+  assert.deepEqual(names, [...names].sort((a, b) => a.localeCompare(b)), "sorted by name");
+  await page.getByLabel("Find").fill("no such table");
+  await until(() => page.locator("tbody tr").count(), (now) => now === 0, "no row");
+  await accessible(page, "the tables");
+  await show(page, "disks");
+  await page.locator(".disk").getByText("works").waitFor();
+  await accessible(page, "the disks");
+  await page.context().close();
+}
+
+/** @param {Watched} watched */
+export async function settings(watched) {
+  const page = await watched.at("settings");
+  const field = page.locator("[name=bpe_io_capacity]");
+  await field.fill("x");
+  assert.ok(await page.getByRole("button", { name: "Apply" }).isDisabled());
+  await field.fill("5000");
+  await page.getByRole("button", { name: "Apply" }).click();
+  await page.getByRole("status").filter({ hasText: "Applied." }).waitFor();
+  await until(() => field.inputValue(), (now) => now === "5000", "the new value");
+  await field.fill("0");
+  await page.getByRole("button", { name: "Apply" }).click();
+  await until(() => field.inputValue(), (now) => now === "0", "the old value");
+  // What would empty the cache is asked again.
+  await page.locator("[name=bpe_instances]").fill("3");
+  await page.getByRole("button", { name: "Apply" }).click();
+  await page.getByRole("dialog").getByText("The cache is rebuilt").waitFor();
+  await page.getByRole("dialog").getByRole("button", { name: "Cancel" }).click();
+  await accessible(page, "the settings");
+  await show(page, "events");
+  await page.locator(".event-list li").first().waitFor();
+  await page.context().close();
+}
+
+/** @param {Watched} watched */
+export async function languages(watched) {
+  const words = /** @type {const} */ ([["ja-JP", "ja", "概要"], ["zh-HK", "zh-TW", "總覽"], ["de-DE", "en", "Overview"]]);
+  for (const [locale, language, word] of words) {
+    const page = await watched.at("overview", { locale });
+    assert.equal(await page.locator("html").getAttribute("lang"), language);
+    await page.locator(".tabs").getByText(word, { exact: true }).waitFor();
+    if (locale === "ja-JP") {
+      await page.locator(".explain li").first().waitFor();
+      assert.match(await page.locator(".explain li").first().innerText(), /[ぁ-ん]/, "sentences are translated");
+      await watched.picture(page, "japanese", true);
+      // Chosen by hand, it stays.
+      await page.locator("[data-preference=language]").selectOption("en");
+      await page.locator(".tabs").getByText("Overview", { exact: true }).waitFor();
+      await page.reload();
+      await page.locator(".tabs").getByText("Overview", { exact: true }).waitFor();
+    }
+    await page.context().close();
+  }
+}
+
+/** 360 pixels wide, and dark. @param {Watched} watched */
+export async function phone(watched) {
+  const page = await watched.at("overview", { viewport: { width: 360, height: 740 }, colorScheme: "dark", deviceScaleFactor: 2 });
+  await until(() => hits(page), (now) => now > 0, "figures");
+  const back = await page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const shade = Math.max(...(back.match(/\d+/g) ?? []).slice(0, 3).map(Number));
+  assert.ok(shade < 60, `a dark page is not ${back}`);
+  await accessible(page, "the dark page");
+  await watched.picture(page, "phone");
+  for (const view of ["overview", "charts", "instances", "tables", "disks", "settings", "events"]) {
+    await show(page, view);
+    await page.locator(".view h2, .view h3").first().waitFor();
+    const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+    assert.ok(wide <= 360, `${view} is ${wide} pixels wide`);
+  }
+  await page.getByRole("switch").click();
+  const box = await page.locator("dialog").boundingBox();
+  assert.ok(box && box.x >= 0 && box.x + box.width <= 360, `the dialog fits: ${JSON.stringify(box)}`);
+  await page.keyboard.press("Escape");
+  await page.locator("[data-preference=theme]").selectOption("light");
+  assert.equal(await page.locator("html").getAttribute("data-theme"), "light");
+  await page.context().close();
+}
+
+/** @param {Watched} watched */
+export async function experience(watched) {
+  if (!watched.subject.experience) return "no server of the demonstration";
+  const page = await watched.at("overview");
+  await page.getByRole("link", { name: "Experience" }).click();
+  await page.locator("[name=test]").selectOption("oltp_read_only");
+  await page.getByLabel("Seconds of each phase").fill(watched.subject.seconds);
+  await page.getByLabel("Threads").fill("4");
+  await page.getByRole("button", { name: "Start" }).click();
+  await page.locator(".live-controls").waitFor();
+  await page.locator("[data-gain]").waitFor({ timeout: 120_000 });
+  assert.match(await page.locator("[data-gain]").innerText(), /%/);
+  await page.locator("section.result .reference").getByText("+80%").waitFor();
+  await accessible(page, "the experience page");
+  await watched.picture(page, "experience", true);
+  const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: /as JSON/ }).first().click()]);
+  assert.match(file.suggestedFilename(), /^bpe-oltp_read_only-.*\.json$/);
+  await page.context().close();
+  return undefined;
+}
+
+/** The server is killed and comes back; after that so is the console. @param {Watched} watched */
+export async function lost(watched) {
+  const { subject } = watched;
+  const page = await watched.at("overview");
+  await page.locator("[data-tile=qps]").waitFor();
+  await subject.do("kill-server");
+  const banner = page.locator("[data-banner=server]");
+  await banner.waitFor();
+  assert.ok(await page.getByRole("switch").isDisabled(), "nothing can be switched on a server that is away");
+  await accessible(page, "a lost server");
+  const list = await watched.page();
+  await list.goto(`${subject.url}#token=${subject.token}`);
+  await list.locator("[data-state=unreachable]").first().waitFor();
+  await list.context().close();
+  await subject.do("start-server");
+  await banner.waitFor({ state: "hidden", timeout: 30_000 });
+  await page.locator("[data-verdict=unreachable]").waitFor({ state: "hidden" });
+
+  await subject.do("kill-console");
+  const other = page.locator("[data-banner=console]");
+  await other.waitFor();
+  await subject.do("start-console");
+  await other.waitFor({ state: "hidden", timeout: 30_000 });
+  await page.locator("[data-tile=qps]").waitFor();
+  await show(page, "events");
+  await page.locator(".event-list li").first().waitFor();
+  await page.context().close();
+}
+
+/** @param {Watched} watched */
+export async function switchOff(watched) {
+  const page = await watched.at("overview");
+  await until(() => state(page), (now) => now === "active", "the state");
+  await page.getByRole("switch").click();
+  const dialog = page.getByRole("dialog");
+  await dialog.locator("[data-confirm]:enabled").click();
+  await dialog.locator("[data-task=done]").waitFor({ timeout: 30_000 });
+  await page.keyboard.press("Escape");
+  await until(() => state(page), (now) => now === "disabled" || now === "not installed", "the state");
+  await page.locator("[data-verdict=off], [data-verdict='not installed']").waitFor();
+  await page.context().close();
+}
