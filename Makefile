@@ -45,6 +45,7 @@ mtr: dependencies
 	$(CARGO) run --release --locked -p server-suites -- --server $(SERVER) $(if $(SUITES),--suites $(SUITES)) $(ARGS)
 
 demo: dependencies
+	$(if $(filter-out 0,$(UI)),scripts/install-dependencies page)
 	$(MAKE) --no-print-directory build
 	dist/bpe demo --server $(SERVER) $(if $(filter-out 0,$(UI)),--ui) $(ARGS)
 
