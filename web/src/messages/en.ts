@@ -296,7 +296,7 @@ export const en = {
 
   experience: {
     title: "Experience",
-    explanation: "A live load with and without the extension, on a server of the demonstration. Nothing of yours is touched.",
+    explanation: (server: string) => `A live load on the server ${server}, with and without the extension. The tests read and change the tables in its schema sbtest; SQL of your own does what it says, with the rights of the console's account.`,
     unavailable: "There is no server of the demonstration here. make demo UI=1 starts one with this page.",
     test: "Load",
     tests: {

@@ -298,7 +298,7 @@ export const ja: Messages = {
 
   experience: {
     title: "体験",
-    explanation: "デモ用サーバーに実際の負荷をかけ、拡張の有無による違いを確かめます。お使いのサーバーには触れません。",
+    explanation: (server) => `サーバー ${server} に実際の負荷をかけ、拡張の有無による違いを確かめます。テストはスキーマ sbtest の表を読み書きします。独自の SQL は、コンソールのアカウントの権限で書かれたとおりに実行されます。`,
     unavailable: "ここにはデモ用サーバーがありません。make demo UI=1 で、このページとともに起動します。",
     test: "負荷",
     tests: {

@@ -92,7 +92,7 @@ export const zhTW: Messages = {
     unreachable: "沒有連線",
     waiting: "等待第一筆數值…",
     saved: (reads, bytes) => `每秒為資料磁碟省下 ${reads} 次、${bytes} 的讀取。`,
-    faster: (cache, data, times) => `一次讀取只要 ${cache} 而不是 ${data}，快 ${times} 倍（p50）。`,
+    faster: (cache, data, times) => `一次讀取只要 ${cache} 而不是 ${data}，速度為 ${times} 倍（p50）。`,
   },
 
   switch: {
@@ -298,7 +298,7 @@ export const zhTW: Messages = {
 
   experience: {
     title: "體驗",
-    explanation: "在示範用的伺服器上執行真實負載，比較有無擴充的差別。不會動到您的任何資料。",
+    explanation: (server) => `在伺服器 ${server} 上執行真實負載，比較有無擴充的差別。測試會讀寫結構描述 sbtest 中的資料表；自訂的 SQL 會以主控台帳號的權限照寫的內容執行。`,
     unavailable: "這裡沒有示範用的伺服器。make demo UI=1 會啟動一台並開啟此頁。",
     test: "負載",
     tests: {

@@ -1,6 +1,7 @@
 // Which view is shown, as the address says: #/servers/ID/VIEW, #/experience, #/ for the list of servers.
 
 import { signal } from "@preact/signals";
+import { decoded } from "./decoded";
 
 export const VIEWS = ["overview", "charts", "instances", "tables", "disks", "settings", "events"] as const;
 export type View = (typeof VIEWS)[number];
@@ -11,7 +12,7 @@ export function parseRoute(fragment: string): Route {
   const [page, id, view] = fragment.replace(/^#?\/?/, "").split("/");
   if (page === "experience") return { page };
   if (page === "servers" && id) {
-    return { page: "server", id: decodeURIComponent(id), view: VIEWS.find((one) => one === view) ?? "overview" };
+    return { page: "server", id: decoded(id), view: VIEWS.find((one) => one === view) ?? "overview" };
   }
   return { page: "servers" };
 }

@@ -3,6 +3,7 @@
 // The token comes in the fragment of the address, which browsers send to nobody, and is kept for this tab alone.
 
 import { signal } from "@preact/signals";
+import { decoded } from "./decoded";
 
 const KEPT = "bpe-console-token";
 
@@ -16,7 +17,7 @@ export function tokenInFragment(fragment: string): { token: string | null; rest:
   const parts = fragment.replace(/^#/, "").split("&");
   const found = parts.find((part) => part.startsWith("token="));
   const rest = parts.filter((part) => part !== found).join("&");
-  return { token: found ? decodeURIComponent(found.slice("token=".length)) || null : null, rest };
+  return { token: found ? decoded(found.slice("token=".length)) || null : null, rest };
 }
 
 /** Takes the token from the address, where it does not stay, or what this tab has kept. */

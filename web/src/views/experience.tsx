@@ -59,7 +59,7 @@ export function ExperiencePage() {
   return (
     <section aria-labelledby="experience-title">
       <h1 id="experience-title">{t.title}</h1>
-      <p class="note">{t.explanation}</p>
+      {known.value?.server && <p class="note">{t.explanation(known.value.server)}</p>}
       {known.value === null ? <p class="note">{text.value.loading}</p>
         : !known.value.available ? <p class="banner plain">{t.unavailable}</p>
         : (

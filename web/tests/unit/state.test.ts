@@ -59,12 +59,14 @@ test("the token leaves the address", () => {
   assert.deepEqual(tokenInFragment("#token=abc&/servers/1/charts"), { token: "abc", rest: "/servers/1/charts" });
   assert.deepEqual(tokenInFragment("#/experience"), { token: null, rest: "/experience" });
   assert.deepEqual(tokenInFragment(""), { token: null, rest: "" });
+  assert.deepEqual(tokenInFragment("#token=%"), { token: "%", rest: "" });
 });
 
 test("addresses and views fit each other", () => {
   const routes: Route[] = [{ page: "servers" }, { page: "experience" }, { page: "server", id: "a/b", view: "tables" }];
   for (const route of routes) assert.deepEqual(parseRoute(addressOf(route)), route);
   assert.deepEqual(parseRoute("#/servers/1/nothing"), { page: "server", id: "1", view: "overview" });
+  assert.deepEqual(parseRoute("#/servers/%"), { page: "server", id: "%", view: "overview" });
   assert.deepEqual(parseRoute("#/somewhere"), { page: "servers" });
 });
 
