@@ -6,13 +6,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use crate::connection::Address;
 use crate::server::Server;
+
+mod peer;
 
 #[derive(Debug, Clone)]
 pub struct Process {
@@ -26,42 +27,30 @@ pub struct Process {
 }
 
 impl Process {
-    /// Finds the process that serves this connection.
+    /// Finds the process that serves this connection, by the connection itself: see [`peer`].
     ///
     /// # Errors
     /// A text why it cannot be known: most often the server runs on another host.
     pub fn find(server: &mut Server) -> Result<Self, String> {
-        let mut candidates = Vec::new();
-        match &server.address {
-            Address::Socket(path) => {
-                // Unlike `listener` this leaves no line in the server's log.
-                candidates.extend(peer_process(server.as_fd()));
-                if !candidates.iter().any(|&pid| is_server(pid)) {
-                    candidates.extend(listener(path));
-                }
-            }
+        let pid = match &server.address {
             Address::Tcp { host, .. } => {
                 if !is_loopback(host) {
                     return Err(format!("the server runs on another host ({host})"));
                 }
-                let socket = server.variable("socket").ok().flatten();
-                candidates.extend(socket.and_then(|path| listener(Path::new(&path))));
+                peer::of_tcp(server.as_fd())?
             }
-        }
-        let pid_file = server.variable("pid_file").ok().flatten();
-        let from_file: Option<i32> = pid_file
-            .and_then(|path| fs::read_to_string(path).ok())
-            .and_then(|text| text.trim().parse().ok());
-        candidates.extend(from_file);
-        for pid in candidates {
-            if is_server(pid) {
-                return Self::read(pid);
-            }
-        }
-        Err(
-            "the server's process was not found on this host (a forwarded port or a container?)"
-                .to_owned(),
-        )
+            Address::Socket(_) => match peer::of_unix(server.as_fd()) {
+                Some(pid) if is_server(pid) => pid,
+                Some(pid) if peer::starts_on_demand(pid) => by_pid_file(server)?,
+                _ => {
+                    return Err(
+                        "the server's process was not found on this host (a forwarded socket or a container?)"
+                            .to_owned(),
+                    );
+                }
+            },
+        };
+        Self::read(pid)
     }
 
     fn read(pid: i32) -> Result<Self, String> {
@@ -181,32 +170,19 @@ fn strings(bytes: &[u8]) -> impl Iterator<Item = String> + '_ {
         .map(|part| String::from_utf8_lossy(part).into_owned())
 }
 
-/// The process that listens on a Unix socket. Connects to it and leaves at once.
-fn listener(socket: &Path) -> Option<i32> {
-    let stream = UnixStream::connect(socket).ok()?;
-    peer_process(stream.as_fd())
-}
-
-/// The process at the other end of a Unix socket. Other sockets, and processes that this one cannot
-/// see, have the number 0 there; so this is not left to a library whose numbers cannot be 0.
-fn peer_process(socket: BorrowedFd<'_>) -> Option<i32> {
-    let mut credentials = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the pointers are to a ucred of that length and to the length.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
-            &raw mut length,
-        )
-    };
-    (result == 0 && credentials.pid > 0).then_some(credentials.pid)
+/// The process that the server's pid file names, if it is as old as the server. A stale file may name anything.
+fn by_pid_file(server: &mut Server) -> Result<i32, String> {
+    let uptime = server.number_of_status("uptime").ok().flatten();
+    server
+        .variable("pid_file")
+        .ok()
+        .flatten()
+        .and_then(|path| fs::read_to_string(path).ok())
+        .and_then(|text| text.trim().parse().ok())
+        .filter(|&pid| {
+            is_server(pid) && uptime.is_some_and(|seconds| peer::is_as_old(pid, seconds))
+        })
+        .ok_or_else(|| "the server's process was not found by its pid file".to_owned())
 }
 
 fn is_loopback(host: &str) -> bool {
@@ -216,15 +192,31 @@ fn is_loopback(host: &str) -> bool {
             .is_ok_and(|address| address.is_loopback())
 }
 
-/// With socket activation the listener is systemd; a stale pid file may name anything.
+/// Whether a process is a database server, and not one that only handles something of that name.
 fn is_server(pid: i32) -> bool {
     // The program's name stands first, or after the dynamic loader's own arguments.
     const LOADER_ARGUMENTS: usize = 8;
-    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|bytes| {
-        strings(&bytes)
-            .take(LOADER_ARGUMENTS)
-            .any(|argument| is_server_name(Path::new(&argument)))
-    })
+    let Ok(bytes) = fs::read(format!("/proc/{pid}/cmdline")) else {
+        return false;
+    };
+    let arguments: Vec<_> = strings(&bytes).take(LOADER_ARGUMENTS).collect();
+    // Only root and its own user may see what it runs.
+    let program = fs::read_link(format!("/proc/{pid}/exe"))
+        .ok()
+        .or_else(|| arguments.first().map(PathBuf::from));
+    program.is_some_and(|program| runs_server(&program, &arguments))
+}
+
+fn runs_server(program: &Path, arguments: &[String]) -> bool {
+    let name = program.file_name().unwrap_or_default().to_string_lossy();
+    let runs_others = ["ld-", "ld.so", "ld64", "qemu-"]
+        .iter()
+        .any(|begin| name.starts_with(begin));
+    is_server_name(program)
+        || runs_others
+            && arguments
+                .iter()
+                .any(|argument| is_server_name(Path::new(argument)))
 }
 
 fn is_server_name(path: &Path) -> bool {
@@ -280,13 +272,17 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_told_by_the_kernel() {
-        let (one, _other) = UnixStream::pair().unwrap();
-        assert_eq!(peer_process(one.as_fd()), Some(std::process::id() as i32));
-        let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(peer_process(tcp.as_fd()), None);
-        let file = fs::File::open("/dev/null").unwrap();
-        assert_eq!(peer_process(file.as_fd()), None);
+    fn who_names_a_server_is_none() {
+        let runs = |program: &str, arguments: &[&str]| {
+            let arguments: Vec<_> = arguments.iter().map(|&text| text.to_owned()).collect();
+            runs_server(Path::new(program), &arguments)
+        };
+        let loader = "/usr/lib/x86_64-linux-gnu/ld-linux-x86-64.so.2";
+        assert!(runs("/usr/sbin/mariadbd", &["/usr/sbin/mariadbd"]));
+        assert!(runs(loader, &[loader, "--library-path", "/a", "/a/mysqld"]));
+        assert!(!runs(loader, &[loader, "/usr/bin/ssh"]));
+        // A tunnel to a server's socket.
+        assert!(!runs("/usr/bin/ssh", &["ssh", "-NL", "/run/b/mysqld", "b"]));
     }
 
     #[test]
