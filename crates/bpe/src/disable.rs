@@ -200,7 +200,8 @@ impl There {
     }
 
     fn is_nothing(&self) -> bool {
-        self.record.is_none()
+        // Root's record is not for others to remove.
+        (self.record.is_none() || !self.place.is_own())
             && !self.loaded
             && !self.plugin_row
             && !self.function_row
@@ -393,10 +394,11 @@ fn undo(
 }
 
 fn restore_pool(server: &mut Server, record: &Record, undoing: &mut Undoing<'_>) {
-    let (Some(before), Some(after)) = (record.pool_before, record.pool_after) else {
+    let Some(before) = record.pool_before.filter(|_| record.pool_after.is_some()) else {
         return;
     };
-    if server.flavour == Flavour::MySql {
+    // A size that the administrator has persisted is none of ours.
+    if server.flavour == Flavour::MySql && record.has_persisted() {
         let sql = match &record.pool_persisted_before {
             Some(value) => format!("SET PERSIST innodb_buffer_pool_size = {value}"),
             None => "RESET PERSIST IF EXISTS innodb_buffer_pool_size".to_owned(),
@@ -405,12 +407,12 @@ fn restore_pool(server: &mut Server, record: &Record, undoing: &mut Undoing<'_>)
         undoing.done("persisted innodb_buffer_pool_size put back", result);
     }
     let now = server.number("innodb_buffer_pool_size").ok().flatten();
-    match now {
-        Some(now) if now == before => {}
-        Some(now) if now == after => {
-            let result = pool::resize(server, before).map(drop);
+    match now.map(|now| (now, record.original(now))) {
+        Some((now, _)) if now == before => {}
+        Some((_, Some(original))) => {
+            let result = pool::resize(server, original).map(drop);
             undoing.done(
-                &format!("innodb_buffer_pool_size is {} again", human(before)),
+                &format!("innodb_buffer_pool_size is {} again", human(original)),
                 result,
             );
         }

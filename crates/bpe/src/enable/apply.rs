@@ -195,7 +195,7 @@ impl<'a> Run<'a> {
                     fs::remove_dir(&remove).map_err(|error| error.to_string())
                 });
             let group = process.groups.last().copied();
-            std::os::unix::fs::chown(&seen, Some(process.uid), group).map_err(|error| {
+            hand_over(&seen, process.uid, group).map_err(|error| {
                 Failure::step(format!("cannot hand over {}: {error}", folder.display()))
             })?;
             self.plan.record.folders.push(folder.clone());
@@ -358,14 +358,12 @@ impl<'a> Run<'a> {
         if wanted == now {
             // Lowered so far by an `enable` before this one: `disable` must still know what it was.
             if now != plan.pool.size {
-                plan.record.pool_before = Some(plan.pool.size);
-                plan.record.pool_after = Some(now);
+                plan.record.lower(plan.pool.size, now);
                 self.write_record()?;
             }
             return Ok(());
         }
-        plan.record.pool_before = Some(plan.pool.size);
-        plan.record.pool_after = Some(wanted);
+        plan.record.lower(plan.pool.size, wanted);
         self.write_record()?;
         let reached = match pool::resize(self.server, wanted) {
             Ok(reached) => reached,
@@ -385,7 +383,7 @@ impl<'a> Run<'a> {
             plan.record.pool_before = None;
             plan.record.pool_after = None;
         } else {
-            plan.record.pool_after = Some(reached);
+            plan.record.lower(plan.pool.size, reached);
             tell!(
                 self,
                 "  innodb_buffer_pool_size lowered from {} to {}",
@@ -461,14 +459,16 @@ impl<'a> Run<'a> {
             let name = "innodb_buffer_pool_size";
             let previous = before.iter().find(|(known, _)| known == name);
             // Persisted by ourselves in an earlier run: keep what the record says of before.
-            let ours = previous.is_some_and(|(_, value)| {
-                let value = value.parse().ok();
-                value == Some(size) || value.is_some() && value == self.plan.lowered_earlier
-            });
+            let record = &mut self.plan.record;
+            let ours = record.has_persisted()
+                && previous
+                    .and_then(|(_, value)| value.parse().ok())
+                    .is_some_and(|value| record.original(value).is_some());
             if !ours {
-                self.plan.record.pool_persisted_before = previous.map(|(_, value)| value.clone());
-                self.write_record()?;
+                record.pool_persisted_before = previous.map(|(_, value)| value.clone());
             }
+            record.pool_persisted = Some(true);
+            self.write_record()?;
             wanted.push((name.to_owned(), size.to_string()));
         }
         for (name, value) in wanted {
@@ -541,6 +541,23 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Gives a folder just made to the server's user. Where others may write to the folder above, something else may stand in
+/// its place by now: then it is refused.
+fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
+    use rustix::fs::{Mode, OFlags};
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(folder, flags, Mode::empty())?;
+    let own = rustix::process::geteuid().as_raw();
+    let is_ours = rustix::fs::fstat(&folder)?.st_uid == own;
+    let mut entries = rustix::fs::Dir::read_from(&folder)?;
+    let is_empty = entries
+        .all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")));
+    if !is_ours || !is_empty {
+        return Err(io::Error::other("it is not the folder that was made"));
+    }
+    std::os::unix::fs::fchown(&folder, Some(user), group)
+}
+
 /// Writes a whole new file and renames it over the old one.
 fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
     let new = path.with_extension(format!("new-{}", std::process::id()));
@@ -549,4 +566,26 @@ fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
         .inspect_err(|_| {
             let _ = fs::remove_file(&new);
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_new_folder_is_handed_over() {
+        let own = rustix::process::geteuid().as_raw();
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("cache");
+        fs::create_dir(&folder).unwrap();
+        hand_over(&folder, own, None).unwrap();
+        // What may have been put into its place.
+        let link = place.path().join("link");
+        std::os::unix::fs::symlink(&folder, &link).unwrap();
+        assert!(hand_over(&link, own, None).is_err(), "a link");
+        assert!(hand_over(place.path(), own, None).is_err(), "not empty");
+        let file = folder.join("file");
+        fs::write(&file, "").unwrap();
+        assert!(hand_over(&file, own, None).is_err(), "a file");
+    }
 }

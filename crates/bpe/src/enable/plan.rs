@@ -85,8 +85,6 @@ pub struct Plan {
     pub settings: Vec<Setting>,
     pub pool: Pool,
     pub lower_pool: bool,
-    /// What an `enable` before this one has lowered the pool to.
-    pub lowered_earlier: Option<u64>,
     pub expected_memory: u64,
     pub permanence: Permanence,
     /// Nothing but the permanent part differs from what is there.
@@ -157,10 +155,8 @@ impl Plan {
 
         let mut pool = Pool::of(server)?;
         // Lowered by us before and not touched since: count from what it was.
-        if let (Some(before), Some(after)) = (record.pool_before, record.pool_after) {
-            if after == pool.size {
-                pool.size = before;
-            }
+        if let Some(original) = record.original(pool.size) {
+            pool.size = original;
         }
         let page_size = server.number("innodb_page_size")?.unwrap_or(16 << 10);
         let expected_memory = expected_memory(wish.size, page_size);
@@ -175,7 +171,6 @@ impl Plan {
         let permanence = checks::permanence(server, &process, args, &mut notes);
         let mut plan = Self {
             place,
-            lowered_earlier: record.pool_after,
             record,
             title,
             copy,

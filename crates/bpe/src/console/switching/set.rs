@@ -2,6 +2,8 @@
 //! takes, and put back when it is switched off. What the pool was is in the same record that `bpe enable` keeps, so that
 //! `bpe disable` finds it.
 
+use std::time::Instant;
+
 use crate::connection::plain;
 use crate::enable::{self, Change, Places, pool_stays};
 use crate::failure::Failure;
@@ -16,6 +18,9 @@ use crate::told::Told;
 
 const UNTIL_RESTART: &str =
     "this holds until the server's next start, which goes by its option files";
+
+const NO_RECORD: &str = "there is no record here of what it was without the extension, which may have been switched on \
+                         from another host or by another user";
 
 /// What will be set.
 pub struct Plan {
@@ -63,13 +68,21 @@ impl Plan {
             warnings: Vec::new(),
         };
         let place = Place::of(server, places.state_dir.as_deref())?;
-        let record = place.read()?.unwrap_or_default();
+        let record = place.read()?;
         let pool = Pool::of(server)?;
         if !on {
-            if let (Some(before), Some(after)) = (record.pool_before, record.pool_after) {
-                if pool.size == after && before != after {
-                    plan.pool = PoolChange::Restore { now: after, before };
+            match coming_back(record.as_ref(), pool.size) {
+                Ok(Some(before)) => {
+                    plan.pool = PoolChange::Restore {
+                        now: pool.size,
+                        before,
+                    }
                 }
+                Ok(None) => {}
+                Err(why) => plan.warnings.push(format!(
+                    "innodb_buffer_pool_size stays at {}: {why}",
+                    human(pool.size)
+                )),
             }
             if was_on {
                 plan.warnings
@@ -102,7 +115,13 @@ impl Plan {
         if !was_on || !plan.settings.is_empty() {
             plan.warnings.push(UNTIL_RESTART.to_owned());
             let page_size = server.number("innodb_page_size")?.unwrap_or(16 << 10);
-            plan.lower(pool, expected_memory(size, page_size), place, record);
+            match record {
+                Some(record) => plan.lower(pool, expected_memory(size, page_size), place, record),
+                None => plan.warnings.push(format!(
+                    "innodb_buffer_pool_size stays at {}: {NO_RECORD}",
+                    human(pool.size)
+                )),
+            }
         }
         Ok(plan)
     }
@@ -127,10 +146,8 @@ impl Plan {
 
     fn lower(&mut self, mut pool: Pool, expected: u64, place: Place, record: Record) {
         // Lowered before and not touched since: count from what it was.
-        if let (Some(before), Some(after)) = (record.pool_before, record.pool_after) {
-            if after == pool.size {
-                pool.size = before;
-            }
+        if let Some(original) = record.original(pool.size) {
+            pool.size = original;
         }
         if pool.lowered_for(expected).is_none() {
             self.warnings
@@ -182,8 +199,21 @@ impl Plan {
     /// # Errors
     /// In the server's own words, with what could not be put back.
     pub fn apply(self, server: &mut Server, told: &mut dyn Told) -> Result<(), Failure> {
+        self.apply_or_reopen(server, told, &|| Err(Failure::step("not tried")))
+    }
+
+    /// The same; `reopen` logs in once more to put things back where the connection is lost.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn apply_or_reopen(
+        self,
+        server: &mut Server,
+        told: &mut dyn Told,
+        reopen: &dyn Fn() -> Result<Server, Failure>,
+    ) -> Result<(), Failure> {
         if self.on {
-            self.switch_on(server, told)
+            self.switch_on(server, told, reopen)
         } else {
             self.switch_off(server, told)
         }
@@ -204,13 +234,22 @@ impl Plan {
             // The extension is off, which is what was asked for; the pool is a matter of memory alone.
             match pool::resize(server, before) {
                 Ok(reached) => told.line(&format!("innodb_buffer_pool_size is {}", human(reached))),
-                Err(why) => told.line(&format!("it stays as it is: {why}")),
+                Err(why) => {
+                    answers(server, &why)?;
+                    told.line(&format!("it stays as it is: {why}"));
+                }
             }
         }
         Ok(())
     }
 
-    fn switch_on(self, server: &mut Server, told: &mut dyn Told) -> Result<(), Failure> {
+    fn switch_on(
+        self,
+        server: &mut Server,
+        told: &mut dyn Told,
+        reopen: &dyn Fn() -> Result<Server, Failure>,
+    ) -> Result<(), Failure> {
+        let begin = Instant::now();
         let lowers = matches!(self.pool, PoolChange::Lower { .. });
         let steps = [
             "set and switch on",
@@ -225,6 +264,17 @@ impl Plan {
             active(server)
         });
         if let Err(mut failure) = result {
+            // What failed may be the connection alone. A server that has started again has nothing to put back.
+            if server.value("SELECT 1").is_err() {
+                if let Ok(again) = reopen() {
+                    *server = again;
+                    let uptime = server.number_of_status("uptime").ok().flatten();
+                    if uptime.is_some_and(|seconds| seconds <= begin.elapsed().as_secs()) {
+                        failure.what.push_str("\n  The server has started again.");
+                        return Err(failure);
+                    }
+                }
+            }
             for line in journal.roll_back(server) {
                 let (Ok(text) | Err(text)) = line;
                 failure.what.push_str(&format!("\n  {text}"));
@@ -241,9 +291,12 @@ impl Plan {
             told.begin(2);
             match lower_pool(server, pool, expected, &place, *record) {
                 Ok(text) => told.line(&text),
-                Err(why) => told.line(&format!(
-                    "innodb_buffer_pool_size could not be lowered: {why}"
-                )),
+                Err(why) => {
+                    answers(server, &why)?;
+                    told.line(&format!(
+                        "innodb_buffer_pool_size could not be lowered: {why}"
+                    ));
+                }
             }
         }
         Ok(())
@@ -288,6 +341,36 @@ impl Plan {
     }
 }
 
+/// What the pool goes back to when the extension is switched off; None where nothing was taken from it. The error is
+/// why that is not known.
+fn coming_back(record: Option<&Record>, now: u64) -> Result<Option<u64>, String> {
+    let Some(record) = record else {
+        return Err(NO_RECORD.to_owned());
+    };
+    match (record.original(now), record.pool_before) {
+        (Some(original), _) => Ok(Some(original).filter(|&original| original != now)),
+        (None, Some(before)) if before != now => Err(format!(
+            "it has been changed since it was lowered from {}",
+            human(before)
+        )),
+        _ => Ok(None),
+    }
+}
+
+/// Whether the server is there after a step failed that need not work.
+///
+/// # Errors
+/// It is not: then nothing is known of what went before either.
+fn answers(server: &mut Server, why: &str) -> Result<(), Failure> {
+    match server.value("SELECT 1") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Failure::step(format!(
+            "innodb_buffer_pool_size could not be set: {why}; then {}",
+            plain(&error)
+        ))),
+    }
+}
+
 fn active(server: &mut Server) -> Result<(), Failure> {
     let status = server.status("bpe\\_state%")?;
     let text = |name: &str| status.get(name).map_or("unknown", String::as_str);
@@ -320,8 +403,7 @@ fn lower_pool(
     let Some(wanted) = pool.lowered_for(used) else {
         return Err(pool_stays(pool.size, pool.step, used));
     };
-    record.pool_before = Some(pool.size);
-    record.pool_after = Some(wanted);
+    record.lower(pool.size, wanted);
     // Before it is done, so that it can be undone whatever happens.
     place.write(&record)?;
     if wanted == now {
@@ -329,7 +411,7 @@ fn lower_pool(
     }
     let reached = pool::resize(server, wanted)?;
     if reached != wanted {
-        record.pool_after = Some(reached);
+        record.lower(pool.size, reached);
         place.write(&record)?;
     }
     Ok(format!(
@@ -351,5 +433,25 @@ pub fn literal(value: &str) -> String {
         value.to_owned()
     } else {
         quoted(value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pool_comes_back_from_every_size_it_was_given() {
+        let mut record = Record::default();
+        assert_eq!(coming_back(Some(&record), 1024), Ok(None));
+        record.lower(1024, 1020);
+        record.lower(1024, 1000);
+        // 1020 is what an option file may start the server with.
+        for now in [1020, 1000] {
+            assert_eq!(coming_back(Some(&record), now), Ok(Some(1024)));
+        }
+        assert_eq!(coming_back(Some(&record), 1024), Ok(None));
+        assert!(coming_back(Some(&record), 2048).is_err());
+        assert!(coming_back(None, 1020).is_err());
     }
 }
