@@ -3,7 +3,11 @@
 //! Where the plugin is not installed, "on" is `bpe enable`; and "off" with `uninstall` is `bpe disable`. Otherwise the
 //! switch sets global variables ([`set`]), which takes effect at once, and lasts until the server's next start.
 
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -13,7 +17,7 @@ use super::error::Refusal;
 use super::events::Level;
 use super::tasks::{Task, Work};
 use super::watched::Watched;
-use crate::connection::plain;
+use crate::connection::{Address, plain};
 use crate::enable::{self, Change, Places};
 use crate::failure::{Exit, Failure};
 use crate::server::Server;
@@ -22,6 +26,9 @@ use crate::{disable, size};
 
 pub mod set;
 pub mod settings;
+
+/// How long the first byte of a server is waited for.
+const GREETING: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -140,7 +147,12 @@ impl Plan {
         }
     }
 
-    fn carry_out(self, server: &mut Server, told: &mut dyn Told) -> Result<(), Failure> {
+    fn carry_out(
+        self,
+        server: &mut Server,
+        told: &mut dyn Told,
+        reopen: &dyn Fn() -> Result<Server, Failure>,
+    ) -> Result<(), Failure> {
         match self.way {
             Way::Enable(plan) => enable::apply(server, *plan, told),
             Way::Disable(undo) => {
@@ -148,9 +160,14 @@ impl Plan {
                 told.begin(0);
                 undo.apply(server, told)
             }
-            Way::Set(plan) => plan.apply(server, told),
+            Way::Set(plan) => plan.apply_or_reopen(server, told, reopen),
             Way::Nothing => Ok(()),
         }
+    }
+
+    /// Whether more than variables is changed, of which something remains when the server ends meanwhile.
+    fn leaves_something(&self) -> bool {
+        matches!(self.way, Way::Enable(_) | Way::Disable(_))
     }
 }
 
@@ -206,9 +223,11 @@ pub fn begin(
     std::thread::Builder::new()
         .name("switch".into())
         .spawn(move || {
-            let result = plan.carry_out(&mut server, &mut work);
+            let remains = plan.leaves_something().then_some(places);
+            let reopen = || watched.open();
+            let result = plan.carry_out(&mut server, &mut work, &reopen);
             drop(server);
-            let result = result.map_err(|failure| after_failure(&watched, &places, failure));
+            let result = result.map_err(|failure| after_failure(&watched, remains, failure));
             match &result {
                 Ok(()) => watched.note(Level::Info, format!("{title}: done")),
                 Err(failure) => {
@@ -248,17 +267,33 @@ fn being_changed() -> Refusal {
     Refusal::conflict("this server is being changed already").advise("wait until that is done")
 }
 
-/// Says in what state a failure has left the server.
-fn after_failure(watched: &Watched, places: &Places, mut failure: Failure) -> Failure {
+/// Says in what state a failure has left the server. `remains`: where to look for what remains of the change, if it was
+/// more than setting variables.
+fn after_failure(watched: &Watched, remains: Option<Places>, mut failure: Failure) -> Failure {
     match watched.open() {
-        Err(_) => {
-            watched.look_for_remains(places.clone());
-            failure.what.push_str("\n  The server is gone.");
-            failure.advice = Some(
-                "start it again: what was only set is gone with it, and when it answers, the event log says what else \
-                 remains of this change and how to undo it"
-                    .to_owned(),
-            );
+        Err(no_answer) => {
+            let then = if remains.is_some() {
+                "; when it answers, the event log says what remains of this change and how to undo it"
+            } else {
+                ""
+            };
+            if let Some(places) = remains {
+                watched.look_for_remains(places);
+            }
+            if is_gone(&watched.target().address) {
+                failure.what.push_str("\n  The server is gone.");
+                failure.advice = Some(format!(
+                    "start it again: what was only set is gone with it{then}"
+                ));
+            } else {
+                failure.what.push_str(&format!(
+                    "\n  The server does not answer at the moment: {}",
+                    no_answer.what
+                ));
+                failure.advice = Some(format!(
+                    "see whether it is busy or still starting, or the connection to it is cut{then}"
+                ));
+            }
             failure
         }
         Ok(mut server) => {
@@ -271,6 +306,32 @@ fn after_failure(watched: &Watched, places: &Places, mut failure: Failure) -> Fa
                 .push_str(&format!("\n  The extension is {state} now."));
             failure
         }
+    }
+}
+
+/// Whether nobody listens there, or hangs up at once: no server, and not one that is slow.
+fn is_gone(address: &Address) -> bool {
+    let greets = |mut stream: Box<dyn Read>| stream.read(&mut [0]);
+    let greeting = match address {
+        Address::Socket(path) => UnixStream::connect(path).and_then(|stream| {
+            stream.set_read_timeout(Some(GREETING))?;
+            greets(Box::new(stream))
+        }),
+        Address::Tcp { host, port } => {
+            TcpStream::connect((host.as_str(), *port)).and_then(|stream| {
+                stream.set_read_timeout(Some(GREETING))?;
+                greets(Box::new(stream))
+            })
+        }
+    };
+    match greeting {
+        Ok(bytes) => bytes == 0,
+        Err(error) => matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::NotFound
+        ),
     }
 }
 
@@ -288,6 +349,8 @@ pub fn note_remains(watched: &Watched, server: &mut Server, places: &Places) {
                 undo.describe().join("; ")
             ),
         ),
+        // Gone again: it is looked for when it is back.
+        Err(_) if server.value("SELECT 1").is_err() => watched.look_for_remains(places.clone()),
         Err(failure) => watched.note(
             Level::Warning,
             format!("cannot find out what remains of the interrupted change: {}", failure.what),
@@ -337,6 +400,33 @@ mod tests {
         ] {
             assert!(bytes(&wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn a_slow_server_is_not_gone() {
+        use std::net::TcpListener;
+        use std::os::unix::net::UnixListener;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let socket = Address::Socket(path.clone());
+        assert!(is_gone(&socket), "no socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let slow = std::thread::spawn({
+            let socket = socket.clone();
+            move || is_gone(&socket)
+        });
+        let (silent, _) = listener.accept().unwrap();
+        assert!(!slow.join().unwrap(), "nothing said for a while");
+        drop((silent, listener));
+        assert!(is_gone(&socket), "refused");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = Address::Tcp {
+            host: "127.0.0.1".into(),
+            port: listener.local_addr().unwrap().port(),
+        };
+        let hanging_up = std::thread::spawn(move || drop(listener.accept()));
+        assert!(is_gone(&tcp), "hung up");
+        hanging_up.join().unwrap();
     }
 
     #[test]

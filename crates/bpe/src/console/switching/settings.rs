@@ -1,6 +1,8 @@
 //! Changing variables of the extension. Whether a value is right is the server's to say; its words are passed on.
 
 use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -14,6 +16,19 @@ use crate::server::Server;
 
 /// Variables in bytes, for which `100G` may be written.
 const SIZES: [&str; 3] = ["bpe_size", "bpe_memory_limit", "bpe_daily_write_limit"];
+
+/// Those that the cache is built from. The server takes them at once, and a thread of the extension builds it anew.
+const BUILT_FROM: [&str; 5] = [
+    "bpe_path",
+    "bpe_size",
+    "bpe_instances",
+    "bpe_memory_limit",
+    "bpe_compression",
+];
+/// The extension looks at its settings every half second.
+const NOTICED: Duration = Duration::from_millis(1500);
+/// How long building it anew is waited for.
+const BUILT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Serialize)]
 pub struct Applied {
@@ -65,7 +80,7 @@ fn statements(wanted: &Map<String, Value>) -> Result<Vec<(&'static str, String)>
 /// # Errors
 /// In the server's own words.
 pub fn apply(server: &mut Server, wanted: &Map<String, Value>) -> Result<Applied, Failure> {
-    let statements = statements(wanted)?;
+    let mut statements = statements(wanted)?;
     let before = server.variables("bpe\\_%")?;
     if before.is_empty() {
         return Err(
@@ -73,28 +88,14 @@ pub fn apply(server: &mut Server, wanted: &Map<String, Value>) -> Result<Applied
                 .advise("switch it on first"),
         );
     }
+    smaller_first(&mut statements, &before);
+    let was_active = state(server)?.0 == "active";
     let mut warnings = Vec::new();
     let mut done: Vec<&str> = Vec::new();
     for (name, value) in &statements {
         if let Err(error) = server.execute(&format!("SET GLOBAL {name} = {value}")) {
             let mut failure = Failure::refused(format!("{name} was refused: {}", plain(&error)));
-            for name in done.iter().rev() {
-                let previous = before
-                    .get(*name)
-                    .map(|value| literal(value))
-                    .unwrap_or_default();
-                if let Err(error) = server.execute(&format!("SET GLOBAL {name} = {previous}")) {
-                    failure.what.push_str(&format!(
-                        "\n  {name} could NOT be put back: {}",
-                        plain(&error)
-                    ));
-                }
-            }
-            if !done.is_empty() {
-                failure
-                    .what
-                    .push_str(&format!("\n  put back: {}", done.join(", ")));
-            }
+            put_back(server, &done, &before, &mut failure);
             return Err(failure);
         }
         let said = server.warnings();
@@ -104,6 +105,23 @@ pub fn apply(server: &mut Server, wanted: &Map<String, Value>) -> Result<Applied
         done.push(name);
     }
     let now = server.variables("bpe\\_%")?;
+    let rebuilds = BUILT_FROM
+        .iter()
+        .any(|name| done.contains(name) && now.get(*name) != before.get(*name));
+    if was_active && rebuilds {
+        match built(server)? {
+            Built::Yes => {}
+            Built::NotYet => warnings.push(
+                "the cache is still being built; the state tells when it is active".to_owned(),
+            ),
+            Built::No(why) => {
+                let mut failure =
+                    Failure::refused(format!("the extension cannot work like this: {why}"));
+                put_back(server, &done, &before, &mut failure);
+                return Err(failure);
+            }
+        }
+    }
     let applied = statements
         .iter()
         .map(|(name, _)| {
@@ -115,6 +133,75 @@ pub fn apply(server: &mut Server, wanted: &Map<String, Value>) -> Result<Applied
         })
         .collect();
     Ok(Applied { applied, warnings })
+}
+
+/// A cache that becomes smaller does so before it moves: its new disk may have no room for the old size.
+fn smaller_first(statements: &mut [(&'static str, String)], before: &BTreeMap<String, String>) {
+    let at = |wanted: &str| statements.iter().position(|(name, _)| *name == wanted);
+    let (Some(path), Some(size)) = (at("bpe_path"), at("bpe_size")) else {
+        return;
+    };
+    let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
+    let now = number(before.get("bpe_size").map(String::as_str));
+    let shrinks = number(Some(&statements[size].1)) < now;
+    if shrinks == (path < size) {
+        statements.swap(path, size);
+    }
+}
+
+/// Sets what was set to what it was, newest first, and adds to the failure how that went.
+fn put_back(
+    server: &mut Server,
+    done: &[&str],
+    before: &BTreeMap<String, String>,
+    failure: &mut Failure,
+) {
+    let mut back = Vec::new();
+    for name in done.iter().rev() {
+        let previous = before.get(*name).map_or("", String::as_str);
+        match server.execute(&format!("SET GLOBAL {name} = {}", literal(previous))) {
+            Ok(()) => back.push(*name),
+            Err(error) => failure.what.push_str(&format!(
+                "\n  {name} could NOT be put back: {}",
+                plain(&error)
+            )),
+        }
+    }
+    if !back.is_empty() {
+        failure
+            .what
+            .push_str(&format!("\n  put back: {}", back.join(", ")));
+    }
+}
+
+enum Built {
+    Yes,
+    NotYet,
+    No(String),
+}
+
+/// Waits until the cache has been built anew.
+fn built(server: &mut Server) -> Result<Built, Failure> {
+    let begin = Instant::now();
+    let mut seen_off = false;
+    while begin.elapsed() < BUILT {
+        let (state, reason) = state(server)?;
+        match state.as_str() {
+            "active" if seen_off || begin.elapsed() > NOTICED => return Ok(Built::Yes),
+            "active" => {}
+            "disabled" => seen_off = true,
+            _ => return Ok(Built::No(reason)),
+        }
+        sleep(Duration::from_millis(100));
+    }
+    Ok(Built::NotYet)
+}
+
+/// The extension's state, and the reason for it.
+fn state(server: &mut Server) -> Result<(String, String), Failure> {
+    let mut status = server.status("bpe\\_state%")?;
+    let mut text = |name: &str| status.remove(name).unwrap_or_default();
+    Ok((text("bpe_state"), text("bpe_state_reason")))
 }
 
 #[cfg(test)]
@@ -140,6 +227,22 @@ mod tests {
                 ("bpe_admission", "'all'".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn a_cache_shrinks_before_it_moves() {
+        let first = |size: &str| {
+            let mut list =
+                of(json!({"bpe_size": size, "bpe_path": "/b", "bpe_instances": 2})).unwrap();
+            smaller_first(
+                &mut list,
+                &BTreeMap::from([("bpe_size".to_owned(), "1000".to_owned())]),
+            );
+            assert_eq!(list[2].0, "bpe_instances");
+            list[0].0
+        };
+        assert_eq!(first("999"), "bpe_size");
+        assert_eq!((first("1000"), first("1001")), ("bpe_path", "bpe_path"));
     }
 
     #[test]
