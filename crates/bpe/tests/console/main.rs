@@ -522,6 +522,31 @@ fn mysql_switches_too(place: &Place) -> Outcome {
     ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
     let task = console.switch(json!({"action": "off", "uninstall": true}))?;
     ensure!(task["state"] == "done" && pool(&server)? == POOL, "{task}");
+    // A size that the administrator has persisted is none of the switch's.
+    server.sql(&format!("SET PERSIST innodb_buffer_pool_size = {POOL}"))?;
+    let enabled = Command::new(env!("CARGO_BIN_EXE_bpe"))
+        .args(["enable", "--no-defaults", "--user=root", "--keep-pool"])
+        .args(["--yes", "--size=64M", "--library", &library, "--path"])
+        .arg(place.cache())
+        .arg("--state-dir")
+        .arg(place.root().join("state"))
+        .arg("--socket")
+        .arg(server.socket())
+        .output()?;
+    ensure!(enabled.status.success(), "{enabled:?}");
+    for action in ["off", "on"] {
+        let task = console.switch(json!({"action": action}))?;
+        ensure!(task["state"] == "done", "{task}");
+    }
+    ensure!(pool(&server)? < POOL, "the pool is lowered");
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done" && pool(&server)? == POOL, "{task}");
+    let persisted = "SELECT VARIABLE_VALUE FROM performance_schema.persisted_variables \
+                     WHERE VARIABLE_NAME = 'innodb_buffer_pool_size'";
+    ensure!(
+        sql::number(&server, persisted)? == POOL,
+        "it is persisted as before"
+    );
     drop(console);
     server.stop()?;
     Ok(())
