@@ -277,6 +277,25 @@ fn the_switch(place: &Place) -> Outcome {
         200,
         &["\"bpe_admission\":\"all\""],
     )?;
+    // What the server takes, and the extension cannot be built from.
+    expect(
+        &settings(json!({"bpe_memory_limit": 4096}))?,
+        422,
+        &["cannot work like this", "put back: bpe_memory_limit"],
+    )?;
+    sql::wait_until("it is active again", Duration::from_secs(30), || {
+        Ok(sql::number(&server, "SELECT @@bpe_memory_limit")? == 0
+            && server
+                .status("bpe_state")?
+                .get("Bpe_state")
+                .map(String::as_str)
+                == Some("active"))
+    })?;
+    expect(
+        &settings(json!({"bpe_instances": 2}))?,
+        200,
+        &["\"bpe_instances\":2", "\"warnings\":[]"],
+    )?;
     let details = console.get("/api/servers/main/details")?;
     ensure!(details["settings"]["bpe_admission"] == "all", "{details}");
     ensure!(
