@@ -74,6 +74,9 @@ pub struct Args {
     /// Read no option file
     #[arg(long, conflicts_with_all = ["defaults_file", "defaults_extra_file"])]
     pub no_defaults: bool,
+    /// Heed no environment variable that is about servers: whose secret it would be is not known where there are several
+    #[arg(skip)]
+    pub no_environment: bool,
 }
 
 /// How to reach the server.
@@ -124,9 +127,19 @@ impl Args {
             && self.defaults_group_suffix.is_none()
     }
 
+    fn heeds(&self, variable: &str) -> bool {
+        !self.no_environment
+            || !(variable.starts_with("MYSQL_") || variable.starts_with("MARIADB_"))
+    }
+
     /// Reads the option files and works out the target.
     pub fn target(&self) -> Result<Target, Failure> {
-        let environment = |name: &str| std::env::var(name).ok().filter(|text| !text.is_empty());
+        let environment = |name: &str| {
+            self.heeds(name)
+                .then(|| std::env::var(name).ok())
+                .flatten()
+                .filter(|text| !text.is_empty())
+        };
         let files = self.read_files(&environment)?;
         for warning in &files.warnings {
             complain!("bpe: warning: {warning}");
@@ -495,6 +508,19 @@ mod tests {
 
         let target = plain_args.resolve(&files(""), &environment).unwrap();
         assert_eq!(target.password, Some(Password("from environment".into())));
+    }
+
+    #[test]
+    fn a_server_of_a_file_heeds_no_environment() {
+        let args = Args {
+            no_environment: true,
+            ..Args::default()
+        };
+        for name in ["MYSQL_PWD", "MYSQL_HOST", "MYSQL_TCP_PORT", "MARIADB_HOME"] {
+            assert!(!args.heeds(name) && Args::default().heeds(name), "{name}");
+        }
+        // Who logs in is no secret.
+        assert!(args.heeds("USER"));
     }
 
     #[test]

@@ -28,6 +28,7 @@ mod experience;
 mod guard;
 mod listen;
 mod page;
+mod private_file;
 mod sampler;
 mod servers_file;
 mod switching;

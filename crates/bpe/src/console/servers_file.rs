@@ -1,13 +1,16 @@
 //! The file that names further servers (`--servers`): TOML, a table `[[server]]` for each.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
+use serde_json::Value;
 
+use super::private_file::PrivateFile;
 use crate::connection;
 use crate::failure::Failure;
+
+/// Bytes read of it.
+const MOST: u64 = 1 << 20;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,7 +27,8 @@ struct Entry {
     host: Option<String>,
     port: Option<u16>,
     user: Option<String>,
-    password: Option<String>,
+    /// Of any type, so that no message about a wrong one quotes it.
+    password: Option<Value>,
     defaults_file: Option<PathBuf>,
 }
 
@@ -39,19 +43,19 @@ pub struct Named {
 /// Reads the file.
 ///
 /// # Errors
-/// When it cannot be read or understood, or holds a password that others can read.
+/// When it cannot be read or understood, is another user's, or holds a password that others can read.
 pub fn read(path: &Path) -> Result<Vec<Named>, Failure> {
     let failed = |why: String| Failure::usage(format!("--servers {}: {why}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    let mut file = PrivateFile::open(path).map_err(|error| failed(error.to_string()))?;
+    let text = file
+        .text(MOST)
+        .map_err(|error| failed(error.to_string()))?;
     let servers = parse(&text).map_err(&failed)?;
     let secret = servers.iter().any(|server| server.password.is_some());
-    let mode = fs::metadata(path)
-        .map_err(|error| failed(error.to_string()))?
-        .mode();
-    if secret && mode & 0o077 != 0 {
+    if secret && file.is_open_to_others() {
         return Err(failed(format!(
             "it holds a password and can be read by others (mode {:o})",
-            mode & 0o777
+            file.mode()
         ))
         .advise(format!("chmod 600 {}", path.display())));
     }
@@ -59,7 +63,7 @@ pub fn read(path: &Path) -> Result<Vec<Named>, Failure> {
 }
 
 fn parse(text: &str) -> Result<Vec<Named>, String> {
-    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    let file: File = toml::from_str(text).map_err(|error| described(&error, text))?;
     file.server
         .into_iter()
         .map(|entry| {
@@ -74,20 +78,45 @@ fn parse(text: &str) -> Result<Vec<Named>, String> {
                 port: entry.port,
                 user: entry.user,
                 defaults_file: entry.defaults_file,
+                no_environment: true,
                 ..connection::Args::default()
+            };
+            let password = match entry.password {
+                None => None,
+                Some(Value::String(password)) => Some(password),
+                Some(_) => {
+                    return Err(format!(
+                        "the password of server `{}` must be a text in quotes",
+                        entry.name
+                    ));
+                }
             };
             Ok(Named {
                 name: entry.name,
                 connection,
-                password: entry.password,
+                password,
             })
         })
         .collect()
 }
 
+/// What is wrong, and where. The library's own text quotes the line, on which a password may stand.
+fn described(error: &toml::de::Error, text: &str) -> String {
+    let before = error.span().and_then(|span| text.get(..span.start));
+    match before {
+        Some(before) => format!(
+            "line {}: {}",
+            before.matches('\n').count() + 1,
+            error.message()
+        ),
+        None => error.message().to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
@@ -112,6 +141,28 @@ mod tests {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse("").unwrap().len(), 0);
+        assert!(servers.iter().all(|server| server.connection.no_environment));
+    }
+
+    #[test]
+    fn no_message_quotes_a_password() {
+        for (line, part) in [
+            ("password = geheim17", "line 3"),
+            ("password = 'geheim17", "line 3"),
+            ("password = 'geheim17' x", "line 3"),
+            ("password = ['geheim17']", "`a`"),
+            ("password = 4711", "`a`"),
+            ("pasword = 'geheim17'", "line 3"),
+        ] {
+            let text = parse(&format!("[[server]]\nname = 'a'\n{line}\n"))
+                .err()
+                .unwrap();
+            assert!(text.contains(part), "{line}: {text}");
+            assert!(
+                !text.contains("geheim17") && !text.contains("4711"),
+                "{line}: {text}"
+            );
+        }
     }
 
     #[test]

@@ -3,13 +3,14 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use subtle::ConstantTimeEq;
 
+use super::private_file::PrivateFile;
 use crate::failure::Failure;
 
 /// Random bytes of a token that is made here.
@@ -49,28 +50,23 @@ impl Token {
     /// The one in this file; a new one is written there when the file does not exist.
     ///
     /// # Errors
-    /// When others may read the file, or what it holds is no token.
+    /// When others may read the file or it is another user's, or what it holds is no token.
     pub fn from_file(path: &Path) -> Result<Self, Failure> {
         let failed =
             |error: io::Error| Failure::refused(format!("token file {}: {error}", path.display()));
-        let mut file = match File::open(path) {
+        let mut file = match PrivateFile::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::create(path),
             file => file.map_err(failed)?,
         };
-        let meta = file.metadata().map_err(failed)?;
-        if meta.mode() & 0o077 != 0 {
+        if file.is_open_to_others() {
             return Err(Failure::refused(format!(
                 "token file {} can be read by others (mode {:o})",
                 path.display(),
-                meta.mode() & 0o777
+                file.mode()
             ))
             .advise(format!("chmod 600 {}", path.display())));
         }
-        let mut text = String::new();
-        (&mut file)
-            .take(MOST as u64 + 2)
-            .read_to_string(&mut text)
-            .map_err(failed)?;
+        let text = file.text(MOST as u64 + 2).map_err(failed)?;
         let text = text.trim();
         let fits = (LEAST..=MOST).contains(&text.len())
             && text
@@ -126,7 +122,7 @@ impl Token {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
     #[test]
     fn only_the_token_is_admitted() {
@@ -164,6 +160,11 @@ mod tests {
         fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
         let text = Token::from_file(&path).unwrap_err().to_string();
         assert!(text.contains("chmod 600"), "{text}");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+        let link = folder.path().join("link");
+        symlink(&path, &link).unwrap();
+        let text = Token::from_file(&link).unwrap_err().to_string();
+        assert!(text.contains("symbolic link"), "{text}");
         for wrong in [
             "",
             "short",
