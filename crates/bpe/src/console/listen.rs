@@ -1,15 +1,18 @@
-//! The console's socket: with TLS or without, and never more connections than it can bear.
+//! The console's socket: with TLS or without, never more connections than it can bear, and none for those who ask
+//! nothing.
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -27,15 +30,18 @@ use crate::failure::Failure;
 const CONNECTIONS: usize = 256;
 /// A handshake that takes longer is given up.
 const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Who has not sent the head of a request after so long, the first or a further one, has to come again: otherwise a few
+/// hundred silent connections would keep everybody else out.
+pub const HEAD: Duration = Duration::from_secs(10);
 /// After the system has refused a connection (too many open files), so that the loop does not spin.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Accepts callers.
+/// Where callers come in.
 pub struct Door {
     tcp: TcpListener,
     tls: Option<TlsAcceptor>,
     room: Arc<Semaphore>,
-    handshakes: JoinSet<Option<(Caller, SocketAddr)>>,
+    handshakes: JoinSet<Option<Caller>>,
 }
 
 impl Door {
@@ -60,11 +66,24 @@ enum Stream {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Listener for Door {
-    type Io = Caller;
-    type Addr = SocketAddr;
+/// Answers every caller, for ever. `head`: how long the head of a request may take.
+pub async fn serve(mut door: Door, router: Router, head: Duration) {
+    loop {
+        let caller = door.accept().await;
+        let service = TowerToHyperService::new(router.clone());
+        tokio::spawn(async move {
+            let mut http = auto::Builder::new(TokioExecutor::new()).http1_only();
+            http.http1()
+                .timer(TokioTimer::new())
+                .header_read_timeout(head);
+            // It fails when the caller goes away or does not speak HTTP, which is nobody's concern.
+            let _ = http.serve_connection(TokioIo::new(caller), service).await;
+        });
+    }
+}
 
-    async fn accept(&mut self) -> (Caller, SocketAddr) {
+impl Door {
+    async fn accept(&mut self) -> Caller {
         loop {
             tokio::select! {
                 Some(done) = self.handshakes.join_next() => {
@@ -72,36 +91,29 @@ impl Listener for Door {
                         return caller;
                     }
                 }
-                (stream, address, place) = next(&self.tcp, &self.room) => {
+                (stream, place) = next(&self.tcp, &self.room) => {
                     let Some(tls) = self.tls.clone() else {
-                        return (Caller { stream: Stream::Plain(stream), _place: place }, address);
+                        return Caller { stream: Stream::Plain(stream), _place: place };
                     };
                     // Beside the others, so that nobody has to wait for one who does not finish it.
                     self.handshakes.spawn(async move {
                         let done = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await;
                         let stream = Stream::Tls(Box::new(done.ok()?.ok()?));
-                        Some((Caller { stream, _place: place }, address))
+                        Some(Caller { stream, _place: place })
                     });
                 }
             }
         }
     }
-
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.tcp.local_addr()
-    }
 }
 
-async fn next(
-    tcp: &TcpListener,
-    room: &Arc<Semaphore>,
-) -> (TcpStream, SocketAddr, OwnedSemaphorePermit) {
+async fn next(tcp: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
     loop {
         // The semaphore is never closed.
         if let Ok(place) = Arc::clone(room).acquire_owned().await {
-            if let Ok((stream, address)) = tcp.accept().await {
+            if let Ok((stream, _)) = tcp.accept().await {
                 let _ = stream.set_nodelay(true);
-                return (stream, address, place);
+                return (stream, place);
             }
         }
         tokio::time::sleep(PAUSE).await;
@@ -187,4 +199,72 @@ pub fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, Failure> {
         .map_err(wrong)?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::SocketAddr;
+
+    use axum::body::Body;
+    use axum::routing::get;
+    use futures_util::stream;
+
+    const SHORT: Duration = Duration::from_millis(100);
+
+    /// A server with an address whose answer takes longer than a head may.
+    fn start() -> SocketAddr {
+        let slow = async || {
+            Body::from_stream(stream::unfold(0, async |number| {
+                tokio::time::sleep(SHORT).await;
+                (number < 5).then(|| (Ok::<_, io::Error>(format!("line {number}\n")), number + 1))
+            }))
+        };
+        let router = Router::new().route("/slow", get(slow));
+        let (sender, address) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async {
+                let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                sender.send(tcp.local_addr().unwrap()).unwrap();
+                serve(Door::new(tcp, None), router, SHORT).await;
+            });
+        });
+        address.recv().unwrap()
+    }
+
+    /// What comes until the connection is closed by the other side.
+    fn say(address: SocketAddr, text: &str) -> String {
+        let mut stream = std::net::TcpStream::connect(address).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    }
+
+    #[test]
+    fn who_says_nothing_is_shown_out() {
+        let address = start();
+        assert_eq!(say(address, ""), "");
+        assert!(!say(address, "GET / HTTP/1.1\r\nHost: a\r\n").contains("200"));
+        // The connection is kept for a further request, but not for long.
+        let answer = say(address, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    }
+
+    #[test]
+    fn an_answer_may_take_its_time() {
+        let answer = say(start(), "GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+        assert!(
+            answer.starts_with("HTTP/1.1 200") && answer.contains("line 4"),
+            "{answer}"
+        );
+    }
 }

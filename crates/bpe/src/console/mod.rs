@@ -250,7 +250,7 @@ impl Opening {
             let host = self.listening.allow_host.first().map(String::as_str);
             announce(address, host, self.tls.is_some(), &self.console);
             let door = listen::Door::new(tcp, self.tls);
-            axum::serve(door, api::router(Arc::new(self.console), pages)).await?;
+            listen::serve(door, api::router(Arc::new(self.console), pages), listen::HEAD).await;
             Ok(())
         })
     }
