@@ -76,6 +76,21 @@ impl Console {
             .find(|server| server.id == id)
             .ok_or_else(|| Refusal::not_found(format!("the console knows no server `{id}`")))
     }
+
+    /// While two states are compared on a server, its switch is not for others.
+    fn may_change(&self, server: &Arc<Watched>) -> Answer<()> {
+        match &self.experience {
+            Some(experience)
+                if experience.is_comparing() && Arc::ptr_eq(experience.server(), server) =>
+            {
+                Err(
+                    Refusal::conflict("a comparison is running on this server, and turns the switch itself")
+                        .advise("wait for its end, or stop it on the experience page"),
+                )
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Runs what waits for a server beside the threads that answer requests.
@@ -247,6 +262,7 @@ async fn switch(
     Said(request): Said<switching::Request>,
 ) -> Answer<(StatusCode, Json<Task>)> {
     let server = Arc::clone(console.server(&id)?);
+    console.may_change(&server)?;
     let task = blocking(move || switching::begin(&console, &server, &request)).await?;
     Ok((StatusCode::ACCEPTED, Json(task)))
 }
@@ -257,6 +273,7 @@ async fn settings(
     Said(wanted): Said<Map<String, Value>>,
 ) -> Answer<Json<switching::settings::Applied>> {
     let server = Arc::clone(console.server(&id)?);
+    console.may_change(&server)?;
     blocking(move || switching::change_settings(&server, &wanted).map(Json)).await
 }
 

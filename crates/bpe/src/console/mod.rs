@@ -135,7 +135,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if args.experience {
         opening.offer_experience(None)?;
     }
-    end_on_signal(Arc::new(opening.console.servers.clone()))?;
+    end_on_signal(
+        opening.console.servers.clone(),
+        opening.console.experience.clone(),
+    )?;
     opening.serve()?;
     Ok(Exit::Ok.into())
 }
@@ -288,8 +291,12 @@ fn announce(address: SocketAddr, host: Option<&str>, tls: bool, console: &Consol
     );
 }
 
-/// Ctrl-C and the like end the process, but not in the middle of a change of a server.
-fn end_on_signal(servers: Arc<Vec<Arc<Watched>>>) -> anyhow::Result<()> {
+/// Ctrl-C and the like end the process, but not in the middle of a change of a server; a comparison ends first, as it
+/// puts the switch back.
+fn end_on_signal(
+    servers: Vec<Arc<Watched>>,
+    experience: Option<Arc<Experience>>,
+) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
         .context("cannot catch Ctrl-C")?;
@@ -299,8 +306,16 @@ fn end_on_signal(servers: Arc<Vec<Arc<Watched>>>) -> anyhow::Result<()> {
             let Some(signal) = signals.forever().next() else {
                 return;
             };
-            let busy = || servers.iter().any(|server| server.is_changing());
-            if busy() {
+            let comparing = || experience.as_ref().is_some_and(|experience| experience.is_comparing());
+            let busy = || comparing() || servers.iter().any(|server| server.is_changing());
+            if comparing() {
+                if let Some(experience) = &experience {
+                    experience.stop();
+                }
+                complain!(
+                    "bpe: a comparison is ended; the console ends when the switch is as it was (again to end it now)"
+                );
+            } else if busy() {
                 complain!("bpe: a server is being changed; the console ends when that is done (again to end it now)");
             }
             while busy() && signals.pending().next().is_none() {

@@ -310,6 +310,7 @@ fn the_switch(place: &Place) -> Outcome {
     let task = console.switch(json!({"action": "on", "size": 96 * MIB}))?;
     ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
     ensure!(sql::number(&server, "SELECT @@bpe_size")? == 96 * MIB);
+    compared(&console, &server)?;
     by_hand(&console, &server)?;
 
     // All of it undone.
@@ -328,6 +329,59 @@ fn the_switch(place: &Place) -> Outcome {
     }
     drop(console);
     server.stop()?;
+    Ok(())
+}
+
+/// A comparison has the switch to itself, and leaves it as it was however it ends.
+fn compared(console: &Console, server: &Server) -> Outcome {
+    let begin = |sql: &str, seconds: u64| {
+        let run = console.ask(
+            "POST",
+            "/api/experience/run",
+            Some(json!({"test": "sql", "sql": sql, "mode": "compare", "threads": 1, "seconds": seconds})),
+        )?;
+        expect(&run, 202, &["running"])
+    };
+    let ends = |state: &str| {
+        sql::wait_until("it ends", Duration::from_secs(60), || {
+            Ok(console.get("/api/experience")?["run"]["state"] == state)
+        })
+    };
+    let off = || {
+        sql::wait_until("it is off", Duration::from_secs(60), || {
+            Ok(server.value("SELECT @@bpe_enabled")?.as_deref() == Some("0"))
+        })
+    };
+    sql::expect_state(server, "active")?;
+    begin("SELECT 1", 600)?;
+    off()?;
+    for (what, body) in [
+        ("switch", json!({"action": "on"})),
+        ("settings", json!({"bpe_admission": "all"})),
+    ] {
+        let path = format!("/api/servers/main/{what}");
+        let answer = console.ask("POST", &path, Some(body))?;
+        expect(&answer, 409, &["comparison", "stop it"])?;
+    }
+    ensure!(console.ask("POST", "/api/experience/stop", None)?.0 == 204);
+    ends("stopped")?;
+    sql::expect_state(server, "active")?;
+    // A statement that the server refuses.
+    begin("SELECT nothing", 5)?;
+    ends("failed")?;
+    sql::expect_state(server, "active")?;
+    // Switched by somebody else.
+    begin("SELECT 1", 5)?;
+    off()?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    ends("failed")?;
+    let run = console.get("/api/experience")?["run"].clone();
+    ensure!(
+        run["error"].to_string().contains("the extension is active"),
+        "{}",
+        run["error"]
+    );
+    sql::expect_state(server, "active")?;
     Ok(())
 }
 

@@ -1,7 +1,8 @@
 //! The experience: a load on the server of the demonstration, with the extension off and on, second by second.
 //!
 //! By hand, the load runs and whoever watches turns the switch. A comparison runs it with the extension off, switches it
-//! on, lets the cache fill ([`runner`]), and runs it again. One run at a time; results are kept in memory, and can be
+//! on, lets the cache fill ([`runner`]), and runs it again. The switch is left as it was found, and nobody else can turn it
+//! here meanwhile. One run at a time; results are kept in memory, and can be
 //! fetched as JSON or as a page of their own ([`page`]).
 
 use std::collections::VecDeque;
@@ -216,6 +217,14 @@ impl Experience {
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Whether a comparison is under way, which alone turns the switch then.
+    pub fn is_comparing(&self) -> bool {
+        self.runs()
+            .run
+            .as_ref()
+            .is_some_and(|run| run.state == State::Running && run.mode == Mode::Compare)
     }
 
     /// Changes the present run.

@@ -1,6 +1,7 @@
 //! A run from its beginning to its end, on a thread of its own.
 
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -55,7 +56,7 @@ impl Told for Silent {
 impl Experience {
     /// Runs what was begun, and keeps the result.
     pub(super) fn run(&self, statements: Option<Vec<String>>) {
-        let result = self.phases(statements);
+        let result = caught(|| self.phases(statements));
         let stopped = self.stop.load(Ordering::SeqCst);
         self.update(|run| {
             run.state = match &result {
@@ -103,20 +104,72 @@ impl Experience {
         if mode == Mode::Manual {
             return self.phase(&load, Phase::Manual, threads, seconds).map(drop);
         }
+        let was_on = self.is_on()?;
+        let result = caught(|| self.compare(&load, threads, seconds));
+        // However it ended, the switch is left as it was found.
+        if let Err(error) = self.restore(was_on) {
+            let side = if was_on { "on" } else { "off" };
+            self.server.note(
+                Level::Error,
+                format!(
+                    "after the comparison the extension could not be switched {side} again, as it was before: {error:#}"
+                ),
+            );
+        }
+        result
+    }
+
+    fn compare(&self, load: &Load, threads: u64, seconds: u64) -> Result<()> {
         self.switch(false)?;
-        let off = self.measured(&load, Phase::Off, threads, seconds)?;
+        let off = self.measured(load, Phase::Off, threads, seconds)?;
+        if self.is_stopped() {
+            self.update(|run| run.off = off);
+            return Ok(());
+        }
+        self.expect(false)?;
         self.update(|run| run.off = off);
-        if self.is_stopped() {
-            return Ok(());
-        }
         self.switch(true)?;
-        self.warm(&load, threads, seconds)?;
+        self.warm(load, threads, seconds)?;
         if self.is_stopped() {
             return Ok(());
         }
-        let on = self.measured(&load, Phase::On, threads, seconds)?;
+        let on = self.measured(load, Phase::On, threads, seconds)?;
+        if !self.is_stopped() {
+            self.expect(true)?;
+        }
         self.update(|run| run.on = on);
         Ok(())
+    }
+
+    fn ask(&self) -> Result<Server> {
+        self.server.open().map_err(|failure| anyhow!("{failure}"))
+    }
+
+    /// Whether the switch is on.
+    fn is_on(&self) -> Result<bool> {
+        let value = self
+            .ask()?
+            .variable("bpe_enabled")
+            .map_err(|failure| anyhow!("{failure}"))?;
+        Ok(value.as_deref() == Some("ON"))
+    }
+
+    fn restore(&self, was_on: bool) -> Result<()> {
+        if self.is_on()? == was_on {
+            return Ok(());
+        }
+        self.switch(was_on)
+    }
+
+    /// Fails when a phase that was measured had the extension in another state than it was for: somebody may have
+    /// switched it by other means than this console.
+    fn expect(&self, on: bool) -> Result<()> {
+        let status = self
+            .ask()?
+            .status("bpe\\_state%")
+            .map_err(|failure| anyhow!("{failure}"))?;
+        let text = |name: &str| status.get(name).map_or("", String::as_str);
+        fits(on, text("bpe_state"), text("bpe_state_reason"))
     }
 
     fn is_stopped(&self) -> bool {
@@ -224,6 +277,27 @@ impl Experience {
     }
 }
 
+/// A failure of this program is one of the run, not its end without a word.
+fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
+    catch_unwind(AssertUnwindSafe(work))
+        .unwrap_or_else(|_| bail!("the console failed at this; its terminal says where"))
+}
+
+fn fits(on: bool, state: &str, reason: &str) -> Result<()> {
+    if (state == "active") == on {
+        return Ok(());
+    }
+    let (state, reason) = match (state, reason) {
+        ("", _) => ("not installed any more", String::new()),
+        (state, "") => (state, String::new()),
+        (state, reason) => (state, format!(" ({reason})")),
+    };
+    bail!(
+        "the extension is {state}{reason} at the end of the measurement with it {}: the result would be none",
+        if on { "on" } else { "off" }
+    )
+}
+
 fn interval(point: &Point) -> Interval {
     Interval {
         t: 0.0,
@@ -258,6 +332,21 @@ mod tests {
         let rising: Vec<f64> = (0..30).map(|n| f64::from(n) * 2.0).collect();
         assert!(!has_settled(&rising));
         assert!(has_settled(&[88.0; 10]));
+    }
+
+    #[test]
+    fn a_phase_is_of_one_state() {
+        assert!(fits(true, "active", "").is_ok() && fits(false, "disabled", "").is_ok());
+        assert!(fits(false, "active", "").is_err());
+        let text = fits(true, "passive", "no disk").unwrap_err().to_string();
+        assert!(text.contains("passive (no disk)"), "{text}");
+        assert!(fits(true, "", "").is_err());
+    }
+
+    #[test]
+    fn a_panic_is_a_failure() {
+        assert!(caught(|| Ok(())).is_ok());
+        assert!(caught(|| panic!("on purpose")).is_err());
     }
 
     #[test]
