@@ -93,11 +93,24 @@ impl Console {
     }
 }
 
-/// Runs what waits for a server beside the threads that answer requests.
-pub async fn blocking<T: Send + 'static>(
+/// Runs what waits for this server beside the threads that answer requests, when the server's turn has come.
+async fn blocking<T: Send + 'static>(
+    server: &Watched,
     work: impl FnOnce() -> Answer<T> + Send + 'static,
 ) -> Answer<T> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|_| {
+    let turn = server.turn().await.ok_or_else(|| {
+        Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the server has not answered earlier requests yet",
+        )
+        .advise("try again when it does; the console goes on asking it")
+    })?;
+    let done = tokio::task::spawn_blocking(move || {
+        // Kept until the work ends, even when nobody waits for its answer any more.
+        let _turn = turn;
+        work()
+    });
+    done.await.unwrap_or_else(|_| {
         Err(Refusal::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "the console failed at this request; its terminal says where",
@@ -168,7 +181,8 @@ async fn begin_run(
     Said(request): Said<experience::Request>,
 ) -> Answer<(StatusCode, Json<Run>)> {
     let experience = Arc::clone(console.experience()?);
-    let run = blocking(move || experience.begin(&request)).await?;
+    let server = Arc::clone(experience.server());
+    let run = blocking(&server, move || experience.begin(&request)).await?;
     Ok((StatusCode::ACCEPTED, Json(run)))
 }
 
@@ -242,7 +256,8 @@ async fn history(State(console): Shared, Path(id): Path<String>) -> Answer<Respo
 
 async fn details(State(console): Shared, Path(id): Path<String>) -> Answer<Response> {
     let server = Arc::clone(console.server(&id)?);
-    let text = blocking(move || Ok(server.details()?)).await?;
+    let asked = Arc::clone(&server);
+    let text = blocking(&server, move || Ok(asked.details()?)).await?;
     let headers = [(header::CONTENT_TYPE, "application/json")];
     Ok((headers, Bytes::from_owner(OwnedLine(text))).into_response())
 }
@@ -253,7 +268,11 @@ async fn plan(
     Said(request): Said<switching::Request>,
 ) -> Answer<Json<switching::Preview>> {
     let server = Arc::clone(console.server(&id)?);
-    blocking(move || switching::preview(&server, &request, &console.places).map(Json)).await
+    let asked = Arc::clone(&server);
+    blocking(&server, move || {
+        switching::preview(&asked, &request, &console.places).map(Json)
+    })
+    .await
 }
 
 async fn switch(
@@ -263,7 +282,11 @@ async fn switch(
 ) -> Answer<(StatusCode, Json<Task>)> {
     let server = Arc::clone(console.server(&id)?);
     console.may_change(&server)?;
-    let task = blocking(move || switching::begin(&console, &server, &request)).await?;
+    let asked = Arc::clone(&server);
+    let task = blocking(&server, move || {
+        switching::begin(&console, &asked, &request)
+    })
+    .await?;
     Ok((StatusCode::ACCEPTED, Json(task)))
 }
 
@@ -274,7 +297,11 @@ async fn settings(
 ) -> Answer<Json<switching::settings::Applied>> {
     let server = Arc::clone(console.server(&id)?);
     console.may_change(&server)?;
-    blocking(move || switching::change_settings(&server, &wanted).map(Json)).await
+    let asked = Arc::clone(&server);
+    blocking(&server, move || {
+        switching::change_settings(&asked, &wanted).map(Json)
+    })
+    .await
 }
 
 async fn events(State(console): Shared) -> Json<Vec<Event>> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Map, Value, json};
 
 use super::watched::Watched;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::observe::explain::{Circumstances, explain};
 use crate::server::Server;
 
@@ -49,6 +49,11 @@ impl Watched {
             if at.elapsed() < FRESH {
                 return Ok(Arc::clone(answer));
             }
+        }
+        // Found out while this waited, or known before: it need not be waited for once more.
+        if let Some(error) = self.trouble() {
+            details.connection = None;
+            return Err(Failure::new(Exit::Connect, error));
         }
         let mut connection = match details.connection.take() {
             Some(connection) => connection,

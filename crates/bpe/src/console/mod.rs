@@ -43,9 +43,6 @@ use tasks::Tasks;
 use token::Token;
 use watched::Watched;
 
-/// Threads that wait for servers on behalf of requests.
-const WAITING: usize = 16;
-
 /// How pages reach the console.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Listening {
@@ -236,10 +233,12 @@ impl Opening {
         if pages.is_missing() {
             complain!("bpe: note: {}", page::MISSING);
         }
+        // Each server has its own threads for requests that wait for it, see `Watched::turn`.
+        let waiting = (watched::TURNS * self.console.servers.len()).max(1);
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()
-            .max_blocking_threads(WAITING)
+            .max_blocking_threads(waiting)
             .build()
             .context("cannot start the runtime")?;
         runtime.block_on(async {

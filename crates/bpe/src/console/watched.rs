@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
-use tokio::sync::broadcast;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
 use super::details::Details;
 use super::events::{Event, Events, Level, now_ms};
@@ -28,6 +28,10 @@ const BEHIND: usize = 256;
 /// A server that does not answer for so long is not reachable.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// Requests at a time that wait for one server; so many threads there are for each, so that a server which hangs keeps
+/// nobody from the others.
+pub const TURNS: usize = 3;
+
 /// A line of the live stream, as it is sent.
 pub type Line = Arc<str>;
 
@@ -44,6 +48,7 @@ pub struct Watched {
     /// Somebody changes the server: one at a time.
     changing: AtomicBool,
     asked: (Mutex<bool>, Condvar),
+    turns: Arc<Semaphore>,
 }
 
 #[derive(Default)]
@@ -80,6 +85,7 @@ impl Watched {
             details: Mutex::default(),
             changing: AtomicBool::new(false),
             asked: (Mutex::new(true), Condvar::new()),
+            turns: Arc::new(Semaphore::new(TURNS)),
         }
     }
 
@@ -92,6 +98,13 @@ impl Watched {
     pub fn open_to_change(&self) -> Result<Server, Failure> {
         drop(self.open()?);
         Server::open(&mut self.target.clone(), None)
+    }
+
+    /// The right of a request to wait for this server, until it is dropped. None: others wait for it for so long that
+    /// this one is not to begin.
+    pub async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        let turn = Arc::clone(&self.turns).acquire_owned();
+        tokio::time::timeout(PATIENCE, turn).await.ok()?.ok()
     }
 
     pub fn target(&self) -> &Target {
@@ -153,6 +166,14 @@ impl Watched {
     /// What is known of the server besides its figures.
     pub fn show_facts(&self, facts: Map<String, Value>) {
         self.seen().facts = facts;
+    }
+
+    /// Why the server did not answer when it was last looked at.
+    pub fn trouble(&self) -> Option<String> {
+        self.seen()
+            .trouble
+            .as_ref()
+            .map(|trouble| trouble.error.clone())
     }
 
     pub fn latest(&self) -> Option<Figures> {
@@ -338,4 +359,42 @@ fn trouble_line(trouble: Option<&Trouble>) -> Option<Line> {
             &json!({ "error": trouble.error, "since_ms": trouble.since_ms }),
         )
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Args;
+
+    #[test]
+    fn a_hung_server_has_only_its_own_turns() {
+        let watched = |socket: &str| {
+            let args = Args {
+                socket: Some(socket.to_owned()),
+                no_defaults: true,
+                ..Args::default()
+            };
+            Watched::new(
+                "a".into(),
+                "a".into(),
+                args.target().unwrap(),
+                Arc::default(),
+            )
+        };
+        let (hung, other) = (watched("/a"), watched("/b"));
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let mut waiting = Vec::new();
+            for _ in 0..TURNS {
+                waiting.push(hung.turn().await.unwrap());
+            }
+            assert!(hung.turn().await.is_none());
+            assert!(other.turn().await.is_some());
+            waiting.pop();
+            assert!(hung.turn().await.is_some());
+        });
+    }
 }
