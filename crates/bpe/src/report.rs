@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use crate::connection::plain;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::server::{Flavour, Server, error_code};
 
 /// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
@@ -39,6 +39,21 @@ pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure
         )
         .advise(CREATE_FUNCTION)),
         Err(error) => Err(Failure::step(plain(&error))),
+    }
+}
+
+/// The report of this name; None where the server says that it has none.
+///
+/// # Errors
+/// When the connection fails or no answer comes in time. It must not be used again then: the answer may still come.
+pub fn ask_if_any(server: &mut Server, name: &str) -> Result<Option<String>, Failure> {
+    match server.value(&format!("SELECT bpe_report('{name}')")) {
+        Ok(text) => Ok(text),
+        Err(mysql::Error::MySqlError(_)) => Ok(None),
+        Err(error) => Err(Failure::new(
+            Exit::Connect,
+            format!("the server does not answer: {}", plain(&error)),
+        )),
     }
 }
 

@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 use super::watched::Watched;
 use crate::failure::{Exit, Failure};
 use crate::observe::explain::{Circumstances, explain};
+use crate::report;
 use crate::server::Server;
 
 const FRESH: Duration = Duration::from_secs(2);
@@ -84,17 +85,16 @@ fn ask(server: &mut Server) -> Result<Value, Failure> {
         .iter()
         .filter_map(|&name| Some((name.to_owned(), typed(variables.get(name)?))))
         .collect();
-    let mut report = |name: &str| {
+    let mut rows = |name: &str| -> Result<Vec<Value>, Failure> {
         if settings.is_empty() {
-            return Vec::new();
+            return Ok(Vec::new());
         }
         // Without the function there are no rows: the page says so by the state.
-        let text = server.value(&format!("SELECT bpe_report('{name}')"));
-        let text = text.ok().flatten().unwrap_or_default();
-        serde_json::from_str::<Vec<Value>>(&text).unwrap_or_default()
+        let text = report::ask_if_any(server, name)?.unwrap_or_default();
+        Ok(serde_json::from_str(&text).unwrap_or_default())
     };
-    let (instances, devices) = (report("instances"), report("devices"));
-    let mut files = report("files");
+    let (instances, devices) = (rows("instances")?, rows("devices")?);
+    let mut files = rows("files")?;
     let tables = tables(&files);
     files.sort_by_key(|file| std::cmp::Reverse(reads(file)));
     files.truncate(MOST);

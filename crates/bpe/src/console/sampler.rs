@@ -1,5 +1,6 @@
 //! The thread that looks at a server once a second, and notes what changes.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -28,8 +29,21 @@ pub fn start(server: &Arc<Watched>) -> std::io::Result<()> {
     let server = Arc::clone(server);
     std::thread::Builder::new()
         .name(format!("sampler {}", server.id))
-        .spawn(move || Sampler::new(&server).run())
+        .spawn(move || {
+            // It never returns but by a panic, after which everything is looked at anew.
+            while fails(|| Sampler::new(&server).run()) {
+                server.show_trouble(
+                    "the console failed while it looked at this server (its terminal says where), and begins anew",
+                );
+                std::thread::sleep(RETRY);
+            }
+        })
         .map(drop)
+}
+
+/// Whether it ended in a panic.
+fn fails(work: impl FnOnce()) -> bool {
+    catch_unwind(AssertUnwindSafe(work)).is_err()
 }
 
 struct Sampler<'a> {
@@ -105,6 +119,8 @@ impl<'a> Sampler<'a> {
         self.server.show_answer();
         if let Some(places) = self.server.take_remains() {
             switching::note_remains(self.server, self.observer.server()?, &places);
+            // What went wrong there is not told: nothing may come late over this connection.
+            self.observer.disconnect();
         }
         // None is the first look, or the first after a restart.
         if let Some(figures) = figures {
@@ -185,5 +201,16 @@ fn facts(server: &mut Server) -> Result<Map<String, Value>, Failure> {
     match facts {
         Value::Object(facts) => Ok(facts),
         _ => Ok(Map::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_is_noticed() {
+        assert!(fails(|| panic!("on purpose")));
+        assert!(!fails(|| {}));
     }
 }

@@ -105,6 +105,10 @@ impl Work {
 
     /// The end of it. Steps that were not reached stay waiting after a failure.
     pub fn end(mut self, result: Result<(), Failure>) {
+        self.finish(result);
+    }
+
+    fn finish(&mut self, result: Result<(), Failure>) {
         let failed = result.is_err();
         for step in &mut self.task.steps {
             step.state = match (step.state, failed) {
@@ -119,6 +123,18 @@ impl Work {
             self.task.advice = failure.advice;
         }
         self.show();
+    }
+}
+
+impl Drop for Work {
+    /// A thread that ends without [`Work::end`] has panicked.
+    fn drop(&mut self) {
+        if self.task.state == State::Running {
+            self.finish(Err(Failure::step(
+                "the console failed at this; its terminal says where",
+            )
+            .advise("look at the server's state before you try again")));
+        }
     }
 }
 
@@ -165,5 +181,49 @@ impl Told for Work {
             }),
         }
         self.show();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Args;
+
+    #[test]
+    fn a_task_ends_though_its_thread_panics() {
+        let args = Args {
+            socket: Some("/none".into()),
+            no_defaults: true,
+            ..Args::default()
+        };
+        let target = args.target().unwrap();
+        let server = Arc::new(Watched::new(
+            "a".into(),
+            "a".into(),
+            target,
+            Arc::default(),
+        ));
+        let tasks = Arc::new(Tasks::default());
+        let mut work = Work::begin(&tasks, &server, "Switching".into());
+        work.steps(&["one", "two"]);
+        Told::begin(&mut work, 0);
+        let id = work.task().id.clone();
+        let ended = std::thread::spawn(move || {
+            let _work = work;
+            panic!("on purpose");
+        });
+        assert!(ended.join().is_err());
+        let task = tasks.get(&id).unwrap();
+        assert_eq!(task.state, State::Failed);
+        assert_eq!(
+            (task.steps[0].state, task.steps[1].state),
+            (State::Failed, State::Waiting)
+        );
+        assert!(task.error.is_some());
+
+        let work = Work::begin(&tasks, &server, "Switching".into());
+        let id = work.task().id.clone();
+        work.end(Ok(()));
+        assert_eq!(tasks.get(&id).unwrap().state, State::Done);
     }
 }

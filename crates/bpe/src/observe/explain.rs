@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::figures::Figures;
 use super::sentence::{Level, Sentence};
 use crate::failure::Failure;
+use crate::report;
 use crate::server::Server;
 
 /// Reads per second below which a cache has nothing to do.
@@ -64,7 +65,7 @@ impl Circumstances {
         let devices = if variables.is_empty() {
             None
         } else {
-            server.value("SELECT bpe_report('devices')").ok().flatten()
+            report::ask_if_any(server, "devices")?
         };
         let devices: Value = devices
             .and_then(|text| serde_json::from_str(&text).ok())

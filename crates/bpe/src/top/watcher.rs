@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::state::View;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::observe::explain::{Circumstances, explain};
 use crate::observe::{Figures, Observer, Sentence};
 use crate::report;
@@ -119,7 +119,13 @@ fn table(observer: &mut Observer, view: View, figures: Option<&Figures>) -> Tabl
             Table::Rows(rows)
         }),
     };
-    asked.unwrap_or_else(|error| Table::Missing(error.to_string()))
+    asked.unwrap_or_else(|error| {
+        // An answer that did not come in time could be taken for the next one.
+        if error.exit != Exit::No {
+            observer.disconnect();
+        }
+        Table::Missing(error.to_string())
+    })
 }
 
 fn rows(observer: &mut Observer, name: &str) -> Result<Vec<Value>, Failure> {
