@@ -105,7 +105,7 @@ fn repeat(
                 .get_or_insert(error);
         }
     };
-    let mut intervals: Vec<Interval> = Vec::new();
+    let mut sum = Sum::default();
     let mut ended_early = false;
     std::thread::scope(|scope| -> Result<()> {
         for number in 0..threads {
@@ -119,18 +119,19 @@ fn repeat(
         let begun = Instant::now();
         let mut since = begun;
         while begun.elapsed() < Duration::from_secs(seconds) && !over.load(Ordering::SeqCst) {
-            let next = begun + Duration::from_secs(intervals.len() as u64 + 1);
+            let next = begun + next_tick(begun.elapsed()).min(Duration::from_secs(seconds));
             std::thread::sleep(next.saturating_duration_since(Instant::now()));
             let second = std::mem::take(&mut *now.lock().unwrap_or_else(|e| e.into_inner()));
-            let took = since.elapsed().as_secs_f64();
-            since = Instant::now();
+            let now = Instant::now();
+            let took = (now - since).as_secs_f64();
+            since = now;
             let interval = Interval {
-                t: begun.elapsed().as_secs_f64().round(),
+                t: (now - begun).as_secs_f64().round(),
                 qps: second.statements as f64 / took,
                 p95_ms: quantile(second.milliseconds, 0.95),
             };
+            sum.add(second.statements, took, interval.p95_ms);
             let go_on = each(&interval);
-            intervals.push(interval);
             if go_on.is_break() {
                 ended_early = true;
                 break;
@@ -142,7 +143,46 @@ fn repeat(
     if let Some(error) = failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
         bail!("{error}");
     }
-    Ok(mean(intervals.iter()).filter(|_| !ended_early))
+    Ok(sum.side().filter(|_| !ended_early))
+}
+
+/// When the second ends that this moment lies in; the one after it where less than half of it is left: a thread that was
+/// woken late skips what it has missed, and measures no splinters.
+fn next_tick(elapsed: Duration) -> Duration {
+    let next = Duration::from_secs(elapsed.as_secs() + 1);
+    if next - elapsed < Duration::from_millis(500) {
+        next + Duration::from_secs(1)
+    } else {
+        next
+    }
+}
+
+/// All statements over the whole time, so that it does not matter how long its seconds were.
+#[derive(Default)]
+struct Sum {
+    statements: u64,
+    seconds: f64,
+    /// Of the seconds in which a statement ended.
+    p95: f64,
+    busy: u64,
+}
+
+impl Sum {
+    fn add(&mut self, statements: u64, seconds: f64, p95_ms: f64) {
+        self.statements += statements;
+        self.seconds += seconds;
+        if statements > 0 {
+            self.p95 += p95_ms;
+            self.busy += 1;
+        }
+    }
+
+    fn side(&self) -> Option<Side> {
+        (self.seconds > 0.0).then(|| Side {
+            qps: self.statements as f64 / self.seconds,
+            p95_ms: self.p95 / self.busy.max(1) as f64,
+        })
+    }
 }
 
 fn run_client(
@@ -185,17 +225,20 @@ fn quantile(mut values: Vec<f32>, share: f64) -> f64 {
         .map_or(0.0, |value| f64::from(*value))
 }
 
-/// Means over seconds; None when there are none.
+/// Means over seconds, of the latency over those in which there was any; None when there are none.
 pub fn mean<'a>(intervals: impl Iterator<Item = &'a Interval>) -> Option<Side> {
-    let (mut count, mut qps, mut p95) = (0.0, 0.0, 0.0);
+    let (mut count, mut busy, mut qps, mut p95) = (0.0, 0.0_f64, 0.0, 0.0);
     for interval in intervals {
         count += 1.0;
         qps += interval.qps;
-        p95 += interval.p95_ms;
+        if interval.qps > 0.0 {
+            busy += 1.0;
+            p95 += interval.p95_ms;
+        }
     }
     (count > 0.0).then(|| Side {
         qps: qps / count,
-        p95_ms: p95 / count,
+        p95_ms: p95 / busy.max(1.0),
     })
 }
 
@@ -221,5 +264,29 @@ mod tests {
             })
         );
         assert_eq!(mean([].iter()), None);
+        let idle = Interval::default();
+        let half = mean([second(10.0), idle].iter()).unwrap();
+        assert_eq!((half.qps, half.p95_ms), (5.0, 2.0));
+    }
+
+    #[test]
+    fn sums_are_of_statements_and_time() {
+        let mut sum = Sum::default();
+        assert_eq!(sum.side(), None);
+        sum.add(100, 1.0, 4.0);
+        // A late timer: a rate of a million for a microsecond is one statement.
+        sum.add(1, 0.000_001, 8.0);
+        sum.add(0, 1.0, 0.0);
+        let side = sum.side().unwrap();
+        assert!((side.qps - 50.5).abs() < 0.01, "{side:?}");
+        assert_eq!(side.p95_ms, 6.0);
+    }
+
+    #[test]
+    fn missed_ticks_are_skipped() {
+        let ms = Duration::from_millis;
+        for (now, next) in [(0, 1), (1, 1), (1000, 2), (1499, 2), (1900, 3), (7200, 8)] {
+            assert_eq!(next_tick(ms(now)), Duration::from_secs(next), "{now}");
+        }
     }
 }
