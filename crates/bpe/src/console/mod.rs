@@ -6,7 +6,8 @@
 //! that is wished, the [`token`].
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -250,7 +251,10 @@ impl Opening {
                 sampler::start(server).context("cannot start a thread")?;
             }
             let host = self.listening.allow_host.first().map(String::as_str);
-            announce(address, host, self.tls.is_some(), &self.console);
+            // What is not a terminal is often a log, which lasts as long as the token of a file.
+            let hidden = self.listening.token_file.as_deref();
+            let hidden = hidden.filter(|_| !std::io::stdout().is_terminal());
+            announce(address, host, self.tls.is_some(), &self.console, hidden);
             let door = listen::Door::new(tcp, self.tls);
             listen::serve(door, api::router(Arc::new(self.console), pages), listen::HEAD).await;
             Ok(())
@@ -258,8 +262,14 @@ impl Opening {
     }
 }
 
-/// `host`: the first name that it was told to answer for.
-fn announce(address: SocketAddr, host: Option<&str>, tls: bool, console: &Console) {
+/// `host`: the first name that it was told to answer for. `hidden`: the file with the token, which is not to be shown.
+fn announce(
+    address: SocketAddr,
+    host: Option<&str>,
+    tls: bool,
+    console: &Console,
+    hidden: Option<&Path>,
+) {
     let scheme = if tls { "https" } else { "http" };
     let port = address.port();
     for server in &console.servers {
@@ -276,10 +286,11 @@ fn announce(address: SocketAddr, host: Option<&str>, tls: bool, console: &Consol
         None if address.ip().is_unspecified() => format!("localhost:{port}"),
         None => address.to_string(),
     };
-    say!(
-        "Open in a browser:  {scheme}://{open}/#token={}",
-        console.guard.token().text()
-    );
+    let token = match hidden {
+        Some(file) => format!("TOKEN, where TOKEN is what {} holds", file.display()),
+        None => console.guard.token().text().to_owned(),
+    };
+    say!("Open in a browser:  {scheme}://{open}/#token={token}");
     if address.ip().is_loopback() {
         say!(
             "From elsewhere:     ssh -L {port}:{address} USER@HOST, and then the same address there"

@@ -48,6 +48,9 @@ impl Console {
         let address = loop {
             let line = lines.next().context("the console ended")??;
             if let Some((_, rest)) = line.split_once("://") {
+                // This is no terminal, and the token one that lasts.
+                let token = fs::read_to_string(&token)?;
+                ensure!(!line.contains(token.trim()), "the token is in the output");
                 break rest.split('/').next().unwrap_or_default().parse()?;
             }
         };
