@@ -83,10 +83,10 @@ impl Console {
             Some(experience)
                 if experience.is_comparing() && Arc::ptr_eq(experience.server(), server) =>
             {
-                Err(
-                    Refusal::conflict("a comparison is running on this server, and turns the switch itself")
-                        .advise("wait for its end, or stop it on the experience page"),
+                Err(Refusal::conflict(
+                    "a comparison is running on this server, and turns the switch itself",
                 )
+                .advise("wait for its end, or stop it on the experience page"))
             }
             _ => Ok(()),
         }

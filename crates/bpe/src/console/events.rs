@@ -6,6 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
+/// Bytes of a text that are shown.
+const LONGEST: usize = 1024;
 /// Events kept.
 const KEPT: usize = 500;
 
@@ -46,6 +48,16 @@ impl Events {
     }
 }
 
+/// A text for people, which a statement of a quarter of a megabyte may be part of: its first kibibyte.
+pub fn shortened(mut text: String) -> String {
+    if text.len() > LONGEST {
+        let end = (0..=LONGEST).rev().find(|&end| text.is_char_boundary(end));
+        text.truncate(end.unwrap_or(0));
+        text.push_str(" ...");
+    }
+    text
+}
+
 /// Milliseconds since 1970.
 pub fn now_ms() -> u64 {
     let since = SystemTime::now()
@@ -57,6 +69,13 @@ pub fn now_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn long_texts_are_cut_between_characters() {
+        assert_eq!(shortened("short".into()), "short");
+        let cut = shortened(format!("x{}", "東".repeat(10_000)));
+        assert!(cut.len() <= LONGEST + 4 && cut.ends_with("東 ..."), "{cut}");
+    }
 
     #[test]
     fn the_newest_are_kept() {

@@ -5,8 +5,8 @@
 //! beside it. A change of a server is a task ([`tasks`]) whose steps every page sees. Nothing is kept on disk but, when
 //! that is wished, the [`token`].
 
-use std::net::SocketAddr;
 use std::io::IsTerminal;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -256,7 +256,12 @@ impl Opening {
             let hidden = hidden.filter(|_| !std::io::stdout().is_terminal());
             announce(address, host, self.tls.is_some(), &self.console, hidden);
             let door = listen::Door::new(tcp, self.tls);
-            listen::serve(door, api::router(Arc::new(self.console), pages), listen::HEAD).await;
+            listen::serve(
+                door,
+                api::router(Arc::new(self.console), pages),
+                listen::HEAD,
+            )
+            .await;
             Ok(())
         })
     }

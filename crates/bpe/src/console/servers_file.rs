@@ -47,9 +47,7 @@ pub struct Named {
 pub fn read(path: &Path) -> Result<Vec<Named>, Failure> {
     let failed = |why: String| Failure::usage(format!("--servers {}: {why}", path.display()));
     let mut file = PrivateFile::open(path).map_err(|error| failed(error.to_string()))?;
-    let text = file
-        .text(MOST)
-        .map_err(|error| failed(error.to_string()))?;
+    let text = file.text(MOST).map_err(|error| failed(error.to_string()))?;
     let servers = parse(&text).map_err(&failed)?;
     let secret = servers.iter().any(|server| server.password.is_some());
     if secret && file.is_open_to_others() {
@@ -141,7 +139,11 @@ mod tests {
             assert!(parse(wrong).is_err(), "{wrong}");
         }
         assert_eq!(parse("").unwrap().len(), 0);
-        assert!(servers.iter().all(|server| server.connection.no_environment));
+        assert!(
+            servers
+                .iter()
+                .all(|server| server.connection.no_environment)
+        );
     }
 
     #[test]

@@ -197,12 +197,7 @@ mod tests {
             ..Args::default()
         };
         let target = args.target().unwrap();
-        let server = Arc::new(Watched::new(
-            "a".into(),
-            "a".into(),
-            target,
-            Arc::default(),
-        ));
+        let server = Arc::new(Watched::new("a".into(), "a".into(), target, Arc::default()));
         let tasks = Arc::new(Tasks::default());
         let mut work = Work::begin(&tasks, &server, "Switching".into());
         work.steps(&["one", "two"]);

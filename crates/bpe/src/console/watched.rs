@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
 use super::details::Details;
-use super::events::{Event, Events, Level, now_ms};
+use super::events::{Event, Events, Level, now_ms, shortened};
 use super::tasks::{State as TaskState, Task};
 use crate::connection::Target;
 use crate::enable::Places;
@@ -270,7 +270,7 @@ impl Watched {
             at_ms: now_ms(),
             server: self.id.clone(),
             level,
-            text,
+            text: shortened(text),
         };
         self.send(line("event", &event));
         self.events.note(event);

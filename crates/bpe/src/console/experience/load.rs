@@ -202,7 +202,7 @@ fn run_client(
         let begun = Instant::now();
         match connection.query_drop(&statements[at]) {
             Err(mysql::Error::MySqlError(error)) if USUAL.contains(&error.code) => {}
-            Err(error) => return Err(format!("{}: {}", statements[at], plain(&error))),
+            Err(error) => return Err(format!("{} (statement: {})", plain(&error), statements[at])),
             Ok(()) => {}
         }
         let took = begun.elapsed().as_secs_f32() * 1000.0;

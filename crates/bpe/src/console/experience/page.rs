@@ -83,7 +83,10 @@ fn chart(run: &Run, title: &str, unit: &'static str, value: fn(&super::Point) ->
             .filter(|point| wanted(point))
             .map(|point| {
                 let begun = *begun.get_or_insert(point.at_ms);
-                ((point.at_ms - begun) as f64 / 1000.0, value(point))
+                (
+                    point.at_ms.saturating_sub(begun) as f64 / 1000.0,
+                    value(point),
+                )
             })
             .collect();
         Series {

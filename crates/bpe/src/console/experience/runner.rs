@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::super::events::{Level, now_ms};
+use super::super::events::{Level, now_ms, shortened};
 use super::super::switching::set;
 use super::load::{Load, Side, mean};
 use super::{Experience, Mode, Phase, Point, State};
@@ -63,7 +63,7 @@ impl Experience {
                 Ok(()) if stopped => State::Stopped,
                 Ok(()) => State::Done,
                 Err(error) => {
-                    run.error = Some(format!("{error:#}"));
+                    run.error = Some(shortened(format!("{error:#}")));
                     State::Failed
                 }
             };
