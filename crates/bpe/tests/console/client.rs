@@ -63,6 +63,16 @@ impl Console {
         })
     }
 
+    /// Ends it as `kill` does, and waits for that.
+    pub fn end(mut self) -> Outcome {
+        let pid = i32::try_from(self.child.id())?;
+        let pid = rustix::process::Pid::from_raw(pid).context("a pid")?;
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{status}");
+        Ok(())
+    }
+
     fn begin(
         &self,
         method: &str,

@@ -311,6 +311,7 @@ fn the_switch(place: &Place) -> Outcome {
     ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
     ensure!(sql::number(&server, "SELECT @@bpe_size")? == 96 * MIB);
     compared(&console, &server)?;
+    ended_in_a_comparison(place, &server)?;
     by_hand(&console, &server)?;
 
     // All of it undone.
@@ -382,6 +383,24 @@ fn compared(console: &Console, server: &Server) -> Outcome {
         run["error"]
     );
     sql::expect_state(server, "active")?;
+    Ok(())
+}
+
+/// A console that is ended puts the switch back first.
+fn ended_in_a_comparison(place: &Place, server: &Server) -> Outcome {
+    let console = Console::start(place.root(), server.socket(), &["--experience"])?;
+    let run =
+        json!({"test": "sql", "sql": "SELECT 1", "mode": "compare", "threads": 1, "seconds": 600});
+    let begun = console.ask("POST", "/api/experience/run", Some(run))?;
+    expect(&begun, 202, &[])?;
+    sql::wait_until("it is off", Duration::from_secs(60), || {
+        Ok(server.value("SELECT @@bpe_enabled")?.as_deref() == Some("0"))
+    })?;
+    console.end()?;
+    ensure!(
+        server.value("SELECT @@bpe_enabled")?.as_deref() == Some("1"),
+        "it is off after the console's end"
+    );
     Ok(())
 }
 
