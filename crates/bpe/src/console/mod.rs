@@ -301,9 +301,7 @@ fn announce(
             "From elsewhere:     ssh -L {port}:{address} USER@HOST, and then the same address there"
         );
     }
-    say!(
-        "Whoever has this address can switch the extension. Ctrl-C ends the console, not the servers it watches."
-    );
+    say!("Whoever has this address can switch the extension. Ctrl-C ends the console.");
 }
 
 /// Ctrl-C and the like end the process, but not in the middle of a change of a server; a comparison ends first, as it
