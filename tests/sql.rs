@@ -6,6 +6,15 @@ use anyhow::{Context, bail, ensure};
 use private_server::Server;
 use private_server::mysql::{self, Conn, prelude::Queryable};
 
+/// Status variables of the plugin that are texts; all others are numbers. Names without `Bpe_`.
+pub const TEXTS: [&str; 5] = [
+    "version",
+    "state",
+    "state_reason",
+    "load_mode",
+    "async_mode",
+];
+
 /// Runs each statement on one connection.
 pub fn run(server: &Server, statements: &[&str]) -> anyhow::Result<()> {
     let mut connection = server.connect()?;

@@ -127,16 +127,9 @@ fn status(place: &Place) -> Outcome {
         "instance_lock_waits",
         "instances_active",
     ];
-    let texts = [
-        "version",
-        "state",
-        "state_reason",
-        "load_mode",
-        "async_mode",
-    ];
     for name in names {
         let value = sql::status(&server, name)?;
-        if !texts.contains(&name) {
+        if !sql::TEXTS.contains(&name) {
             let number: f64 = value
                 .parse()
                 .with_context(|| format!("Bpe_{name} is '{value}'"))?;

@@ -265,16 +265,9 @@ fn through_the_exporter(host: &Host<'_>) -> Outcome {
     let exporter = Exporter::start(&host.server, host.place.root())?;
     let first = exporter.scrape()?;
     ensure!(first.get("mysql_up") == Some(&1.0), "{first:?}");
-    let texts = [
-        "version",
-        "state",
-        "state_reason",
-        "load_mode",
-        "async_mode",
-    ];
     for (name, value) in host.server.status("bpe\\_%")? {
         let name = name.to_lowercase();
-        if texts.contains(&name.trim_start_matches("bpe_")) {
+        if sql::TEXTS.contains(&name.trim_start_matches("bpe_")) {
             continue;
         }
         ensure!(value.parse::<f64>().is_ok(), "{name} is no number: {value}");

@@ -367,6 +367,11 @@ fn file_of(entry: *mut DataFile) -> Option<&'static DataFile> {
     unsafe { entry.map_addr(|address| address & !FOUND).as_ref() }
 }
 
+/// Whether an entry of the table stands for this file, marked or not.
+fn stands_for(entry: *mut DataFile, file: &'static DataFile) -> bool {
+    file_of(entry).is_some_and(|known| std::ptr::eq(known, file))
+}
+
 /// Whether a descriptor that was found is still what it was; if not, it is forgotten.
 #[cold]
 fn proven(fd: i32, slot: &AtomicPtr<DataFile>, marked: *mut DataFile) -> Option<&'static DataFile> {
@@ -399,9 +404,7 @@ fn prove_found(file: &'static DataFile) {
     let below = REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS);
     for (fd, slot) in TABLE[..below].iter().enumerate() {
         let entry = slot.load(Ordering::Acquire);
-        if entry.addr() & FOUND != 0
-            && file_of(entry).is_some_and(|known| std::ptr::eq(known, file))
-        {
+        if entry.addr() & FOUND != 0 && stands_for(entry, file) {
             let _ = of_descriptor(fd as i32);
         }
     }
@@ -620,10 +623,9 @@ pub fn forget_all() {
 
 /// A descriptor that the server has of this file just now.
 pub fn descriptor_of(file: &'static DataFile) -> Option<i32> {
-    let is_this = |entry| file_of(entry).is_some_and(|known| std::ptr::eq(known, file));
     TABLE[..REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS)]
         .iter()
-        .position(|slot| is_this(slot.load(Ordering::Acquire)))
+        .position(|slot| stands_for(slot.load(Ordering::Acquire), file))
         .and_then(|fd| i32::try_from(fd).ok())
 }
 

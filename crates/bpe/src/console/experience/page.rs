@@ -1,53 +1,40 @@
 //! A result as one page without any request to elsewhere, in the dress of the demonstration's report.
 
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, html};
 
 use super::load::Side;
 use super::{Mode, Phase, Run, State};
 use crate::demo::report::chart::{Chart, Series};
-use crate::demo::report::{SCRIPT, STYLE, date};
+use crate::demo::report::{date, frame};
 use crate::demo::table::{number, percent};
 
 /// The whole page.
 pub fn html(run: &Run) -> String {
     let title = format!("{} on {}", run.test.title(), run.server_version);
-    html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                meta name="color-scheme" content="light dark";
-                title { "innodb-bpe: " (title) }
-                style { (PreEscaped(STYLE)) }
+    let body = html! {
+        header {
+            p.product { "innodb-bpe " (env!("CARGO_PKG_VERSION")) }
+            h1 { (title) }
+            p.facts {
+                (date(run.at_ms / 1000)) ". " (run.threads) " client threads, " (run.seconds) " s"
+                @if run.mode == Mode::Compare { " each, with the extension off and then on" }
+                "."
             }
-            body {
-                header {
-                    p.product { "innodb-bpe " (env!("CARGO_PKG_VERSION")) }
-                    h1 { (title) }
-                    p.facts {
-                        (date(run.at_ms / 1000)) ". " (run.threads) " client threads, " (run.seconds) " s"
-                        @if run.mode == Mode::Compare { " each, with the extension off and then on" }
-                        "."
-                    }
-                    @match run.state {
-                        State::Stopped => p.warning { "It was stopped before its end." },
-                        State::Failed => p.warning { "It failed: " (run.error.as_deref().unwrap_or_default()) },
-                        _ => {}
-                    }
-                }
-                main {
-                    (figures(run))
-                    div.charts {
-                        (chart(run, "Statements a second", "QPS", |point| point.qps))
-                        (chart(run, "Latency, 95th percentile", "ms", |point| point.p95_ms))
-                    }
-                }
-                script { (PreEscaped(SCRIPT)) }
+            @match run.state {
+                State::Stopped => p.warning { "It was stopped before its end." },
+                State::Failed => p.warning { "It failed: " (run.error.as_deref().unwrap_or_default()) },
+                _ => {}
             }
         }
-    }
-    .into_string()
+        main {
+            (figures(run))
+            div.charts {
+                (chart(run, "Statements a second", "QPS", |point| point.qps))
+                (chart(run, "Latency, 95th percentile", "ms", |point| point.p95_ms))
+            }
+        }
+    };
+    frame(&title, &body).into_string()
 }
 
 fn figures(run: &Run) -> Markup {

@@ -6,7 +6,7 @@ mod sections;
 
 use super::results::Results;
 
-pub use page::{SCRIPT, STYLE, date};
+pub use page::{date, frame};
 
 /// The whole page.
 pub fn html(results: &Results) -> String {

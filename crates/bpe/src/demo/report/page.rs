@@ -6,11 +6,11 @@ use super::sections;
 use crate::demo::results::Results;
 use crate::size;
 
-pub const STYLE: &str = include_str!("report.css");
-pub const SCRIPT: &str = include_str!("report.js");
+const STYLE: &str = include_str!("report.css");
+const SCRIPT: &str = include_str!("report.js");
 
-/// The whole page.
-pub fn page(results: &Results) -> Markup {
+/// A page that needs nothing but itself.
+pub fn frame(title: &str, body: &Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -18,32 +18,40 @@ pub fn page(results: &Results) -> Markup {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta name="color-scheme" content="light dark";
-                title { "innodb-bpe: measured on " (results.server) }
+                title { "innodb-bpe: " (title) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                header {
-                    p.product { "innodb-bpe " (results.version) }
-                    h1 { "What the buffer pool extension does for " (results.server) }
-                    p.facts {
-                        "Data on an emulated cloud volume (" (results.volume)
-                        "), the extension's cache on the local disk of this machine. "
-                        (date(results.began)) ", took " (minutes(results.seconds)) "."
-                    }
-                    @if results.quick {
-                        p.warning {
-                            "A quick run: short tests on little data, so expect several percent of noise."
-                        }
-                    }
-                }
-                main {
-                    @for run in &results.runs { (sections::run(run)) }
-                    (method(results))
-                }
+                (body)
                 script { (PreEscaped(SCRIPT)) }
             }
         }
     }
+}
+
+/// The whole page.
+pub fn page(results: &Results) -> Markup {
+    let body = html! {
+        header {
+            p.product { "innodb-bpe " (results.version) }
+            h1 { "What the buffer pool extension does for " (results.server) }
+            p.facts {
+                "Data on an emulated cloud volume (" (results.volume)
+                "), the extension's cache on the local disk of this machine. "
+                (date(results.began)) ", took " (minutes(results.seconds)) "."
+            }
+            @if results.quick {
+                p.warning {
+                    "A quick run: short tests on little data, so expect several percent of noise."
+                }
+            }
+        }
+        main {
+            @for run in &results.runs { (sections::run(run)) }
+            (method(results))
+        }
+    };
+    frame(&format!("measured on {}", results.server), &body)
 }
 
 fn method(results: &Results) -> Markup {
