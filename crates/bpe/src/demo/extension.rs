@@ -20,12 +20,11 @@ const RISE: f64 = 0.5;
 
 const MIB: u64 = 1 << 20;
 
-/// Sets path and size, switches on, and takes from InnoDB's pool the memory that the extension
-/// uses: both together get what the other sides' pool has. Returns what each got.
+/// Sets path, size and the other variables; does not switch on.
 ///
 /// # Errors
-/// With the extension's own reason when it cannot be switched on.
-pub fn switch_on(bench: &Bench, server: &Server) -> Result<Memory> {
+/// With the variable that the server refused.
+pub fn set_up(bench: &Bench, server: &Server) -> Result<()> {
     let path = bench.workspace.fast();
     server.sql(&format!(
         "SET GLOBAL bpe_path = '{}'",
@@ -38,6 +37,16 @@ pub fn switch_on(bench: &Bench, server: &Server) -> Result<Memory> {
             .sql(&statement)
             .with_context(|| format!("the server refused {statement}"))?;
     }
+    Ok(())
+}
+
+/// Sets path and size, switches on, and takes from InnoDB's pool the memory that the extension
+/// uses: both together get what the other sides' pool has. Returns what each got.
+///
+/// # Errors
+/// With the extension's own reason when it cannot be switched on.
+pub fn switch_on(bench: &Bench, server: &Server) -> Result<Memory> {
+    set_up(bench, server)?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     let status = server.status("Bpe_%")?;
     let field = |name: &str| status.get(name).cloned().unwrap_or_default();

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use super::dataset::Dataset;
 use super::results::SideName;
 use super::stages::Bench;
-use super::{Args, plan, progress, provide_server, tools, workspace};
+use super::{Args, extension, plan, progress, provide_server, tools, workspace};
 use crate::connection;
 use crate::console::Opening;
 use crate::enable::Places;
@@ -42,15 +42,7 @@ pub fn open(args: &Args) -> Result<ExitCode> {
     let rig = bench.set_up(SideName::On, &dataset)?;
     let server = rig.server.as_ref().context("no server")?;
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
-    let path = workspace.fast().display().to_string().replace('\'', "''");
-    server.sql(&format!("SET GLOBAL bpe_path = '{path}'"))?;
-    server.sql(&format!("SET GLOBAL bpe_size = {}", plan.cache))?;
-    for variable in &plan.variables {
-        let statement = variable.statement();
-        server
-            .sql(&statement)
-            .with_context(|| format!("the server refused {statement}"))?;
-    }
+    extension::set_up(&bench, server)?;
     progress.close();
 
     let target = connection::Args {
