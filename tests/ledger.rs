@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use private_server::Server;
 use private_server::mysql::{self, Conn, prelude::Queryable};
 
-use crate::sql;
+use crate::{sql, stuck};
 
 /// Money of each row at the beginning.
 const START: i64 = 1000;
@@ -216,8 +216,14 @@ impl Ledger {
         let failed = AtomicBool::new(false);
         let go_on = || Instant::now() < until && !failed.load(Ordering::Relaxed);
         let guard = |step: Step| {
-            step.inspect_err(|_| failed.store(true, Ordering::Relaxed))
-                .err()
+            let stop = step.err()?;
+            let first = !failed.swap(true, Ordering::Relaxed);
+            match stop {
+                Stop::Server(error) if first && stuck::is_timeout(&error) => {
+                    Some(Stop::Wrong(stuck::report(server)))
+                }
+                other => Some(other),
+            }
         };
         let (stops, meanwhile) =
             std::thread::scope(|scope| {
@@ -522,10 +528,7 @@ fn pad(table: u32, id: u32, version: u32, width: u32) -> String {
 }
 
 fn connect(server: &Server) -> Result<Conn, Stop> {
-    server.connect().map_err(|error| match error {
-        private_server::Error::Sql { source, .. } => Stop::Server(source),
-        other => Stop::Wrong(other.to_string()),
-    })
+    Ok(stuck::connect(server)?)
 }
 
 /// A deadlock or a lock wait timeout is no failure: the transaction is made again, as every application does.

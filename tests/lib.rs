@@ -15,6 +15,7 @@
 //! [`pressure`] is the ledger with sysbench beside it.
 //! [`churn`] makes, empties and removes files beside a load.
 //! [`cached_pages`] finds and damages pages in a live cache file.
+//! [`stuck`] tells what a server that does not answer is doing.
 //! [`exporter`] runs Prometheus' exporter beside a server.
 //! [`trace`] drains a recording of page reads and writes.
 //!
@@ -35,6 +36,7 @@ pub mod pressure;
 pub mod probe;
 pub mod replacement;
 pub mod sql;
+pub mod stuck;
 pub mod sysbench;
 pub mod trace;
 pub mod verification;

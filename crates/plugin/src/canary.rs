@@ -48,6 +48,10 @@ pub const RULES: &[(&str, &str)] = &[
         "pages survive the server and are believed by their names (`naive`)",
     ),
     ("write-back", "pages are kept instead of written (`naive`)"),
+    (
+        "audit",
+        "nobody looks whether others write to the data files",
+    ),
 ];
 
 /// Whether the rule is to be left out.

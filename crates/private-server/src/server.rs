@@ -209,16 +209,28 @@ impl Server {
     /// # Errors
     /// [`Error::Sql`].
     pub fn connect(&self) -> Result<mysql::Conn> {
+        self.connect_within(Duration::from_secs(600))
+            .map_err(|source| Error::Sql {
+                statement: format!("connecting to {}", self.socket.display()),
+                source,
+            })
+    }
+
+    /// The same, but a statement that has no answer after `limit` fails.
+    ///
+    /// # Errors
+    /// Those of the client library.
+    pub fn connect_within(
+        &self,
+        limit: Duration,
+    ) -> std::result::Result<mysql::Conn, mysql::Error> {
         let options = mysql::OptsBuilder::new()
             .socket(Some(self.socket.display().to_string()))
             .user(Some("root"))
-            .read_timeout(Some(Duration::from_secs(600)))
+            .read_timeout(Some(limit))
             .write_timeout(Some(Duration::from_secs(60)))
             .prefer_socket(false);
-        mysql::Conn::new(options).map_err(|source| Error::Sql {
-            statement: format!("connecting to {}", self.socket.display()),
-            source,
-        })
+        mysql::Conn::new(options)
     }
 
     /// Runs one statement on a connection of its own and drops its rows.

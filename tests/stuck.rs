@@ -1,0 +1,128 @@
+//! What a server that does not answer is doing: the difference between its own stall and ours.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use private_server::Server;
+use private_server::mysql::{self, Conn, prelude::Queryable};
+
+/// How long a statement of a load may take before the server counts as stuck. The longest that the tests' faults and bounds
+/// allow for takes some seconds.
+pub const PATIENCE: Duration = Duration::from_secs(150);
+/// How long the questions about a stuck server may take.
+const LIMIT: Duration = Duration::from_secs(20);
+/// Distinct stacks shown, and frames of each.
+const STACKS: usize = 24;
+const FRAMES: usize = 12;
+
+/// A connection whose statements fail after [`PATIENCE`].
+///
+/// # Errors
+/// Those of the client library.
+pub fn connect(server: &Server) -> Result<Conn, mysql::Error> {
+    server.connect_within(PATIENCE)
+}
+
+/// Whether the statement failed because no answer came. The error carries the number as text only.
+pub fn is_timeout(error: &mysql::Error) -> bool {
+    !matches!(error, mysql::Error::MySqlError(_)) && error.to_string().contains("(os error 11)")
+}
+
+/// The statements under way, and where the server's threads are; those in the plugin come first.
+pub fn report(server: &Server) -> String {
+    let statements = match statements(server) {
+        Ok(lines) => lines.join("\n"),
+        Err(error) => format!("no list of statements: {error}"),
+    };
+    format!(
+        "no answer for {} s\nstatements under way:\n{statements}\n{}",
+        PATIENCE.as_secs(),
+        stacks(server.pid())
+    )
+}
+
+fn statements(server: &Server) -> Result<Vec<String>, mysql::Error> {
+    type Row = (u64, Option<String>, Option<String>, Option<String>);
+    let rows: Vec<Row> = server.connect_within(LIMIT)?.query(
+        "SELECT id, CAST(time AS CHAR), state, LEFT(info, 70) FROM information_schema.processlist",
+    )?;
+    Ok(rows
+        .into_iter()
+        .map(|(id, time, state, info)| {
+            let text = |part: Option<String>| part.unwrap_or_default();
+            format!("  {id}: {} s, {}: {}", text(time), text(state), text(info))
+        })
+        .collect())
+}
+
+fn stacks(pid: u32) -> String {
+    let printed = Command::new("timeout")
+        .args(["60", "gdb", "-batch", "-p", &pid.to_string()])
+        .args(["-ex", "thread apply all backtrace 30"])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    match printed {
+        Ok(output) if !output.stdout.is_empty() => {
+            grouped(&String::from_utf8_lossy(&output.stdout))
+        }
+        _ => "no stacks: gdb is missing or may not look".into(),
+    }
+}
+
+/// Equal stacks of a debugger's output as one line each.
+fn grouped(output: &str) -> String {
+    let mut counts: BTreeMap<String, usize> = BTreeMap::new();
+    for thread in output.split("\nThread ").skip(1) {
+        let frames: Vec<&str> = thread
+            .lines()
+            .filter(|line| line.starts_with('#'))
+            .filter_map(function)
+            .take(FRAMES)
+            .collect();
+        let ours = if thread.contains("bpe.so") {
+            "in the plugin: "
+        } else {
+            ""
+        };
+        *counts
+            .entry(format!("{ours}{}", frames.join(" < ")))
+            .or_default() += 1;
+    }
+    let mut lines: Vec<(String, usize)> = counts.into_iter().collect();
+    lines.sort_by_key(|(stack, _)| !stack.starts_with("in the plugin"));
+    let lines: Vec<String> = lines
+        .into_iter()
+        .take(STACKS)
+        .map(|(stack, threads)| format!("  {threads} x {stack}"))
+        .collect();
+    format!("threads:\n{}", lines.join("\n"))
+}
+
+/// The function of a line such as `#1  0x000055d0 in pwrite (fd=3) from /lib/libc.so.6`.
+fn function(line: &str) -> Option<&str> {
+    let rest = line
+        .trim_start_matches('#')
+        .trim_start_matches(|c: char| c.is_ascii_digit());
+    let rest = rest.trim_start();
+    let rest = rest.split_once(" in ").map_or(rest, |(_, rest)| rest);
+    rest.split(" (").next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_stacks_are_one_line_and_ours_come_first() {
+        let output = "[New LWP 2]\n\
+            \nThread 3 (LWP 3):\n#0  0x01 in futex () from /lib/libc.so.6\n#1  0x02 in ?? ()\n\
+            \nThread 2 (LWP 2):\n#0  0x01 in futex () from /lib/libc.so.6\n#1  0x09 in ?? ()\n\
+            \nThread 1 (LWP 1):\n#0  poll (fds=1) at poll.c\n#1  0x5 in look () from /x/libbpe.so\n";
+        assert_eq!(
+            grouped(output),
+            "threads:\n  1 x in the plugin: poll < look\n  2 x futex < ??"
+        );
+    }
+}
