@@ -53,16 +53,25 @@ fn with_plugin(options: Options, library: &Path, cache: &Path) -> Options {
     place::extended(options, library, cache, CACHE)
 }
 
-/// Undo tablespaces that are cut down all the time. A MariaDB 10.11 that was made without any has none.
-fn truncating_undo(options: Options, place: &Place) -> Options {
-    let options = options
-        .option("--innodb-undo-log-truncate=ON")
-        .option("--innodb-max-undo-log-size=10485760");
+/// Undo tablespaces that are cut down all the time, by MariaDB only after [`truncate_undo`]. A MariaDB 10.11 that was made
+/// without any has none.
+fn small_undo(options: Options, place: &Place) -> Options {
+    let options = options.option("--innodb-max-undo-log-size=10485760");
     if place.is_mysql() {
-        options.option("--innodb-purge-rseg-truncate-frequency=1")
+        options
+            .option("--innodb-undo-log-truncate=ON")
+            .option("--innodb-purge-rseg-truncate-frequency=1")
     } else {
-        options.option("--innodb-undo-tablespaces=2")
+        options
+            .option("--innodb-undo-log-truncate=OFF")
+            .option("--innodb-undo-tablespaces=2")
     }
+}
+
+/// From now on MariaDB cuts its undo tablespaces down too: only a server that is going to be killed, because 10.11.19 by
+/// itself hangs now and then when it does so with a small pool (`docs/reliability.md`).
+fn truncate_undo(server: &Server) -> Outcome {
+    Ok(server.sql("SET GLOBAL innodb_undo_log_truncate = ON")?)
 }
 
 /// A place whose server has undo tablespaces.
@@ -90,7 +99,7 @@ fn killed_again_and_again(place: &Place) -> Outcome {
         } else {
             place.early(CACHE)?
         };
-        anyhow::Ok(truncating_undo(options, place))
+        anyhow::Ok(small_undo(options, place))
     };
     let mut server = place.start(options()?)?;
     let ledger = ledger(&server)?;
@@ -104,6 +113,7 @@ fn killed_again_and_again(place: &Place) -> Outcome {
             sql::expect_state(&server, "active")?;
             hits += sql::figure(&server, "hits")?;
         }
+        truncate_undo(&server)?;
         ledger
             .run_beside_and_kill(server, time, |server| {
                 statements += churn::until_killed(server, &REBUILT)?;
@@ -133,7 +143,7 @@ fn killed_again_and_again(place: &Place) -> Outcome {
     server.stop()?;
     ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
     verification::innochecksum(&place.installation, &place.data())?;
-    let server = place.start(truncating_undo(place.options(), place))?;
+    let server = place.start(small_undo(place.options(), place))?;
     settle(&server, &ledger)?;
     server.stop()?;
     Ok(())
@@ -173,7 +183,7 @@ fn data_disk_loses_power(place: &Place) -> Outcome {
     let own = with_undo_tablespaces(place)?;
     let place = own.as_ref().unwrap_or(place);
     let volume = data_disk(place)?;
-    let without = || truncating_undo(on_the_disk(place, &volume), place);
+    let without = || small_undo(on_the_disk(place, &volume), place);
     // With O_DIRECT, MySQL does not sync its doublewrite files (storage/innobase/buf/buf0dblwr.cc, is_fsync_required), and
     // with innodb_flush_method=fsync some pages are not mended either: torn pages it does not survive by itself. So it gets
     // a disk that makes the writes of pages whole, in any order.
@@ -197,6 +207,7 @@ fn data_disk_loses_power(place: &Place) -> Outcome {
             sql::expect_state(&server, "active")?;
             hits += sql::figure(&server, "hits")?;
         }
+        truncate_undo(&server)?;
         ledger.run_beside_and_kill(server, time, |server| {
             statements += churn::until_killed(server, &REBUILT)?;
             Ok(())

@@ -40,6 +40,7 @@ fn main() -> ExitCode {
             only_reads_or_only_writes_fail,
         )
         .each("threads_are_refused", threads_are_refused)
+        .each("memory_is_refused", memory_is_refused)
         .each("data_disk_fails", data_disk_fails)
         .each("data_disk_fails_to_write", data_disk_fails_to_write)
         .run()
@@ -502,6 +503,58 @@ fn threads_are_refused(place: &Place) -> Outcome {
     server.stop()?;
     ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
     Ok(())
+}
+
+/// The kernel gives the process no more memory: the statement says so, and the cache comes when there is some again.
+fn memory_is_refused(place: &Place) -> Outcome {
+    let server = started(place, &place.cache(), CACHE)?;
+    let ledger = ledger(&server)?;
+    let mut connection = server.connect()?;
+    let with_it = mapped_bytes(&server)?;
+    connection.query_drop("SET GLOBAL bpe_enabled = OFF")?;
+    // The old cache's memory must be back before the limit is set.
+    sql::wait_until("memory is given back", Duration::from_secs(20), || {
+        Ok(mapped_bytes(&server)? + (1 << 20) < with_it)
+    })?;
+    let pid = rustix::process::Pid::from_raw(server.pid() as i32).context("a pid")?;
+    let limit = |bytes| {
+        let (current, maximum) = (bytes, None);
+        rustix::process::prlimit(
+            Some(pid),
+            rustix::process::Resource::As,
+            rustix::process::Rlimit { current, maximum },
+        )
+    };
+    // Little enough that it does not suffice for a cache, and enough for the statement itself.
+    limit(Some(mapped_bytes(&server)? + (256 << 10)))?;
+    let said = connection.query_drop("SET GLOBAL bpe_enabled = ON");
+    limit(None)?;
+    let said = said
+        .err()
+        .context("switched on without memory")?
+        .to_string();
+    note(format!("'{said}'"));
+    ensure!(said.to_lowercase().contains("memory"), "{said}");
+    ledger.run(&server, Duration::from_secs(1))?;
+    connection.query_drop("SET GLOBAL bpe_enabled = ON")?;
+    sql::expect_state(&server, "active")?;
+    ledger.run(&server, Duration::from_secs(2))?;
+    ensure!(sql::figure(&server, "hits")? > 0, "no hits");
+    ledger.verify(&server)?;
+    server.stop()?;
+    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+    Ok(())
+}
+
+/// What of the address space a server has mapped.
+fn mapped_bytes(server: &Server) -> anyhow::Result<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()))?;
+    let kibibytes = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmSize:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .context("no VmSize")?;
+    Ok(kibibytes.parse::<u64>()? << 10)
 }
 
 /// The place's data directory on a disk with faults on command.

@@ -6,7 +6,7 @@
 //!
 //! A call looks at a bounded number of pages and takes a bounded time; it says where the next one has to go on.
 
-use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
+use std::alloc::{Layout, alloc_zeroed};
 use std::time::{Duration, Instant};
 
 use extension::{Inspected, PageId};
@@ -60,11 +60,11 @@ struct Counts {
 #[repr(C, align(4096))]
 struct Buffer([u8; extension::MAX_PAGE]);
 
-/// The report of a name; `None` if it is not one of a verification.
+/// The report of a name; `None` if it is not one of a verification, or if the machine has no memory left.
 pub fn answer(name: &str) -> Option<Value> {
     let cursor = Cursor::parse(name.strip_prefix("verify:")?)?;
     let mut counts = Counts::default();
-    let next = run(cursor, &mut counts);
+    let next = run(cursor, &mut counts, &mut *buffers()?);
     Some(json!({
         "compared": counts.compared,
         "skipped": counts.skipped,
@@ -76,24 +76,20 @@ pub fn answer(name: &str) -> Option<Value> {
 }
 
 /// Two buffers that never were on the stack, which is small in a server's thread.
-fn buffers() -> Box<[Buffer; 2]> {
+fn buffers() -> Option<Box<[Buffer; 2]>> {
     let layout = Layout::new::<[Buffer; 2]>();
     // SAFETY: the layout has a size, the memory is zeroed, which is a value of a buffer, and is given back by the box.
     unsafe {
         let memory = alloc_zeroed(layout).cast::<[Buffer; 2]>();
-        if memory.is_null() {
-            handle_alloc_error(layout);
-        }
-        Box::from_raw(memory)
+        (!memory.is_null()).then(|| Box::from_raw(memory))
     }
 }
 
 /// Goes through the files in the order of their numbers. Where the next call has to go on; `None` at the end.
-fn run(cursor: Cursor, counts: &mut Counts) -> Option<Cursor> {
+fn run(cursor: Cursor, counts: &mut Counts, buffers: &mut [Buffer; 2]) -> Option<Cursor> {
     let until = Instant::now() + TIME;
     let mut all = files::all();
     all.sort_unstable_by_key(|file| file.owner);
-    let mut buffers = buffers();
     let mut page = cursor.page;
     for file in all.into_iter().filter(|file| file.owner >= cursor.file) {
         if file.owner > cursor.file {
@@ -105,7 +101,7 @@ fn run(cursor: Cursor, counts: &mut Counts) -> Option<Cursor> {
         while page < pages {
             let last = pages.min(page.saturating_add(PAGES_A_LOOK.saturating_mul(cursor.every)));
             for number in (page..last).step_by(cursor.every as usize) {
-                compare(file, fd, number, &mut buffers, counts);
+                compare(file, fd, number, buffers, counts);
             }
             page = last.next_multiple_of(cursor.every);
             if Instant::now() >= until {
