@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
 use integration_tests::mysql::prelude::Queryable;
-use integration_tests::place::copy_folder;
+use integration_tests::place::{ROOMY, copy_folder};
 use integration_tests::{
     Options, Outcome, Place, Server, Suite, note, replacement, skip, sql, verification,
 };
@@ -113,7 +113,7 @@ fn backup_and_restore(place: &Place, options: Options) -> Outcome {
     ensure!(sql::figure(&server, "hits")? > 0, "no hits");
     note(format!("beside the backup: {counts}"));
 
-    let restored = place.start(place.options_of("copy", "run-copy"))?;
+    let restored = place.start(place.options_of("copy", "run-copy").buffer_pool(ROOMY))?;
     ledger.verify_copy(&restored, &earliest)?;
     let found = checksum(&restored)?;
     ensure!(found == expected, "{found:?} instead of {expected:?}");
@@ -242,7 +242,7 @@ fn replace_and_compare(place: &Place, options: impl Fn() -> anyhow::Result<Optio
         replace_in_place(&copy, &place.data())?;
         ledger.put_back(&then);
     }
-    let server = place.start(place.options())?;
+    let server = place.start(place.roomy())?;
     ledger.verify(&server)?;
     server.stop()?;
     Ok(())

@@ -143,7 +143,7 @@ fn killed_again_and_again(place: &Place) -> Outcome {
     server.stop()?;
     ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
     verification::innochecksum(&place.installation, &place.data())?;
-    let server = place.start(small_undo(place.options(), place))?;
+    let server = place.start(small_undo(place.roomy(), place))?;
     settle(&server, &ledger)?;
     server.stop()?;
     Ok(())
@@ -229,7 +229,7 @@ fn data_disk_loses_power(place: &Place) -> Outcome {
     verification::check_tables(&server)?;
     server.stop()?;
     verification::innochecksum(&place.installation, &volume.mountpoint().join("data"))?;
-    let server = place.start(without())?;
+    let server = place.start(without().buffer_pool(place::ROOMY))?;
     settle(&server, &ledger)?;
     server.stop()?;
     volume.unmount()?;
@@ -328,7 +328,7 @@ fn a_cache_that_outlives_power_loss_loses_updates(place: &Place) -> Outcome {
         server.stop()?;
         note(format!("power loss took something from {reverted} files"));
         // Without any cache: what is in the data files counts.
-        let server = place.start(without())?;
+        let server = place.start(without().buffer_pool(place::ROOMY))?;
         settle(&server, &ledger)?;
         verification::check_tables(&server)?;
         server.stop()?;

@@ -59,7 +59,7 @@ fn with_plugin(
 /// Stops with the plugin are followed by a start without: the same contents must be there.
 fn look_without(place: &Place, look: impl FnOnce(&mut Conn) -> Outcome) -> Outcome {
     verification::innochecksum(&place.installation, &place.data())?;
-    let server = place.start(place.options())?;
+    let server = place.start(place.roomy())?;
     verification::check_tables(&server)?;
     look(&mut server.connect()?)?;
     server.stop()?;

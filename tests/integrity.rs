@@ -127,7 +127,7 @@ fn crash_then_without(place: &Place) -> Outcome {
     let ledger = ledger(&server)?;
     ledger.run_and_kill(server, Duration::from_secs(6))?;
     ensure!(place.cache_files().len() == 1, "{:?}", place.cache_files());
-    let server = place.start(place.options())?;
+    let server = place.start(place.roomy())?;
     ledger.settle(&server)?;
     ledger.verify(&server)?;
     ledger.run(&server, Duration::from_secs(3))?;

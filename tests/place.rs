@@ -13,6 +13,8 @@ use crate::library;
 
 /// Bytes of a buffer pool that every data set of these tests is much larger than.
 pub const POOL: u64 = 8 << 20;
+/// Room for all data of a test.
+pub const ROOMY: u64 = 128 << 20;
 
 /// A place for servers of one kind, one after the other or several at once.
 pub struct Place {
@@ -99,6 +101,11 @@ impl Place {
     /// Options of a server on the data directory without the plugin: a small pool, and no log that nobody reads.
     pub fn options(&self) -> Options {
         self.options_of("data", "run")
+    }
+
+    /// The same with room for all data in memory: for a server that is asked what is in its files.
+    pub fn roomy(&self) -> Options {
+        self.options().buffer_pool(ROOMY)
     }
 
     /// The same for another data directory and run folder of this place.

@@ -32,7 +32,7 @@ fn flush_and_look(place: &Place, server: Server) -> Outcome {
     server.stop()?;
     ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
     verification::innochecksum(&place.installation, &place.data())?;
-    let server = place.start(place.options())?;
+    let server = place.start(place.roomy())?;
     ledger.verify(&server)?;
     verification::check_tables(&server)?;
     server.stop()?;

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use integration_tests::deterministic::{self, Load};
+use integration_tests::place::ROOMY;
 use integration_tests::probe;
 use integration_tests::sysbench::Sysbench;
 use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql, verification};
@@ -51,7 +52,7 @@ fn ten_times(place: &Place, server: Server) -> Outcome {
         Flavour::MySql97 => "SET GLOBAL innodb_redo_log_capacity = 512 * 1024 * 1024",
         _ => "SET GLOBAL innodb_log_file_size = 512 * 1024 * 1024",
     })?;
-    let sysbench = Sysbench::prepare(&server, place.root(), 4, 50_000)?;
+    let sysbench = Sysbench::prepare(&server, place.root(), 4, 30_000)?;
     // The load without any switching, for comparison.
     let (quiet, quiet_stalls) = probe::during(&server, || {
         sysbench.run(&server, "oltp_read_write", 8, 5)?.finish()
@@ -101,7 +102,7 @@ fn ten_times(place: &Place, server: Server) -> Outcome {
     server.stop()?;
     ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
     verification::innochecksum(&place.installation, &place.data())?;
-    let server = place.start(place.options())?;
+    let server = place.start(place.roomy())?;
     verification::check_tables(&server)?;
     server.stop()?;
     Ok(())
@@ -117,7 +118,7 @@ fn equal_checksums(place: &Place) -> Outcome {
         statements: 2500,
     };
     integration_tests::place::copy_folder(&place.data(), &place.root().join("plain"))?;
-    let plain = place.start(place.options_of("plain", "run-plain"))?;
+    let plain = place.start(place.options_of("plain", "run-plain").buffer_pool(ROOMY))?;
     deterministic::prepare(&plain, load)?;
     deterministic::run(&plain, load)?;
     let expected = deterministic::checksums(&plain, load)?;
@@ -150,7 +151,7 @@ fn equal_checksums(place: &Place) -> Outcome {
     verification::check_tables(&server)?;
     server.stop()?;
     verification::innochecksum(&place.installation, &place.data())?;
-    let server = place.start(place.options())?;
+    let server = place.start(place.roomy())?;
     ensure!(deterministic::checksums(&server, load)? == expected);
     server.stop()?;
     Ok(())

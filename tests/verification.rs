@@ -8,7 +8,7 @@ use private_server::mysql::prelude::Queryable;
 use private_server::{Installation, Options, Server};
 
 use crate::ledger::Ledger;
-use crate::place::Place;
+use crate::place::{Place, ROOMY};
 
 /// What a server has left behind.
 pub struct Clean {
@@ -30,7 +30,7 @@ pub fn stop_and_verify(
     server.stop()?;
     ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
     let files = innochecksum(&place.installation, &place.data())?;
-    let server = place.start(without)?;
+    let server = place.start(without.buffer_pool(ROOMY))?;
     ledger.verify(&server)?;
     let tables = check_tables(&server)?;
     server.stop()?;
