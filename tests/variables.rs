@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
+use integration_tests::mounts::Mount;
 use integration_tests::mysql::prelude::Queryable;
-use integration_tests::{Outcome, Place, Suite, note, sql};
+use integration_tests::{Outcome, Place, Suite, note, place, sql};
 
 const CACHE: u64 = 64 << 20;
 
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
         .all("status", status)
         .all("reports", reports)
         .each("one_bad_path_of_several", one_bad_path_of_several)
+        .each("a_small_disk_beside_a_large_one", small_beside_large)
         .each("daily_write_limit", daily_write_limit)
         .each("several_in_one_statement", several_in_one_statement)
         .each("changed_under_load", changed_under_load)
@@ -290,6 +292,40 @@ fn reports(place: &Place) -> Outcome {
 }
 
 /// The others are used, the client is warned, and the bad one is taken in once it is good.
+/// The small disk gives what room it has, the large one the rest.
+fn small_beside_large(place: &Place) -> Outcome {
+    const SIZE: u64 = 512 << 20;
+    let small = Mount::image(&place.root().join("small"), 192 << 20)?;
+    let server = place.start(place.installable()?)?;
+    server.sql(place.install_statement())?;
+    let both = format!("{}:{}", small.path().display(), place.cache().display());
+    server.sql(&format!("SET GLOBAL bpe_path = '{both}'"))?;
+    server.sql(&format!("SET GLOBAL bpe_size = {SIZE}"))?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    sql::expect_state(&server, "active")?;
+    let reason = sql::status(&server, "state_reason")?;
+    ensure!(reason.is_empty(), "{reason}");
+    let lengths: Vec<u64> = [small.path(), &place.cache()]
+        .into_iter()
+        .flat_map(place::files_in)
+        .map(|file| Ok(std::fs::metadata(file)?.len()))
+        .collect::<std::io::Result<_>>()?;
+    note(format!("of {SIZE} bytes the files take {lengths:?}"));
+    ensure!(
+        matches!(lengths[..], [one, other] if one < 160 << 20 && one + other <= SIZE && one + other > SIZE - (2 << 20)),
+        "{lengths:?}"
+    );
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
+    ledger.run(&server, Duration::from_secs(3))?;
+    ledger.verify(&server)?;
+    // A change of size looks again, with the room of its own file counted.
+    server.sql(&format!("SET GLOBAL bpe_size = {}", SIZE / 2))?;
+    sql::expect_state(&server, "active")?;
+    ledger.run(&server, Duration::from_secs(1))?;
+    server.stop()?;
+    Ok(())
+}
+
 fn one_bad_path_of_several(place: &Place) -> Outcome {
     let other = place.root().join("other");
     let both = format!(

@@ -63,6 +63,42 @@ pub fn room(path: &Path) -> io::Result<Room> {
     })
 }
 
+impl Room {
+    /// Bytes that a cache may take here, `taken` by it already: the extension leaves some free.
+    pub fn usable(&self, taken: u64) -> u64 {
+        (self.free + taken).saturating_sub(extension::reserve(self.total))
+    }
+}
+
+/// What each of the cache paths takes of `size` bytes, by the room there is: as the extension divides it. `see` turns a
+/// path of the server into one of this command.
+pub fn shares(size: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> Vec<u64> {
+    let rooms: Vec<_> = paths
+        .iter()
+        .map(|path| room_for_cache(&see(path)))
+        .collect();
+    extension::divide(size, &rooms)
+}
+
+/// The most that caches at these paths may take together, bytes.
+pub fn most(paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> u64 {
+    let mut rooms: Vec<extension::Room> = paths
+        .iter()
+        .filter_map(|path| room_for_cache(&see(path)))
+        .collect();
+    rooms.sort_by_key(|room| room.file_system);
+    rooms.dedup_by_key(|room| room.file_system);
+    rooms.iter().map(|room| room.bytes).sum()
+}
+
+fn room_for_cache(path: &Path) -> Option<extension::Room> {
+    let folder = if path.is_dir() { path } else { path.parent()? };
+    Some(extension::Room {
+        file_system: fs::metadata(folder).ok()?.dev(),
+        bytes: room(folder).ok()?.usable(taken(path)),
+    })
+}
+
 /// Bytes the cache file or files at `path` take already: they count as room.
 pub fn taken(path: &Path) -> u64 {
     let size = |meta: &Metadata| meta.blocks() * 512;

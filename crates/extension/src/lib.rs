@@ -29,6 +29,7 @@ mod reading;
 mod reclaim;
 mod report;
 mod segment;
+mod share;
 mod shared;
 mod spread;
 mod staging;
@@ -46,11 +47,12 @@ pub use config::{
     OwnerIdentity, ReadTimeout,
 };
 pub use device::bounded::GivenUp;
-pub use device::file::check_device;
+pub use device::file::{check_device, reserve, room};
 pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};
 pub use page::{FileId, MAX_PAGE, MIN_PAGE, PageId, is_page_length};
 pub use segment::LEAST_DEVICE_BYTES;
+pub use share::{Room, divide};
 pub use statistics::{
     DeviceStatistics, HistogramSnapshot, InstanceStatistics, LatencyHistogram, Statistics,
 };

@@ -127,7 +127,7 @@ impl Settings {
         }
     }
 
-    /// The devices, each with its share of the size.
+    /// The devices, each with its share of the size, by the room that there is now.
     pub fn devices(&self) -> Result<Vec<DeviceConfig>, String> {
         let paths: Vec<&str> = self
             .path
@@ -140,16 +140,20 @@ impl Settings {
         let data = data_directory();
         let owner = owner_identity();
         let name = cache_file_name(&owner);
-        let share = self.size / paths.len() as u64;
-        Ok(paths
+        let mut devices: Vec<DeviceConfig> = paths
             .into_iter()
             .map(|path| DeviceConfig {
                 path: data.join(path), // an absolute path replaces the data directory
-                bytes: share,
+                bytes: 0,
                 owner,
                 file_name: name.clone(),
             })
-            .collect())
+            .collect();
+        let rooms: Vec<_> = devices.iter().map(extension::room).collect();
+        for (device, share) in devices.iter_mut().zip(extension::divide(self.size, &rooms)) {
+            device.bytes = share;
+        }
+        Ok(devices)
     }
 
     /// What the extension is opened with. `nominal_page` is the usual page size in bytes.
@@ -427,11 +431,11 @@ mod tests {
 
     #[test]
     fn the_size_is_shared_by_the_devices() {
-        let devices = settings("/a:relative:/c", 300).devices().unwrap();
+        let devices = settings("/a/x:relative/x:/c/x", 300).devices().unwrap();
         assert_eq!(devices.len(), 3);
         assert!(devices.iter().all(|device| device.bytes == 100));
         assert!(devices[1].path.is_absolute());
-        assert_eq!(devices[0].path, Path::new("/a"));
+        assert_eq!(devices[0].path, Path::new("/a/x"));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 //! and systemd, [`benefit`] at memory and at what there is to gain, [`instances`] at how InnoDB's pool and
 //! the extension are cut up, [`measure`] at both disks.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -145,11 +145,13 @@ fn look_at_paths(
     process: Option<&Process>,
     data: Option<PathBuf>,
 ) {
-    let share = args.size / paths.len() as u64;
+    let see =
+        |path: &Path| process.map_or_else(|| path.to_path_buf(), |process| process.seen(path));
+    let shares = disk::shares(args.size, paths, see);
     let data = data.map(|path| process.map_or(path.clone(), |process| process.seen(&path)));
     let duration = Duration::from_secs(args.measure_seconds);
     let mut data_speed = None;
-    for path in paths {
+    for (path, share) in paths.iter().zip(shares) {
         let look = place::look(path, share, process, data.as_deref());
         let usable = look.usable.clone();
         doctor.extend(look.findings);

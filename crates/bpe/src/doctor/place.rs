@@ -10,9 +10,6 @@ use crate::disk;
 use crate::process::Process;
 use crate::size::human;
 
-/// Below this share of the file system left free, other users of the disk get into trouble.
-const RESERVE: u64 = 100;
-
 pub struct Look {
     pub findings: Vec<Finding>,
     /// The folder in which the disk can be measured, as this command reaches it.
@@ -128,7 +125,7 @@ fn room(path: &Path, seen: &Path, folder: &Path, share: u64) -> Finding {
     if room.read_only {
         return Finding::fail("room", format!("{shown} is mounted read-only"));
     }
-    let usable = room.free + disk::taken(seen);
+    let usable = room.usable(disk::taken(seen));
     let text = format!(
         "{} of {} free on {shown}, {} wanted",
         human(usable),
@@ -140,10 +137,6 @@ fn room(path: &Path, seen: &Path, folder: &Path, share: u64) -> Finding {
             "free some, or give it at most {}",
             human(usable / 20 * 19)
         ));
-    }
-    if usable - share < room.total / RESERVE {
-        return Finding::warn("room", format!("{text}: less than 1 % would be left"))
-            .advise("leave some room for the file system");
     }
     Finding::ok("room", text)
 }

@@ -92,8 +92,9 @@ pub fn check_paths(
     notes: &mut Vec<String>,
 ) -> Result<Vec<PathBuf>, Failure> {
     let mut folders = Vec::new();
-    let share = wish.size / wish.paths.len() as u64;
-    for path in &wish.paths {
+    let see = |path: &Path| process.seen(path);
+    let shares = disk::shares(wish.size, &wish.paths, see);
+    for (path, share) in wish.paths.iter().zip(shares) {
         let refuse = |why: String| {
             Failure::refused(format!(
                 "--path {}: {why}; nothing was changed",
@@ -146,7 +147,7 @@ pub fn check_paths(
                 path.display()
             ));
         }
-        let usable = room.free + disk::taken(&seen);
+        let usable = room.usable(disk::taken(&seen));
         if share > usable {
             return Err(refuse(format!(
                 "has room for {} of {} only, but {} are wanted there",
@@ -156,7 +157,7 @@ pub fn check_paths(
             ))
             .advise(format!(
                 "free some, or give a --size of at most {}",
-                human(usable / 20 * 19 * wish.paths.len() as u64)
+                human(disk::most(&wish.paths, see) / 20 * 19)
             )));
         }
     }

@@ -19,6 +19,7 @@ use crate::config::{DeviceConfig, DeviceFacts, OpenError};
 use crate::memory::with_bounce;
 use crate::segment::LEAST_DEVICE_BYTES;
 use crate::segment::format::{BLOCK, HEADER_BYTES, Header, HeaderError, PROBE_OFFSET, VERSION};
+use crate::share::Room;
 
 /// Of a file system, so much stays free: this share of it, at least `LEAST_RESERVE`.
 const RESERVE_SHARE: u64 = 100;
@@ -171,8 +172,25 @@ fn check_file(path: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
 fn free_space(directory: &Path) -> Result<(u64, u64), OpenError> {
     let fs = rustix::fs::statvfs(directory)
         .map_err(|e| failed(directory, "ask for the free space of", ADVICE_ACCESS)(e.into()))?;
-    let reserve = (fs.f_blocks.saturating_mul(fs.f_frsize) / RESERVE_SHARE).max(LEAST_RESERVE);
+    let reserve = reserve(fs.f_blocks.saturating_mul(fs.f_frsize));
     Ok((fs.f_bavail.saturating_mul(fs.f_frsize), reserve))
+}
+
+/// Bytes that stay free on a file system of this many.
+pub fn reserve(file_system: u64) -> u64 {
+    (file_system / RESERVE_SHARE).max(LEAST_RESERVE)
+}
+
+/// Room for the cache file of this configuration, whatever size it asks for; `None` if it cannot be told.
+pub fn room(config: &DeviceConfig) -> Option<Room> {
+    let path = file_path(config).ok()?;
+    let parent = path.parent()?;
+    let (free, reserve) = free_space(parent).ok()?;
+    let ours = fs::symlink_metadata(&path).map_or(0, |metadata| metadata.blocks() * 512);
+    Some(Room {
+        file_system: fs::metadata(parent).ok()?.dev(),
+        bytes: free.saturating_add(ours).saturating_sub(reserve),
+    })
 }
 
 fn check_space(survey: &Survey, bytes: u64) -> Result<u64, OpenError> {
