@@ -25,6 +25,10 @@ fn main() -> ExitCode {
             a_cache_that_holds_back_writes_is_noticed,
         )
         .each("exported_copies_come_back", exported_copies_come_back)
+        .each(
+            "a_cache_that_outlives_imports_is_noticed",
+            a_cache_that_outlives_imports_is_noticed,
+        )
         .each("data_directory_replaced", data_directory_replaced)
         .each(
             "a_cache_that_outlives_replacement_is_noticed",
@@ -151,7 +155,20 @@ const WIDTH: u32 = 1300;
 
 /// Copies of a table of several times, put in place of each other under a load, older ones and newer ones.
 fn exported_copies_come_back(place: &Place) -> Outcome {
-    let server = place.start(place.early(CACHE)?)?;
+    import_and_compare(place, place.early(CACHE)?)
+}
+
+/// With a library that believes pages by the name of their file, a copy of another time shows what was there before.
+fn a_cache_that_outlives_imports_is_noticed(place: &Place) -> Outcome {
+    let error = import_and_compare(place, wrong(place, "persist")?)
+        .err()
+        .context("pages of the tables before were believed, and nothing was wrong")?;
+    note_what_was_noticed(&error);
+    Ok(())
+}
+
+fn import_and_compare(place: &Place, options: Options) -> Outcome {
+    let server = place.start(options)?;
     let ledger = Ledger::create(&server, 1, 2000, 2000, 4)?;
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", ROWS, WIDTH, "")?;
