@@ -95,7 +95,7 @@ impl Plan {
                 Ok(Self {
                     preview: Preview {
                         changes: plan.as_table(),
-                        warnings: plan.warnings(),
+                        warnings: on_a_form(plan.warnings()),
                         refused: None,
                     },
                     way: Way::Enable(Box::new(plan)),
@@ -138,7 +138,7 @@ impl Plan {
                 Ok(Self {
                     preview: Preview {
                         changes: plan.as_table(),
-                        warnings: plan.warnings.clone(),
+                        warnings: on_a_form(plan.warnings.clone()),
                         refused: None,
                     },
                     way: Way::Set(plan),
@@ -189,7 +189,37 @@ pub fn preview(watched: &Watched, request: &Request, places: &Places) -> Result<
 
 /// A message of the command in a page's words: there a field is no option.
 fn as_on_a_form(text: &str) -> String {
-    text.replace("--path ", "path ").replace("--size ", "size ")
+    let mut said = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("--") {
+        let (before, option) = rest.split_at(at);
+        said.push_str(before);
+        // Whole words alone: `--state-dir` and the like are options of the console, too.
+        let begins = !before.ends_with(|c: char| c.is_ascii_alphanumeric() || c == '-');
+        let field = ["--path", "--size"].into_iter().find(|name| {
+            begins
+                && option.strip_prefix(name).is_some_and(|after| {
+                    !after.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_')
+                })
+        });
+        let length = field.map_or(2, str::len);
+        said.push_str(&option[if field.is_some() { 2 } else { 0 }..length]);
+        rest = &option[length..];
+    }
+    said.push_str(rest);
+    said
+}
+
+/// The same for several.
+fn on_a_form(texts: Vec<String>) -> Vec<String> {
+    texts.iter().map(|text| as_on_a_form(text)).collect()
+}
+
+/// The same for all of a failure.
+fn failure_on_a_form(mut failure: Failure) -> Failure {
+    failure.what = as_on_a_form(&failure.what);
+    failure.advice = failure.advice.map(|advice| as_on_a_form(&advice));
+    failure
 }
 
 /// Begins to do it, beside the thread that answers requests.
@@ -203,11 +233,7 @@ pub fn begin(
 ) -> Result<Task, Refusal> {
     let changing = watched.begin_change().ok_or_else(being_changed)?;
     let mut server = watched.open_to_change()?;
-    let plan = Plan::make(&mut server, request, &console.places).map_err(|mut failure| {
-        failure.what = as_on_a_form(&failure.what);
-        failure.advice = failure.advice.map(|advice| as_on_a_form(&advice));
-        failure
-    })?;
+    let plan = Plan::make(&mut server, request, &console.places).map_err(failure_on_a_form)?;
     let title = match (request.action, request.uninstall) {
         (Action::On, _) => "Switching on",
         (Action::Off, false) => "Switching off",
@@ -227,7 +253,9 @@ pub fn begin(
             let reopen = || watched.open();
             let result = plan.carry_out(&mut server, &mut work, &reopen);
             drop(server);
-            let result = result.map_err(|failure| after_failure(&watched, remains, failure));
+            let result = result.map_err(|failure| {
+                after_failure(&watched, remains, failure_on_a_form(failure))
+            });
             match &result {
                 Ok(()) => watched.note(Level::Info, format!("{title}: done")),
                 Err(failure) => {
@@ -427,6 +455,25 @@ mod tests {
         let hanging_up = std::thread::spawn(move || drop(listener.accept()));
         assert!(is_gone(&tcp), "hung up");
         hanging_up.join().unwrap();
+    }
+
+    #[test]
+    fn messages_name_fields_and_no_options() {
+        for (said, shown) in [
+            ("--path: it is empty", "path: it is empty"),
+            ("--path /mnt: is no folder", "path /mnt: is no folder"),
+            ("give a --size of at most 5", "give a size of at most 5"),
+            ("with the same --path and --size", "with the same path and size"),
+            ("(--size), --path", "(size), path"),
+            ("no more --size", "no more size"),
+            // Neither an option of the form, nor an option at all.
+            ("another folder with --state-dir", "another folder with --state-dir"),
+            ("--path-of --sizes", "--path-of --sizes"),
+            ("/mnt/a--path --", "/mnt/a--path --"),
+            ("---size", "---size"),
+        ] {
+            assert_eq!(as_on_a_form(said), shown, "{said}");
+        }
     }
 
     #[test]
