@@ -190,8 +190,13 @@ export class MockConsole {
         return server.reachable ? answer(response, 200, server.details()) : answer(response, 502, { error: "The server does not answer.", advice: null });
       case "plan":
         return answer(response, 200, server.plan(body));
-      case "switch":
+      case "switch": {
+        const plan = server.plan(body);
+        if (body.digest && body.digest !== plan.digest) {
+          return answer(response, 409, { error: "what would be done is no longer what was shown", advice: "look at the plan as it is now", plan, differs: ["settings"] });
+        }
         return answer(response, 202, this.switch(server, body));
+      }
       case "settings":
         Object.assign(server.settings, body);
         return answer(response, 200, { applied: body, warnings: [] });

@@ -159,6 +159,7 @@ export class PretendedServer {
       changes.push({ what: "Cached pages", from: `${Math.round(this.filled * 65536)}`, to: "0", why: "the cache starts empty when it is switched on again" });
       changes.push({ what: "innodb_buffer_pool_size", from: "123 MiB", to: "128 MiB", why: "as it was before" });
     }
-    return { changes, warnings: wanted.action === "on" ? ["The setting holds until the server is restarted."] : [], refused };
+    const digest = refused ? null : `Settings-${this.settings.bpe_instances}.Request-${wanted.action}-${wanted.path}-${wanted.size}`;
+    return { changes, digest, warnings: wanted.action === "on" ? ["The setting holds until the server is restarted."] : [], refused };
   }
 }

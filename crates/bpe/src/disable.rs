@@ -3,12 +3,15 @@
 //! Switching off comes first and takes effect at once. Later steps go on after one has failed, so
 //! that as much as possible is undone; running it again does the rest.
 
+use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use crate::connection::{self, plain};
+use crate::digest::Part;
 use crate::enable::Places;
 use crate::failure::{Exit, Failure};
 use crate::library::FILE_NAME;
@@ -67,6 +70,18 @@ impl Undo {
     /// A line for each thing that will be undone.
     pub fn describe(&self) -> Vec<String> {
         self.0.describe(false)
+    }
+
+    /// Tells what it was made from, part by part.
+    pub fn seen(&self, tell: &mut dyn FnMut(Part, &dyn Debug)) {
+        let there = &self.0;
+        tell(Part::Server, &(&there.place, there.process.is_some()));
+        let rows = (there.loaded, there.plugin_row, there.function_row);
+        tell(Part::Plugin, &(rows, &there.views));
+        tell(Part::Settings, &(&there.variables, &there.persisted));
+        tell(Part::Pool, &there.pool_now);
+        tell(Part::Files, &there.snippet);
+        tell(Part::Record, &there.record.clone().map(Record::nameless));
     }
 
     /// Undoes it.
@@ -149,6 +164,9 @@ struct There {
     /// As the server sees it.
     snippet: Option<PathBuf>,
     process: Option<Process>,
+    pool_now: Option<u64>,
+    /// Those of the extension.
+    variables: BTreeMap<String, String>,
 }
 
 impl There {
@@ -196,6 +214,8 @@ impl There {
             persisted,
             snippet,
             process,
+            pool_now: server.number("innodb_buffer_pool_size")?,
+            variables: server.variables("bpe\\_%")?,
         })
     }
 
@@ -210,9 +230,27 @@ impl There {
             && self.snippet.is_none()
     }
 
-    fn pool(&self) -> Option<(u64, u64)> {
-        let record = self.record.as_ref()?;
-        Some((record.pool_before?, record.pool_after?))
+    /// What becomes of the pool, in words.
+    fn pool(&self) -> Option<String> {
+        let Some(record) = &self.record else {
+            return Some(
+                "innodb_buffer_pool_size stays as it is: no record of what it was before"
+                    .to_owned(),
+            );
+        };
+        let before = record.pool_before.filter(|_| record.pool_after.is_some())?;
+        let now = self.pool_now?;
+        if now == before {
+            // It came back with a restart.
+            return None;
+        }
+        Some(match record.original(now) {
+            Some(original) => format!("innodb_buffer_pool_size back to {}", human(original)),
+            None => {
+                "innodb_buffer_pool_size stays as it is: it has been changed since `bpe enable`"
+                    .to_owned()
+            }
+        })
     }
 
     fn library(&self, keep: bool) -> Option<&Path> {
@@ -225,16 +263,7 @@ impl There {
         if self.loaded {
             lines.push("bpe_enabled = OFF, at once".to_owned());
         }
-        match self.pool() {
-            Some((before, _)) => {
-                lines.push(format!("innodb_buffer_pool_size back to {}", human(before)))
-            }
-            None if self.record.is_none() => lines.push(
-                "innodb_buffer_pool_size stays as it is: no record of what it was before"
-                    .to_owned(),
-            ),
-            None => {}
-        }
+        lines.extend(self.pool());
         if !self.persisted.is_empty() {
             lines.push(format!("RESET PERSIST {}", self.persisted.join(", ")));
         }

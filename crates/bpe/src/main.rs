@@ -12,6 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 mod connection;
 mod console;
 mod demo;
+mod digest;
 mod disable;
 mod disk;
 mod doctor;

@@ -129,6 +129,14 @@ impl Maintenance {
         Ok(Self { lifted })
     }
 
+    /// Does the same to another session, after the one of before was lost. What was lifted then is put back at the end,
+    /// too.
+    pub fn resume(&mut self, server: &mut Server) -> Result<(), String> {
+        let resumed = Self::begin(server)?;
+        self.lifted |= resumed.lifted;
+        Ok(())
+    }
+
     pub fn end(self, server: &mut Server) -> Result<(), String> {
         if !self.lifted {
             return Ok(());

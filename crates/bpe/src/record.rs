@@ -79,6 +79,13 @@ impl Record {
         self.pool_lowered.push(lowering);
     }
 
+    /// The record without what is there for people alone, and changes by itself.
+    #[must_use]
+    pub fn nameless(mut self) -> Self {
+        self.server.clear();
+        self
+    }
+
     /// Whether the persisted size of the pool is ours.
     pub fn has_persisted(&self) -> bool {
         self.pool_persisted.unwrap_or(true)

@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use mysql::Conn;
@@ -87,8 +89,21 @@ pub fn support(flavour: Flavour, version: Version) -> Support {
     }
 }
 
+/// Why a connection cannot be used any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lost {
+    /// It is closed.
+    Closed,
+    /// An answer did not come in time; what was asked for may be under way still.
+    Unanswered,
+}
+
 pub struct Server {
     conn: Conn,
+    /// What came over it later would be the answer to something else.
+    lost: Option<Lost>,
+    /// The last statement without a result.
+    executed: String,
     pub address: Address,
     pub user: String,
     pub flavour: Flavour,
@@ -122,6 +137,8 @@ impl Server {
         };
         Ok(Self {
             conn,
+            lost: None,
+            executed: String::new(),
             address: target.address.clone(),
             user: target.user.clone(),
             flavour,
@@ -134,25 +151,74 @@ impl Server {
         self.flavour == Flavour::MariaDb
     }
 
+    /// How long an answer is waited for from now on; None: as long as it takes.
+    ///
+    /// # Errors
+    /// In the system's words.
+    pub fn set_patience(&mut self, limit: Option<Duration>) -> io::Result<()> {
+        // The limit is the socket's, of whatever kind it is, and all its descriptors share it.
+        let socket = UnixStream::from(self.as_fd().try_clone_to_owned()?);
+        socket.set_read_timeout(limit)?;
+        socket.set_write_timeout(limit)
+    }
+
+    /// Whether and why the connection cannot be used any more.
+    pub fn lost(&self) -> Option<Lost> {
+        self.lost
+    }
+
+    /// Ends the statement that a connection was lost with, if the server is still at it. Where it cannot be ended,
+    /// nothing is worse than it was.
+    pub fn end_statement_of(&mut self, lost: &Self) {
+        let id = u64::from(lost.conn.connection_id());
+        let rows: Vec<mysql::Row> = self
+            .ask(|conn| conn.query("SHOW FULL PROCESSLIST"))
+            .unwrap_or_default();
+        // After a restart, or through a proxy, the number may be somebody else's: the statement tells.
+        let is_it = |row: &mysql::Row| {
+            row.get_opt::<u64, _>("Id").and_then(Result::ok) == Some(id)
+                && row
+                    .get_opt::<String, _>("Info")
+                    .and_then(Result::ok)
+                    .as_ref()
+                    == Some(&lost.executed)
+        };
+        if rows.iter().any(is_it) {
+            let _ = self.ask(|conn| conn.query_drop(format!("KILL {id}")));
+        }
+    }
+
+    /// Asks the server, as long as it answers.
+    fn ask<T>(
+        &mut self,
+        ask: impl FnOnce(&mut Conn) -> Result<T, mysql::Error>,
+    ) -> Result<T, mysql::Error> {
+        if self.lost.is_some() {
+            return Err(io::Error::other("the connection is lost").into());
+        }
+        ask(&mut self.conn).inspect_err(|error| self.lost = loss(error))
+    }
+
     /// Runs a statement without a result.
     pub fn execute(&mut self, sql: &str) -> Result<(), mysql::Error> {
-        self.conn.query_drop(sql)
+        sql.clone_into(&mut self.executed);
+        self.ask(|conn| conn.query_drop(sql))
     }
 
     /// First column of the first row.
     pub fn value(&mut self, sql: &str) -> Result<Option<String>, mysql::Error> {
-        let value: Option<Option<String>> = self.conn.query_first(sql)?;
+        let value: Option<Option<String>> = self.ask(|conn| conn.query_first(sql))?;
         Ok(value.flatten())
     }
 
     /// The first row.
     pub fn row<T: FromRow>(&mut self, sql: &str) -> Result<Option<T>, mysql::Error> {
-        self.conn.query_first(sql)
+        self.ask(|conn| conn.query_first(sql))
     }
 
     /// Two columns of every row.
     pub fn pairs(&mut self, sql: &str) -> Result<Vec<(String, String)>, mysql::Error> {
-        let rows: Vec<(Option<String>, Option<String>)> = self.conn.query(sql)?;
+        let rows: Vec<(Option<String>, Option<String>)> = self.ask(|conn| conn.query(sql))?;
         Ok(rows
             .into_iter()
             .map(|(name, value)| (name.unwrap_or_default(), value.unwrap_or_default()))
@@ -197,7 +263,9 @@ impl Server {
 
     /// Warnings of the last statement, as one text.
     pub fn warnings(&mut self) -> String {
-        let rows: Vec<(String, u32, String)> = self.conn.query("SHOW WARNINGS").unwrap_or_default();
+        let rows: Vec<(String, u32, String)> = self
+            .ask(|conn| conn.query("SHOW WARNINGS"))
+            .unwrap_or_default();
         rows.into_iter()
             .map(|(_, _, message)| message)
             .collect::<Vec<_>>()
@@ -215,6 +283,22 @@ impl AsFd for Server {
         // SAFETY: the connection keeps its socket open, at least while it is borrowed here.
         unsafe { BorrowedFd::borrow_raw(self.conn.as_raw_fd()) }
     }
+}
+
+/// Whether the connection is lost with this error: all but what the server itself says.
+fn loss(error: &mysql::Error) -> Option<Lost> {
+    let kind = match error {
+        mysql::Error::IoError(io) => io.kind(),
+        mysql::Error::CodecError(codec) => {
+            connection::io_below(codec).map_or(io::ErrorKind::Other, io::Error::kind)
+        }
+        mysql::Error::DriverError(_) => io::ErrorKind::Other,
+        _ => return None,
+    };
+    Some(match kind {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Lost::Unanswered,
+        _ => Lost::Closed,
+    })
 }
 
 /// The number of a server error, 0 for others.
@@ -296,6 +380,19 @@ mod tests {
         ] {
             assert_eq!(support(flavour, version), wanted, "{flavour} {version}");
         }
+    }
+
+    #[test]
+    fn a_connection_is_lost_with_what_is_not_the_servers_word() {
+        let io = |kind| loss(&mysql::Error::IoError(io::Error::from(kind)));
+        assert_eq!(io(io::ErrorKind::WouldBlock), Some(Lost::Unanswered));
+        assert_eq!(io(io::ErrorKind::BrokenPipe), Some(Lost::Closed));
+        let refused = mysql::Error::MySqlError(mysql::MySqlError {
+            state: "HY000".into(),
+            message: "no".into(),
+            code: 1105,
+        });
+        assert_eq!(loss(&refused), None);
     }
 
     #[test]

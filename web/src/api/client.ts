@@ -2,7 +2,7 @@
 
 import { token, tokenRefused } from "../state/session";
 import type {
-  About, Action, ConsoleEvent, Details, Experience, Figures, Plan, Run, RunRequest, Server, Settings, SwitchRequest, Task,
+  About, Action, ConsoleEvent, Details, Experience, Figures, Plan, PlanChanged, Run, RunRequest, Server, Settings, SwitchRequest, Task,
 } from "./types";
 
 export class ApiError extends Error {
@@ -11,6 +11,8 @@ export class ApiError extends Error {
     readonly status: number,
     message: string,
     readonly advice: string | null = null,
+    /** The plan as it is now, where another one was confirmed. */
+    readonly changed: PlanChanged | null = null,
   ) {
     super(message);
   }
@@ -23,8 +25,9 @@ export function isUnanswered(error: unknown): boolean {
 
 async function failure(response: Response): Promise<ApiError> {
   try {
-    const body = (await response.json()) as { error?: string; advice?: string | null };
-    return new ApiError(response.status, body.error ?? response.statusText, body.advice ?? null);
+    const body = (await response.json()) as { error?: string; advice?: string | null } & Partial<PlanChanged>;
+    const changed = response.status === 409 && body.plan ? { plan: body.plan, differs: body.differs ?? [] } : null;
+    return new ApiError(response.status, body.error ?? response.statusText, body.advice ?? null, changed);
   } catch {
     return new ApiError(response.status, `${response.status} ${response.statusText}`);
   }
@@ -69,7 +72,7 @@ export const api = {
   history: (id: string) => get<{ figures: Figures[] }>(`${at(id)}/history`),
   details: (id: string) => get<Details>(`${at(id)}/details`),
   plan: (id: string, wanted: SwitchRequest) => post<Plan>(`${at(id)}/plan`, wanted),
-  switch: (id: string, wanted: SwitchRequest | { action: Action }) => post<Task>(`${at(id)}/switch`, wanted),
+  switch: (id: string, wanted: (SwitchRequest | { action: Action }) & { digest?: string | null }) => post<Task>(`${at(id)}/switch`, wanted),
   task: (id: string) => get<Task>(`/api/tasks/${encodeURIComponent(id)}`),
   settings: (id: string, changed: Settings) =>
     post<{ applied: Settings; warnings: string[] }>(`${at(id)}/settings`, changed),

@@ -167,9 +167,22 @@ export interface Plan {
   changes: Change[];
   warnings: string[];
   refused: string | null;
+  /** Goes back with the confirmation; none where it is refused. */
+  digest: string | null;
 }
 
-export type StepState = "waiting" | "running" | "done" | "failed";
+/** Parts of a plan that may differ from the one that was shown. */
+export const PLAN_PARTS = ["request", "server", "plugin", "settings", "pool", "files", "record", "plan"] as const;
+export type PlanPart = (typeof PLAN_PARTS)[number];
+
+/** The answer to a confirmation of a plan that is no longer true. */
+export interface PlanChanged {
+  plan: Plan;
+  differs: PlanPart[];
+}
+
+/** `undone`: put back after a later step failed. `remains`: that did not work. */
+export type StepState = "waiting" | "running" | "done" | "failed" | "undone" | "remains";
 
 export interface Task {
   id: string;

@@ -6,6 +6,7 @@ export const en = {
   cancel: "Cancel",
   close: "Close",
   loading: "Loading …",
+  separator: ", ",
   none: "none",
   yes: "yes",
   no: "no",
@@ -121,7 +122,13 @@ export const en = {
     failed: "It did not work:",
     uninstall: "Take the plugin out as well, and undo everything (bpe disable)",
     dismiss: "Put aside",
-    steps: { waiting: "waiting", running: "under way", done: "done", failed: "failed" },
+    steps: { waiting: "waiting", running: "under way", done: "done", failed: "failed", undone: "undone", remains: "could not be undone" },
+    changed: "Nothing was done: this is no longer the plan that you were shown. Look at it as it is now, and confirm again.",
+    differs: (parts: string) => `What differs: ${parts}.`,
+    parts: {
+      request: "what is asked for", server: "which server answers", plugin: "plugin and library", settings: "settings of the extension",
+      pool: "the buffer pool", files: "folders and option files", record: "the record of what was before", plan: "what will change",
+    },
   },
 
   tiles: {

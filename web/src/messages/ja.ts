@@ -8,6 +8,7 @@ export const ja: Messages = {
   cancel: "キャンセル",
   close: "閉じる",
   loading: "読み込み中…",
+  separator: "、",
   none: "なし",
   yes: "はい",
   no: "いいえ",
@@ -123,7 +124,13 @@ export const ja: Messages = {
     failed: "失敗しました:",
     uninstall: "プラグインも取り外し、すべて元に戻す (bpe disable)",
     dismiss: "片付ける",
-    steps: { waiting: "待機中", running: "実行中", done: "完了", failed: "失敗" },
+    steps: { waiting: "待機中", running: "実行中", done: "完了", failed: "失敗", undone: "元に戻しました", remains: "元に戻せませんでした" },
+    changed: "何も変更していません。表示していた内容から変わっています。現在の内容を確認し、もう一度実行してください。",
+    differs: (parts) => `異なる点: ${parts}。`,
+    parts: {
+      request: "依頼の内容", server: "応答するサーバー", plugin: "プラグインとライブラリー", settings: "拡張の設定",
+      pool: "バッファプール", files: "フォルダーと設定ファイル", record: "変更前の記録", plan: "変更内容",
+    },
   },
 
   tiles: {

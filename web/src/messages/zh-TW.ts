@@ -8,6 +8,7 @@ export const zhTW: Messages = {
   cancel: "取消",
   close: "關閉",
   loading: "載入中…",
+  separator: "、",
   none: "無",
   yes: "是",
   no: "否",
@@ -123,7 +124,13 @@ export const zhTW: Messages = {
     failed: "沒有成功：",
     uninstall: "一併移除外掛程式並復原所有變更（bpe disable）",
     dismiss: "收起",
-    steps: { waiting: "等待中", running: "進行中", done: "完成", failed: "失敗" },
+    steps: { waiting: "等待中", running: "進行中", done: "完成", failed: "失敗", undone: "已復原", remains: "無法復原" },
+    changed: "沒有執行任何動作：內容已和先前顯示的不同。請查看目前的內容，再次確認。",
+    differs: (parts) => `不同之處：${parts}。`,
+    parts: {
+      request: "要求的內容", server: "回應的伺服器", plugin: "外掛程式與函式庫", settings: "擴充的設定",
+      pool: "緩衝池", files: "資料夾與設定檔", record: "變更前的紀錄", plan: "會變更的項目",
+    },
   },
 
   tiles: {

@@ -3,13 +3,16 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { api, ApiError } from "../api/client";
-import type { Action, Change, Plan, Server, SwitchRequest, Task } from "../api/types";
+import type { Action, Change, Plan, PlanPart, Server, SwitchRequest, Task } from "../api/types";
 import { Dialog } from "../components/dialog";
 import { Said } from "../components/said";
 import { exactSize, parseSize } from "../format";
 import type { ServerStore } from "../state/server";
 import { text } from "../state/text";
 import { TaskSteps } from "./task";
+
+/** So long a plan that has just taken the place of another one cannot be confirmed. */
+const UNREAD_MS = 700;
 
 interface Asked {
   request: SwitchRequest;
@@ -27,6 +30,8 @@ export function SwitchDialog(props: { store: ServerStore; server: Server; action
   const problem = useSignal<ApiError | null>(null);
   const task = useSignal<Task | null>(null);
   const sending = useSignal(false);
+  /** Parts in which the plan differs from the one that was confirmed. */
+  const differs = useSignal<PlanPart[] | null>(null);
 
   const parsed = parseSize(size.value);
   const uninstall = useSignal(false);
@@ -38,6 +43,7 @@ export function SwitchDialog(props: { store: ServerStore; server: Server; action
   useEffect(() => {
     asked.value = null;
     problem.value = null;
+    differs.value = null;
     if (!complete) return;
     let newer = false;
     const timer = setTimeout(() => {
@@ -72,15 +78,22 @@ export function SwitchDialog(props: { store: ServerStore; server: Server; action
 
   async function confirm(): Promise<void> {
     if (!asked.value) return;
+    const { request, plan } = asked.value;
     sending.value = true;
     problem.value = null;
+    differs.value = null;
     try {
-      const answer = await api.switch(store.id, asked.value.request);
+      const answer = await api.switch(store.id, { ...request, digest: plan.digest });
       task.value = answer;
       store.task.value = answer;
     } catch (error) {
-      if (error instanceof ApiError) problem.value = error;
-      else throw error;
+      if (!(error instanceof ApiError)) throw error;
+      if (error.changed && asked.value?.request === request) {
+        asked.value = { request, plan: error.changed.plan };
+        differs.value = error.changed.differs;
+        // A second click that was under way confirms nothing that nobody has read.
+        await new Promise((resolve) => setTimeout(resolve, UNREAD_MS));
+      } else problem.value = error;
     } finally {
       sending.value = false;
     }
@@ -124,6 +137,11 @@ export function SwitchDialog(props: { store: ServerStore; server: Server; action
         </>
       )}
       <div role="alert">
+        {differs.value && !shown && (
+          <p class="banner warn" data-plan-changed>
+            {t.changed} {t.differs(differs.value.map((part) => t.parts[part] ?? part).join(text.value.separator))}
+          </p>
+        )}
         {problem.value && <p class="banner bad"><span lang="en">{problem.value.message}</span> {problem.value.advice && <span lang="en" class="advice">{problem.value.advice}</span>}</p>}
       </div>
       <div class="buttons">

@@ -2,7 +2,7 @@ import type { StepState, Task } from "../api/types";
 import { Said } from "../components/said";
 import { text } from "../state/text";
 
-const MARKS: Record<StepState, string> = { waiting: "○", running: "◐", done: "✓", failed: "✕" };
+const MARKS: Record<StepState, string> = { waiting: "○", running: "◐", done: "✓", failed: "✕", undone: "↺", remains: "!" };
 
 /** The steps of a task, and how it ended. New steps are read out. */
 export function TaskSteps(props: { task: Task }) {
@@ -15,7 +15,7 @@ export function TaskSteps(props: { task: Task }) {
         {task.steps.map((step, i) => (
           <li key={i} class={step.state}>
             <span class="mark" aria-hidden="true">{MARKS[step.state] ?? "○"}</span>
-            <Said text={step.text} /> <span class="unseen">({t.steps[step.state]})</span>
+            <Said text={step.text} /> <span class={step.state === "undone" || step.state === "remains" ? "outcome" : "unseen"}>({t.steps[step.state]})</span>
           </li>
         ))}
       </ol>

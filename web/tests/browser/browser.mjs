@@ -12,7 +12,7 @@ const engine = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe
 const ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage"];
 
 /** Complaints that belong to what is tried: a token that is refused, and connections that are cut. */
-const EXPECTED = [/status of 401/, /net::ERR_CONNECTION_REFUSED/, /net::ERR_INCOMPLETE_CHUNKED_ENCODING/, /net::ERR_EMPTY_RESPONSE/, /net::ERR_CONNECTION_RESET/, /net::ERR_CONNECTION_CLOSED/, /net::ERR_SOCKET_NOT_CONNECTED/, /status of 502/];
+const EXPECTED = [/status of 401/, /status of 409/, /net::ERR_CONNECTION_REFUSED/, /net::ERR_INCOMPLETE_CHUNKED_ENCODING/, /net::ERR_EMPTY_RESPONSE/, /net::ERR_CONNECTION_RESET/, /net::ERR_CONNECTION_CLOSED/, /net::ERR_SOCKET_NOT_CONNECTED/, /status of 502/];
 
 /** @typedef {import("playwright-core").Page} Page */
 

@@ -63,6 +63,42 @@ export async function switchOn(watched) {
   await dialog.locator(".changes li").first().waitFor();
   await accessible(page, "the switch's dialog");
   await watched.picture(page, "switch");
+
+  // Another page is faster: what was confirmed is not done, and the plan as it is now is shown.
+  const set = (/** @type {number} */ instances) => page.evaluate(async ([token, value]) => {
+    const [server] = await (await fetch("/api/servers", { headers: { Authorization: `Bearer ${token}` } })).json();
+    const init = { method: "POST", headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" }, body: JSON.stringify({ bpe_instances: value }) };
+    return (await fetch(`/api/servers/${server.id}/settings`, init)).status;
+  }, /** @type {const} */ ([subject.token, instances]));
+  assert.equal(await set(2), 200);
+  await dialog.locator("[data-confirm]:enabled").click();
+  const changed = dialog.getByRole("alert").locator("[data-plan-changed]");
+  await changed.filter({ hasText: "Nothing was done" }).filter({ hasText: "settings of the extension" }).waitFor();
+  assert.equal(await dialog.locator("[data-task]").count(), 0, "nothing was begun");
+  await dialog.locator(".changes li").first().waitFor();
+  await accessible(page, "a plan that has changed");
+  await watched.picture(page, "switch-changed");
+
+  // Steps that were put back after a failure are no longer shown as done, also to those who hear the page.
+  const failed = {
+    id: "of-this-test", server: "1", title: "Switching on", state: "failed", error: "it failed", advice: null,
+    steps: [["write the library", "remains"], ["set and switch on", "undone"], ["lower the buffer pool", "failed"], ["make it permanent", "waiting"]]
+      .map(([text, state]) => ({ text, state })),
+  };
+  await page.route("**/api/servers/*/switch", (route) => route.fulfill({ status: 202, json: failed }));
+  await dialog.locator("[data-confirm]:enabled").click();
+  await dialog.locator("[data-task=failed]").waitFor();
+  const steps = (await dialog.locator(".steps li").allInnerTexts()).map((text) => text.replace(/\s+/g, " "));
+  assert.deepEqual(steps.slice(0, 2), ["! write the library (could not be undone)", "↺ set and switch on (undone)"]);
+  await accessible(page, "a failed task");
+  await watched.picture(page, "switch-failed");
+  await page.unroute("**/api/servers/*/switch");
+  await page.keyboard.press("Escape");
+  await dialog.waitFor({ state: "hidden" });
+  await button.click();
+  await dialog.getByLabel("Size").fill(subject.size);
+  await dialog.getByLabel("Path on the fast disk").fill(subject.path);
+
   await dialog.locator("[data-confirm]:enabled").click();
   await dialog.locator("[data-task=done]").waitFor({ timeout: 30_000 });
   await dialog.getByRole("button", { name: "Close" }).click();

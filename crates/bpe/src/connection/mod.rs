@@ -5,7 +5,6 @@
 //! Not supported: `~/.mylogin.cnf` (its obfuscation is MySQL's own) and TLS. The command is meant
 //! to run on the server's host, over its socket.
 
-use std::error::Error as _;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -398,13 +397,18 @@ pub fn plain(error: &mysql::Error) -> String {
     match error {
         Error::MySqlError(server) => format!("{} (error {})", server.message, server.code),
         Error::IoError(io) => in_words(io),
-        Error::CodecError(codec) => match codec.source().and_then(|source| source.downcast_ref()) {
+        Error::CodecError(codec) => match io_below(codec) {
             Some(io) => in_words(io),
             None => codec.to_string(),
         },
         Error::DriverError(DriverError::CouldNotConnect(Some((_, text, _)))) => text.clone(),
         other => other.to_string(),
     }
+}
+
+/// The system's error behind one of the library.
+pub fn io_below(error: &dyn std::error::Error) -> Option<&io::Error> {
+    error.source().and_then(|source| source.downcast_ref())
 }
 
 fn in_words(error: &io::Error) -> String {

@@ -3,7 +3,7 @@
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use serde_json::{Map, Value};
 
 use crate::failure::{Exit, Failure};
 
@@ -13,6 +13,8 @@ pub struct Refusal {
     status: StatusCode,
     what: String,
     advice: Option<String>,
+    /// What the page needs besides: members of the answer.
+    more: Map<String, Value>,
 }
 
 impl Refusal {
@@ -21,6 +23,7 @@ impl Refusal {
             status,
             what: what.into(),
             advice: None,
+            more: Map::new(),
         }
     }
 
@@ -45,6 +48,17 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// Adds the members of an object to the answer.
+    #[must_use]
+    pub fn with(mut self, more: Value) -> Self {
+        if let Value::Object(more) = more {
+            self.more = more;
+        }
+        self
+    }
+}
+
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
         Self {
@@ -55,13 +69,16 @@ impl From<Failure> for Refusal {
             },
             what: failure.what,
             advice: failure.advice,
+            more: Map::new(),
         }
     }
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        let body = Json(json!({ "error": self.what, "advice": self.advice }));
-        (self.status, body).into_response()
+        let mut body = self.more;
+        body.insert("error".to_owned(), self.what.into());
+        body.insert("advice".to_owned(), self.advice.into());
+        (self.status, Json(body)).into_response()
     }
 }

@@ -102,6 +102,10 @@ pub struct Args {
     /// Offer the experience page, which puts load on the first server: never on one that matters
     #[arg(long)]
     experience: bool,
+    /// How long the server's answer to one statement of a change is waited for; what was done before is then put back
+    #[arg(long, value_name = "SECONDS", default_value_t = watched::CHANGE_SECONDS,
+          value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    change_timeout: u64,
     #[command(flatten)]
     places: Places,
     #[command(flatten)]
@@ -130,6 +134,9 @@ pub struct Opening {
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut opening = Opening::new(&args.listening, servers(&args)?, &args.places)?;
+    for server in &opening.console.servers {
+        server.set_change_limit(args.change_timeout);
+    }
     if args.experience {
         opening.offer_experience(None)?;
     }

@@ -16,16 +16,28 @@ const KEPT: usize = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    Waiting,
     Running,
     Done,
     Failed,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum StepState {
+    Waiting,
+    Running,
+    Done,
+    Failed,
+    /// Done, and put back after a later step failed.
+    Undone,
+    /// Done, and could not be put back after a later step failed.
+    Remains,
+}
+
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
     pub text: String,
-    pub state: State,
+    pub state: StepState,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -103,6 +115,13 @@ impl Work {
         self.server.show_task(&self.task);
     }
 
+    /// What the steps had done is gone, with the server that it was set on.
+    pub fn all_undone(&mut self) {
+        for step in 0..self.task.steps.len() {
+            self.undone(step, true);
+        }
+    }
+
     /// The end of it. Steps that were not reached stay waiting after a failure.
     pub fn end(mut self, result: Result<(), Failure>) {
         self.finish(result);
@@ -112,8 +131,8 @@ impl Work {
         let failed = result.is_err();
         for step in &mut self.task.steps {
             step.state = match (step.state, failed) {
-                (State::Running, true) => State::Failed,
-                (State::Running, false) | (State::Waiting, false) => State::Done,
+                (StepState::Running, true) => StepState::Failed,
+                (StepState::Running | StepState::Waiting, false) => StepState::Done,
                 (state, _) => state,
             };
         }
@@ -144,7 +163,7 @@ impl Told for Work {
             .iter()
             .map(|&title| Step {
                 text: title.to_owned(),
-                state: State::Waiting,
+                state: StepState::Waiting,
             })
             .collect();
         self.show();
@@ -153,9 +172,23 @@ impl Told for Work {
     fn begin(&mut self, step: usize) {
         for (index, known) in self.task.steps.iter_mut().enumerate() {
             if index < step {
-                known.state = State::Done;
+                known.state = StepState::Done;
             } else if index == step {
-                known.state = State::Running;
+                known.state = StepState::Running;
+            }
+        }
+        self.show();
+    }
+
+    fn undone(&mut self, step: usize, wholly: bool) {
+        // The one that failed is shown as that.
+        if let Some(known) = self.task.steps.get_mut(step) {
+            if matches!(known.state, StepState::Done | StepState::Remains) {
+                known.state = if wholly {
+                    StepState::Undone
+                } else {
+                    StepState::Remains
+                };
             }
         }
         self.show();
@@ -168,7 +201,7 @@ impl Told for Work {
             .task
             .steps
             .iter_mut()
-            .find(|step| step.state == State::Running)
+            .find(|step| step.state == StepState::Running)
         {
             Some(step) => {
                 step.text
@@ -177,7 +210,7 @@ impl Told for Work {
             }
             None => self.task.steps.push(Step {
                 text: text.to_owned(),
-                state: State::Done,
+                state: StepState::Done,
             }),
         }
         self.show();
@@ -189,15 +222,48 @@ mod tests {
     use super::*;
     use crate::connection::Args;
 
-    #[test]
-    fn a_task_ends_though_its_thread_panics() {
+    fn server() -> Arc<Watched> {
         let args = Args {
             socket: Some("/none".into()),
             no_defaults: true,
             ..Args::default()
         };
         let target = args.target().unwrap();
-        let server = Arc::new(Watched::new("a".into(), "a".into(), target, Arc::default()));
+        Arc::new(Watched::new("a".into(), "a".into(), target, Arc::default()))
+    }
+
+    #[test]
+    fn what_was_put_back_is_not_shown_as_done() {
+        let tasks = Arc::new(Tasks::default());
+        let mut work = Work::begin(&tasks, &server(), "Switching".into());
+        work.steps(&["one", "two", "three", "four"]);
+        Told::begin(&mut work, 2);
+        // As a rollback tells it, the failed step among them.
+        for (step, wholly) in [(2, true), (1, false), (0, true)] {
+            work.undone(step, wholly);
+        }
+        let id = work.task().id.clone();
+        work.end(Err(Failure::step("no")));
+        let states: Vec<_> = tasks
+            .get(&id)
+            .unwrap()
+            .steps
+            .iter()
+            .map(|step| step.state)
+            .collect();
+        let wanted = [
+            StepState::Undone,
+            StepState::Remains,
+            StepState::Failed,
+            StepState::Waiting,
+        ];
+        assert_eq!(states, wanted);
+        assert_eq!(serde_json::to_value(wanted[0]).unwrap(), "undone");
+    }
+
+    #[test]
+    fn a_task_ends_though_its_thread_panics() {
+        let server = server();
         let tasks = Arc::new(Tasks::default());
         let mut work = Work::begin(&tasks, &server, "Switching".into());
         work.steps(&["one", "two"]);
@@ -212,7 +278,7 @@ mod tests {
         assert_eq!(task.state, State::Failed);
         assert_eq!(
             (task.steps[0].state, task.steps[1].state),
-            (State::Failed, State::Waiting)
+            (StepState::Failed, StepState::Waiting)
         );
         assert!(task.error.is_some());
 

@@ -5,7 +5,7 @@
 //! so that those who want the same wait for one answer.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -27,6 +27,9 @@ const HISTORY: usize = 15 * 60;
 const BEHIND: usize = 256;
 /// A server that does not answer for so long is not reachable.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Installing a plugin, or shrinking a large pool, may take some minutes; a server that hangs must not be waited for for
+/// ever, as nobody else could change it meanwhile.
+pub const CHANGE_SECONDS: u64 = 300;
 
 /// Requests at a time that wait for one server; so many threads there are for each, so that a server which hangs keeps
 /// nobody from the others.
@@ -47,6 +50,7 @@ pub struct Watched {
     pub(super) details: Mutex<Details>,
     /// Somebody changes the server: one at a time.
     changing: AtomicBool,
+    change_seconds: AtomicU64,
     asked: (Mutex<bool>, Condvar),
     turns: Arc<Semaphore>,
 }
@@ -84,6 +88,7 @@ impl Watched {
             seen: Mutex::default(),
             details: Mutex::default(),
             changing: AtomicBool::new(false),
+            change_seconds: AtomicU64::new(CHANGE_SECONDS),
             asked: (Mutex::new(true), Condvar::new()),
             turns: Arc::new(Semaphore::new(TURNS)),
         }
@@ -96,8 +101,22 @@ impl Watched {
 
     /// Logs in, to change something: that may take its time, but a server that does not answer at all is found out first.
     pub fn open_to_change(&self) -> Result<Server, Failure> {
-        drop(self.open()?);
-        Server::open(&mut self.target.clone(), None)
+        let mut server = self.open()?;
+        self.wait_for_changes(&mut server)?;
+        Ok(server)
+    }
+
+    /// Has a connection wait for an answer as long as a change may take.
+    pub fn wait_for_changes(&self, server: &mut Server) -> Result<(), Failure> {
+        let limit = Duration::from_secs(self.change_seconds.load(Ordering::Relaxed));
+        server
+            .set_patience(Some(limit))
+            .map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))
+    }
+
+    /// How many seconds the answer to one statement of a change is waited for.
+    pub fn set_change_limit(&self, seconds: u64) {
+        self.change_seconds.store(seconds, Ordering::Relaxed);
     }
 
     /// The right of a request to wait for this server, until it is dropped. None: others wait for it for so long that

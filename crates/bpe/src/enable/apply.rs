@@ -8,24 +8,34 @@ use std::path::{Path, PathBuf};
 use super::plan::{Permanence, Plan, by_hand, literal, persisted};
 use crate::connection::plain;
 use crate::failure::Failure;
-use crate::journal::Journal;
+use crate::journal::{Connection, Journal, Reopen, connected};
 use crate::library;
 use crate::maintenance::Maintenance;
 use crate::pool;
-use crate::server::{Flavour, Server, quoted};
+use crate::server::{Flavour, Server, error_code, quoted};
 use crate::size::human;
 use crate::told::Told;
 use crate::views;
 
-/// Runs the plan. On failure everything done so far is undone and the message says how that went.
-pub fn apply(server: &mut Server, plan: Plan, told: &mut dyn Told) -> Result<(), Failure> {
+/// Of a variable that the server does not have.
+const UNKNOWN_VARIABLE: u16 = 1193;
+
+/// Runs the plan. On failure everything done so far is undone, over another connection where this one was lost, and the
+/// message says how that went. `reopen` logs in as before.
+pub fn apply(
+    server: &mut Server,
+    plan: Plan,
+    told: &mut dyn Told,
+    reopen: Reopen<'_>,
+) -> Result<(), Failure> {
     let mut run = Run {
         journal: Journal::default(),
         server,
         plan,
         told,
+        begun: 0,
     };
-    let maintenance = match Maintenance::begin(run.server) {
+    let mut maintenance = match Maintenance::begin(run.server) {
         Ok(maintenance) => maintenance,
         Err(why) => return Err(Failure::step(format!("{why}; nothing was changed"))),
     };
@@ -34,8 +44,17 @@ pub fn apply(server: &mut Server, plan: Plan, told: &mut dyn Told) -> Result<(),
         journal,
         server,
         plan,
-        ..
+        told,
+        begun,
     } = run;
+    let connection = match &result {
+        Ok(()) if server.lost().is_none() => Connection::Kept,
+        _ => connected(server, reopen),
+    };
+    let resumed = match connection {
+        Connection::Anew(_) => maintenance.resume(server),
+        _ => Ok(()),
+    };
     let result = match result {
         Ok(()) => {
             // The old library is kept for undoing only.
@@ -44,7 +63,12 @@ pub fn apply(server: &mut Server, plan: Plan, told: &mut dyn Told) -> Result<(),
             }
             Ok(())
         }
-        Err(failure) => Err(undone(failure, journal, server)),
+        Err(mut failure) => {
+            for text in connection.in_words().into_iter().chain(resumed.err()) {
+                failure.what.push_str(&format!("\n  {text}"));
+            }
+            Err(undone(failure, journal, server, told, begun))
+        }
     };
     match (maintenance.end(server), result) {
         (Ok(()), result) => result,
@@ -56,21 +80,33 @@ pub fn apply(server: &mut Server, plan: Plan, told: &mut dyn Told) -> Result<(),
     }
 }
 
-/// Adds to the failure what was put back.
-fn undone(mut failure: Failure, journal: Journal, server: &mut Server) -> Failure {
-    let lines = journal.roll_back(server);
-    let all = lines.iter().all(Result::is_ok);
-    for line in &lines {
-        let text = match line {
-            Ok(text) | Err(text) => text,
-        };
+/// Adds to the failure what was put back. `begun`: the step that failed.
+fn undone(
+    mut failure: Failure,
+    journal: Journal,
+    server: &mut Server,
+    told: &mut dyn Told,
+    begun: usize,
+) -> Failure {
+    let all = journal.roll_back(server);
+    for Ok(text) | Err(text) in all.iter().map(|undone| &undone.result) {
         failure.what.push_str(&format!("\n  {text}"));
     }
-    failure.what.push_str(if all {
-        "\n  The server is as it was before."
-    } else {
-        "\n  Not everything could be put back; `bpe disable` tries again."
-    });
+    for step in 0..begun {
+        // One that only looked is as true as all the others.
+        let only_looked = all.iter().all(|undone| undone.step != step);
+        let mut of_step = all
+            .iter()
+            .filter(|undone| only_looked || undone.step == step);
+        told.undone(step, of_step.all(|undone| undone.result.is_ok()));
+    }
+    failure
+        .what
+        .push_str(if all.iter().all(|undone| undone.result.is_ok()) {
+            "\n  The server is as it was before."
+        } else {
+            "\n  Not everything could be put back; `bpe disable` tries again."
+        });
     failure
 }
 
@@ -87,6 +123,8 @@ struct Run<'a> {
     plan: Plan,
     journal: Journal,
     told: &'a mut dyn Told,
+    /// Number of the step under way.
+    begun: usize,
 }
 
 /// Tells a line.
@@ -105,6 +143,8 @@ impl<'a> Run<'a> {
         let count = steps.len();
         for (index, (_, step)) in steps.into_iter().enumerate() {
             self.told.begin(index);
+            self.begun = index;
+            self.journal.begin(index);
             step(self)?;
             if self.told.interrupted() {
                 return Err(Failure::step("interrupted"));
@@ -152,15 +192,34 @@ impl<'a> Run<'a> {
     /// Undo by one statement.
     fn undo_sql(&mut self, undone: impl Into<String>, sql: String) {
         self.journal.note(undone, move |server: &mut Server| {
-            server.execute(&sql).map_err(|error| plain(&error))
+            match server.execute(&sql) {
+                // The plugin is gone, and its variables with it.
+                Err(error) if error_code(&error) != UNKNOWN_VARIABLE => Err(plain(&error)),
+                _ => Ok(()),
+            }
         });
+    }
+
+    /// Does it by one statement, undone by another. Where the connection is lost with it, it may have been done.
+    fn sql_and_undo(
+        &mut self,
+        sql: &str,
+        undone: impl Into<String>,
+        undo: String,
+    ) -> Result<(), Failure> {
+        let result = self.sql(sql);
+        if result.is_ok() || self.server.lost().is_some() {
+            self.undo_sql(undone, undo);
+        }
+        result
     }
 
     /// The record is written first, so that `disable` can clean up even after this process died.
     fn note_record(&mut self) -> Result<(), Failure> {
         let before = self.plan.place.read()?;
         let place = self.plan.place.clone();
-        self.journal.note(
+        // What remains is undone by `bpe disable`, which goes by the record.
+        self.journal.note_needed(
             "record of previous values put back",
             move |_| match before {
                 Some(record) => place.write(&record),
@@ -191,7 +250,7 @@ impl<'a> Run<'a> {
                 })?;
             let remove = seen.clone();
             self.journal
-                .note(format!("folder {} removed", folder.display()), move |_| {
+                .note_needed(format!("folder {} removed", folder.display()), move |_| {
                     fs::remove_dir(&remove).map_err(|error| error.to_string())
                 });
             let group = process.groups.last().copied();
@@ -222,7 +281,7 @@ impl<'a> Run<'a> {
             None => {
                 self.plan.record.library = Some(copy.place.clone());
                 self.journal
-                    .note("library removed", move |_| match fs::remove_file(&to) {
+                    .note_needed("library removed", move |_| match fs::remove_file(&to) {
                         Err(error) if error.kind() != io::ErrorKind::NotFound => {
                             Err(error.to_string())
                         }
@@ -247,13 +306,26 @@ impl<'a> Run<'a> {
             Flavour::MariaDb => "INSTALL SONAME 'bpe'",
             Flavour::MySql => "INSTALL PLUGIN bpe SONAME 'bpe.so'",
         };
-        self.sql(sql).map_err(|failure| {
+        let result = self.sql(sql).map_err(|failure| {
             failure.advise(
                 "the server's error log says more; on another host, copy bpe.so into its \
                  plugin_dir first",
             )
-        })?;
-        self.undo_sql("plugin uninstalled", "UNINSTALL PLUGIN bpe".to_owned());
+        });
+        if result.is_ok() || self.server.lost().is_some() {
+            self.journal
+                .note("plugin uninstalled", |server: &mut Server| {
+                    let state = server.plugin_state();
+                    match state.and_then(|state| match state {
+                        Some(_) => server.execute("UNINSTALL PLUGIN bpe"),
+                        None => server.execute("DELETE FROM mysql.plugin WHERE name = 'bpe'"),
+                    }) {
+                        Err(error) => Err(plain(&error)),
+                        Ok(()) => Ok(()),
+                    }
+                });
+        }
+        result?;
         tell!(self, "  plugin installed");
         Ok(())
     }
@@ -265,11 +337,11 @@ impl<'a> Run<'a> {
         self.sql("DROP FUNCTION IF EXISTS bpe_report")?;
         // After a start without the library MySQL knows no such function, but the row is there.
         self.sql("DELETE FROM mysql.func WHERE name = 'bpe_report'")?;
-        self.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
-        self.undo_sql(
+        self.sql_and_undo(
+            "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'",
             "function bpe_report dropped",
             "DROP FUNCTION IF EXISTS bpe_report".to_owned(),
-        );
+        )?;
         tell!(self, "  function bpe_report created");
         Ok(())
     }
@@ -278,28 +350,32 @@ impl<'a> Run<'a> {
         let mut changes: Vec<_> = self.plan.changes().cloned().collect();
         if self.plan.rebuilds() {
             // Off and on, as only switching on says at once what is wrong with the new settings.
-            self.sql("SET GLOBAL bpe_enabled = OFF")?;
-            self.undo_sql(
+            self.sql_and_undo(
+                "SET GLOBAL bpe_enabled = OFF",
                 "bpe_enabled = ON again",
                 "SET GLOBAL bpe_enabled = ON".to_owned(),
-            );
+            )?;
             changes.extend(self.plan.settings.last().cloned());
         }
         for setting in changes {
             let previous = setting.before.clone();
             // bpe_enabled after a rebuild.
             let unchanged = previous.as_ref() == Some(&setting.value);
-            self.sql(&format!(
-                "SET GLOBAL {} = {}",
-                setting.name,
-                setting.literal()
-            ))
-            .map_err(|failure| {
-                failure.advise(
-                    "mend what the message says; `bpe doctor` with the same --path and --size \
-                     looks at everything",
-                )
-            })?;
+            let result = self
+                .sql(&format!(
+                    "SET GLOBAL {} = {}",
+                    setting.name,
+                    setting.literal()
+                ))
+                .map_err(|failure| {
+                    failure.advise(
+                        "mend what the message says; `bpe doctor` with the same --path and --size \
+                         looks at everything",
+                    )
+                });
+            if result.is_err() && self.server.lost().is_none() {
+                return result;
+            }
             match previous {
                 Some(_) if unchanged => self.undo_sql(
                     "switched off to change the settings back",
@@ -316,6 +392,7 @@ impl<'a> Run<'a> {
                 ),
                 None => {}
             }
+            result?;
             tell!(self, "  {} = {}", setting.name, setting.value);
         }
         Ok(())
@@ -367,6 +444,12 @@ impl<'a> Run<'a> {
         self.write_record()?;
         let reached = match pool::resize(self.server, wanted) {
             Ok(reached) => reached,
+            Err(why) if self.server.lost().is_some() => {
+                self.undo_pool(now);
+                return Err(Failure::step(format!(
+                    "innodb_buffer_pool_size could not be lowered: {why}"
+                )));
+            }
             Err(why) => {
                 // The extension works without it; the pool is a matter of memory alone.
                 tell!(
@@ -390,12 +473,16 @@ impl<'a> Run<'a> {
                 human(plan.pool.size),
                 human(reached)
             );
-            self.journal.note(
-                format!("innodb_buffer_pool_size is {} again", human(now)),
-                move |server| pool::resize(server, now).map(drop),
-            );
+            self.undo_pool(now);
         }
         self.write_record()
+    }
+
+    fn undo_pool(&mut self, before: u64) {
+        self.journal.note(
+            format!("innodb_buffer_pool_size is {} again", human(before)),
+            move |server| pool::resize(server, before).map(drop),
+        );
     }
 
     fn permanent(&mut self) -> Result<(), Failure> {
@@ -436,15 +523,14 @@ impl<'a> Run<'a> {
         let Some(library) = library else {
             return Ok(());
         };
-        self.sql("DELETE FROM mysql.plugin WHERE name = 'bpe'")?;
-        self.undo_sql(
+        self.sql_and_undo(
+            "DELETE FROM mysql.plugin WHERE name = 'bpe'",
             "row in mysql.plugin put back",
             format!(
-                "INSERT INTO mysql.plugin (name, dl) VALUES ('bpe', {})",
+                "REPLACE INTO mysql.plugin (name, dl) VALUES ('bpe', {})",
                 quoted(&library)
             ),
-        );
-        Ok(())
+        )
     }
 
     fn persist(&mut self) -> Result<(), Failure> {
@@ -479,17 +565,18 @@ impl<'a> Run<'a> {
             if previous.as_ref() == Some(&value) {
                 continue;
             }
-            self.sql(&format!("SET PERSIST {name} = {}", literal(&value)))?;
-            match previous {
-                Some(previous) => self.undo_sql(
+            let (undone, undo) = match previous {
+                Some(previous) => (
                     format!("persisted {name} is {previous} again"),
                     format!("SET PERSIST {name} = {}", literal(&previous)),
                 ),
-                None => self.undo_sql(
+                None => (
                     format!("{name} no longer persisted"),
                     format!("RESET PERSIST IF EXISTS {name}"),
                 ),
-            }
+            };
+            let sql = format!("SET PERSIST {name} = {}", literal(&value));
+            self.sql_and_undo(&sql, undone, undo)?;
         }
         tell!(self, "  settings persisted");
         Ok(())

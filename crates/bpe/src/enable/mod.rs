@@ -8,6 +8,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use crate::connection;
 use crate::failure::{Exit, Failure};
@@ -25,6 +26,9 @@ mod plan;
 pub use apply::apply;
 pub use describe::{Change, pool_stays};
 pub use plan::Plan;
+
+/// How long an answer is waited for when logging in once more.
+const LOGIN: Duration = Duration::from_secs(10);
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -154,7 +158,8 @@ pub fn check_paths(
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let wish = Wish::of(&args)?;
-    let mut server = Server::connect(&args.connection)?;
+    let mut target = args.connection.target()?;
+    let mut server = Server::open(&mut target, None)?;
     check_rights(&mut server)?;
     let plan = plan::Plan::make(&mut server, &wish, &args)?;
     say!("{}", plan.to_string().trim_end());
@@ -177,6 +182,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         }
     }
     let mut told = told::Terminal::catching_signals()?;
-    apply::apply(&mut server, plan, &mut told)?;
+    // A server that does not answer is found out at logging in: Ctrl-C does not end what waits for it.
+    let reopen = || {
+        let mut server = Server::open(&mut target.clone(), Some(LOGIN))?;
+        let lasting = server.set_patience(None);
+        lasting.map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))?;
+        Ok(server)
+    };
+    apply::apply(&mut server, plan, &mut told, &reopen)?;
     Ok(Exit::Ok.into())
 }

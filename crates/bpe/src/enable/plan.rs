@@ -1,11 +1,12 @@
 //! What `enable` will change on this server, worked out before anything is touched.
 
-use std::fmt;
+use std::fmt::{self, Debug};
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Args, Wish, checks};
 use crate::connection::plain;
+use crate::digest::Part;
 use crate::failure::Failure;
 use crate::maintenance::will_lift_read_only;
 use crate::pool::{Pool, expected_memory};
@@ -84,6 +85,8 @@ pub struct Plan {
     /// All wished settings and bpe_enabled, last.
     pub settings: Vec<Setting>,
     pub pool: Pool,
+    /// The size it has, which is smaller where we lowered it before.
+    pub pool_now: u64,
     pub lower_pool: bool,
     pub expected_memory: u64,
     pub permanence: Permanence,
@@ -154,6 +157,7 @@ impl Plan {
             .collect();
 
         let mut pool = Pool::of(server)?;
+        let pool_now = pool.size;
         // Lowered by us before and not touched since: count from what it was.
         if let Some(original) = record.original(pool.size) {
             pool.size = original;
@@ -182,6 +186,7 @@ impl Plan {
             make_views,
             settings,
             pool,
+            pool_now,
             lower_pool: !args.keep_pool,
             expected_memory,
             permanence,
@@ -191,6 +196,35 @@ impl Plan {
         };
         plan.permanent_differs = plan.differs_permanently(server)?;
         Ok(plan)
+    }
+
+    /// Tells what it was made from, part by part; nothing that changes by itself is among it.
+    pub fn seen(&self, tell: &mut dyn FnMut(Part, &dyn Debug)) {
+        tell(Part::Server, &(&self.place, self.process.is_some()));
+        let stamp = |path: &Path| {
+            let meta = fs::metadata(path).ok()?;
+            Some((meta.len(), meta.modified().ok()))
+        };
+        let library = self.copy.as_ref();
+        let library = library.map(|copy| (copy, stamp(&copy.from), stamp(&copy.to)));
+        tell(
+            Part::Plugin,
+            &(
+                library,
+                (self.install, self.stale_plugin_row, self.create_function),
+                (self.make_views, self.lift_read_only),
+            ),
+        );
+        tell(Part::Settings, &self.settings);
+        let pool = (self.pool, self.pool_now, self.lower_pool);
+        tell(Part::Pool, &(pool, self.expected_memory));
+        let snippet = match (&self.permanence, &self.process) {
+            (Permanence::Snippet { path, .. }, Some(process)) => fs::read(process.seen(path)).ok(),
+            _ => None,
+        };
+        let permanent = (&self.permanence, self.permanent_differs, snippet);
+        tell(Part::Files, &(&self.folders, permanent));
+        tell(Part::Record, &self.record.clone().nameless());
     }
 
     /// Settings that differ from what the server has.

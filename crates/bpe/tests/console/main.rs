@@ -13,7 +13,10 @@ use serde_json::{Value, json};
 
 use client::{Console, expect};
 
+mod between;
 mod client;
+mod interrupted;
+mod shown;
 
 const MIB: u64 = 1 << 20;
 const POOL: u64 = 64 * MIB;
@@ -31,6 +34,26 @@ fn main() -> ExitCode {
             Flavour::MariaDb1011,
             "many_pages_cost_no_more",
             many_pages_cost_no_more,
+        )
+        .with(
+            Flavour::MariaDb1011,
+            "what_is_shown_is_what_is_done",
+            shown::what_is_shown_is_what_is_done,
+        )
+        .with(
+            Flavour::MariaDb1011,
+            "a_connection_is_cut",
+            interrupted::a_connection_is_cut,
+        )
+        .with(
+            Flavour::MariaDb1011,
+            "a_change_hangs",
+            interrupted::a_change_hangs,
+        )
+        .with(
+            Flavour::MariaDb1011,
+            "a_server_is_killed_while_it_resizes",
+            interrupted::a_server_is_killed_while_it_resizes,
         )
         .with(Flavour::MySql97, "mysql_switches_too", mysql_switches_too)
         .run()

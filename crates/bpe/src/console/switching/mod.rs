@@ -3,6 +3,7 @@
 //! Where the plugin is not installed, "on" is `bpe enable`; and "off" with `uninstall` is `bpe disable`. Otherwise the
 //! switch sets global variables ([`set`]), which takes effect at once, and lasts until the server's next start.
 
+use std::cell::Cell;
 use std::io::{self, Read};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -18,8 +19,10 @@ use super::events::Level;
 use super::tasks::{Task, Work};
 use super::watched::Watched;
 use crate::connection::{Address, plain};
+use crate::digest::{Digest, Part};
 use crate::enable::{self, Change, Places};
 use crate::failure::{Exit, Failure};
+use crate::journal::Reopen;
 use crate::server::Server;
 use crate::told::Told;
 use crate::{disable, size};
@@ -50,6 +53,10 @@ pub struct Request {
     /// With "off": undo all that `bpe enable` did.
     #[serde(default)]
     pub uninstall: bool,
+    /// That of the plan that was shown and confirmed: what would be done now must be the same. Without it, it is done
+    /// unseen.
+    #[serde(default)]
+    pub digest: Option<String>,
 }
 
 /// What a page is shown before it is done.
@@ -58,6 +65,15 @@ pub struct Preview {
     pub changes: Vec<Change>,
     pub warnings: Vec<String>,
     pub refused: Option<String>,
+    /// To be sent with the confirmation; none where it is refused.
+    pub digest: Option<String>,
+}
+
+/// A plan that is another one than was shown.
+#[derive(Debug, Serialize)]
+pub struct Changed {
+    pub plan: Preview,
+    pub differs: Vec<Part>,
 }
 
 /// How it will be done.
@@ -71,10 +87,40 @@ enum Way {
 struct Plan {
     preview: Preview,
     way: Way,
+    digest: Digest,
 }
 
 impl Plan {
     fn make(server: &mut Server, request: &Request, places: &Places) -> Result<Self, Failure> {
+        let (preview, way) = Self::work_out(server, request, places)?;
+        let mut digest = Digest::default();
+        let size = request.size.as_ref().map(bytes).transpose()?;
+        let asked = (request.action, &request.path, size, request.uninstall);
+        digest.add(Part::Request, &asked);
+        digest.add(Part::Plan, &(&preview.changes, &preview.warnings));
+        match &way {
+            Way::Enable(plan) => plan.seen(&mut |part, what| digest.add(part, &what)),
+            Way::Disable(undo) => undo.seen(&mut |part, what| digest.add(part, &what)),
+            Way::Set(plan) => plan.seen(&mut digest),
+            Way::Nothing => {}
+        }
+        let preview = Preview {
+            digest: Some(digest.text()),
+            ..preview
+        };
+        Ok(Self {
+            preview,
+            way,
+            digest,
+        })
+    }
+
+    /// What is said, and how it will be done.
+    fn work_out(
+        server: &mut Server,
+        request: &Request,
+        places: &Places,
+    ) -> Result<(Preview, Way), Failure> {
         let path = request.path.as_deref().map(checked).transpose()?;
         let size = request.size.as_ref().map(bytes).transpose()?;
         let state = server
@@ -92,57 +138,46 @@ impl Plan {
                 let path = path.ok_or_else(|| missing("path"))?;
                 let size = size.ok_or_else(|| missing("size"))?;
                 let plan = enable::plan(server, path, size, places)?;
-                Ok(Self {
-                    preview: Preview {
-                        changes: plan.as_table(),
-                        warnings: on_a_form(plan.warnings()),
-                        refused: None,
-                    },
-                    way: Way::Enable(Box::new(plan)),
-                })
+                let preview = Preview {
+                    changes: plan.as_table(),
+                    warnings: on_a_form(plan.warnings()),
+                    ..Preview::default()
+                };
+                Ok((preview, Way::Enable(Box::new(plan))))
             }
             (Action::Off, _) if request.uninstall => {
                 let undo = disable::Undo::plan(server, places)?;
+                if undo.is_nothing() {
+                    return Ok((Preview::default(), Way::Nothing));
+                }
                 let lines = undo.describe();
                 let changes = lines
                     .iter()
                     .map(|line| Change::new(line, "", "", "as it was before `bpe enable`"));
-                Ok(Self {
-                    preview: Preview {
-                        changes: if undo.is_nothing() {
-                            Vec::new()
-                        } else {
-                            changes.collect()
-                        },
-                        ..Preview::default()
-                    },
-                    way: if undo.is_nothing() {
-                        Way::Nothing
-                    } else {
-                        Way::Disable(Box::new(undo))
-                    },
-                })
+                let preview = Preview {
+                    changes: changes.collect(),
+                    ..Preview::default()
+                };
+                Ok((preview, Way::Disable(Box::new(undo))))
             }
-            (Action::Off, false) => Ok(Self {
-                preview: Preview {
+            (Action::Off, false) => {
+                let preview = Preview {
                     warnings: vec![
                         "the extension is not on this server: there is nothing to switch off"
                             .to_owned(),
                     ],
                     ..Preview::default()
-                },
-                way: Way::Nothing,
-            }),
+                };
+                Ok((preview, Way::Nothing))
+            }
             (action, true) => {
                 let plan = set::Plan::make(server, action == Action::On, path, size, places)?;
-                Ok(Self {
-                    preview: Preview {
-                        changes: plan.as_table(),
-                        warnings: on_a_form(plan.warnings.clone()),
-                        refused: None,
-                    },
-                    way: Way::Set(plan),
-                })
+                let preview = Preview {
+                    changes: plan.as_table(),
+                    warnings: on_a_form(plan.warnings.clone()),
+                    ..Preview::default()
+                };
+                Ok((preview, Way::Set(plan)))
             }
         }
     }
@@ -151,10 +186,10 @@ impl Plan {
         self,
         server: &mut Server,
         told: &mut dyn Told,
-        reopen: &dyn Fn() -> Result<Server, Failure>,
+        reopen: Reopen<'_>,
     ) -> Result<(), Failure> {
         match self.way {
-            Way::Enable(plan) => enable::apply(server, *plan, told),
+            Way::Enable(plan) => enable::apply(server, *plan, told, reopen),
             Way::Disable(undo) => {
                 told.steps(&["undo what `bpe enable` did"]);
                 told.begin(0);
@@ -179,12 +214,54 @@ pub fn preview(watched: &Watched, request: &Request, places: &Places) -> Result<
     let mut server = watched.open()?;
     match Plan::make(&mut server, request, places) {
         Ok(plan) => Ok(plan.preview),
-        Err(failure) if failure.exit == Exit::Connect => Err(failure.into()),
-        Err(failure) => Ok(Preview {
-            refused: Some(as_on_a_form(&failure.to_string())),
-            ..Preview::default()
-        }),
+        Err(failure) if failure.exit == Exit::Connect || server.lost().is_some() => {
+            Err(without_answer(failure).into())
+        }
+        Err(failure) => Ok(refused(&failure)),
     }
+}
+
+fn refused(failure: &Failure) -> Preview {
+    Preview {
+        refused: Some(as_on_a_form(&failure.to_string())),
+        ..Preview::default()
+    }
+}
+
+fn without_answer(mut failure: Failure) -> Failure {
+    failure.exit = Exit::Connect;
+    failure
+}
+
+/// Sees that what would be done is what was shown.
+///
+/// # Errors
+/// It is not, or cannot be done any more; with the plan as it is now.
+fn tied(plan: Result<Plan, Failure>, shown: Option<&str>) -> Result<Plan, Refusal> {
+    let Some(shown) = shown else {
+        return plan.map_err(|failure| failure_on_a_form(failure).into());
+    };
+    let changed = match plan {
+        Ok(plan) => {
+            let differs = plan.digest.differing(shown);
+            if differs.is_empty() {
+                return Ok(plan);
+            }
+            let plan = plan.preview;
+            Changed { plan, differs }
+        }
+        Err(failure) if failure.exit == Exit::Connect => return Err(failure.into()),
+        Err(failure) => Changed {
+            plan: refused(&failure),
+            differs: vec![Part::Plan],
+        },
+    };
+    Err(Refusal::conflict(
+        "what would be done is no longer what was shown: the server, or what it takes to change it, has been changed \
+         meanwhile; nothing was done",
+    )
+    .advise("look at the plan as it is now, and confirm that")
+    .with(serde_json::to_value(changed).unwrap_or_default()))
 }
 
 /// A message of the command in a page's words: there a field is no option.
@@ -232,8 +309,16 @@ pub fn begin(
     request: &Request,
 ) -> Result<Task, Refusal> {
     let changing = watched.begin_change().ok_or_else(being_changed)?;
-    let mut server = watched.open_to_change()?;
-    let plan = Plan::make(&mut server, request, &console.places).map_err(failure_on_a_form)?;
+    let mut server = watched.open()?;
+    let plan = Plan::make(&mut server, request, &console.places).map_err(|failure| {
+        if server.lost().is_some() {
+            without_answer(failure)
+        } else {
+            failure
+        }
+    });
+    let plan = tied(plan, request.digest.as_deref())?;
+    watched.wait_for_changes(&mut server)?;
     let title = match (request.action, request.uninstall) {
         (Action::On, _) => "Switching on",
         (Action::Off, false) => "Switching off",
@@ -250,11 +335,25 @@ pub fn begin(
         .name("switch".into())
         .spawn(move || {
             let remains = plan.leaves_something().then_some(places);
-            let reopen = || watched.open();
+            let is_lost = Cell::new(false);
+            let reopen = || {
+                is_lost.set(true);
+                watched.open_to_change()
+            };
             let result = plan.carry_out(&mut server, &mut work, &reopen);
             drop(server);
             let result = result.map_err(|failure| {
-                after_failure(&watched, remains, failure_on_a_form(failure))
+                // What it was asked for last may still take effect.
+                if let Some(places) = remains.as_ref().filter(|_| is_lost.get()) {
+                    watched.look_for_remains(places.clone());
+                }
+                let sets_only = remains.is_none();
+                let (failure, is_gone) =
+                    after_failure(&watched, remains, failure_on_a_form(failure));
+                if is_gone && sets_only {
+                    work.all_undone();
+                }
+                failure
             });
             match &result {
                 Ok(()) => watched.note(Level::Info, format!("{title}: done")),
@@ -280,7 +379,7 @@ pub fn change_settings(
 ) -> Result<settings::Applied, Refusal> {
     let _changing = watched.begin_change().ok_or_else(being_changed)?;
     let mut server = watched.open_to_change()?;
-    let applied = settings::apply(&mut server, wanted);
+    let applied = settings::apply(&mut server, wanted, &|| watched.open_to_change());
     watched.forget_details();
     let applied = applied?;
     let names: Vec<_> = wanted.keys().map(String::as_str).collect();
@@ -295,9 +394,13 @@ fn being_changed() -> Refusal {
     Refusal::conflict("this server is being changed already").advise("wait until that is done")
 }
 
-/// Says in what state a failure has left the server. `remains`: where to look for what remains of the change, if it was
-/// more than setting variables.
-fn after_failure(watched: &Watched, remains: Option<Places>, mut failure: Failure) -> Failure {
+/// Says in what state a failure has left the server, and whether it is gone. `remains`: where to look for what remains of
+/// the change, if it was more than setting variables.
+fn after_failure(
+    watched: &Watched,
+    remains: Option<Places>,
+    mut failure: Failure,
+) -> (Failure, bool) {
     match watched.open() {
         Err(no_answer) => {
             let then = if remains.is_some() {
@@ -308,7 +411,8 @@ fn after_failure(watched: &Watched, remains: Option<Places>, mut failure: Failur
             if let Some(places) = remains {
                 watched.look_for_remains(places);
             }
-            if is_gone(&watched.target().address) {
+            let is_gone = is_gone(&watched.target().address);
+            if is_gone {
                 failure.what.push_str("\n  The server is gone.");
                 failure.advice = Some(format!(
                     "start it again: what was only set is gone with it{then}"
@@ -322,7 +426,7 @@ fn after_failure(watched: &Watched, remains: Option<Places>, mut failure: Failur
                     "see whether it is busy or still starting, or the connection to it is cut{then}"
                 ));
             }
-            failure
+            (failure, is_gone)
         }
         Ok(mut server) => {
             let state = server.status("bpe\\_state").unwrap_or_default();
@@ -332,7 +436,7 @@ fn after_failure(watched: &Watched, remains: Option<Places>, mut failure: Failur
             failure
                 .what
                 .push_str(&format!("\n  The extension is {state} now."));
-            failure
+            (failure, false)
         }
     }
 }
@@ -463,11 +567,17 @@ mod tests {
             ("--path: it is empty", "path: it is empty"),
             ("--path /mnt: is no folder", "path /mnt: is no folder"),
             ("give a --size of at most 5", "give a size of at most 5"),
-            ("with the same --path and --size", "with the same path and size"),
+            (
+                "with the same --path and --size",
+                "with the same path and size",
+            ),
             ("(--size), --path", "(size), path"),
             ("no more --size", "no more size"),
             // Neither an option of the form, nor an option at all.
-            ("another folder with --state-dir", "another folder with --state-dir"),
+            (
+                "another folder with --state-dir",
+                "another folder with --state-dir",
+            ),
             ("--path-of --sizes", "--path-of --sizes"),
             ("/mnt/a--path --", "/mnt/a--path --"),
             ("---size", "---size"),

@@ -4,10 +4,12 @@
 
 use std::time::Instant;
 
+use super::settings::BUILT_FROM;
 use crate::connection::plain;
+use crate::digest::{Digest, Part};
 use crate::enable::{self, Change, Places, pool_stays};
 use crate::failure::Failure;
-use crate::journal::Journal;
+use crate::journal::{Connection, Journal, Reopen, connected, has_started_since};
 use crate::maintenance::check_may_set;
 use crate::pool::{self, Pool, expected_memory};
 use crate::process::Process;
@@ -22,6 +24,8 @@ const UNTIL_RESTART: &str =
 const NO_RECORD: &str = "there is no record here of what it was without the extension, which may have been switched on \
                          from another host or by another user";
 
+const STARTED_AGAIN: &str = "\n  The server has started again.";
+
 /// What will be set.
 pub struct Plan {
     on: bool,
@@ -30,6 +34,17 @@ pub struct Plan {
     was_on: bool,
     pool: PoolChange,
     pub warnings: Vec<String>,
+    from: PlanFrom,
+}
+
+/// What was seen when it was made.
+struct PlanFrom {
+    /// Its place among the records, which tells servers apart.
+    server: Place,
+    pool: Pool,
+    /// The switch, and what the cache is built from.
+    variables: Vec<(String, String)>,
+    record: Option<Record>,
 }
 
 enum PoolChange {
@@ -60,16 +75,26 @@ impl Plan {
         let variables = server.variables("bpe\\_%")?;
         let now = |name: &str| variables.get(name).cloned().unwrap_or_default();
         let was_on = now("bpe_enabled") == "ON";
+        let place = Place::of(server, places.state_dir.as_deref())?;
+        let record = place.read()?;
+        let pool = Pool::of(server)?;
+        let variables = BUILT_FROM.iter().chain(&["bpe_enabled"]);
+        let from = PlanFrom {
+            server: place.clone(),
+            pool,
+            variables: variables
+                .map(|name| ((*name).to_owned(), now(name)))
+                .collect(),
+            record: record.clone().map(Record::nameless),
+        };
         let mut plan = Self {
             on,
             settings: Vec::new(),
             was_on,
             pool: PoolChange::Stays,
             warnings: Vec::new(),
+            from,
         };
-        let place = Place::of(server, places.state_dir.as_deref())?;
-        let record = place.read()?;
-        let pool = Pool::of(server)?;
         if !on {
             match coming_back(record.as_ref(), pool.size) {
                 Ok(Some(before)) => {
@@ -162,6 +187,20 @@ impl Plan {
         };
     }
 
+    /// Adds what it was made from.
+    pub fn seen(&self, digest: &mut Digest) {
+        let PlanFrom {
+            server,
+            pool,
+            variables,
+            record,
+        } = &self.from;
+        digest.add(Part::Server, server);
+        digest.add(Part::Settings, &(variables, &self.settings));
+        digest.add(Part::Pool, pool);
+        digest.add(Part::Record, record);
+    }
+
     /// What will be changed, in words.
     pub fn as_table(&self) -> Vec<Change> {
         let mut table: Vec<_> = self
@@ -210,16 +249,22 @@ impl Plan {
         self,
         server: &mut Server,
         told: &mut dyn Told,
-        reopen: &dyn Fn() -> Result<Server, Failure>,
+        reopen: Reopen<'_>,
     ) -> Result<(), Failure> {
         if self.on {
             self.switch_on(server, told, reopen)
         } else {
-            self.switch_off(server, told)
+            self.switch_off(server, told, reopen)
         }
     }
 
-    fn switch_off(self, server: &mut Server, told: &mut dyn Told) -> Result<(), Failure> {
+    fn switch_off(
+        self,
+        server: &mut Server,
+        told: &mut dyn Told,
+        reopen: Reopen<'_>,
+    ) -> Result<(), Failure> {
+        let begin = Instant::now();
         let restores = matches!(self.pool, PoolChange::Restore { .. });
         told.steps(if restores {
             &["switch off", "put the buffer pool back"]
@@ -227,7 +272,12 @@ impl Plan {
             &["switch off"]
         });
         told.begin(0);
-        run(server, "SET GLOBAL bpe_enabled = OFF")?;
+        run(server, "SET GLOBAL bpe_enabled = OFF").map_err(|mut failure| {
+            if let Some(words) = connected(server, reopen).in_words() {
+                failure.what.push_str(&format!("\n  {words}"));
+            }
+            failure
+        })?;
         told.line("bpe_enabled = OFF");
         if let PoolChange::Restore { before, .. } = self.pool {
             told.begin(1);
@@ -235,8 +285,8 @@ impl Plan {
             match pool::resize(server, before) {
                 Ok(reached) => told.line(&format!("innodb_buffer_pool_size is {}", human(reached))),
                 Err(why) => {
-                    answers(server, &why)?;
-                    told.line(&format!("it stays as it is: {why}"));
+                    let said = pool_left(server, reopen, begin, &why)?;
+                    told.line(&format!("it stays as it is: {said}"));
                 }
             }
         }
@@ -247,7 +297,7 @@ impl Plan {
         self,
         server: &mut Server,
         told: &mut dyn Told,
-        reopen: &dyn Fn() -> Result<Server, Failure>,
+        reopen: Reopen<'_>,
     ) -> Result<(), Failure> {
         let begin = Instant::now();
         let lowers = matches!(self.pool, PoolChange::Lower { .. });
@@ -259,26 +309,29 @@ impl Plan {
         told.steps(if lowers { &steps } else { &steps[..2] });
         told.begin(0);
         let mut journal = Journal::default();
+        let mut begun = 0;
         let result = self.set(server, told, &mut journal).and_then(|()| {
-            told.begin(1);
+            begun = 1;
+            told.begin(begun);
             active(server)
         });
         if let Err(mut failure) = result {
-            // What failed may be the connection alone. A server that has started again has nothing to put back.
-            if server.value("SELECT 1").is_err() {
-                if let Ok(again) = reopen() {
-                    *server = again;
-                    let uptime = server.number_of_status("uptime").ok().flatten();
-                    if uptime.is_some_and(|seconds| seconds <= begin.elapsed().as_secs()) {
-                        failure.what.push_str("\n  The server has started again.");
-                        return Err(failure);
-                    }
-                }
+            // What failed may be the connection alone.
+            let connection = connected(server, reopen);
+            if let Some(words) = connection.in_words() {
+                failure.what.push_str(&format!("\n  {words}"));
             }
-            for line in journal.roll_back(server) {
-                let (Ok(text) | Err(text)) = line;
+            if matches!(connection, Connection::Anew(_)) && has_started_since(server, begin) {
+                (0..begun).for_each(|step| told.undone(step, true));
+                failure.what.push_str(STARTED_AGAIN);
+                return Err(failure);
+            }
+            let all = journal.roll_back(server);
+            for Ok(text) | Err(text) in all.iter().map(|undone| &undone.result) {
                 failure.what.push_str(&format!("\n  {text}"));
             }
+            let wholly = all.iter().all(|undone| undone.result.is_ok());
+            (0..begun).for_each(|step| told.undone(step, wholly));
             return Err(failure);
         }
         if let PoolChange::Lower {
@@ -292,9 +345,14 @@ impl Plan {
             match lower_pool(server, pool, expected, &place, *record) {
                 Ok(text) => told.line(&text),
                 Err(why) => {
-                    answers(server, &why)?;
+                    let said = pool_left(server, reopen, begin, &why).inspect_err(|_| {
+                        // Variables, which a server that starts again does not have.
+                        if server.lost().is_none() {
+                            (0..2).for_each(|step| told.undone(step, true));
+                        }
+                    })?;
                     told.line(&format!(
-                        "innodb_buffer_pool_size could not be lowered: {why}"
+                        "innodb_buffer_pool_size could not be lowered: {said}"
                     ));
                 }
             }
@@ -308,33 +366,28 @@ impl Plan {
         told: &mut dyn Told,
         journal: &mut Journal,
     ) -> Result<(), Failure> {
-        let mut undo = |undone: String, sql: String| {
-            journal.note(undone, move |server: &mut Server| {
-                server.execute(&sql).map_err(|error| plain(&error))
-            });
+        // Where the connection is lost with a statement, it may have been done.
+        let mut set = |name: &str, value: &str, before: &str| {
+            let result = run(server, &format!("SET GLOBAL {name} = {}", literal(value)));
+            if result.is_ok() || server.lost().is_some() {
+                let sql = format!("SET GLOBAL {name} = {}", literal(before));
+                journal.note(
+                    format!("{name} = {before} again"),
+                    move |server: &mut Server| server.execute(&sql).map_err(|error| plain(&error)),
+                );
+            }
+            result
         };
         // Off and on, as only switching on says at once what is wrong with the new settings.
         if self.was_on && !self.settings.is_empty() {
-            run(server, "SET GLOBAL bpe_enabled = OFF")?;
-            undo(
-                "bpe_enabled = ON again".to_owned(),
-                "SET GLOBAL bpe_enabled = ON".to_owned(),
-            );
+            set("bpe_enabled", "OFF", "ON")?;
         }
         for (name, value, before) in &self.settings {
-            run(server, &format!("SET GLOBAL {name} = {}", literal(value)))?;
-            undo(
-                format!("{name} = {before} again"),
-                format!("SET GLOBAL {name} = {}", literal(before)),
-            );
+            set(name, value, before)?;
             told.line(&format!("{name} = {value}"));
         }
         if !self.was_on || !self.settings.is_empty() {
-            run(server, "SET GLOBAL bpe_enabled = ON")?;
-            undo(
-                "bpe_enabled = OFF again".to_owned(),
-                "SET GLOBAL bpe_enabled = OFF".to_owned(),
-            );
+            set("bpe_enabled", "ON", "OFF")?;
             told.line("bpe_enabled = ON");
         }
         Ok(())
@@ -357,17 +410,33 @@ fn coming_back(record: Option<&Record>, now: u64) -> Result<Option<u64>, String>
     }
 }
 
-/// Whether the server is there after a step failed that need not work.
+/// What is said after the pool could not be set, which need not work.
 ///
 /// # Errors
-/// It is not: then nothing is known of what went before either.
-fn answers(server: &mut Server, why: &str) -> Result<(), Failure> {
-    match server.value("SELECT 1") {
-        Ok(_) => Ok(()),
-        Err(error) => Err(Failure::step(format!(
-            "innodb_buffer_pool_size could not be set: {why}; then {}",
-            plain(&error)
-        ))),
+/// The server is not there any more, or has started again: then nothing is known of what went before either.
+fn pool_left(
+    server: &mut Server,
+    reopen: Reopen<'_>,
+    begin: Instant,
+    why: &str,
+) -> Result<String, Failure> {
+    let connection = connected(server, reopen);
+    let words = match connection.in_words() {
+        None => return Ok(why.to_owned()),
+        Some(words) => words,
+    };
+    let failure = |text: &str| {
+        Failure::step(format!(
+            "innodb_buffer_pool_size could not be set: {why}\n  {words}{text}"
+        ))
+    };
+    match connection {
+        Connection::Anew(_) if has_started_since(server, begin) => Err(failure(STARTED_AGAIN)),
+        Connection::Anew(_) => {
+            let size = server.number("innodb_buffer_pool_size")?.unwrap_or(0);
+            Ok(format!("{why}; {words}: it is {} now", human(size)))
+        }
+        _ => Err(failure("")),
     }
 }
 

@@ -12,13 +12,14 @@ use super::set::literal;
 use super::{bytes, checked};
 use crate::connection::plain;
 use crate::failure::Failure;
+use crate::journal::{Reopen, connected};
 use crate::server::Server;
 
 /// Variables in bytes, for which `100G` may be written.
 const SIZES: [&str; 3] = ["bpe_size", "bpe_memory_limit", "bpe_daily_write_limit"];
 
 /// Those that the cache is built from. The server takes them at once, and a thread of the extension builds it anew.
-const BUILT_FROM: [&str; 5] = [
+pub const BUILT_FROM: [&str; 5] = [
     "bpe_path",
     "bpe_size",
     "bpe_instances",
@@ -78,8 +79,13 @@ fn statements(wanted: &Map<String, Value>) -> Result<Vec<(&'static str, String)>
 /// Sets them all, or none: when one is refused, those before it are put back.
 ///
 /// # Errors
-/// In the server's own words.
-pub fn apply(server: &mut Server, wanted: &Map<String, Value>) -> Result<Applied, Failure> {
+/// In the server's own words; or the connection is lost, and those that were set are put back over another one, which
+/// `reopen` brings.
+pub fn apply(
+    server: &mut Server,
+    wanted: &Map<String, Value>,
+    reopen: Reopen<'_>,
+) -> Result<Applied, Failure> {
     let mut statements = statements(wanted)?;
     let before = server.variables("bpe\\_%")?;
     if before.is_empty() {
@@ -94,7 +100,17 @@ pub fn apply(server: &mut Server, wanted: &Map<String, Value>) -> Result<Applied
     let mut done: Vec<&str> = Vec::new();
     for (name, value) in &statements {
         if let Err(error) = server.execute(&format!("SET GLOBAL {name} = {value}")) {
-            let mut failure = Failure::refused(format!("{name} was refused: {}", plain(&error)));
+            let mut failure = match server.lost() {
+                None => Failure::refused(format!("{name} was refused: {}", plain(&error))),
+                Some(_) => {
+                    // It may have been set.
+                    done.push(name);
+                    Failure::step(format!("{name} could not be set: {}", plain(&error)))
+                }
+            };
+            if let Some(words) = connected(server, reopen).in_words() {
+                failure.what.push_str(&format!("\n  {words}"));
+            }
             put_back(server, &done, &before, &mut failure);
             return Err(failure);
         }

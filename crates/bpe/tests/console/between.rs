@@ -1,0 +1,146 @@
+//! Something between the console and a server, which does what networks and servers do when a certain statement passes.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// What happens when the statement passes.
+pub enum Then {
+    /// The server does it; the connection is cut before its answer.
+    Cut,
+    /// The same, and from then on nobody gets in.
+    CutAndShut,
+    /// It does not reach the server, and there is no answer.
+    Hang,
+    /// The server gets it, and this is done at that moment.
+    Do(Box<dyn FnOnce() + Send>),
+}
+
+#[derive(Default)]
+struct Shared {
+    server: Mutex<PathBuf>,
+    rule: Mutex<Option<(Vec<u8>, Then)>>,
+    is_shut: AtomicBool,
+}
+
+/// Its socket takes the place of the server's.
+pub struct Between {
+    pub socket: PathBuf,
+    shared: Arc<Shared>,
+}
+
+impl Between {
+    pub fn new(folder: &Path, server: &Path) -> anyhow::Result<Self> {
+        let socket = folder.join("between.sock");
+        let _ = std::fs::remove_file(&socket);
+        let listener = UnixListener::bind(&socket)?;
+        let shared = Arc::new(Shared::default());
+        server.clone_into(&mut shared.server.lock().unwrap());
+        let own = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                let server = own.server.lock().unwrap().clone();
+                if own.is_shut.load(Ordering::SeqCst) {
+                    continue;
+                }
+                if let Ok(server) = UnixStream::connect(server) {
+                    connect(&own, client, server);
+                }
+            }
+        });
+        Ok(Self { socket, shared })
+    }
+
+    /// Leads to this server from now on.
+    pub fn lead_to(&self, server: &Path) {
+        server.clone_into(&mut self.shared.server.lock().unwrap());
+        self.shared.is_shut.store(false, Ordering::SeqCst);
+    }
+
+    pub fn open(&self) {
+        self.shared.is_shut.store(false, Ordering::SeqCst);
+    }
+
+    /// Once, when a statement with this text passes.
+    pub fn at(&self, text: &str, then: Then) {
+        *self.shared.rule.lock().unwrap() = Some((text.as_bytes().to_vec(), then));
+    }
+
+    /// Whether that has happened.
+    pub fn has_happened(&self) -> bool {
+        self.shared.rule.lock().unwrap().is_none()
+    }
+}
+
+fn connect(shared: &Arc<Shared>, client: UnixStream, server: UnixStream) {
+    let is_mute = Arc::new(AtomicBool::new(false));
+    let (Ok(to_client), Ok(from_server)) = (client.try_clone(), server.try_clone()) else {
+        return;
+    };
+    let mute = Arc::clone(&is_mute);
+    std::thread::spawn(move || answers(from_server, to_client, &mute));
+    let shared = Arc::clone(shared);
+    std::thread::spawn(move || statements(client, server, &shared, &is_mute));
+}
+
+fn answers(mut server: UnixStream, mut client: UnixStream, is_mute: &AtomicBool) {
+    let mut buffer = [0; 16 << 10];
+    while let Ok(length @ 1..) = server.read(&mut buffer) {
+        if is_mute.load(Ordering::SeqCst) || client.write_all(&buffer[..length]).is_err() {
+            break;
+        }
+    }
+    // Also when there is an answer that must not arrive.
+    let _ = client.shutdown(Shutdown::Both);
+    let _ = server.shutdown(Shutdown::Both);
+}
+
+fn statements(
+    mut client: UnixStream,
+    mut server: UnixStream,
+    shared: &Shared,
+    is_mute: &AtomicBool,
+) {
+    let mut buffer = [0; 16 << 10];
+    // Statements of these tests come in one piece.
+    while let Ok(length @ 1..) = client.read(&mut buffer) {
+        let said = &buffer[..length];
+        match shared.taken(said) {
+            Some(Then::Hang) => {
+                // Until the client hangs up.
+                while let Ok(1..) = client.read(&mut buffer) {}
+                break;
+            }
+            Some(then) => {
+                if !matches!(then, Then::Do(_)) {
+                    is_mute.store(true, Ordering::SeqCst);
+                }
+                let shuts = matches!(then, Then::CutAndShut);
+                shared.is_shut.fetch_or(shuts, Ordering::SeqCst);
+                if server.write_all(said).is_err() {
+                    break;
+                }
+                if let Then::Do(it) = then {
+                    it();
+                }
+            }
+            None if server.write_all(said).is_err() => break,
+            None => {}
+        }
+    }
+    let _ = server.shutdown(Shutdown::Both);
+}
+
+impl Shared {
+    /// What is to happen with this, which then does not happen again.
+    fn taken(&self, said: &[u8]) -> Option<Then> {
+        let mut rule = self.rule.lock().unwrap();
+        let applies = rule
+            .as_ref()
+            .is_some_and(|(text, _)| said.windows(text.len()).any(|part| part == text));
+        rule.take_if(|_| applies).map(|(_, then)| then)
+    }
+}

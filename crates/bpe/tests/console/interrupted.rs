@@ -1,0 +1,375 @@
+//! What becomes of a change when connection or server go in the middle of it, at a known statement.
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use integration_tests::harness::Outcome;
+use integration_tests::{Options, Place, Server, note, sql};
+use serde_json::{Value, json};
+
+use super::between::{Between, Then};
+use super::client::{Console, expect};
+use super::{POOL, cache, pool};
+
+const INSTALL: &str = "INSTALL SONAME";
+const RESIZE: &str = "SET GLOBAL innodb_buffer_pool_size";
+/// Seconds that these consoles wait for a statement.
+const PATIENCE: &str = "2";
+
+/// A server in whose plugin directory the library lies: behind something, no file of it can be written.
+fn options(place: &Place) -> anyhow::Result<Options> {
+    Ok(place.installable()?.buffer_pool(POOL))
+}
+
+fn console(place: &Place, between: &Between) -> anyhow::Result<Console> {
+    let console = Console::start(
+        place.root(),
+        &between.socket,
+        &["--change-timeout", PATIENCE],
+    )?;
+    console.wait("it answers", |server| server["reachable"] == true)?;
+    Ok(console)
+}
+
+fn on(place: &Place) -> Value {
+    json!({"action": "on", "path": cache(place), "size": "64M"})
+}
+
+/// States of the steps by the first word of each state.
+fn states(task: &Value) -> Vec<&str> {
+    let steps = task["steps"].as_array().map_or(&[][..], Vec::as_slice);
+    steps
+        .iter()
+        .filter_map(|step| step["state"].as_str())
+        .collect()
+}
+
+/// Every step before the failed one has this state.
+fn expect_steps(task: &Value, before: &str) -> Outcome {
+    let states = states(task);
+    let failed = states.iter().position(|state| *state == "failed");
+    let failed = failed.with_context(|| format!("no step failed: {task}"))?;
+    ensure!(
+        states[..failed].iter().all(|state| *state == before)
+            && states[failed + 1..].iter().all(|state| *state == "waiting"),
+        "{task}"
+    );
+    Ok(())
+}
+
+fn expect_failed(task: &Value, parts: &[&str]) -> Outcome {
+    ensure!(task["state"] == "failed", "{task}");
+    expect(&(0, task.clone()), 0, parts)
+}
+
+/// Nothing of the extension is on the server, but the library.
+fn expect_clean(place: &Place, server: &Server) -> Outcome {
+    ensure!(server.status("bpe%")?.is_empty(), "the plugin is there");
+    ensure!(pool(server)? == POOL, "the pool is {}", pool(server)?);
+    let rows = sql::number(
+        server,
+        "SELECT (SELECT COUNT(*) FROM mysql.plugin WHERE name = 'bpe') + (SELECT COUNT(*) FROM mysql.func WHERE name = 'bpe_report')",
+    )?;
+    ensure!(rows == 0, "{rows} rows are left");
+    ensure!(records(place).is_empty(), "the record is left");
+    Ok(())
+}
+
+fn records(place: &Place) -> Vec<std::path::PathBuf> {
+    let folder = std::fs::read_dir(place.root().join("state"));
+    let entries = folder.into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn command(place: &Place, socket: &Path, arguments: &[&str]) -> anyhow::Result<Output> {
+    Ok(Command::new(env!("CARGO_BIN_EXE_bpe"))
+        .args(arguments)
+        .args(["--no-defaults", "--user=root", "--yes", "--state-dir"])
+        .arg(place.root().join("state"))
+        .arg("--socket")
+        .arg(socket)
+        .env_remove("MYSQL_PWD")
+        .output()?)
+}
+
+fn enable(place: &Place, between: &Between) -> anyhow::Result<Output> {
+    let cache = place.cache().display().to_string();
+    command(
+        place,
+        &between.socket,
+        &["enable", "--size=64M", "--path", &cache],
+    )
+}
+
+/// A connection that is lost takes nothing along: console and command log in once more and put everything back.
+pub fn a_connection_is_cut(place: &Place) -> Outcome {
+    let server = place.start(options(place)?)?;
+    let between = Between::new(place.root(), server.socket())?;
+    let console = console(place, &between)?;
+    for statement in [INSTALL, "SET GLOBAL bpe_enabled", RESIZE] {
+        between.at(statement, Then::Cut);
+        let task = console.switch(on(place))?;
+        ensure!(between.has_happened(), "{statement} did not pass: {task}");
+        expect_failed(
+            &task,
+            &[
+                "connection was lost",
+                "logged in once more",
+                "as it was before",
+            ],
+        )?;
+        expect_steps(&task, "undone")?;
+        expect_clean(place, &server).with_context(|| format!("cut at {statement}: {task}"))?;
+
+        between.at(statement, Then::Cut);
+        let enabled = enable(place, &between)?;
+        let said = String::from_utf8_lossy(&enabled.stderr).into_owned();
+        ensure!(
+            between.has_happened()
+                && enabled.status.code() == Some(4)
+                && said.contains("logged in once more")
+                && said.contains("as it was before"),
+            "{statement}: {said}"
+        );
+        expect_clean(place, &server).with_context(|| format!("cut at {statement}: {said}"))?;
+    }
+
+    // Where nobody gets in any more, it is said what remains, and what undoing needs is kept.
+    between.at(RESIZE, Then::CutAndShut);
+    let enabled = enable(place, &between)?;
+    let said = String::from_utf8_lossy(&enabled.stderr).into_owned();
+    for part in [
+        "logging in once more failed",
+        "NOT plugin uninstalled",
+        "NOT innodb_buffer_pool_size is 64 MiB again",
+        "NOT record of previous values put back",
+        "`bpe disable` tries again",
+    ] {
+        ensure!(said.contains(part), "`{part}` is missing in {said}");
+    }
+    ensure!(records(place).len() == 1 && pool(&server)? < POOL, "{said}");
+    between.open();
+    let disabled = command(place, &between.socket, &["disable"])?;
+    ensure!(disabled.status.success(), "{disabled:?}");
+    expect_clean(place, &server)?;
+
+    between.at(RESIZE, Then::CutAndShut);
+    let task = console.switch(on(place))?;
+    expect_failed(
+        &task,
+        &["logging in once more failed", "NOT plugin uninstalled"],
+    )?;
+    expect_steps(&task, "remains")?;
+    between.open();
+    sql::wait_until("the log tells", Duration::from_secs(60), || {
+        Ok(console.events()?.contains("something remains"))
+    })?;
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done", "{task}");
+    expect_clean(place, &server)?;
+
+    // By variables alone.
+    ensure!(console.switch(on(place))?["state"] == "done");
+    ensure!(console.switch(json!({"action": "off"}))?["state"] == "done");
+    between.at("SET GLOBAL bpe_enabled", Then::Cut);
+    let task = console.switch(json!({"action": "on", "size": "96M"}))?;
+    expect_failed(&task, &["logged in once more", "bpe_size = 67108864 again"])?;
+    sql::expect_state(&server, "disabled")?;
+    ensure!(
+        sql::number(&server, "SELECT @@bpe_size")? == 64 << 20,
+        "{task}"
+    );
+    // The pool is a matter of memory alone.
+    between.at(RESIZE, Then::Cut);
+    let task = console.switch(json!({"action": "on"}))?;
+    ensure!(
+        task["state"] == "done" && task.to_string().contains("logged in once more"),
+        "{task}"
+    );
+    sql::expect_state(&server, "active")?;
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done", "{task}");
+    expect_clean(place, &server)?;
+    drop(console);
+    server.stop()?;
+    Ok(())
+}
+
+/// A server that hangs is waited for so long, and no longer.
+pub fn a_change_hangs(place: &Place) -> Outcome {
+    let server = place.start(options(place)?)?;
+    let between = Between::new(place.root(), server.socket())?;
+    let console = console(place, &between)?;
+    // The statement never gets there.
+    between.at("SET GLOBAL bpe_enabled", Then::Hang);
+    let task = console.switch(on(place))?;
+    expect_failed(
+        &task,
+        &[
+            "no answer in time",
+            "may have taken effect",
+            "as it was before",
+        ],
+    )?;
+    expect_steps(&task, "undone")?;
+    expect_clean(place, &server)?;
+
+    // A statement hangs in the server, which is otherwise well: it is ended, or it would go on after the rollback.
+    let mut holder = server.connect()?;
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let (gone, holder_is_gone) = std::sync::mpsc::channel::<()>();
+    between.at(
+        INSTALL,
+        Then::Do(Box::new(move || {
+            use mysql::prelude::Queryable;
+            let _ = holder.query_drop("LOCK TABLES mysql.func WRITE");
+            std::thread::spawn(move || {
+                let _ = released.recv();
+                drop(holder);
+                drop(gone);
+            });
+        })),
+    );
+    let task = console.switch(on(place))?;
+    expect_failed(
+        &task,
+        &["DROP FUNCTION", "no answer in time", "as it was before"],
+    )?;
+    expect_steps(&task, "undone")?;
+    sql::wait_until("the statement is ended", Duration::from_secs(30), || {
+        let left =
+            "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE INFO LIKE 'DROP FUNCTION%'";
+        Ok(sql::number(&server, left)? == 0)
+    })?;
+    drop(release);
+    let _ = holder_is_gone.recv();
+    expect_clean(place, &server)?;
+
+    // The server as a whole hangs, and goes on later.
+    let pid = i32::try_from(server.pid())?;
+    let pid = rustix::process::Pid::from_raw(pid).context("a pid")?;
+    let signal = move |signal| rustix::process::kill_process(pid, signal);
+    between.at(
+        INSTALL,
+        Then::Do(Box::new(move || {
+            let _ = signal(rustix::process::Signal::STOP);
+        })),
+    );
+    let answer = console.ask("POST", "/api/servers/main/switch", Some(on(place)));
+    let task = answer.and_then(|(_, task)| console.end_of(&task));
+    signal(rustix::process::Signal::CONT)?;
+    let task = task?;
+    note(format!("hung: {}", task["error"]));
+    expect_failed(
+        &task,
+        &[
+            "no answer in time",
+            "logging in once more failed",
+            "does not answer at the moment",
+        ],
+    )?;
+    sql::wait_until("the log tells", Duration::from_secs(60), || {
+        Ok(console
+            .events()?
+            .contains("remains of the interrupted change")
+            || console.events()?.contains("something remains"))
+    })?;
+    // The turn was given back each time: there are as many as before, and the next change may begin.
+    for _ in 0..4 {
+        console.get("/api/servers/main/details")?;
+    }
+    let task = console.switch(on(place))?;
+    ensure!(task["state"] == "done", "{task}");
+    sql::expect_state(&server, "active")?;
+    let settings = json!({"bpe_admission": "all"});
+    between.at("SET GLOBAL bpe_admission", Then::Hang);
+    let answer = console.ask("POST", "/api/servers/main/settings", Some(settings))?;
+    expect(
+        &answer,
+        422,
+        &[
+            "bpe_admission could not be set",
+            "no answer in time",
+            "put back",
+        ],
+    )?;
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done", "{task}");
+    expect_clean(place, &server)?;
+    drop(console);
+    server.stop()?;
+    Ok(())
+}
+
+/// The server is killed when it has just been told to make its pool smaller.
+pub fn a_server_is_killed_while_it_resizes(place: &Place) -> Outcome {
+    let server = place.start(options(place)?)?;
+    let between = Between::new(place.root(), server.socket())?;
+    let console = console(place, &between)?;
+    let kill = |server: &Server| -> anyhow::Result<Then> {
+        let pid = rustix::process::Pid::from_raw(i32::try_from(server.pid())?).context("a pid")?;
+        Ok(Then::Do(Box::new(move || {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        })))
+    };
+    between.at(RESIZE, kill(&server)?);
+    let task = console.switch(on(place))?;
+    note(format!("killed while enabling: {}", task["error"]));
+    expect_failed(
+        &task,
+        &[
+            "innodb_buffer_pool_size could not be lowered",
+            "The server is gone",
+            "NOT plugin uninstalled",
+            "the event log says what remains",
+        ],
+    )?;
+    expect_steps(&task, "remains")?;
+    server.kill();
+    // What the server keeps is as it was told: the plugin, off, beside a pool of its old size; and the record knows of it.
+    let server = place.start(options(place)?)?;
+    between.lead_to(server.socket());
+    ensure!(pool(&server)? == POOL && records(place).len() == 1);
+    sql::expect_state(&server, "disabled")?;
+    sql::wait_until("the log tells", Duration::from_secs(60), || {
+        Ok(console.events()?.contains("something remains"))
+    })?;
+    let events = console.events()?;
+    ensure!(
+        events.contains("uninstall the plugin bpe")
+            && !events.contains("innodb_buffer_pool_size back"),
+        "{events}"
+    );
+
+    // By variables, which go with the server.
+    between.at(RESIZE, kill(&server)?);
+    let task = console.switch(on(place))?;
+    note(format!("killed while switching on: {}", task["error"]));
+    expect_failed(
+        &task,
+        &[
+            "innodb_buffer_pool_size could not be set",
+            "The server is gone",
+            "was only set is gone",
+        ],
+    )?;
+    expect_steps(&task, "undone")?;
+    server.kill();
+    let server = place.start(options(place)?)?;
+    between.lead_to(server.socket());
+    console.wait("it is back", |server| server["state"] == "disabled")?;
+    ensure!(pool(&server)? == POOL);
+
+    // Once more, to the end; then all of it is undone.
+    let task = console.switch(on(place))?;
+    ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
+    sql::expect_state(&server, "active")?;
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done", "{task}");
+    expect_clean(place, &server)?;
+    drop(console);
+    server.stop()?;
+    Ok(())
+}
