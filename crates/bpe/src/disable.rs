@@ -380,8 +380,10 @@ fn undo(
             .and_then(|()| run(server, "DELETE FROM mysql.func WHERE name = 'bpe_report'"));
         undoing.done("function bpe_report dropped", result);
     }
+    let mut is_loaded = false;
     if there.loaded {
         let result = run(server, "UNINSTALL PLUGIN bpe");
+        is_loaded = result.is_err();
         let warnings = server.warnings();
         undoing.done("plugin uninstalled", result);
         if !warnings.is_empty() {
@@ -392,10 +394,13 @@ fn undo(
         undoing.done("row in mysql.plugin removed", result);
     }
     if let (Some(path), Some(process)) = (there.library(keep_library), &there.process) {
-        undoing.done(
-            &format!("{} removed", path.display()),
-            remove(&process.seen(path)),
-        );
+        // The server's next start would look for it in vain.
+        let result = if is_loaded {
+            Err("the plugin is still installed".to_owned())
+        } else {
+            remove(&process.seen(path))
+        };
+        undoing.done(&format!("{} removed", path.display()), result);
     }
     if let (Some(record), Some(process)) = (&there.record, &there.process) {
         for folder in &record.folders {

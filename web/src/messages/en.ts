@@ -123,7 +123,7 @@ export const en = {
     uninstall: "Take the plugin out as well, and undo everything (bpe disable)",
     dismiss: "Put aside",
     steps: { waiting: "waiting", running: "under way", done: "done", failed: "failed", undone: "undone", remains: "could not be undone" },
-    changed: "Nothing was done: this is no longer the plan that you were shown. Look at it as it is now, and confirm again.",
+    changed: "Nothing was done: the plan is no longer the one that you were shown. Look at it as it is now, and confirm again.",
     differs: (parts: string) => `What differs: ${parts}.`,
     parts: {
       request: "what is asked for", server: "which server answers", plugin: "plugin and library", settings: "settings of the extension",

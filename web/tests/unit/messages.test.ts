@@ -66,6 +66,20 @@ test("every sentence of bpe is known here", (t) => {
   });
 });
 
+test("every part of a plan and every state of a step is known here", (t) => {
+  const folder = join(WEB_FOLDER, "../crates/bpe/src");
+  if (!existsSync(folder)) return t.skip("the command's source is not here");
+  const variants = (file: string, name: string) => {
+    const body = readFileSync(join(folder, file), "utf8").match(new RegExp(`enum ${name} \\{([^}]*)\\}`))?.[1] ?? "";
+    return [...body.matchAll(/^ +([A-Z]\w+),/gm)].map((match) => match[1]!.toLowerCase()).sort();
+  };
+  for (const language of LANGUAGES) {
+    const { parts, steps } = MESSAGES[language].switch;
+    assert.deepEqual(Object.keys(parts).sort(), variants("digest.rs", "Part"), language);
+    assert.deepEqual(Object.keys(steps).sort(), variants("console/tasks.rs", "StepState"), language);
+  }
+});
+
 test("a sentence is filled by the units of its values", () => {
   const values = { a_percent: 87.46, b_us: 1250, c_ms_per_s: 2500, d_bytes: 2 ** 27, e_minutes: 0.2, f_per_s: 12345.6, path: "/mnt" };
   assert.equal(fill("{a_percent} {b_us} {c_ms_per_s} {d_bytes} {e_minutes} {f_per_s} {path} {unknown}", values),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use integration_tests::harness::Outcome;
@@ -13,7 +13,8 @@ use super::between::{Between, Then};
 use super::client::{Console, expect};
 use super::{POOL, cache, pool};
 
-const INSTALL: &str = "INSTALL SONAME";
+/// Of both servers.
+const INSTALL: &str = "INSTALL ";
 const RESIZE: &str = "SET GLOBAL innodb_buffer_pool_size";
 /// Seconds that these consoles wait for a statement.
 const PATIENCE: &str = "2";
@@ -369,6 +370,52 @@ pub fn a_server_is_killed_while_it_resizes(place: &Place) -> Outcome {
     let task = console.switch(json!({"action": "off", "uninstall": true}))?;
     ensure!(task["state"] == "done", "{task}");
     expect_clean(place, &server)?;
+    drop(console);
+    killed_beside_its_files(place, server)
+}
+
+/// The same on the server's own host, where files are written, too; at a moment near to it that nobody chooses.
+fn killed_beside_its_files(place: &Place, server: Server) -> Outcome {
+    let files = place.root().join("conf");
+    std::fs::create_dir(&files)?;
+    let folder = files.display().to_string();
+    let console = Console::start(place.root(), server.socket(), &["--conf-dir", &folder])?;
+    console.wait("it answers", |server| server["reachable"] == true)?;
+    let (status, task) = console.ask("POST", "/api/servers/main/switch", Some(on(place)))?;
+    ensure!(status == 202, "{task}");
+    // The record has the size before the server is told.
+    let begun = Instant::now();
+    let is_noted = || {
+        let text = records(place).first().map(std::fs::read_to_string);
+        text.is_some_and(|text| text.is_ok_and(|text| !text.contains("\"pool_after\": null")))
+    };
+    while !is_noted() {
+        ensure!(
+            begun.elapsed() < Duration::from_secs(60),
+            "it gets no record"
+        );
+    }
+    server.kill();
+    let task = console.end_of(&task)?;
+    note(format!(
+        "killed near the resize: {} {}",
+        task["state"], task["error"]
+    ));
+    let server = place.start(options(place)?)?;
+    ensure!(pool(&server)? == POOL);
+    console.wait("it is back", |server| server["state"] == "disabled")?;
+    if task["state"] == "failed" {
+        sql::wait_until("the log tells", Duration::from_secs(60), || {
+            Ok(console.events()?.contains("something remains"))
+        })?;
+    }
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done", "{task}");
+    expect_clean(place, &server)?;
+    ensure!(
+        std::fs::read_dir(&files)?.next().is_none(),
+        "an option file is left"
+    );
     drop(console);
     server.stop()?;
     Ok(())

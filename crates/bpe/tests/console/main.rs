@@ -55,6 +55,16 @@ fn main() -> ExitCode {
             "a_server_is_killed_while_it_resizes",
             interrupted::a_server_is_killed_while_it_resizes,
         )
+        .with(
+            Flavour::MySql97,
+            "a_connection_is_cut",
+            interrupted::a_connection_is_cut,
+        )
+        .with(
+            Flavour::MySql97,
+            "a_server_is_killed_while_it_resizes",
+            interrupted::a_server_is_killed_while_it_resizes,
+        )
         .with(Flavour::MySql97, "mysql_switches_too", mysql_switches_too)
         .run()
 }

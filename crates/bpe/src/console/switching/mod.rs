@@ -341,6 +341,7 @@ pub fn begin(
                 watched.open_to_change()
             };
             let result = plan.carry_out(&mut server, &mut work, &reopen);
+            is_lost.set(is_lost.get() || server.lost().is_some());
             drop(server);
             let result = result.map_err(|failure| {
                 // What it was asked for last may still take effect.
