@@ -80,7 +80,7 @@ pub struct Changed {
 enum Way {
     Enable(Box<enable::Plan>),
     Disable(Box<disable::Undo>),
-    Set(set::Plan),
+    Set(Box<set::Plan>),
     Nothing,
 }
 
@@ -177,7 +177,7 @@ impl Plan {
                     warnings: on_a_form(plan.warnings.clone()),
                     ..Preview::default()
                 };
-                Ok((preview, Way::Set(plan)))
+                Ok((preview, Way::Set(Box::new(plan))))
             }
         }
     }
