@@ -5,17 +5,19 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::plan::{Permanence, Plan, by_hand, literal, persisted};
+use super::plan::{Permanence, Plan, by_hand, literal};
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::journal::{Connection, Journal, Reopen, connected};
 use crate::library;
 use crate::maintenance::Maintenance;
 use crate::pool;
-use crate::server::{Flavour, Server, error_code, quoted};
+use crate::server::{Flavour, Server, error_code};
 use crate::size::human;
 use crate::told::Told;
 use crate::views;
+
+mod permanent;
 
 /// Of a variable that the server does not have.
 const UNKNOWN_VARIABLE: u16 = 1193;
@@ -485,103 +487,6 @@ impl<'a> Run<'a> {
         );
     }
 
-    fn permanent(&mut self) -> Result<(), Failure> {
-        if self.server.flavour == Flavour::MySql {
-            self.persist()?;
-        }
-        let snippet = self.plan.snippet(self.plan.record.pool_after);
-        let (Permanence::Snippet { path, .. }, Some(process)) =
-            (self.plan.permanence.clone(), self.plan.process.clone())
-        else {
-            return Ok(());
-        };
-        let seen = process.seen(&path);
-        let before = fs::read(&seen).ok();
-        let undo_path = seen.clone();
-        replace(&seen, snippet.text(self.server.flavour).as_bytes())
-            .map_err(|error| Failure::step(format!("cannot write {}: {error}", path.display())))?;
-        self.journal.note("option file put back", move |_| {
-            match before {
-                Some(text) => replace(&undo_path, &text),
-                None => fs::remove_file(&undo_path),
-            }
-            .map_err(|error| error.to_string())
-        });
-        self.plan.record.snippet = Some(path.clone());
-        self.write_record()?;
-        tell!(self, "  wrote {}", path.display());
-        self.forget_plugin_row()
-    }
-
-    /// The snippet loads the plugin now; a row in mysql.plugin besides would make every start log
-    /// that it exists already.
-    fn forget_plugin_row(&mut self) -> Result<(), Failure> {
-        let library = self
-            .server
-            .value("SELECT dl FROM mysql.plugin WHERE name = 'bpe'")
-            .map_err(|error| Failure::step(plain(&error)))?;
-        let Some(library) = library else {
-            return Ok(());
-        };
-        self.sql_and_undo(
-            "DELETE FROM mysql.plugin WHERE name = 'bpe'",
-            "row in mysql.plugin put back",
-            format!(
-                "REPLACE INTO mysql.plugin (name, dl) VALUES ('bpe', {})",
-                quoted(&library)
-            ),
-        )
-    }
-
-    fn persist(&mut self) -> Result<(), Failure> {
-        let before = persisted(self.server)?;
-        let mut wanted: Vec<(String, String)> = self
-            .plan
-            .settings
-            .iter()
-            .map(|setting| (setting.name.to_owned(), setting.value.clone()))
-            .collect();
-        if let Some(size) = self.plan.record.pool_after {
-            let name = "innodb_buffer_pool_size";
-            let previous = before.iter().find(|(known, _)| known == name);
-            // Persisted by ourselves in an earlier run: keep what the record says of before.
-            let record = &mut self.plan.record;
-            let ours = record.has_persisted()
-                && previous
-                    .and_then(|(_, value)| value.parse().ok())
-                    .is_some_and(|value| record.original(value).is_some());
-            if !ours {
-                record.pool_persisted_before = previous.map(|(_, value)| value.clone());
-            }
-            record.pool_persisted = Some(true);
-            self.write_record()?;
-            wanted.push((name.to_owned(), size.to_string()));
-        }
-        for (name, value) in wanted {
-            let previous = before
-                .iter()
-                .find(|(known, _)| *known == name)
-                .map(|(_, value)| value.clone());
-            if previous.as_ref() == Some(&value) {
-                continue;
-            }
-            let (undone, undo) = match previous {
-                Some(previous) => (
-                    format!("persisted {name} is {previous} again"),
-                    format!("SET PERSIST {name} = {}", literal(&previous)),
-                ),
-                None => (
-                    format!("{name} no longer persisted"),
-                    format!("RESET PERSIST IF EXISTS {name}"),
-                ),
-            };
-            let sql = format!("SET PERSIST {name} = {}", literal(&value));
-            self.sql_and_undo(&sql, undone, undo)?;
-        }
-        tell!(self, "  settings persisted");
-        Ok(())
-    }
-
     /// The extension works without them: what goes wrong here is said, and nothing else.
     fn views(&mut self) -> Result<(), Failure> {
         if !self.plan.make_views {
@@ -643,16 +548,6 @@ fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
         return Err(io::Error::other("it is not the folder that was made"));
     }
     std::os::unix::fs::fchown(&folder, Some(user), group)
-}
-
-/// Writes a whole new file and renames it over the old one.
-fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let new = path.with_extension(format!("new-{}", std::process::id()));
-    library::write_new(&new, contents, 0o644)
-        .and_then(|()| fs::rename(&new, path))
-        .inspect_err(|_| {
-            let _ = fs::remove_file(&new);
-        })
 }
 
 #[cfg(test)]

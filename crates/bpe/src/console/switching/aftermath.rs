@@ -1,0 +1,145 @@
+//! What a change that failed has left: the server's state, whether it is gone, and what remains when it is back.
+
+use std::io::{self, Read};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+use crate::connection::Address;
+use crate::console::events::Level;
+use crate::console::watched::Watched;
+use crate::disable;
+use crate::enable::Places;
+use crate::failure::Failure;
+use crate::server::Server;
+
+/// How long the first byte of a server is waited for.
+const GREETING: Duration = Duration::from_secs(3);
+
+/// Says in what state a failure has left the server, and whether it is gone. `remains`: where to look for what remains of
+/// the change, if it was more than setting variables.
+pub fn after_failure(
+    watched: &Watched,
+    remains: Option<Places>,
+    mut failure: Failure,
+) -> (Failure, bool) {
+    match watched.open() {
+        Err(no_answer) => {
+            let then = if remains.is_some() {
+                "; when it answers, the event log says what remains of this change and how to undo it"
+            } else {
+                ""
+            };
+            if let Some(places) = remains {
+                watched.look_for_remains(places);
+            }
+            let is_gone = is_gone(&watched.target().address);
+            if is_gone {
+                failure.what.push_str("\n  The server is gone.");
+                failure.advice = Some(format!(
+                    "start it again: what was only set is gone with it{then}"
+                ));
+            } else {
+                failure.what.push_str(&format!(
+                    "\n  The server does not answer at the moment: {}",
+                    no_answer.what
+                ));
+                failure.advice = Some(format!(
+                    "see whether it is busy or still starting, or the connection to it is cut{then}"
+                ));
+            }
+            (failure, is_gone)
+        }
+        Ok(mut server) => {
+            let state = server.status("bpe\\_state").unwrap_or_default();
+            let state = state
+                .get("bpe_state")
+                .map_or("not installed", String::as_str);
+            failure
+                .what
+                .push_str(&format!("\n  The extension is {state} now."));
+            (failure, false)
+        }
+    }
+}
+
+/// Whether nobody listens there, or hangs up at once: no server, and not one that is slow.
+fn is_gone(address: &Address) -> bool {
+    let greets = |mut stream: Box<dyn Read>| stream.read(&mut [0]);
+    let greeting = match address {
+        Address::Socket(path) => UnixStream::connect(path).and_then(|stream| {
+            stream.set_read_timeout(Some(GREETING))?;
+            greets(Box::new(stream))
+        }),
+        Address::Tcp { host, port } => {
+            TcpStream::connect((host.as_str(), *port)).and_then(|stream| {
+                stream.set_read_timeout(Some(GREETING))?;
+                greets(Box::new(stream))
+            })
+        }
+    };
+    match greeting {
+        Ok(bytes) => bytes == 0,
+        Err(error) => matches!(
+            error.kind(),
+            io::ErrorKind::ConnectionRefused
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::NotFound
+        ),
+    }
+}
+
+/// After an interrupted change, when the server is there again: what of it remains.
+pub fn note_remains(watched: &Watched, server: &mut Server, places: &Places) {
+    match disable::Undo::plan(server, places) {
+        Ok(undo) if undo.is_nothing() => {
+            watched.note(Level::Info, "nothing remains of the interrupted change".to_owned());
+        }
+        Ok(undo) => watched.note(
+            Level::Warning,
+            format!(
+                "of the interrupted change something remains; switching on again completes it, uninstalling (or `bpe \
+                 disable`) undoes it: {}",
+                undo.describe().join("; ")
+            ),
+        ),
+        // Gone again: it is looked for when it is back.
+        Err(_) if server.value("SELECT 1").is_err() => watched.look_for_remains(places.clone()),
+        Err(failure) => watched.note(
+            Level::Warning,
+            format!("cannot find out what remains of the interrupted change: {}", failure.what),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_server_is_not_gone() {
+        use std::net::TcpListener;
+        use std::os::unix::net::UnixListener;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let socket = Address::Socket(path.clone());
+        assert!(is_gone(&socket), "no socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let slow = std::thread::spawn({
+            let socket = socket.clone();
+            move || is_gone(&socket)
+        });
+        let (silent, _) = listener.accept().unwrap();
+        assert!(!slow.join().unwrap(), "nothing said for a while");
+        drop((silent, listener));
+        assert!(is_gone(&socket), "refused");
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let tcp = Address::Tcp {
+            host: "127.0.0.1".into(),
+            port: listener.local_addr().unwrap().port(),
+        };
+        let hanging_up = std::thread::spawn(move || drop(listener.accept()));
+        assert!(is_gone(&tcp), "hung up");
+        hanging_up.join().unwrap();
+    }
+}
