@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -14,7 +13,7 @@ use crate::connection::{self, plain};
 use crate::digest::Part;
 use crate::enable::Places;
 use crate::failure::{Exit, Failure};
-use crate::library::FILE_NAME;
+use crate::library::{FILE_NAME, remove};
 use crate::maintenance::{Maintenance, check_rights};
 use crate::pool;
 use crate::process::Process;
@@ -452,12 +451,5 @@ fn restore_pool(server: &mut Server, record: &Record, undoing: &mut Undoing<'_>)
         }
         _ => undoing
             .line("innodb_buffer_pool_size stays as it is: it has been changed since `bpe enable`"),
-    }
-}
-
-fn remove(path: &Path) -> Result<(), String> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error.to_string()),
-        _ => Ok(()),
     }
 }

@@ -100,6 +100,24 @@ pub fn place(from: &Path, to: &Path) -> io::Result<Option<PathBuf>> {
     Ok(old)
 }
 
+/// Removes a file of a server, if it is there.
+///
+/// # Errors
+/// Also when it is named by the server's process (`/proc/PID/root/...`), which has ended: then nobody knows.
+pub fn remove(path: &Path) -> Result<(), String> {
+    match fs::remove_file(path) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let process: PathBuf = path.components().take(3).collect();
+            if process.starts_with("/proc") && !process.exists() {
+                return Err("the server has ended, and its view of files with it".to_owned());
+            }
+            Ok(())
+        }
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 /// Writes a file that must not exist yet, to the disk, with this mode whatever the umask.
 pub fn write_new(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let mut file = fs::OpenOptions::new()
@@ -115,6 +133,22 @@ pub fn write_new(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_out_of_reach_is_not_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("file");
+        fs::write(&file, "").unwrap();
+        assert_eq!((remove(&file), remove(&file)), (Ok(()), Ok(())));
+        assert!(!file.exists());
+        assert_eq!(remove(&folder.path().join("no/such/folder")), Ok(()));
+        // Numbers of processes are not that large.
+        assert!(remove(Path::new("/proc/4294967295/root/usr/lib/bpe.so")).is_err());
+        assert_eq!(
+            remove(Path::new("/proc/self/root/usr/no-such-file")),
+            Ok(())
+        );
+    }
 
     #[test]
     fn placing_keeps_the_old_file_whole() {

@@ -83,7 +83,8 @@ impl Process {
         // Only its own user and root may look there; for others the server's files are looked for
         // at the same place here, which is right unless it runs in a container.
         let own_root = PathBuf::from(format!("/proc/{pid}/root"));
-        let root = if fs::metadata(&own_root).is_ok() {
+        // The path by the process ends with it, and what was done is then out of reach: only where it leads elsewhere.
+        let root = if fs::metadata(&own_root).is_ok() && !sees_what_we_see(pid) {
             own_root
         } else {
             PathBuf::from("/")
@@ -123,11 +124,7 @@ impl Process {
 
     /// Whether the server's `/` is this process's, too.
     pub fn shares_root(&self) -> bool {
-        let same = |a: &Path, b: &Path| match (fs::metadata(a), fs::metadata(b)) {
-            (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-            _ => false,
-        };
-        same(&self.root, Path::new("/"))
+        is_same(&self.root, Path::new("/"))
     }
 
     /// The value of `--name=value` on the server's command line, `-` and `_` alike.
@@ -161,6 +158,22 @@ impl Process {
             .or_else(|| find(&self.root))
             .unwrap_or_else(|| self.uid.to_string())
     }
+}
+
+fn is_same(a: &Path, b: &Path) -> bool {
+    match (fs::metadata(a), fs::metadata(b)) {
+        (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
+        _ => false,
+    }
+}
+
+/// Whether a path leads a process to the file to which it leads this one: the same root folder, and the same mounts.
+fn sees_what_we_see(pid: i32) -> bool {
+    let mounts = |who: &str| fs::read_link(format!("/proc/{who}/ns/mnt")).ok();
+    let theirs = mounts(&pid.to_string());
+    theirs.is_some()
+        && theirs == mounts("self")
+        && is_same(Path::new(&format!("/proc/{pid}/root")), Path::new("/"))
 }
 
 fn strings(bytes: &[u8]) -> impl Iterator<Item = String> + '_ {

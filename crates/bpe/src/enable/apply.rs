@@ -283,12 +283,7 @@ impl<'a> Run<'a> {
             None => {
                 self.plan.record.library = Some(copy.place.clone());
                 self.journal
-                    .note_needed("library removed", move |_| match fs::remove_file(&to) {
-                        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                            Err(error.to_string())
-                        }
-                        _ => Ok(()),
-                    });
+                    .note_needed("library removed", move |_| library::remove(&to));
             }
         }
         self.write_record()?;

@@ -387,7 +387,8 @@ fn killed_beside_its_files(place: &Place, server: Server) -> Outcome {
     let begun = Instant::now();
     let is_noted = || {
         let text = records(place).first().map(std::fs::read_to_string);
-        text.is_some_and(|text| text.is_ok_and(|text| !text.contains("\"pool_after\": null")))
+        let record: Option<Value> = text.and_then(|text| serde_json::from_str(&text.ok()?).ok());
+        record.is_some_and(|record| record["pool_after"].is_u64())
     };
     while !is_noted() {
         ensure!(
@@ -403,7 +404,8 @@ fn killed_beside_its_files(place: &Place, server: Server) -> Outcome {
     ));
     let server = place.start(options(place)?)?;
     ensure!(pool(&server)? == POOL);
-    console.wait("it is back", |server| server["state"] == "disabled")?;
+    sql::expect_state(&server, "disabled")?;
+    console.wait("it is back", |server| server["reachable"] == true)?;
     if task["state"] == "failed" {
         sql::wait_until("the log tells", Duration::from_secs(60), || {
             Ok(console.events()?.contains("something remains"))
