@@ -167,6 +167,14 @@ impl Server {
         self.lost
     }
 
+    /// A failure of asking it; where the connection is lost, that is what failed.
+    pub fn without_answer(&self, mut failure: Failure) -> Failure {
+        if self.lost.is_some() {
+            failure.exit = Exit::Connect;
+        }
+        failure
+    }
+
     /// Ends the statement that a connection was lost with, if the server is still at it. Where it cannot be ended,
     /// nothing is worse than it was.
     pub fn end_statement_of(&mut self, lost: &Self) {

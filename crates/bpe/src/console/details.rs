@@ -61,9 +61,11 @@ impl Watched {
             None => self.open()?,
         };
         // After an error the connection is dropped: the next one asks over a new one.
-        let mut answer = ask(&mut connection)?;
+        let answer = ask(&mut connection);
+        let mut answer = answer.map_err(|failure| connection.without_answer(failure))?;
         if let Some(figures) = self.latest() {
-            let about = Circumstances::read(&mut connection)?;
+            let about = Circumstances::read(&mut connection);
+            let about = about.map_err(|failure| connection.without_answer(failure))?;
             answer["explain"] = json!(explain(&figures, &about));
         }
         details.connection = Some(connection);

@@ -22,7 +22,7 @@ pub mod settings;
 mod words;
 
 use aftermath::after_failure;
-use plan::{Action, Plan, tied, without_answer};
+use plan::{Action, Plan, tied};
 use words::failure_on_a_form;
 
 pub use aftermath::note_remains;
@@ -39,13 +39,8 @@ pub fn begin(
 ) -> Result<Task, Refusal> {
     let changing = watched.begin_change().ok_or_else(being_changed)?;
     let mut server = watched.open()?;
-    let plan = Plan::make(&mut server, request, &console.places).map_err(|failure| {
-        if server.lost().is_some() {
-            without_answer(failure)
-        } else {
-            failure
-        }
-    });
+    let plan = Plan::make(&mut server, request, &console.places);
+    let plan = plan.map_err(|failure| server.without_answer(failure));
     let plan = tied(plan, request.digest.as_deref())?;
     watched.wait_for_changes(&mut server)?;
     let title = match (request.action, request.uninstall) {

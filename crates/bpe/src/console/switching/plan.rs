@@ -203,11 +203,10 @@ impl Plan {
 /// When the server cannot be asked.
 pub fn preview(watched: &Watched, request: &Request, places: &Places) -> Result<Preview, Refusal> {
     let mut server = watched.open()?;
-    match Plan::make(&mut server, request, places) {
+    let plan = Plan::make(&mut server, request, places);
+    match plan.map_err(|failure| server.without_answer(failure)) {
         Ok(plan) => Ok(plan.preview),
-        Err(failure) if failure.exit == Exit::Connect || server.lost().is_some() => {
-            Err(without_answer(failure).into())
-        }
+        Err(failure) if failure.exit == Exit::Connect => Err(failure.into()),
         Err(failure) => Ok(refused(&failure)),
     }
 }
@@ -217,11 +216,6 @@ fn refused(failure: &Failure) -> Preview {
         refused: Some(as_on_a_form(&failure.to_string())),
         ..Preview::default()
     }
-}
-
-pub fn without_answer(mut failure: Failure) -> Failure {
-    failure.exit = Exit::Connect;
-    failure
 }
 
 /// Sees that what would be done is what was shown.
