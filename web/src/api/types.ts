@@ -30,6 +30,8 @@ export interface Figures {
   hit_ratio_total_percent: number;
   cache_read_us: Quantiles | null;
   data_read_us: Quantiles | null;
+  /** What these quantiles are of: since the cache was opened (`total`) where the server has no function to tell more. */
+  latency_of: "interval" | "total";
   saved_reads_total: number;
   saved_bytes_per_s: number;
   saved_bytes_total: number;
