@@ -22,12 +22,12 @@ pub struct Console {
 impl Console {
     pub fn start(folder: &Path, socket: &Path, more: &[&str]) -> anyhow::Result<Self> {
         let token = folder.join("token");
+        let has_user = more.iter().any(|option| option.starts_with("--user="));
         let mut child = Command::new(env!("CARGO_BIN_EXE_bpe"))
             .args([
                 "console",
                 "--listen=127.0.0.1:0",
                 "--no-defaults",
-                "--user=root",
                 "--name=main",
                 "--socket",
             ])
@@ -37,6 +37,7 @@ impl Console {
             .arg("--state-dir")
             .arg(folder.join("state"))
             .args(more)
+            .args(["--user=root"].iter().filter(|_| !has_user))
             .env_remove("MYSQL_PWD")
             .env_remove("MYSQL_HOST")
             .stdin(Stdio::null())

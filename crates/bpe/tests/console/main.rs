@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use integration_tests::harness::Outcome;
+use integration_tests::sysbench::Sysbench;
 use integration_tests::{Flavour, Place, Server, Suite, library, note, sql};
 use serde_json::{Value, json};
 
@@ -581,10 +582,26 @@ fn statements(server: &Server) -> anyhow::Result<u64> {
     Ok(text.parse()?)
 }
 
+/// Statements that the console's own account has sent.
+fn of_the_console(server: &Server) -> anyhow::Result<u64> {
+    sql::number(
+        server,
+        "SELECT SUM(COUNT_STAR) FROM performance_schema.events_statements_summary_by_user_by_event_name \
+         WHERE USER = 'console'",
+    )
+}
+
 fn many_pages_cost_no_more(place: &Place) -> Outcome {
-    let server = place.start(place.early(64 * MIB)?)?;
+    let server = place.start(
+        place
+            .early(64 * MIB)?
+            .option("--performance-schema=ON")
+            .option("--performance-schema-users-size=10"),
+    )?;
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
-    let console = Console::start(place.root(), server.socket(), &[])?;
+    // Looking needs no rights, and what it costs can be told from all else.
+    server.sql("CREATE USER console@localhost")?;
+    let console = Console::start(place.root(), server.socket(), &["--user=console"])?;
     const SECONDS: usize = 4;
     /// Looked at now and then, whoever watches; and what this test asks itself.
     const BESIDES: u64 = 12;
@@ -612,6 +629,7 @@ fn many_pages_cost_no_more(place: &Place) -> Outcome {
             "every page gets its figures"
         );
     }
+    share_under_load(place, &server, &mut page)?;
     // What pages ask for at the same time is asked for once.
     console.get("/api/servers/main/details")?;
     let before = statements(&server)?;
@@ -631,6 +649,45 @@ fn many_pages_cost_no_more(place: &Place) -> Outcome {
     drop(pages);
     drop(console);
     server.stop()?;
+    Ok(())
+}
+
+/// With 21 pages open the console's statements are less than 2 % of the server's.
+fn share_under_load(
+    place: &Place,
+    server: &Server,
+    page: &mut dyn Iterator<Item = Value>,
+) -> Outcome {
+    const SECONDS: usize = 6;
+    const MOST_PERCENT: f64 = 2.0;
+    let sysbench = Sysbench::prepare(server, place.root(), 1, 1000)?;
+    let load = sysbench.run(server, "oltp_read_only", 2, 600)?;
+    sql::wait_until("the load runs", Duration::from_secs(60), || {
+        Ok(sql::number(
+            server,
+            "SELECT COUNT(*) FROM information_schema.processlist WHERE db = 'sbtest'",
+        )? >= 2)
+    })?;
+    // What was shown before was sent before.
+    let mut figures =
+        page.filter(|line| line["type"] == "figures" && line["qps"].as_f64() > Some(100.0));
+    figures.next().context("the load is shown")?;
+    let (all, own) = (statements(server)?, of_the_console(server)?);
+    ensure!(figures.take(SECONDS).count() == SECONDS);
+    let (all, own) = (statements(server)? - all, of_the_console(server)? - own);
+    drop(load);
+    let percent = own as f64 * 100.0 / all as f64;
+    note(format!(
+        "with 21 pages under sysbench {own} of {all} statements in {SECONDS} s are the console's: {percent:.3} %"
+    ));
+    ensure!(
+        own >= SECONDS as u64,
+        "they are counted: {own} in {SECONDS} s"
+    );
+    ensure!(
+        percent < MOST_PERCENT,
+        "{own} of {all} statements: {percent:.2} %"
+    );
     Ok(())
 }
 
