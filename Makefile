@@ -4,11 +4,13 @@
 # make mtr       the servers' own test suites with the extension on: SERVER=..., SUITES=innodb,parts, ARGS="--quick"
 # make demo      installs what is missing, builds, and demonstrates the extension
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
-#                UI=1 opens the console with the experience page on the demonstration's server instead, until Ctrl-C
+#                UI=1 opens the console with the experience page on the demonstration's server instead, until Ctrl-C;
+#                SCRIPTS=FOLDER offers the sysbench scripts there as well
 
 SERVER ?= mariadb-10.11
 ARGS ?=
 UI ?=
+SCRIPTS ?=
 TESTS ?=
 SUITES ?=
 CARGO ?= cargo
@@ -47,7 +49,7 @@ mtr: dependencies
 demo: dependencies
 	$(if $(filter-out 0,$(UI)),scripts/install-dependencies page)
 	$(MAKE) --no-print-directory build
-	dist/bpe demo --server $(SERVER) $(if $(filter-out 0,$(UI)),--ui) $(ARGS)
+	dist/bpe demo --server $(SERVER) $(if $(filter-out 0,$(UI)),--ui) $(if $(SCRIPTS),--scripts "$(SCRIPTS)") $(ARGS)
 
 # One of the targets in crates/fuzz-targets under libFuzzer.
 fuzz:

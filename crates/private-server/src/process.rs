@@ -11,7 +11,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -165,6 +165,20 @@ pub fn end(child: &mut Child, gentle: libc::c_int, limit: Duration) {
     }
 }
 
+/// Waits until `child`, which has not been waited for, ends, at most `limit`; then kills what is left of its process group,
+/// itself included, and reaps it.
+///
+/// # Errors
+/// Those of [`Child::wait`]; the group was killed all the same.
+pub fn end_group(child: &mut Child, limit: Duration) -> io::Result<ExitStatus> {
+    if let Ok(pidfd) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) {
+        has_ended(&pidfd, limit);
+    }
+    // SAFETY: the child is ours and unreaped, so its pid cannot be the group of others.
+    unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+    child.wait()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,6 +206,33 @@ mod tests {
         std::thread::sleep(Duration::from_millis(200));
         end(&mut child, libc::SIGTERM, Duration::from_millis(300));
         assert!(matches!(child.try_wait(), Ok(Some(_))));
+    }
+
+    #[test]
+    fn a_group_ends_as_a_whole() {
+        let run = |script: &str, limit| {
+            let file = tempfile::NamedTempFile::new().unwrap();
+            let mut command = Command::new("sh");
+            command.args(["-c", script, "sh"]).arg(file.path());
+            let mut child = spawn(command, libc::SIGKILL).unwrap();
+            let status = end_group(&mut child, limit).unwrap();
+            (status, std::fs::read_to_string(file.path()).unwrap())
+        };
+        let long = Duration::from_secs(30);
+        let (status, pid) = run("sleep 30 & echo $! > \"$1\"; exit 3", long);
+        assert_eq!(status.code(), Some(3));
+        // Gone, or a zombie that nobody has reaped yet, a moment after the signal.
+        let runs = || {
+            let state = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+            state.is_ok_and(|text| !text.contains(") Z "))
+        };
+        let end = Instant::now() + Duration::from_secs(20);
+        while runs() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!runs());
+        let (status, _) = run("sleep 30", Duration::ZERO);
+        assert!(!status.success());
     }
 
     #[test]

@@ -203,7 +203,7 @@ export interface ConsoleEvent {
   text: string;
 }
 
-export type TestName = "oltp_read_only" | "oltp_write_only" | "oltp_read_write" | "sql";
+export type TestName = "oltp_read_only" | "oltp_write_only" | "oltp_read_write" | "script" | "sql";
 export type RunMode = "manual" | "compare";
 
 export interface RunPoint {
@@ -223,6 +223,9 @@ export interface Side {
 export interface Run {
   id: string;
   test: TestName;
+  /** Of a script of one's own: its name and its options. */
+  script?: string;
+  options?: string[];
   mode: RunMode;
   threads: number;
   seconds: number;
@@ -240,6 +243,7 @@ export interface Result {
   id: string;
   at_ms?: number;
   test: TestName;
+  script?: string;
   mode: RunMode;
   off: Side | null;
   on: Side | null;
@@ -251,6 +255,8 @@ export interface Experience {
   available: boolean;
   server: string | null;
   tests: TestName[];
+  /** sysbench scripts of one's own, if the console was given a folder of them. */
+  scripts?: Scripts | null;
   /** Why sysbench's tests cannot be run. */
   missing?: string | null;
   run: Run | null;
@@ -258,9 +264,17 @@ export interface Experience {
   results: Result[];
 }
 
+export interface Scripts {
+  folder: string;
+  names: string[];
+}
+
 export interface RunRequest {
   test: TestName;
   sql?: string;
+  script?: string;
+  /** Each `name=value`. */
+  options?: string[];
   mode: RunMode;
   threads: number;
   seconds: number;

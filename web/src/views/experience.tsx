@@ -3,7 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { api, ApiError } from "../api/client";
-import type { Experience, Result, Run, RunMode, TestName } from "../api/types";
+import type { Experience, Result, Run, RunMode, RunRequest, Scripts, TestName } from "../api/types";
 import { Chart } from "../components/chart";
 import { useRepeated } from "../components/refresh";
 import { dateAndClock, millis, number } from "../format";
@@ -66,12 +66,12 @@ export function ExperiencePage() {
           <>
             {known.value.missing && <p class="banner warn" lang="en">{known.value.missing}</p>}
             <div class="experience">
-              <RunForm tests={known.value.tests} running={running} onStart={(wanted) => void act(() => api.run(wanted))} />
+              <RunForm tests={known.value.tests} scripts={known.value.scripts ?? null} running={running} onStart={(wanted) => void act(() => api.run(wanted))} />
               <div class="experience-live">
                 {running && run && (
                   <div class="card live-controls" role="status">
                     <span class="pulse" aria-hidden="true" />
-                    <b>{t.running(t.tests[run.test] ?? run.test, phaseText(run))}</b>
+                    <b>{t.running(nameOf(run), phaseText(run))}</b>
                     <button type="button" onClick={() => void act(api.stop)}>{t.stop}</button>
                     {run.mode === "manual" && (
                       <button type="button" role="switch" aria-checked={on} class="toggle" disabled={switching || state === null}
@@ -99,23 +99,35 @@ export function ExperiencePage() {
   );
 }
 
+/** What was run. */
+const nameOf = (run: { test: TestName; script?: string }) => run.script ?? text.value.experience.tests[run.test] ?? run.test;
+
 function phaseText(run: Run): string {
   const phases: Record<string, string> = text.value.experience.phases;
   const phase = run.phase ?? (run.mode === "manual" ? "manual" : run.state);
   return phases[phase] ?? phase;
 }
 
-function RunForm(props: { tests: TestName[]; running: boolean; onStart: (wanted: { test: TestName; sql?: string; mode: RunMode; threads: number; seconds: number }) => void }) {
+function RunForm(props: { tests: TestName[]; scripts: Scripts | null; running: boolean; onStart: (wanted: RunRequest) => void }) {
   const t = text.value.experience;
   const test = useSignal<TestName>(props.tests[0] ?? "oltp_read_only");
   const mode = useSignal<RunMode>("compare");
   const sql = useSignal("");
+  const script = useSignal("");
+  const options = useSignal("");
+  const names = props.scripts?.names ?? [];
+  // One that was removed is chosen no more.
+  const chosen = names.includes(script.value) ? script.value : names[0] ?? "";
   const threads = useSignal(16);
   const seconds = useSignal(30);
   return (
     <form class="card run-form" onSubmit={(event) => {
       event.preventDefault();
-      props.onStart({ test: test.value, mode: mode.value, threads: threads.value, seconds: seconds.value, ...(test.value === "sql" ? { sql: sql.value } : {}) });
+      props.onStart({
+        test: test.value, mode: mode.value, threads: threads.value, seconds: seconds.value,
+        ...(test.value === "sql" ? { sql: sql.value } : {}),
+        ...(test.value === "script" ? { script: chosen, options: options.value.split(/\s+/).filter(Boolean) } : {}),
+      });
     }}>
       <label class="field">
         <span>{t.test}</span>
@@ -130,6 +142,23 @@ function RunForm(props: { tests: TestName[]; running: boolean; onStart: (wanted:
             onInput={(event) => (sql.value = event.currentTarget.value)} />
           <small id="sql-hint">{t.sqlHint}</small>
         </label>
+      )}
+      {test.value === "script" && (
+        <>
+          <label class="field">
+            <span>{t.script}</span>
+            <select name="script" required value={chosen} aria-describedby="script-hint" onChange={(event) => (script.value = event.currentTarget.value)}>
+              {names.map((one) => <option key={one} value={one}>{one}</option>)}
+            </select>
+            <small id="script-hint">{names.length > 0 ? t.scriptHint(props.scripts?.folder ?? "") : t.noScript(props.scripts?.folder ?? "")}</small>
+          </label>
+          <label class="field">
+            <span>{t.options}</span>
+            <input type="text" name="options" spellcheck={false} autocomplete="off" value={options.value} aria-describedby="options-hint"
+              onInput={(event) => (options.value = event.currentTarget.value)} />
+            <small id="options-hint">{t.optionsHint}</small>
+          </label>
+        </>
       )}
       <fieldset class="choices">
         <legend>{t.mode}</legend>
@@ -192,7 +221,7 @@ function Results(props: { results: Result[]; onFail: (error: unknown) => void })
         <ul>
           {rows.map((result) => (
             <li key={result.id}>
-              <span>{t.tests[result.test] ?? result.test}{result.at_ms ? `, ${dateAndClock(result.at_ms)}` : ""}</span>
+              <span>{nameOf(result)}{result.at_ms ? `, ${dateAndClock(result.at_ms)}` : ""}</span>
               <GainText result={result} />
               <button type="button" aria-label={t.download(t.json, result.id)} onClick={() => void keep(result, "json")}>{t.json}</button>
               <button type="button" aria-label={t.download(t.page, result.id)} onClick={() => void keep(result, "html")}>{t.page}</button>

@@ -106,6 +106,10 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = watched::CHANGE_SECONDS,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     change_timeout: u64,
+    /// Offer the sysbench scripts (*.lua) in this folder there, too. They run on this host with your rights: folder and
+    /// scripts must be yours or root's, and nobody else's to write to
+    #[arg(long, value_name = "FOLDER", requires = "experience")]
+    scripts: Option<PathBuf>,
     #[command(flatten)]
     places: Places,
     #[command(flatten)]
@@ -132,13 +136,21 @@ pub struct Opening {
     console: Console,
 }
 
+/// Whether sysbench scripts can be offered from this folder, before something that takes long.
+///
+/// # Errors
+/// When they cannot.
+pub fn check_scripts(folder: Option<&Path>) -> Result<(), Failure> {
+    folder.map_or(Ok(()), experience::check_scripts)
+}
+
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut opening = Opening::new(&args.listening, servers(&args)?, &args.places)?;
     for server in &opening.console.servers {
         server.set_change_limit(args.change_timeout);
     }
     if args.experience {
-        opening.offer_experience(None)?;
+        opening.offer_experience(None, args.scripts.as_deref())?;
     }
     end_on_signal(
         opening.console.servers.clone(),
@@ -212,19 +224,27 @@ impl Opening {
         })
     }
 
-    /// Offers the experience on the first server. Its results, and sysbench's outputs, are kept in `folder`.
+    /// Offers the experience on the first server. Its results, and sysbench's outputs, are kept in `folder`; `scripts` is
+    /// the folder of one's own sysbench scripts.
     ///
     /// # Errors
-    /// When there is no server, or no place for outputs.
-    pub fn offer_experience(&mut self, folder: Option<PathBuf>) -> Result<(), Failure> {
+    /// When there is no server, or no place for outputs, or others could put scripts there.
+    pub fn offer_experience(
+        &mut self,
+        folder: Option<PathBuf>,
+        scripts: Option<&Path>,
+    ) -> Result<(), Failure> {
         let server = self
             .console
             .servers
             .first()
             .ok_or_else(|| Failure::usage("there is no server for the experience"))?;
-        let experience = Experience::new(server, &self.console.places, folder)?;
+        let experience = Experience::new(server, &self.console.places, folder, scripts)?;
         if let Some(why) = experience.missing() {
-            complain!("bpe: note: the experience runs SQL files only: {why}");
+            complain!("bpe: note: the experience does not run the reference's tests: {why}");
+        }
+        for why in experience.scripts_left_out() {
+            complain!("bpe: note: a script is left out: {why}");
         }
         self.console.experience = Some(Arc::new(experience));
         Ok(())

@@ -67,7 +67,8 @@ impl PrivateFile {
     }
 }
 
-fn may_own(owner: u32, user: u32) -> bool {
+/// Whether what this user owns may be believed by that one.
+pub fn may_own(owner: u32, user: u32) -> bool {
     owner == 0 || owner == user
 }
 

@@ -1,12 +1,16 @@
 //! The load: sysbench's own commands, as the reference gives them, read line by line while they run.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use private_server::process;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{THREADS, Tables};
@@ -90,6 +94,28 @@ pub struct Sysbench<'a> {
     pub logs: &'a Path,
 }
 
+/// A script that is not sysbench's own.
+pub struct Script<'a> {
+    pub path: &'a Path,
+    /// Where it and its modules lie.
+    pub folder: &'a Path,
+    /// Its own options, as `--name=value`.
+    pub options: &'a [String],
+    /// It is ended when this says so, whether it prints anything or not.
+    pub stopped: &'a dyn Fn() -> bool,
+}
+
+/// Beyond its seconds a script of somebody's own may take so long to begin and to end; it is killed then.
+const SPARE: Duration = Duration::from_secs(60);
+/// How often it is asked whether a script is to be ended.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// When a command is ended that does not end by itself.
+struct Bounds<'a> {
+    end: Instant,
+    stopped: &'a dyn Fn() -> bool,
+}
+
 /// The options that belong to the test itself, also shown in the report.
 pub fn test_options(tables: &Tables, threads: u64) -> Vec<String> {
     vec![
@@ -116,7 +142,7 @@ impl Sysbench<'_> {
             "prepare".into(),
         ]);
         let mut begun = 0;
-        self.run_command(command, "prepare", &mut |line| {
+        self.run_command(command, "prepare", None, &mut |line| {
             if line.starts_with("Creating table") {
                 begun += 1;
                 tick(begun);
@@ -155,6 +181,43 @@ impl Sysbench<'_> {
     ) -> Result<(Vec<Interval>, Option<Summary>)> {
         let mut command = self.command(workload.script());
         command.args(test_options(&self.tables, threads));
+        self.measure(command, seconds, name, None, each)
+    }
+
+    /// As [`Sysbench::run_with`], of a script of one's own. However it behaves, it and what it has started (in its process
+    /// group) end.
+    ///
+    /// # Errors
+    /// As [`Sysbench::run`], and when it has to be killed.
+    pub fn run_script(
+        &self,
+        script: &Script,
+        threads: u64,
+        seconds: u64,
+        name: &str,
+        each: &mut dyn FnMut(&Interval) -> Result<ControlFlow<()>>,
+    ) -> Result<(Vec<Interval>, Option<Summary>)> {
+        let bounds = Bounds {
+            end: Instant::now() + Duration::from_secs(seconds) + SPARE,
+            stopped: script.stopped,
+        };
+        let mut command = self.command(script.path);
+        command
+            // Its modules are looked for there, and not where the console was started.
+            .current_dir(script.folder)
+            .args(script.options)
+            .arg(format!("--threads={threads}"));
+        self.measure(command, seconds, name, Some(&bounds), each)
+    }
+
+    fn measure(
+        &self,
+        mut command: Command,
+        seconds: u64,
+        name: &str,
+        bounds: Option<&Bounds>,
+        each: &mut dyn FnMut(&Interval) -> Result<ControlFlow<()>>,
+    ) -> Result<(Vec<Interval>, Option<Summary>)> {
         command.args([
             format!("--time={seconds}"),
             "--events=0".into(),
@@ -162,7 +225,7 @@ impl Sysbench<'_> {
             "run".into(),
         ]);
         let mut intervals = Vec::new();
-        let output = self.run_command(command, name, &mut |line| {
+        let output = self.run_command(command, name, bounds, &mut |line| {
             let Some(interval) = parse_interval(line) else {
                 return Ok(ControlFlow::Continue(()));
             };
@@ -178,7 +241,7 @@ impl Sysbench<'_> {
         Ok((intervals, Some(summary)))
     }
 
-    fn command(&self, script: &str) -> Command {
+    fn command(&self, script: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(self.program);
         command
             .arg(script)
@@ -193,6 +256,7 @@ impl Sysbench<'_> {
         &self,
         mut command: Command,
         name: &str,
+        bounds: Option<&Bounds>,
         each_line: &mut dyn FnMut(&str) -> Result<ControlFlow<()>>,
     ) -> Result<Option<String>> {
         let log_path = self.logs.join(format!("{name}.log"));
@@ -203,25 +267,36 @@ impl Sysbench<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log.try_clone()?);
-        let mut child = private_server::process::spawn(command, libc::SIGKILL)
-            .context("cannot start sysbench")?;
+        let mut child = process::spawn(command, libc::SIGKILL).context("cannot start sysbench")?;
         let mut output = String::new();
-        let stdout = child.stdout.take().context("sysbench's output")?;
-        for line in BufReader::new(stdout).lines() {
-            let Ok(line) = line else { break };
-            writeln!(log, "{line}")?;
+        let lines = lines(child.stdout.take().context("sysbench's output")?)?;
+        let ended = loop {
+            match bounds.map(Bounds::look) {
+                None | Some(Ok(ControlFlow::Continue(()))) => {}
+                Some(over) => break over,
+            }
+            let line = match lines.recv_timeout(LOOK) {
+                Ok(line) => line,
+                Err(RecvTimeoutError::Timeout) => continue,
+                Err(RecvTimeoutError::Disconnected) => break Ok(ControlFlow::Continue(())),
+            };
+            let _ = writeln!(log, "{line}");
             match each_line(&line) {
                 Ok(ControlFlow::Continue(())) => {}
-                ended => {
-                    let _ = child.kill();
-                    let _ = child.wait();
-                    return ended.map(|_| None);
-                }
+                ended => break ended,
             }
             output.push_str(&line);
             output.push('\n');
+        };
+        if !matches!(ended, Ok(ControlFlow::Continue(()))) {
+            let _ = process::end_group(&mut child, Duration::ZERO);
+            return ended.map(|_| None);
         }
-        let status = child.wait().context("waiting for sysbench")?;
+        let status = match bounds {
+            None => child.wait(),
+            Some(_) => process::end_group(&mut child, SPARE),
+        };
+        let status = status.context("waiting for sysbench")?;
         if !status.success() {
             let text = std::fs::read_to_string(&log_path).unwrap_or_default();
             let fatal: Vec<&str> = text
@@ -240,6 +315,41 @@ impl Sysbench<'_> {
         }
         Ok(Some(output))
     }
+}
+
+impl Bounds<'_> {
+    fn look(&self) -> Result<ControlFlow<()>> {
+        if (self.stopped)() {
+            return Ok(ControlFlow::Break(()));
+        }
+        if Instant::now() > self.end {
+            bail!(
+                "the script had not ended {} s after its time, and was killed",
+                SPARE.as_secs()
+            );
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// What a program prints, line by line. The thread that reads it ends with the last of those that can print there, which
+/// nobody waits for.
+fn lines(output: impl std::io::Read + Send + 'static) -> Result<Receiver<String>> {
+    let (sender, lines) = sync_channel(256);
+    std::thread::Builder::new()
+        .name("sysbench".into())
+        .spawn(move || {
+            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
+                if sender
+                    .send(String::from_utf8_lossy(&line).into_owned())
+                    .is_err()
+                {
+                    break;
+                }
+            }
+        })
+        .context("cannot start a thread")?;
+    Ok(lines)
 }
 
 /// `[ 2s ] thds: 64 tps: 10.0 qps: 160.5 (r/w/o: ...) lat (ms,95%): 95.81 err/s: 0.00 ...`

@@ -11,7 +11,7 @@ use super::results::SideName;
 use super::stages::Bench;
 use super::{Args, extension, plan, progress, provide_server, tools, workspace};
 use crate::connection;
-use crate::console::Opening;
+use crate::console::{self, Opening};
 use crate::enable::Places;
 use crate::size::human;
 
@@ -22,6 +22,7 @@ use crate::size::human;
 pub fn open(args: &Args) -> Result<ExitCode> {
     // Better now than after the tables were loaded.
     args.listening.check()?;
+    console::check_scripts(args.scripts.as_deref())?;
     let plans = plan::plans(args);
     let plan = plans.first().context("there is a plan")?;
     let tools = tools::Tools::find(args)?;
@@ -67,7 +68,7 @@ pub fn open(args: &Args) -> Result<ExitCode> {
     );
     let name = format!("demo {}", installation.flavour.name());
     let mut opening = Opening::new(&args.listening, vec![(name, target)], &places)?;
-    opening.offer_experience(Some(workspace.logs().to_owned()))?;
+    opening.offer_experience(Some(workspace.logs().to_owned()), args.scripts.as_deref())?;
     opening.serve()?;
     rig.end()?;
     Ok(ExitCode::SUCCESS)

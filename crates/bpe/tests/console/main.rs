@@ -18,6 +18,7 @@ mod between;
 mod client;
 mod interrupted;
 mod shown;
+mod experience;
 
 const MIB: u64 = 1 << 20;
 const POOL: u64 = 64 * MIB;
@@ -26,6 +27,11 @@ fn main() -> ExitCode {
     Suite::new("console")
         .plain("only_its_own_pages_get_in", only_its_own_pages_get_in)
         .with(Flavour::MariaDb1011, "the_switch", the_switch)
+        .with(
+            Flavour::MariaDb1011,
+            "a_script_of_ones_own",
+            experience::a_script_of_ones_own,
+        )
         .with(
             Flavour::MariaDb1011,
             "a_server_goes_and_comes",

@@ -1,4 +1,4 @@
-//! The load of an experience: one of the reference's three tests by sysbench, or a person's own statements.
+//! The load of an experience: one of the reference's three tests by sysbench, or a person's own script or statements.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -11,12 +11,16 @@ use mysql::prelude::Queryable;
 
 use crate::connection::{Target, plain};
 use crate::demo::plan::Tables;
-use crate::demo::sysbench::{Interval, Sysbench, Workload};
+use crate::demo::sysbench::{Interval, Script, Summary, Sysbench, Workload};
+
+use super::DATABASE;
 
 /// Deadlock and lock wait timeout: usual under load, and counted as a statement that took its time.
 const USUAL: [u16; 2] = [1213, 1205];
 /// A statement may take this long; so long may the end of a run take, too.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Name of sysbench's outputs.
+const LOG: &str = "experience";
 /// Latencies kept of a second; beyond them the rest of the second counts, but not for the quantile.
 const MOST: usize = 1 << 20;
 
@@ -25,13 +29,23 @@ pub struct Bench {
     pub program: PathBuf,
     pub socket: PathBuf,
     pub user: String,
-    pub tables: Tables,
+    /// Those of its own tests, or why they cannot be run.
+    pub tables: Result<Tables, String>,
     /// Folder for its outputs.
     pub logs: PathBuf,
 }
 
+/// A script of one's own, with its options.
+pub struct OwnScript {
+    pub path: PathBuf,
+    pub folder: PathBuf,
+    pub options: Vec<String>,
+}
+
 pub enum Load<'a> {
-    Test(&'a Bench, Workload),
+    Test(&'a Bench, Tables, Workload),
+    /// It is ended when the flag is raised.
+    Script(&'a Bench, OwnScript, &'a AtomicBool),
     Statements(&'a Target, Vec<String>),
 }
 
@@ -40,6 +54,27 @@ pub enum Load<'a> {
 pub struct Side {
     pub qps: f64,
     pub p95_ms: f64,
+}
+
+impl Side {
+    fn of(summary: Summary) -> Self {
+        Self {
+            qps: summary.qps,
+            p95_ms: summary.p95_ms,
+        }
+    }
+}
+
+impl Bench {
+    fn sysbench(&self, tables: Tables) -> Sysbench<'_> {
+        Sysbench {
+            program: &self.program,
+            socket: &self.socket,
+            user: &self.user,
+            tables,
+            logs: &self.logs,
+        }
+    }
 }
 
 impl Load<'_> {
@@ -54,21 +89,30 @@ impl Load<'_> {
         each: &mut dyn FnMut(&Interval) -> ControlFlow<()>,
     ) -> Result<Option<Side>> {
         match self {
-            Load::Test(bench, workload) => {
-                let sysbench = Sysbench {
-                    program: &bench.program,
-                    socket: &bench.socket,
-                    user: &bench.user,
-                    tables: bench.tables,
-                    logs: &bench.logs,
+            Load::Test(bench, tables, workload) => {
+                let each = &mut |interval: &Interval| Ok(each(interval));
+                let (_, summary) = bench
+                    .sysbench(*tables)
+                    .run_with(*workload, threads, seconds, LOG, each)?;
+                Ok(summary.map(Side::of))
+            }
+            Load::Script(bench, own, stop) => {
+                let script = Script {
+                    path: &own.path,
+                    folder: &own.folder,
+                    options: &own.options,
+                    stopped: &|| stop.load(Ordering::SeqCst),
+                };
+                let none = Tables {
+                    database: DATABASE,
+                    count: 0,
+                    rows: 0,
                 };
                 let each = &mut |interval: &Interval| Ok(each(interval));
-                let (_, summary) =
-                    sysbench.run_with(*workload, threads, seconds, "experience", each)?;
-                Ok(summary.map(|summary| Side {
-                    qps: summary.qps,
-                    p95_ms: summary.p95_ms,
-                }))
+                let (_, summary) = bench
+                    .sysbench(none)
+                    .run_script(&script, threads, seconds, LOG, each)?;
+                Ok(summary.map(Side::of))
             }
             Load::Statements(target, statements) => {
                 repeat(target, statements, threads, seconds, each)

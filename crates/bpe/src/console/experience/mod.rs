@@ -6,7 +6,7 @@
 //! fetched as JSON or as a page of their own ([`page`]).
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -23,11 +23,14 @@ use crate::demo::sysbench::Workload;
 use crate::demo::tools::in_path;
 use crate::enable::Places;
 use crate::failure::Failure;
-use load::{Bench, Side};
+use load::{Bench, OwnScript, Side};
+use scripts::Scripts;
 
 mod load;
+mod options;
 mod page;
 mod runner;
+mod scripts;
 mod statements;
 
 /// The database whose tables the tests use; their names and shape are sysbench's.
@@ -45,6 +48,9 @@ pub enum Test {
     WriteOnly,
     #[serde(rename = "oltp_read_write")]
     ReadWrite,
+    /// One's own in Lua.
+    #[serde(rename = "script")]
+    Script,
     #[serde(rename = "sql")]
     Sql,
 }
@@ -55,13 +61,8 @@ impl Test {
             Self::ReadOnly => Some(Workload::ReadOnly),
             Self::WriteOnly => Some(Workload::WriteOnly),
             Self::ReadWrite => Some(Workload::ReadWrite),
-            Self::Sql => None,
+            Self::Script | Self::Sql => None,
         }
-    }
-
-    /// For people.
-    fn title(self) -> &'static str {
-        self.workload().map_or("Own SQL", Workload::script)
     }
 }
 
@@ -100,6 +101,11 @@ pub struct Request {
     pub test: Test,
     #[serde(default)]
     pub sql: Option<String>,
+    /// Name of the script, and options that it declares, as `name=value`.
+    #[serde(default)]
+    pub script: Option<String>,
+    #[serde(default)]
+    pub options: Vec<String>,
     pub mode: Mode,
     pub threads: u64,
     pub seconds: u64,
@@ -125,6 +131,11 @@ pub struct Run {
     pub server: String,
     pub server_version: String,
     pub test: Test,
+    /// Of a script of one's own: its name and its options.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
     pub mode: Mode,
     pub threads: u64,
     pub seconds: u64,
@@ -139,12 +150,32 @@ pub struct Run {
     pub error: Option<String>,
 }
 
+impl Run {
+    /// Of what was run, for people and as part of a file's name.
+    fn title(&self) -> &str {
+        match (self.test.workload(), &self.script) {
+            (Some(workload), _) => workload.script(),
+            (None, Some(script)) => script,
+            (None, None) => "Own SQL",
+        }
+    }
+}
+
+/// What is to be run, with everything that was checked of it.
+enum Work {
+    Test(Workload),
+    Script(OwnScript),
+    Statements(Vec<String>),
+}
+
 /// Locks: `state` is a leaf.
 pub struct Experience {
     server: Arc<Watched>,
     places: Places,
-    /// None: sysbench or its tables are missing, for this reason.
+    /// sysbench, or why it cannot be run.
     bench: Result<Bench, String>,
+    /// Of one's own, if a folder was named.
+    scripts: Option<Scripts>,
     /// Where results and sysbench's outputs are written.
     folder: Option<PathBuf>,
     state: Mutex<Runs>,
@@ -174,6 +205,12 @@ fn temporary_folder() -> Result<PathBuf, Failure> {
     Ok(path)
 }
 
+/// # Errors
+/// When the folder cannot be that of scripts.
+pub fn check_scripts(folder: &Path) -> Result<(), Failure> {
+    Scripts::open(folder).map(drop)
+}
+
 #[derive(Default)]
 struct Runs {
     run: Option<Run>,
@@ -182,15 +219,18 @@ struct Runs {
 }
 
 impl Experience {
-    /// Looks what there is to run on this server. Results and sysbench's outputs are written to `folder`.
+    /// Looks what there is to run on this server. Results and sysbench's outputs are written to `folder`; `scripts` is the
+    /// folder of one's own sysbench scripts.
     ///
     /// # Errors
-    /// When there is no place for sysbench's outputs.
+    /// When there is no place for sysbench's outputs, or others could put scripts there.
     pub fn new(
         server: &Arc<Watched>,
         places: &Places,
         folder: Option<PathBuf>,
+        scripts: Option<&Path>,
     ) -> Result<Self, Failure> {
+        let scripts = scripts.map(Scripts::open).transpose()?;
         let logs = match &folder {
             Some(folder) => folder.clone(),
             None => temporary_folder()?,
@@ -200,6 +240,7 @@ impl Experience {
             server: Arc::clone(server),
             places: places.clone(),
             folder,
+            scripts,
             state: Mutex::default(),
             stop: AtomicBool::new(false),
             last: AtomicU64::new(0),
@@ -212,7 +253,17 @@ impl Experience {
 
     /// Why the tests of sysbench cannot be run.
     pub fn missing(&self) -> Option<&str> {
-        self.bench.as_ref().err().map(String::as_str)
+        let tables = self.bench.as_ref().map(|bench| bench.tables.as_ref());
+        match tables {
+            Ok(Ok(_)) => None,
+            Ok(Err(why)) | Err(why) => Some(why),
+        }
+    }
+
+    /// What is in the folder of scripts that is not offered, with reasons.
+    pub fn scripts_left_out(&self) -> Vec<String> {
+        let scripts = self.scripts.as_ref();
+        scripts.map_or_else(Vec::new, |scripts| scripts.look().left_out)
     }
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
@@ -236,16 +287,24 @@ impl Experience {
 
     /// What a page shows.
     pub fn json(&self) -> Value {
-        let tests: &[Test] = match &self.bench {
-            Ok(_) => &[Test::ReadOnly, Test::WriteOnly, Test::ReadWrite, Test::Sql],
-            Err(_) => &[Test::Sql],
+        let mut tests = match self.missing() {
+            None => vec![Test::ReadOnly, Test::WriteOnly, Test::ReadWrite],
+            Some(_) => Vec::new(),
         };
+        let scripts = self.scripts.as_ref().map(|scripts| {
+            json!({ "folder": scripts.folder().to_string_lossy(), "names": scripts.look().names })
+        });
+        if scripts.is_some() && self.bench.is_ok() {
+            tests.push(Test::Script);
+        }
+        tests.push(Test::Sql);
         let runs = self.runs();
         json!({
             "available": true,
             "server": self.server.id,
             "tests": tests,
-            "missing": self.bench.as_ref().err(),
+            "scripts": scripts,
+            "missing": self.missing(),
             "run": runs.run,
             "results": runs.results.iter().rev().map(summary).collect::<Vec<_>>(),
         })
@@ -259,6 +318,46 @@ impl Experience {
     /// The result as a page of its own.
     pub fn page(run: &Run) -> String {
         page::html(run)
+    }
+
+    /// What a request asks for, checked.
+    fn work(&self, request: &Request) -> Result<Work, Refusal> {
+        if let Some(workload) = request.test.workload() {
+            return match self.missing() {
+                None => Ok(Work::Test(workload)),
+                Some(why) => Err(Refusal::conflict(why)),
+            };
+        }
+        if request.test == Test::Sql {
+            let statements = statements::split(request.sql.as_deref().unwrap_or_default());
+            if statements.is_empty() {
+                return Err(Refusal::bad("there is no SQL statement to run"));
+            }
+            return Ok(Work::Statements(statements));
+        }
+        let scripts = self.scripts.as_ref().ok_or_else(|| {
+            Refusal::conflict("this console was given no folder of sysbench scripts")
+                .advise("start it with --scripts FOLDER")
+        })?;
+        let bench = self
+            .bench
+            .as_ref()
+            .map_err(|why| Refusal::conflict(why.clone()))?;
+        let path = scripts
+            .choose(request.script.as_deref().unwrap_or_default())
+            .map_err(|why| {
+                Refusal::bad(format!("{}: {why}", scripts.folder().display()))
+                    .advise("plain files with the ending .lua are offered that nobody but their owner can write to")
+            })?;
+        let folder = scripts.folder().to_owned();
+        let options = options::check(&request.options).map_err(Refusal::bad)?;
+        let declared = options::declared(&bench.program, &folder, &path).map_err(Refusal::bad)?;
+        options::expect(&options, &declared).map_err(Refusal::bad)?;
+        Ok(Work::Script(OwnScript {
+            path,
+            folder,
+            options,
+        }))
     }
 
     /// Begins a run.
@@ -278,17 +377,7 @@ impl Experience {
         };
         within("threads", request.threads, THREADS)?;
         within("seconds", request.seconds, SECONDS)?;
-        let statements = match (request.test, &self.bench) {
-            (Test::Sql, _) => {
-                let statements = statements::split(request.sql.as_deref().unwrap_or_default());
-                if statements.is_empty() {
-                    return Err(Refusal::bad("there is no SQL statement to run"));
-                }
-                Some(statements)
-            }
-            (_, Ok(_)) => None,
-            (_, Err(why)) => return Err(Refusal::conflict(why.clone())),
-        };
+        let work = self.work(request)?;
         let mut server = self.server.open()?;
         if request.mode == Mode::Compare {
             runner::check(&mut server)?;
@@ -299,6 +388,14 @@ impl Experience {
             server: self.server.id.clone(),
             server_version: format!("{} {}", server.flavour, server.version),
             test: request.test,
+            script: request
+                .script
+                .clone()
+                .filter(|_| request.test == Test::Script),
+            options: match &work {
+                Work::Script(script) => script.options.clone(),
+                _ => Vec::new(),
+            },
             mode: request.mode,
             threads: request.threads,
             seconds: request.seconds,
@@ -329,7 +426,7 @@ impl Experience {
         let experience = Arc::clone(self);
         let started = std::thread::Builder::new()
             .name("experience".into())
-            .spawn(move || experience.run(statements));
+            .spawn(move || experience.run(work));
         if let Err(error) = started {
             self.runs().run = None;
             return Err(Failure::step(format!("cannot start a thread: {error}")).into());
@@ -356,7 +453,7 @@ impl Experience {
         if let Some(folder) = &self.folder {
             let path = folder.join(format!(
                 "experience-{}-{}.json",
-                run.test.title(),
+                run.title(),
                 run.at_ms / 1000
             ));
             // It can be fetched from the page as well.
@@ -374,7 +471,7 @@ fn summary(run: &Run) -> Value {
     value
 }
 
-/// sysbench and its tables on this server, or what is missing.
+/// sysbench on this server, or what is missing.
 fn bench(server: &Watched, logs: PathBuf) -> Result<Bench, String> {
     let target = server.target();
     let Address::Socket(socket) = &target.address else {
@@ -393,24 +490,26 @@ fn bench(server: &Watched, logs: PathBuf) -> Result<Bench, String> {
         let value = connection.value(&sql).map_err(|error| plain(&error))?;
         Ok(value.and_then(|text| text.parse().ok()).unwrap_or(0))
     };
-    let count = number(format!(
-        "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '{DATABASE}' AND table_name LIKE 'sbtest%'"
-    ))?;
-    if count == 0 {
-        return Err(format!(
-            "there are no tables of sysbench in database {DATABASE} (sysbench oltp_read_only prepare)"
-        ));
-    }
-    let rows = number(format!("SELECT MAX(id) FROM {DATABASE}.sbtest1"))?;
+    let mut tables = || {
+        let count = number(format!(
+            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '{DATABASE}' AND table_name LIKE 'sbtest%'"
+        ))?;
+        if count == 0 {
+            return Err(format!(
+                "there are no tables of sysbench in database {DATABASE} (sysbench oltp_read_only prepare)"
+            ));
+        }
+        Ok(Tables {
+            database: DATABASE,
+            count,
+            rows: number(format!("SELECT MAX(id) FROM {DATABASE}.sbtest1"))?,
+        })
+    };
     Ok(Bench {
         program,
         socket: socket.clone(),
         user: target.user.clone(),
-        tables: Tables {
-            database: DATABASE,
-            count,
-            rows,
-        },
+        tables: tables(),
         logs,
     })
 }

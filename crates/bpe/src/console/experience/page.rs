@@ -10,7 +10,7 @@ use crate::demo::table::{number, percent};
 
 /// The whole page.
 pub fn html(run: &Run) -> String {
-    let title = format!("{} on {}", run.test.title(), run.server_version);
+    let title = format!("{} on {}", run.title(), run.server_version);
     let body = html! {
         header {
             p.product { "innodb-bpe " (env!("CARGO_PKG_VERSION")) }
@@ -19,6 +19,7 @@ pub fn html(run: &Run) -> String {
                 (date(run.at_ms / 1000)) ". " (run.threads) " client threads, " (run.seconds) " s"
                 @if run.mode == Mode::Compare { " each, with the extension off and then on" }
                 "."
+                @if !run.options.is_empty() { " Options: " (run.options.join(" ")) "." }
             }
             @match run.state {
                 State::Stopped => p.warning { "It was stopped before its end." },
@@ -125,6 +126,8 @@ mod tests {
             server: "demo".into(),
             server_version: "MariaDB <10.11>".into(),
             test: Test::ReadOnly,
+            script: None,
+            options: Vec::new(),
             mode: Mode::Compare,
             threads: 64,
             seconds: 10,

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::super::events::{Level, now_ms, shortened};
 use super::super::switching::set;
 use super::load::{Load, Side, mean};
-use super::{Experience, Mode, Phase, Point, State};
+use super::{Experience, Mode, Phase, Point, State, Work};
 use crate::demo::sysbench::Interval;
 use crate::failure::Failure;
 use crate::server::Server;
@@ -55,8 +55,8 @@ impl Told for Silent {
 
 impl Experience {
     /// Runs what was begun, and keeps the result.
-    pub(super) fn run(&self, statements: Option<Vec<String>>) {
-        let result = caught(|| self.phases(statements));
+    pub(super) fn run(&self, work: Work) {
+        let result = caught(|| self.phases(work));
         let stopped = self.stop.load(Ordering::SeqCst);
         self.update(|run| {
             run.state = match &result {
@@ -89,17 +89,21 @@ impl Experience {
         self.server.show_run(None);
     }
 
-    fn phases(&self, statements: Option<Vec<String>>) -> Result<()> {
-        let (test, mode, threads, seconds) = {
+    fn phases(&self, work: Work) -> Result<()> {
+        let (mode, threads, seconds) = {
             let runs = self.runs();
             let run = runs.run.as_ref().context("no run was begun")?;
-            (run.test, run.mode, run.threads, run.seconds)
+            (run.mode, run.threads, run.seconds)
         };
-        let load = match (statements, test.workload(), &self.bench) {
-            (Some(statements), ..) => Load::Statements(self.server.target(), statements),
-            (None, Some(workload), Ok(bench)) => Load::Test(bench, workload),
-            (None, _, Err(why)) => bail!("{why}"),
-            (None, None, _) => bail!("there is nothing to run"),
+        let bench = || self.bench.as_ref().map_err(|why| anyhow!("{why}"));
+        let load = match work {
+            Work::Statements(statements) => Load::Statements(self.server.target(), statements),
+            Work::Script(script) => Load::Script(bench()?, script, &self.stop),
+            Work::Test(workload) => {
+                let bench = bench()?;
+                let tables = bench.tables.clone().map_err(|why| anyhow!("{why}"))?;
+                Load::Test(bench, tables, workload)
+            }
         };
         if mode == Mode::Manual {
             return self.phase(&load, Phase::Manual, threads, seconds).map(drop);

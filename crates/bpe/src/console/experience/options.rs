@@ -1,0 +1,205 @@
+//! Options of a sysbench script of one's own: only those that the script itself declares.
+//!
+//! sysbench has many more options, some of which would lead it to another server or have it read a file (`--config-file`).
+//! Which ones a script declares, sysbench tells by its command `help`.
+
+use std::io::{Read, Seek};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use private_server::process;
+
+/// Options of a run.
+const MOST: usize = 16;
+/// Bytes of a name, and of a value.
+const LONGEST: usize = 64;
+/// What a value may have besides letters and digits. No `/`: none of them is a path.
+const IN_VALUES: &str = "._-+,:";
+/// `help` runs the script's outermost statements, which may take so long.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Bytes of its answer.
+const ANSWER: u64 = 1 << 20;
+
+/// `name=value`, as it was asked for, as an option for sysbench; a name may be written with `--` before it.
+///
+/// # Errors
+/// Says what is wrong with which one.
+pub fn check(given: &[String]) -> Result<Vec<String>, String> {
+    if given.len() > MOST {
+        return Err(format!("there can be {MOST} options at most"));
+    }
+    given
+        .iter()
+        .map(|option| {
+            let (name, value) = option
+                .strip_prefix("--")
+                .unwrap_or(option)
+                .split_once('=')
+                .ok_or_else(|| format!("`{option}` is no option: write name=value"))?;
+            let is_name = name.starts_with(|c: char| c.is_ascii_lowercase())
+                && name
+                    .chars()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "_-".contains(c));
+            let is_value = value
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || IN_VALUES.contains(c));
+            if !is_name || name.len() > LONGEST {
+                return Err(format!("`{name}` is no name of an option"));
+            }
+            if !is_value || value.is_empty() || value.len() > LONGEST {
+                return Err(format!(
+                    "the value of `{name}` must be of letters, digits and {IN_VALUES}, {LONGEST} of them at most"
+                ));
+            }
+            Ok(format!("--{name}={value}"))
+        })
+        .collect()
+}
+
+/// Fails for an option that the script does not declare.
+///
+/// # Errors
+/// Names the ones that it does.
+pub fn expect(options: &[String], declared: &[String]) -> Result<(), String> {
+    // sysbench takes both for the same.
+    let plain = |name: &str| name.replace('-', "_");
+    for option in options {
+        let name = option.trim_start_matches("--");
+        let name = name.split_once('=').map_or(name, |(name, _)| name);
+        if !declared.iter().any(|one| plain(one) == plain(name)) {
+            return Err(if declared.is_empty() {
+                format!("the script declares no options, and so not `{name}`")
+            } else {
+                format!(
+                    "the script declares no option `{name}`; it has {}",
+                    declared.join(", ")
+                )
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Names of the options that the script declares. One without any has no `help`.
+///
+/// # Errors
+/// In sysbench's words, when it cannot load the script.
+pub fn declared(sysbench: &Path, folder: &Path, script: &Path) -> Result<Vec<String>, String> {
+    let failed = |error: std::io::Error| format!("cannot ask sysbench for its options: {error}");
+    // No pipe, which would be full one day, or kept open by what the script may have started.
+    let mut output = tempfile::tempfile().map_err(failed)?;
+    let mut command = Command::new(sysbench);
+    command
+        .arg(script)
+        .arg("help")
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stdout(output.try_clone().map_err(failed)?)
+        .stderr(output.try_clone().map_err(failed)?);
+    let mut child = process::spawn(command, libc::SIGKILL).map_err(failed)?;
+    let status = process::end_group(&mut child, PATIENCE).map_err(failed)?;
+    let mut text = Vec::new();
+    output.rewind().map_err(failed)?;
+    output.take(ANSWER).read_to_end(&mut text).map_err(failed)?;
+    let text = String::from_utf8_lossy(&text);
+    if text.contains("does not implement the 'help' command") {
+        return Ok(Vec::new());
+    }
+    if !status.success() {
+        let why: Vec<&str> = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with("sysbench "))
+            .take(3)
+            .collect();
+        return Err(format!(
+            "sysbench cannot load the script ({status}): {}",
+            why.join("; ")
+        ));
+    }
+    Ok(names(&text))
+}
+
+/// Of the part `x.lua options:`, lines such as `  --tables=N   Number of tables [1]` or `  --flag[=on|off]  ...`.
+fn names(help: &str) -> Vec<String> {
+    help.lines()
+        .skip_while(|line| !line.ends_with(" options:"))
+        .skip(1)
+        .map_while(|line| line.strip_prefix("  --"))
+        .filter_map(|line| {
+            let end = line.find(|c: char| !c.is_ascii_alphanumeric() && !"_-".contains(c))?;
+            Some(line[..end].to_owned())
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|text| (*text).to_owned()).collect()
+    }
+
+    #[test]
+    fn options_are_names_and_plain_values() {
+        let good = of(&[
+            "tables=4",
+            "--table-size=1000",
+            "mode=a.b,c:d+e-f_g",
+            "x=-1",
+        ]);
+        assert_eq!(
+            check(&good).unwrap(),
+            [
+                "--tables=4",
+                "--table-size=1000",
+                "--mode=a.b,c:d+e-f_g",
+                "--x=-1"
+            ]
+        );
+        for wrong in [
+            "tables",
+            "=4",
+            "tables=",
+            "Tables=4",
+            "ta bles=4",
+            "--=1",
+            "-x=1",
+            "x=/etc/passwd",
+            "x=a b",
+            "x=a\nb",
+            "x=$HOME",
+            "x=\u{6771}",
+            "x=a;b",
+        ] {
+            assert!(check(&of(&[wrong])).is_err(), "{wrong}");
+        }
+        assert!(check(&of(&["x=1"; MOST])).is_ok());
+        assert!(check(&of(&["x=1"; MOST + 1])).is_err());
+        assert!(check(&[format!("x={}", "1".repeat(LONGEST + 1))]).is_err());
+    }
+
+    #[test]
+    fn only_declared_options_go_to_sysbench() {
+        let help = "sysbench 1.0.20 (using system LuaJIT 2.1.0-beta3)
+
+own.lua options:
+  --flag[=on|off]    A flag [off]
+  --table-size=N     Rows, see --config-file [10000]
+  --words=[LIST,...] Words [a,b]
+
+";
+        let declared = names(help);
+        assert_eq!(declared, ["flag", "table-size", "words"]);
+        let expect = |name: &str| expect(&check(&of(&[name])).unwrap(), &declared);
+        assert!(expect("flag=on").is_ok() && expect("table_size=3").is_ok());
+        for name in ["config-file", "mysql-host", "threads", "time", "tables"] {
+            let why = expect(&format!("{name}=1")).unwrap_err();
+            assert!(why.contains("it has flag, table-size, words"), "{why}");
+        }
+        assert!(names("sysbench 1.0.20\n\n").is_empty());
+        assert!(super::expect(&of(&["--x=1"]), &[]).is_err());
+    }
+}
