@@ -60,6 +60,7 @@ export function SettingsView(props: { store: ServerStore }) {
     }
     asking.value = false;
     const wanted: Settings = {};
+    const sent = typed.value;
     for (const field of changed) {
       const value = typed.value[field.name]!;
       wanted[field.name] = field.kind === "size" ? parseSize(value) : field.kind === "count" ? Number(value) : value.trim();
@@ -67,7 +68,8 @@ export function SettingsView(props: { store: ServerStore }) {
     sending.value = true;
     try {
       const answer = await api.settings(store.id, wanted);
-      typed.value = {};
+      // What was typed meanwhile stays.
+      typed.value = Object.fromEntries(Object.entries(typed.value).filter(([name, value]) => value !== sent[name as Name]));
       outcome.value = { tone: "good", text: t.saved, more: answer.warnings };
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
