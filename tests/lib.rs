@@ -14,6 +14,7 @@
 //!
 //! [`pressure`] is the ledger with sysbench beside it.
 //! [`churn`] makes, empties and removes files beside a load.
+//! [`certificate`] makes one for TLS.
 //! [`cached_pages`] finds and damages pages in a live cache file.
 //! [`stuck`] tells what a server that does not answer is doing.
 //! [`exporter`] runs Prometheus' exporter beside a server.
@@ -24,6 +25,7 @@
 //! Timing decides nothing: figures are noted ([`harness::note`]) and shown at the end of `make test`.
 
 pub mod cached_pages;
+pub mod certificate;
 pub mod churn;
 pub mod deterministic;
 pub mod exporter;

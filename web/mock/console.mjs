@@ -103,6 +103,22 @@ export class MockConsole {
     this.advance(now);
   }
 
+  /** @param {any} run */
+  keep(run) {
+    this.results.push({ ...run, at_ms: Date.now() });
+  }
+
+  /** What was seen of each state of a run by hand. @param {any} run */
+  sides(run) {
+    const side = (/** @type {boolean} */ enabled) => {
+      const own = run.points.filter((/** @type {any} */ one) => one.enabled === enabled);
+      const mean = (/** @type {string} */ key) => own.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one[key], 0) / own.length;
+      return own.length > 0 ? { qps: mean("qps"), p95_ms: mean("p95_ms") } : null;
+    };
+    [run.off, run.on] = [side(false), side(true)];
+    if (run.off && run.on) run.gain_percent = (run.on.qps / run.off.qps - 1) * 100;
+  }
+
   /** A run goes on for a second. @param {number} now */
   advance(now) {
     const run = this.run;
@@ -123,12 +139,12 @@ export class MockConsole {
       server.turn(true);
       return;
     }
+    run.state = "done";
     if (run.mode === "compare") {
       run.on = side;
       run.gain_percent = (run.on.qps / run.off.qps - 1) * 100;
-      this.results.push({ id: run.id, at_ms: now, test: run.test, mode: run.mode, off: run.off, on: run.on, gain_percent: run.gain_percent, reference_gain_percent: run.reference_gain_percent });
-    }
-    run.state = "done";
+    } else this.sides(run);
+    this.keep(run);
   }
 
   /** @param {PretendedServer} server @param {{action: string, path?: string, size?: number}} wanted */
@@ -216,7 +232,7 @@ export class MockConsole {
   /** @param {string} what @param {string} id @param {any} body @param {URL} url @param {import("node:http").ServerResponse} response */
   experience(what, id, body, url, response) {
     if (!what) {
-      return answer(response, 200, { available: true, server: "1", tests: ["oltp_read_only", "oltp_write_only", "oltp_read_write", "sql"], missing: null, run: this.run, results: [...this.results].reverse() });
+      return answer(response, 200, { available: true, server: "1", tests: ["oltp_read_only", "oltp_write_only", "oltp_read_write", "script", "sql"], scripts: { folder: "/srv/scripts", names: ["shop.lua"] }, missing: null, run: this.run, results: [...this.results].reverse() });
     }
     if (what === "run") {
       if (body.test === "sql" && /\bDROP\b/i.test(body.sql)) return answer(response, 400, { error: "Statement 1 cannot be prepared.", advice: "Look at its syntax." });
@@ -225,7 +241,11 @@ export class MockConsole {
       return answer(response, 202, this.run);
     }
     if (what === "stop") {
-      if (this.run) this.run.state = "stopped";
+      if (this.run) {
+        this.run.state = "stopped";
+        this.sides(this.run);
+        this.keep(this.run);
+      }
       response.writeHead(204);
       return response.end();
     }

@@ -17,6 +17,8 @@ export class PretendedServer {
     /** @type {"active" | "disabled"} */
     this.state = "disabled";
     this.installed = true;
+    /** @type {"interval" | "total"} */
+    this.latencyOf = "interval";
     this.settings = {
       bpe_path: "/mnt/nvme/bpe", bpe_size: GIB, bpe_instances: 8, bpe_io_capacity: 0, bpe_memory_limit: 0,
       bpe_admission: "frequency", bpe_compression: "off", bpe_async_io: "auto", bpe_read_timeout: 1000, bpe_daily_write_limit: 0,
@@ -68,7 +70,7 @@ export class PretendedServer {
       hit_ratio_total_percent: this.hits + this.misses > 0 ? (this.hits * 100) / (this.hits + this.misses) : 0,
       cache_read_us: on ? { p50: 92 * jitter, p95: 210 * jitter, p99: 480 * jitter } : null,
       data_read_us: { p50: (on ? 640 : 2100) * jitter, p95: (on ? 1900 : 9800) * jitter, p99: (on ? 4200 : 21000) * jitter },
-      latency_of: "interval",
+      latency_of: this.latencyOf,
       saved_reads_total: this.savedReads, saved_bytes_per_s: cache * 16384, saved_bytes_total: this.savedReads * 16384,
       saved_ms_per_s: cache * 0.55, cache_written_bytes_per_s: writes, cache_written_bytes_24h: this.written,
       data_written_bytes_per_s: 1.8 * MIB * jitter,

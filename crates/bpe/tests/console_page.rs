@@ -7,11 +7,13 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use integration_tests::certificate::Certificate;
 use integration_tests::harness::{Outcome, note, skip};
 use integration_tests::sysbench::{Run, Sysbench};
 use integration_tests::{Flavour, Options, Place, Server, Suite};
@@ -21,6 +23,15 @@ const TABLES: u32 = 4;
 const ROWS: u32 = 30_000;
 const TOKEN: &str = "a-token-that-only-this-test-knows-0123456789";
 const NAME: &str = "shop";
+const MAKE_REPORT: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
+const SCRIPT: &str = "sysbench.cmdline.options = { rows = {\"Rows that are read\", 100} }
+function thread_init()
+   connection = sysbench.sql.driver():connect()
+end
+function event()
+   connection:query(\"SELECT c FROM sbtest1 WHERE id = \" .. sysbench.rand.uniform(1, sysbench.opt.rows))
+end
+";
 
 fn main() -> ExitCode {
     Suite::new("console_page")
@@ -65,6 +76,7 @@ struct Stage<'a> {
     load: Option<Run>,
     console: Option<Child>,
     address: SocketAddr,
+    certificate: Certificate,
     /// Holds a link to the server's socket, which lies elsewhere after a restart.
     links: tempfile::TempDir,
 }
@@ -74,10 +86,10 @@ impl<'a> Stage<'a> {
         let server = place.start(options(place)?)?;
         let sysbench = Sysbench::prepare(&server, place.root(), TABLES, ROWS)?;
         // As `bpe enable` leaves it.
-        server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+        server.sql(MAKE_REPORT)?;
         let token = place.root().join("token");
         fs::write(&token, format!("{TOKEN}\n"))?;
-        fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        fs::set_permissions(&token, PermissionsExt::from_mode(0o600))?;
         let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let mut stage = Self {
             place,
@@ -86,12 +98,18 @@ impl<'a> Stage<'a> {
             load: None,
             console: None,
             address: free,
+            certificate: Certificate::make(place.root())?,
             links: tempfile::tempdir()?,
         };
         stage.link_socket()?;
         stage.start_load()?;
-        stage.start_console()?;
+        stage.write_script()?;
+        stage.start_console(false)?;
         Ok(stage)
+    }
+
+    fn sql(&self, statement: &str) -> Outcome {
+        Ok(self.server.as_ref().context("no server")?.sql(statement)?)
     }
 
     fn socket(&self) -> PathBuf {
@@ -110,9 +128,28 @@ impl<'a> Stage<'a> {
         Ok(())
     }
 
-    fn start_console(&mut self) -> Outcome {
+    /// A sysbench script of one's own, and what is none.
+    fn write_script(&self) -> Outcome {
+        let folder = self.scripts();
+        fs::create_dir(&folder)?;
+        fs::set_permissions(&folder, PermissionsExt::from_mode(0o755))?;
+        let script = folder.join("shop.lua");
+        fs::write(&script, SCRIPT)?;
+        fs::set_permissions(&script, PermissionsExt::from_mode(0o644))?;
+        Ok(std::os::unix::fs::symlink(
+            "/usr/share/sysbench/oltp_read_only.lua",
+            folder.join("link.lua"),
+        )?)
+    }
+
+    fn scripts(&self) -> PathBuf {
+        self.place.root().join("scripts")
+    }
+
+    fn start_console(&mut self, tls: bool) -> Outcome {
         let log = fs::File::create(self.place.root().join("console.log"))?;
-        let child = Command::new(env!("CARGO_BIN_EXE_bpe"))
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bpe"));
+        command
             .args([
                 "console",
                 "--no-defaults",
@@ -129,8 +166,18 @@ impl<'a> Stage<'a> {
             .arg(self.place.root().join("token"))
             .arg("--state-dir")
             .arg(self.place.root().join("state"))
+            .arg("--scripts")
+            .arg(self.scripts())
             .arg("--web-folder")
-            .arg(web().join("dist"))
+            .arg(web().join("dist"));
+        if tls {
+            command
+                .arg("--tls-cert")
+                .arg(&self.certificate.certificate)
+                .arg("--tls-key")
+                .arg(&self.certificate.key);
+        }
+        let child = command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
@@ -172,8 +219,11 @@ impl<'a> Stage<'a> {
                 self.link_socket()?;
                 self.start_load()?;
             }
+            "drop-report" => self.sql("DROP FUNCTION bpe_report")?,
+            "make-report" => self.sql(MAKE_REPORT)?,
             "kill-console" => self.kill_console(),
-            "start-console" => self.start_console()?,
+            "start-console" => self.start_console(false)?,
+            "start-console-tls" => self.start_console(true)?,
             _ => bail!("unknown command {command}"),
         }
         Ok(())

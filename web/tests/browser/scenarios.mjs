@@ -1,6 +1,7 @@
 // What a person would try, in the order in which it is tried: each scenario leaves the server as the next one expects it.
 
 import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
 import { accessible, show, until } from "./browser.mjs";
 
 /** @typedef {import("./browser.mjs").Watched} Watched */
@@ -148,6 +149,25 @@ export async function views(watched) {
   await page.context().close();
 }
 
+/** Where the server cannot tell the latencies of a second, the chart says of what they are. @param {Watched} watched */
+export async function latencies(watched) {
+  const page = await watched.at("charts");
+  const chart = (/** @type {string} */ title) => page.locator("figure.chart").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
+  await chart("Read latency").getByText("Data disk p50").waitFor();
+  await watched.subject.do("drop-report");
+  const total = chart("Read latency since the cache was opened");
+  await total.getByText("Data disk p50, since opened").waitFor();
+  await total.getByText("Not of each second").waitFor();
+  await page.locator("[data-preference=language]").selectOption("ja");
+  await chart("読み取りレイテンシー (キャッシュを開いてからの全期間)").waitFor();
+  await page.locator("[data-preference=language]").selectOption("zh-TW");
+  await chart("讀取延遲（自快取開啟以來）").waitFor();
+  await page.locator("[data-preference=language]").selectOption("en");
+  await watched.subject.do("make-report");
+  await chart("Read latency").waitFor();
+  await page.context().close();
+}
+
 /** @param {Watched} watched */
 export async function settings(watched) {
   const page = await watched.at("settings");
@@ -232,9 +252,108 @@ export async function experience(watched) {
   await page.locator("section.result .reference").getByText("+80%").waitFor();
   await accessible(page, "the experience page");
   await watched.picture(page, "experience", true);
-  const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: /as JSON/ }).first().click()]);
-  assert.match(file.suggestedFilename(), /^bpe-oltp_read_only-.*\.json$/);
+  await page.locator("[data-result=done]").waitFor();
+  // What is kept is what is shown.
+  const shown = await page.locator("[data-result] .sides td b").allInnerTexts();
+  const kept = JSON.parse(await keep(page, "JSON", /^bpe-oltp_read_only-.*\.json$/));
+  assert.equal(kept.state, "done");
+  assert.deepEqual(shown.map(digits), [kept.off.qps, kept.on.qps].map((qps) => String(Math.round(qps))));
+  for (const phase of ["off", "on"]) {
+    const points = kept.points.filter((/** @type {any} */ point) => point.phase === phase);
+    assert.ok(points.length >= 2 && points.every((/** @type {any} */ point) => point.enabled === (phase === "on")), `${phase} is measured in its state: ${JSON.stringify(points)}`);
+  }
+  if (watched.subject.tls) {
+    const html = await keep(page, "Page", /^bpe-oltp_read_only-.*\.html$/);
+    assert.match(html, /<svg/);
+    assert.doesNotMatch(html, /https?:/, "the page asks nobody");
+  }
   await page.context().close();
+  return undefined;
+}
+
+/** The digits of a number as it is shown. @param {string} text */
+const digits = (text) => text.replace(/\D/g, "");
+
+/** Downloads the newest result. @param {Page} page @param {string} what @param {RegExp} name */
+async function keep(page, what, name) {
+  const [file] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name: `as ${what}` }).first().click()]);
+  assert.match(file.suggestedFilename(), name);
+  return readFile(await file.path(), "utf8");
+}
+
+/** A sysbench script of one's own, switched by hand while it runs. @param {Watched} watched */
+export async function ownScript(watched) {
+  if (!watched.subject.experience) return "no server of the demonstration";
+  const page = await watched.at("overview");
+  const before = await state(page);
+  await page.getByRole("link", { name: "Experience" }).click();
+  await page.locator("[name=test]").selectOption("script");
+  const scripts = page.locator("[name=script]");
+  assert.deepEqual(await scripts.locator("option").allInnerTexts(), ["shop.lua"], "what may be run");
+  await page.locator("[name=options]").fill("rows=500");
+  await page.getByLabel("Switch by hand").check();
+  await page.getByLabel("Seconds of each phase").fill("600");
+  await page.getByLabel("Threads").fill("2");
+  await accessible(page, "the form for a script");
+  await page.getByRole("button", { name: "Start" }).click();
+  const controls = page.locator(".live-controls");
+  await controls.getByText("shop.lua: under way").waitFor();
+  const on = before === "active";
+  const legend = (/** @type {string} */ side) => page.locator(".legend li").filter({ hasText: `${side} · QPS` }).innerText();
+  for (const side of on ? ["With", "Without"] : ["Without", "With"]) {
+    await until(() => legend(side), (text) => /[1-9]/.test(text), `queries ${side} the extension`);
+    const toggle = controls.getByRole("switch");
+    if (side === (on ? "With" : "Without")) await toggle.click();
+  }
+  await page.getByRole("button", { name: "Stop" }).click();
+  await page.locator("[data-result=stopped] [data-gain]").waitFor();
+  const kept = JSON.parse(await keep(page, "JSON", /^bpe-script-.*\.json$/));
+  assert.equal(kept.script, "shop.lua");
+  assert.ok(kept.off.qps > 0 && kept.on.qps > 0);
+  await watched.picture(page, "script", true);
+  if (watched.subject.tls) {
+    // What the script does not declare goes no further.
+    await page.locator("[name=options]").fill("config-file=x");
+    await page.getByRole("button", { name: "Start" }).click();
+    await page.getByRole("alert").getByText("no option `config-file`").waitFor();
+    // Which the browser mentions, too.
+    watched.complaints = watched.complaints.filter((one) => !one.includes("status of 400"));
+  }
+  // As the next one expects it.
+  await page.getByRole("link", { name: "Servers" }).click();
+  await page.getByRole("link", { name: watched.subject.server, exact: true }).click();
+  if ((await state(page)) !== before) {
+    await page.getByRole("switch").click();
+    await page.getByRole("dialog").locator("[data-confirm]:enabled").click();
+    await page.getByRole("dialog").locator("[data-task=done]").waitFor({ timeout: 30_000 });
+    await page.keyboard.press("Escape");
+    await until(() => state(page), (now) => now === before, "the state");
+  }
+  await page.context().close();
+  return undefined;
+}
+
+/** The console with a certificate: the page works, and without TLS there is none. @param {Watched} watched */
+export async function secure(watched) {
+  const { subject } = watched;
+  if (!subject.tls) return "the pretended console has no TLS";
+  await subject.do("kill-console");
+  await subject.do("start-console-tls");
+  const page = await watched.page({ ignoreHTTPSErrors: true });
+  await page.goto(`${subject.url.replace("http:", "https:")}#token=${subject.token}`);
+  await page.getByRole("link", { name: subject.server, exact: true }).click();
+  // Figures come with the stream.
+  await until(() => page.locator("[data-tile=qps] b").innerText(), (text) => /[1-9]/.test(text), "figures over TLS");
+  assert.match(page.url(), /^https:/);
+  await page.context().close();
+  const strange = await watched.page();
+  await assert.rejects(strange.goto(subject.url.replace("http:", "https:")), /ERR_CERT_AUTHORITY_INVALID/, "a certificate that nobody vouches for");
+  await strange.context().close();
+  const plain = await watched.page();
+  await assert.rejects(plain.goto(subject.url), /net::ERR_/, "nothing without TLS");
+  await plain.context().close();
+  await subject.do("kill-console");
+  await subject.do("start-console");
   return undefined;
 }
 

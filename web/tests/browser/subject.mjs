@@ -1,7 +1,8 @@
 // What is tested: the pretended console (--mock), or a real one that another program has started and controls (--url).
 //
 // That program reads commands from our standard output, lines that begin with `do: `, and answers each with a line on our
-// standard input: `ok`, or what went wrong. Commands: kill-server, start-server, kill-console, start-console.
+// standard input: `ok`, or what went wrong. Commands: kill-server, start-server, kill-console, start-console,
+// start-console-tls, drop-report (the function bpe_report) and make-report.
 
 import { createInterface } from "node:readline";
 import { MockConsole } from "../../mock/console.mjs";
@@ -15,6 +16,7 @@ import { MockConsole } from "../../mock/console.mjs";
  * @property {string} size
  * @property {string} seconds of each phase of an experience
  * @property {boolean} experience whether there is an experience page
+ * @property {boolean} tls whether it can be started with a certificate
  * @property {(command: string) => Promise<void>} do
  * @property {() => Promise<void>} end
  */
@@ -27,11 +29,13 @@ export async function pretended() {
   const commands = {
     "kill-server": () => mock.setReachable(false),
     "start-server": () => mock.setReachable(true),
+    "drop-report": () => (mock.demo.latencyOf = "total"),
+    "make-report": () => (mock.demo.latencyOf = "interval"),
     "kill-console": () => mock.shut(),
     "start-console": () => mock.open(),
   };
   return {
-    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true,
+    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, tls: false,
     do: async (command) => void (await commands[command]?.()),
     end: () => mock.end(),
   };
@@ -43,7 +47,7 @@ export function real(options) {
   const answers = input[Symbol.asyncIterator]();
   const { url = "", token = "", server = "", path = "", size = "", seconds = "3" } = options;
   return {
-    url, token, server, path, size, seconds, experience: "experience" in options,
+    url, token, server, path, size, seconds, experience: "experience" in options, tls: true,
     do: async (command) => {
       console.log(`do: ${command}`);
       const { value } = await answers.next();

@@ -19,6 +19,7 @@ mod client;
 mod interrupted;
 mod shown;
 mod experience;
+mod tls;
 
 const MIB: u64 = 1 << 20;
 const POOL: u64 = 64 * MIB;
@@ -26,6 +27,7 @@ const POOL: u64 = 64 * MIB;
 fn main() -> ExitCode {
     Suite::new("console")
         .plain("only_its_own_pages_get_in", only_its_own_pages_get_in)
+        .plain("only_tls_is_answered", tls::only_tls_is_answered)
         .with(Flavour::MariaDb1011, "the_switch", the_switch)
         .with(
             Flavour::MariaDb1011,
