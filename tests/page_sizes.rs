@@ -97,10 +97,30 @@ fn compressed_tables(place: &Place) -> Outcome {
         ));
     }
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    let saved = || sql::figure(&server, "bytes_saved");
+    let before = saved()?;
     let report = server
         .value("SELECT bpe_report('files')")?
         .unwrap_or_default();
+    let after = saved()?;
     let files: serde_json::Value = serde_json::from_str(&report)?;
+    // What was saved is of pages as long as each file has them.
+    let number = |file: &serde_json::Value, name: &str| file[name].as_u64().unwrap_or_default();
+    let sum: u64 = files
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|file| number(file, "hits") * number(file, "page_size"))
+        .sum();
+    ensure!(
+        (before..=after).contains(&sum),
+        "{sum} bytes by files, {before} to {after} in all"
+    );
+    let whole = sql::figure(&server, "hits")? * 16384;
+    note(format!(
+        "{after} bytes saved, {whole} if all pages were whole"
+    ));
+    ensure!(after < whole);
     for size in [1u64, 2, 4, 8] {
         let name = format!("d/k{size}.ibd");
         let file = files.as_array().into_iter().flatten().find(|file| {

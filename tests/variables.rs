@@ -99,6 +99,7 @@ fn status(place: &Place) -> Outcome {
         "load_mode",
         "async_mode",
         "hits",
+        "bytes_saved",
         "misses",
         "misses_returned",
         "hit_ratio",

@@ -38,6 +38,7 @@ pub(crate) struct Instance {
 #[derive(Default)]
 pub(crate) struct Counters {
     pub hits: Counter,
+    pub hit_bytes: Counter,
     pub hits_staged: Counter,
     pub hits_located: Counter,
     pub absent: Counter,

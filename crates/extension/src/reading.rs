@@ -50,6 +50,7 @@ impl Extension {
         match outcome {
             Ok(()) => {
                 counters.hits.add(1);
+                counters.hit_bytes.add(buffer.len() as u64);
                 shared.latency.record(started.elapsed().as_nanos() as u64);
                 ReadOutcome::Hit
             }
@@ -291,6 +292,7 @@ impl Extension {
                 device.bytes_read.add(bytes.len() as u64);
                 device.health.note_success();
                 counters.hits.add(1);
+                counters.hit_bytes.add(bytes.len() as u64);
                 counters.hits_located.add(1);
                 self.shared
                     .latency

@@ -32,6 +32,7 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         s.pages_staged += i.staged;
         s.lock_accesses += i.lock_accesses;
         s.lock_waits += i.lock_waits;
+        s.hit_bytes += c.hit_bytes.get();
         s.hits_staged += c.hits_staged.get();
         s.hits_located += c.hits_located.get();
         s.misses_absent += c.absent.get();

@@ -32,6 +32,8 @@ pub(crate) struct Padded<T>(pub T);
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Statistics {
     pub hits: u64,
+    /// Bytes of the pages of `hits`, as the data files have them: uncompressed, but for those of tables with compressed pages.
+    pub hit_bytes: u64,
     /// Of `hits`: served from memory, before the page was written to a device.
     pub hits_staged: u64,
     /// Of `hits`: read by the caller itself (`locate`, `prove`).

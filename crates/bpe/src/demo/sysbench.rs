@@ -419,6 +419,58 @@ mod tests {
     }
 
     #[test]
+    fn a_program_that_does_not_end_is_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let nowhere = Path::new("none");
+        let sysbench = Sysbench {
+            program: nowhere,
+            socket: nowhere,
+            user: "",
+            tables: Tables {
+                database: "",
+                count: 0,
+                rows: 0,
+            },
+            logs: folder.path(),
+        };
+        let run = |script: &str, bounds: &Bounds| {
+            let mut command = Command::new("sh");
+            command.args(["-c", script]);
+            let mut lines = 0;
+            let result = sysbench.run_command(command, "test", Some(bounds), &mut |_| {
+                lines += 1;
+                Ok(ControlFlow::Continue(()))
+            });
+            (result, lines)
+        };
+        let later = Instant::now() + Duration::from_secs(600);
+        let silent = "sleep 600 & wait";
+        // Its time is over, whether it says much or nothing.
+        for script in [silent, "while :; do echo x; done"] {
+            let over = Bounds {
+                end: Instant::now() + Duration::from_millis(200),
+                stopped: &|| false,
+            };
+            let (result, _) = run(script, &over);
+            let text = result.unwrap_err().to_string();
+            assert!(text.contains("had not ended"), "{text}");
+        }
+        let stopped = Bounds {
+            end: later,
+            stopped: &|| true,
+        };
+        assert!(run(silent, &stopped).0.unwrap().is_none());
+        let free = Bounds {
+            end: later,
+            stopped: &|| false,
+        };
+        // What is no text is passed on as well as can be.
+        let (result, lines) = run("printf 'one\\n\\377\\nthree\\n'", &free);
+        assert_eq!((result.unwrap().unwrap().lines().count(), lines), (3, 3));
+        assert!(run("echo FATAL: no; exit 3", &free).0.is_err());
+    }
+
+    #[test]
     fn a_summary_is_read() {
         let output = "SQL statistics:
     queries performed:

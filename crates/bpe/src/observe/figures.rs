@@ -51,7 +51,8 @@ pub struct Figures {
 
     pub saved_reads_total: u64,
     pub saved_bytes_per_s: f64,
-    /// Reads that the cache answered, times the page size.
+    /// Bytes of the pages that the cache answered, each as long as in its data file. Where the plugin is older and does not count
+    /// them: the reads, times innodb_page_size.
     pub saved_bytes_total: u64,
     /// Microseconds that a read of the cache takes less than one of the data files, by both p50: of the interval, or where it
     /// had no reads of one kind, of the time since the cache was opened.
@@ -103,6 +104,8 @@ impl Figures {
         let latency = Latency::between(before, now);
         let cache_reads_per_s = hits as f64 / seconds;
         let gain = latency.typical_gain_us();
+        // Of one and the same plugin: a server that was restarted with another is not compared.
+        let counts_bytes = now.status.contains_key("bpe_bytes_saved");
         Self {
             at_ms: now.at_ms,
             interval_s: seconds,
@@ -132,8 +135,16 @@ impl Figures {
             data_read_us: latency.data,
             latency_of: latency.of,
             saved_reads_total: now.count("bpe_hits"),
-            saved_bytes_per_s: cache_reads_per_s * now.page_bytes as f64,
-            saved_bytes_total: now.count("bpe_hits").saturating_mul(now.page_bytes),
+            saved_bytes_per_s: if counts_bytes {
+                rate("bpe_bytes_saved")
+            } else {
+                cache_reads_per_s * now.page_bytes as f64
+            },
+            saved_bytes_total: if counts_bytes {
+                now.count("bpe_bytes_saved")
+            } else {
+                now.count("bpe_hits").saturating_mul(now.page_bytes)
+            },
             gain_us: gain,
             saved_ms_per_s: if hits == 0 {
                 Some(0.0)
@@ -298,6 +309,21 @@ pub mod tests {
             (None, None),
             "nothing is made up"
         );
+    }
+
+    #[test]
+    fn saved_bytes_are_of_pages_as_long_as_they_are() {
+        let start = Instant::now();
+        // Half of the pages are of a table with pages of 8 KiB.
+        let before = sample(start, 0, &[("bpe_hits", 100), ("bpe_bytes_saved", 0)]);
+        let now = sample(
+            start,
+            1000,
+            &[("bpe_hits", 300), ("bpe_bytes_saved", 200 * 12288)],
+        );
+        let figures = Figures::between(&before, &now);
+        assert_eq!(figures.saved_bytes_per_s, 200.0 * 12288.0);
+        assert_eq!(figures.saved_bytes_total, 200 * 12288);
     }
 
     #[test]

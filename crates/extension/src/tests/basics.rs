@@ -286,6 +286,7 @@ fn located_pages_are_read_by_the_caller_and_proven() {
         (s.hits, s.hits_located, s.not_locatable, s.misses_absent),
         (1, 1, 2, 1)
     );
+    assert_eq!(s.hit_bytes, 16384);
     assert_eq!((s.misses_device_error, s.device_errors), (1, 1));
     // Written meanwhile.
     let located = f.extension.locate(page(1, 1), 16384).unwrap();

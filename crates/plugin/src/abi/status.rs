@@ -141,6 +141,7 @@ fn figures() -> Vec<(CString, Figure)> {
         ("async_mode", text(controller::async_mode())),
         ("instances_active", Number(totals.instances)),
         ("hits", Number(cache.hits)),
+        ("bytes_saved", Number(cache.hit_bytes)),
         ("misses", Number(cache.misses)),
         ("misses_returned", Number(cache.misses_returned)),
         (
