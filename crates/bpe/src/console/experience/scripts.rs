@@ -60,9 +60,12 @@ impl Scripts {
         &self.folder
     }
 
-    /// Looks what is there now. A folder that cannot be read holds nothing.
+    /// Looks what is there now. A folder that cannot be read, or that others can write to by now, holds nothing.
     pub fn look(&self) -> Found {
         let mut found = Found::default();
+        if !fs::metadata(&self.folder).is_ok_and(|meta| changeable(&meta).is_none()) {
+            return found;
+        }
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         for entry in entries {
             let name = entry.file_name();
@@ -216,6 +219,9 @@ mod tests {
         fs::remove_file(inner.join("shop.lua")).unwrap();
         symlink("../outer.lua", inner.join("shop.lua")).unwrap();
         assert!(scripts.choose("shop.lua").is_err());
+        assert_eq!(scripts.look().names, ["a-2.lua"]);
+        set(&inner, 0o777);
+        assert_eq!(scripts.look(), Found::default());
         fs::remove_dir_all(&inner).unwrap();
         assert_eq!(scripts.look(), Found::default());
     }
