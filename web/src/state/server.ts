@@ -49,9 +49,11 @@ export class ServerStore {
 
   private async begun(): Promise<void> {
     try {
+      const before = new Set(this.events.value);
       const [history, events] = await Promise.all([api.history(this.id), api.events()]);
       this.figures.value = mergeFigures(history.figures, this.figures.value);
-      this.events.value = events;
+      // What came with the stream while this was under way may be newer.
+      this.events.value = mergeEvents(events, this.events.value.filter((one) => !before.has(one)));
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
     }
@@ -68,7 +70,7 @@ export class ServerStore {
         this.unreachable.value = line;
         break;
       case "event":
-        this.events.value = [...this.events.value, line].slice(-1000);
+        this.events.value = mergeEvents(this.events.value, [line]);
         break;
       case "task":
         this.task.value = line;
@@ -79,6 +81,13 @@ export class ServerStore {
         break;
     }
   }
+}
+
+/** Events, each once, the newest thousand. */
+export function mergeEvents(older: ConsoleEvent[], newer: ConsoleEvent[]): ConsoleEvent[] {
+  const key = (event: ConsoleEvent) => `${event.at_ms} ${event.server} ${event.text}`;
+  const known = new Set(older.map(key));
+  return [...older, ...newer.filter((event) => !known.has(key(event)))].slice(-1000);
 }
 
 /** Figures in the order of time, each once, the newest fifteen minutes. */

@@ -6,7 +6,7 @@ import { LineCutter } from "../../src/api/live";
 import { sortRows } from "../../src/components/sorted-table";
 import { addPoint, curvesOf } from "../../src/state/curves";
 import { addressOf, parseRoute, type Route } from "../../src/state/route";
-import { mergeFigures } from "../../src/state/server";
+import { mergeEvents, mergeFigures } from "../../src/state/server";
 import { tokenInFragment } from "../../src/state/session";
 import { verdictOf } from "../../src/state/verdict";
 
@@ -45,6 +45,12 @@ test("figures are kept once, in order", () => {
   assert.deepEqual(merged.map((one) => one.at_ms), [1, 2, 3]);
   const many = mergeFigures(Array.from({ length: 900 }, (_, i) => figures(i)), [figures(900)]);
   assert.deepEqual([many.length, many[0]?.at_ms], [900, 1]);
+});
+
+test("events are kept once, also those that come while older ones are fetched", () => {
+  const event = (at_ms: number) => ({ at_ms, server: "a", level: "info" as const, text: "x" });
+  assert.deepEqual(mergeEvents([event(1), event(2)], [event(2), event(3)]).map((one) => one.at_ms), [1, 2, 3]);
+  assert.deepEqual(mergeEvents([], [event(4)]), [event(4)]);
 });
 
 test("lines are cut wherever they arrive in pieces", () => {
