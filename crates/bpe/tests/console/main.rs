@@ -16,9 +16,9 @@ use client::{Console, expect};
 
 mod between;
 mod client;
+mod experience;
 mod interrupted;
 mod shown;
-mod experience;
 mod tls;
 
 const MIB: u64 = 1 << 20;
