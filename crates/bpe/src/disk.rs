@@ -80,22 +80,14 @@ pub fn shares(size: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> V
     extension::divide(size, &rooms)
 }
 
-/// The most that caches at these paths may take together, bytes.
-pub fn most(paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> u64 {
-    let mut rooms: Vec<extension::Room> = paths
-        .iter()
-        .filter_map(|path| room_for_cache(&see(path)))
-        .collect();
-    rooms.sort_by_key(|room| room.file_system);
-    rooms.dedup_by_key(|room| room.file_system);
-    rooms.iter().map(|room| room.bytes).sum()
-}
-
 fn room_for_cache(path: &Path) -> Option<extension::Room> {
     let folder = if path.is_dir() { path } else { path.parent()? };
+    let room = room(folder).ok()?;
     Some(extension::Room {
         file_system: fs::metadata(folder).ok()?.dev(),
-        bytes: room(folder).ok()?.usable(taken(path)),
+        free: room.free,
+        reserve: extension::reserve(room.total),
+        own: taken(path),
     })
 }
 

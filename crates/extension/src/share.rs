@@ -1,53 +1,69 @@
 //! How the size of the cache is divided among its devices.
 
-use crate::segment::LEAST_DEVICE_BYTES;
-
 /// Shares that are less than equal are whole numbers of so many bytes: free space changes all the time.
 const STEP: u64 = 16 << 20;
 
-/// Room for a cache file.
+/// A device with less room than this part of an equal share is full for now, or not the disk that was meant, as where a
+/// file system is not mounted yet: shares last as long as the cache, so it is not given a small one.
+const LEAST_PART: u64 = 4;
+
+/// What is known of the room for a cache file, bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
     /// Which file system; those of the same one share its room.
     pub file_system: u64,
-    /// Bytes, without what is to stay free.
-    pub bytes: u64,
+    /// What the server's user may still allocate there.
+    pub free: u64,
+    /// What is to stay free of it.
+    pub reserve: u64,
+    /// What the cache file that is there now gives back.
+    pub own: u64,
 }
 
 /// Divides `total` bytes: the same for each device, but for one with less room than that, which gets what it has, and the
-/// others take the rest. A device whose room is not known counts as large enough. Where all of them together have not
-/// enough, and where one has not even room for the least cache file, shares do not fit, and opening says which.
+/// others take the rest. A device whose room is not known, or far too little, counts as large enough: opening it fails then,
+/// says why, and is tried again. Where all of them together have not enough, all shares are equal.
 pub fn divide(total: u64, rooms: &[Option<Room>]) -> Vec<u64> {
     let equal = total / rooms.len().max(1) as u64;
-    let room = |at: usize| {
-        rooms[at].map_or(u64::MAX, |room| {
-            let of_the_same = rooms
-                .iter()
-                .flatten()
-                .filter(|other| other.file_system == room.file_system)
-                .count() as u64;
-            room.bytes / of_the_same
-        })
-    };
+    let rooms: Vec<u64> = rooms.iter().map(|room| of_one(rooms, *room)).collect();
     let mut shares = vec![equal; rooms.len()];
+    if rooms
+        .iter()
+        .fold(0u64, |sum, room| sum.saturating_add(*room))
+        < total
+    {
+        return shares;
+    }
+    let is_small = |at: usize, each: u64| rooms[at] < each && rooms[at] >= equal / LEAST_PART;
     let mut open: Vec<usize> = (0..rooms.len()).collect();
     let mut left = total;
-    loop {
-        let Some(each) = left.checked_div(open.len() as u64) else {
-            return vec![equal; rooms.len()];
-        };
+    while let Some(each) = left.checked_div(open.len() as u64) {
         let (small, large): (Vec<usize>, Vec<usize>) =
-            open.iter().partition(|&&at| room(at) < each);
+            open.iter().partition(|&&at| is_small(at, each));
         if small.is_empty() {
             large.iter().for_each(|&at| shares[at] = each);
             return shares;
         }
         for at in small {
-            shares[at] = (room(at) / STEP * STEP).max(LEAST_DEVICE_BYTES);
+            shares[at] = rooms[at] / STEP * STEP;
             left = left.saturating_sub(shares[at]);
         }
         open = large;
     }
+    vec![equal; rooms.len()]
+}
+
+/// The room of one device among those of its file system, bytes.
+fn of_one(rooms: &[Option<Room>], room: Option<Room>) -> u64 {
+    let Some(room) = room else {
+        return u64::MAX;
+    };
+    let same = || {
+        let all = rooms.iter().flatten();
+        all.filter(|other| other.file_system == room.file_system)
+    };
+    let own: u64 = same().map(|room| room.own).sum();
+    room.free.saturating_add(own).saturating_sub(room.reserve) / same().count().max(1) as u64
 }
 
 #[cfg(test)]
@@ -60,7 +76,9 @@ mod tests {
         let room = |(at, &bytes): (usize, &u64)| {
             Some(Room {
                 file_system: at as u64,
-                bytes,
+                free: bytes + 5,
+                reserve: 5,
+                own: 0,
             })
         };
         sizes.iter().enumerate().map(room).collect()
@@ -83,22 +101,25 @@ mod tests {
 
     #[test]
     fn two_paths_on_one_file_system_share_its_room() {
-        let one = Some(Room {
-            file_system: 7,
-            bytes: 2 * GIB,
-        });
-        let other = Some(Room {
-            file_system: 8,
-            bytes: 50 * GIB,
-        });
-        assert_eq!(divide(9 * GIB, &[one, one, other]), [GIB, GIB, 7 * GIB]);
+        let one = |own| {
+            Some(Room {
+                file_system: 7,
+                free: GIB,
+                reserve: 0,
+                own,
+            })
+        };
+        let other = rooms(&[50 * GIB])[0];
+        // One of them has a file there, which makes room for both.
+        let shares = divide(9 * GIB, &[one(GIB), one(0), other]);
+        assert_eq!(shares, [GIB, GIB, 7 * GIB]);
     }
 
     #[test]
     fn what_does_not_fit_at_all_is_left_as_it_is() {
         assert_eq!(divide(10 * GIB, &rooms(&[GIB, 2 * GIB])), [5 * GIB; 2]);
-        // A full disk: its share is refused when it is opened, the other has all the rest.
-        let shares = divide(4 * GIB, &rooms(&[0, 50 * GIB]));
-        assert_eq!(shares, [LEAST_DEVICE_BYTES, 4 * GIB - LEAST_DEVICE_BYTES]);
+        // Full for now: it is refused when it is opened, and gets its share when it is tried again.
+        assert_eq!(divide(4 * GIB, &rooms(&[0, 50 * GIB])), [2 * GIB; 2]);
+        assert_eq!(divide(8 * GIB, &rooms(&[GIB - 1, 50 * GIB])), [4 * GIB; 2]);
     }
 }

@@ -292,6 +292,7 @@ pub fn follow_for_recording() -> Result<(), String> {
 
 /// Builds the extension for this page size, or for the usual one where memory does not allow it.
 fn lay_out(settings: &Settings, page: u32) -> Result<(Arc<Active>, Vec<String>, u32), String> {
+    settings.wait_for_room();
     let mut warnings = settings.check_any()?;
     let mut opened = |active: Arc<Active>, page| {
         let failures = crate::report::device_failures(&active.extension);

@@ -156,6 +156,18 @@ impl Settings {
         Ok(devices)
     }
 
+    /// Waits a moment for room: some file systems show only later that a file is gone, as the one of the cache before.
+    pub fn wait_for_room(&self) {
+        for _ in 0..LOOKS_FOR_ROOM {
+            match self.devices() {
+                Ok(devices) if smaller(self.size, &devices).next().is_some() => {
+                    std::thread::sleep(BETWEEN_LOOKS);
+                }
+                _ => return,
+            }
+        }
+    }
+
     /// What the extension is opened with. `nominal_page` is the usual page size in bytes.
     pub fn config(&self, nominal_page: u32) -> Result<Config, String> {
         if self.size == 0 {
@@ -217,7 +229,15 @@ impl Settings {
         let data_device = std::fs::metadata(data_directory())
             .map(|meta| meta.dev())
             .ok();
-        for device in self.config(16384)?.devices {
+        let devices = self.config(16384)?.devices;
+        for device in smaller(self.size, &devices) {
+            warnings.push(format!(
+                "'{}' has room for {} bytes only, which is less than an equal share of bpe_size; the other paths take the rest",
+                device.path.display(),
+                device.bytes
+            ));
+        }
+        for device in devices {
             let facts = match extension::check_device(&device) {
                 Ok(facts) => facts,
                 // Our own file, which gives its room back before the new one takes it.
@@ -247,6 +267,16 @@ impl Settings {
         }
         Ok((warnings, errors))
     }
+}
+
+/// How often it is looked again whether a device has room for an equal share.
+const LOOKS_FOR_ROOM: u32 = 4;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
+
+/// Devices that take less than an equal share of the size.
+fn smaller(size: u64, devices: &[DeviceConfig]) -> impl Iterator<Item = &DeviceConfig> {
+    let equal = size / devices.len().max(1) as u64;
+    devices.iter().filter(move |device| device.bytes < equal)
 }
 
 /// Whether the server's variables exist: not before the plugin is initialised, nor after it was unloaded.

@@ -155,10 +155,14 @@ pub fn check_paths(
                 human(room.total),
                 human(share)
             ))
-            .advise(format!(
-                "free some, or give a --size of at most {}",
-                human(disk::most(&wish.paths, see) / 20 * 19)
-            )));
+            .advise(if wish.paths.len() > 1 {
+                "free some, leave this path out, or give a smaller --size".to_owned()
+            } else {
+                format!(
+                    "free some, or give a --size of at most {}",
+                    human(usable / 20 * 19)
+                )
+            }));
         }
     }
     Ok(folders)

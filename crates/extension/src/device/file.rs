@@ -181,15 +181,23 @@ pub fn reserve(file_system: u64) -> u64 {
     (file_system / RESERVE_SHARE).max(LEAST_RESERVE)
 }
 
-/// Room for the cache file of this configuration, whatever size it asks for; `None` if it cannot be told.
+/// Room for the cache file of this configuration, whatever size it asks for; `None` if it cannot be told, or if the file
+/// could not be made there anyway.
 pub fn room(config: &DeviceConfig) -> Option<Room> {
     let path = file_path(config).ok()?;
     let parent = path.parent()?;
+    let existing = fs::symlink_metadata(&path).ok();
+    if existing.is_none() {
+        let flags = rustix::fs::AtFlags::EACCESS;
+        let writable = rustix::fs::Access::WRITE_OK;
+        rustix::fs::accessat(rustix::fs::CWD, parent, writable, flags).ok()?;
+    }
     let (free, reserve) = free_space(parent).ok()?;
-    let ours = fs::symlink_metadata(&path).map_or(0, |metadata| metadata.blocks() * 512);
     Some(Room {
         file_system: fs::metadata(parent).ok()?.dev(),
-        bytes: free.saturating_add(ours).saturating_sub(reserve),
+        free,
+        reserve,
+        own: existing.map_or(0, |metadata| metadata.blocks() * 512),
     })
 }
 
