@@ -17,7 +17,10 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
 
 type Job = (Command, Sender<io::Result<Child>>);
 
@@ -122,12 +125,36 @@ pub fn end_all(limit: Duration) {
 
 /// Whether the process ends within `limit` (it may be a zombie then).
 fn has_ended(pidfd: &OwnedFd, limit: Duration) -> bool {
-    let timeout = Timespec {
-        tv_sec: limit.as_secs() as i64,
-        tv_nsec: i64::from(limit.subsec_nanos()),
-    };
+    let end = Instant::now() + limit;
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0)
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: left.as_secs() as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        };
+        match poll(&mut fds, Some(&timeout)) {
+            Err(Errno::INTR) => {}
+            ready => return ready.is_ok_and(|ready| ready > 0),
+        }
+    }
+}
+
+/// How often a child is asked for that is waited for.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Whether `child` has ended, without reaping it: its process id, and that of its group, stay its own. No descriptor is
+/// needed for that, which older kernels and some sandboxes do not give.
+pub fn has_exited(child: &Child) -> bool {
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    loop {
+        match waitid(WaitId::Pid(Pid::from_child(child)), options) {
+            Err(Errno::INTR) => {}
+            Ok(status) => return status.is_some(),
+            // There is nothing left to wait for.
+            Err(_) => return true,
+        }
+    }
 }
 
 /// Waits until `child` ends, at most `limit`. Returns whether it has ended.
@@ -142,7 +169,7 @@ pub fn wait_at_most(child: &mut Child, limit: Duration) -> bool {
         if Instant::now() >= end {
             return false;
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(LOOK);
     }
 }
 
@@ -171,11 +198,18 @@ pub fn end(child: &mut Child, gentle: libc::c_int, limit: Duration) {
 /// # Errors
 /// Those of [`Child::wait`]; the group was killed all the same.
 pub fn end_group(child: &mut Child, limit: Duration) -> io::Result<ExitStatus> {
-    if let Ok(pidfd) = pidfd_open(Pid::from_child(child), PidfdFlags::empty()) {
-        has_ended(&pidfd, limit);
+    let end = Instant::now() + limit;
+    while !has_exited(child) {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        std::thread::sleep(left.min(LOOK));
     }
     // SAFETY: the child is ours and unreaped, so its pid cannot be the group of others.
     unsafe { libc::kill(-(child.id() as libc::pid_t), libc::SIGKILL) };
+    // It may have left its group.
+    let _ = child.kill();
     child.wait()
 }
 
@@ -233,6 +267,44 @@ mod tests {
         assert!(!runs());
         let (status, _) = run("sleep 30", Duration::ZERO);
         assert!(!status.success());
+    }
+
+    #[test]
+    fn that_a_child_has_exited_is_seen_without_reaping_it() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "read line; exit 3"]);
+        command.stdin(std::process::Stdio::piped());
+        let mut child = spawn(command, libc::SIGKILL).unwrap();
+        assert!(!has_exited(&child));
+        drop(child.stdin.take());
+        let end = Instant::now() + Duration::from_secs(20);
+        while !has_exited(&child) && Instant::now() < end {
+            std::thread::sleep(LOOK);
+        }
+        assert!(has_exited(&child) && has_exited(&child));
+        assert_eq!(child.wait().unwrap().code(), Some(3));
+    }
+
+    #[test]
+    fn a_child_that_has_left_its_group_ends_too() {
+        let sleep = || {
+            let mut command = Command::new("sleep");
+            command.arg("30");
+            command
+        };
+        let mut other = spawn(sleep(), libc::SIGKILL).unwrap();
+        let group = other.id() as libc::pid_t;
+        let mut command = sleep();
+        // SAFETY: the closure makes a single system call.
+        unsafe {
+            command.pre_exec(move || match libc::setpgid(0, group) {
+                0 => Ok(()),
+                _ => Err(io::Error::last_os_error()),
+            });
+        }
+        let mut child = spawn(command, libc::SIGKILL).unwrap();
+        assert!(!end_group(&mut child, Duration::ZERO).unwrap().success());
+        end(&mut other, libc::SIGTERM, Duration::from_secs(5));
     }
 
     #[test]
