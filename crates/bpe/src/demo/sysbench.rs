@@ -1,19 +1,19 @@
 //! The load: sysbench's own commands, as the reference gives them, read line by line while they run.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use private_server::process;
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use super::plan::{THREADS, Tables};
+use command::{Bounds, LONGEST, SPARE};
+
+mod command;
+mod output;
 
 /// The reference's three tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
@@ -105,17 +105,6 @@ pub struct Script<'a> {
     pub stopped: &'a dyn Fn() -> bool,
 }
 
-/// Beyond its seconds a script of somebody's own may take so long to begin and to end; it is killed then.
-const SPARE: Duration = Duration::from_secs(60);
-/// How often it is asked whether a script is to be ended.
-const LOOK: Duration = Duration::from_millis(100);
-
-/// When a command is ended that does not end by itself.
-struct Bounds<'a> {
-    end: Instant,
-    stopped: &'a dyn Fn() -> bool,
-}
-
 /// The options that belong to the test itself, also shown in the report.
 pub fn test_options(tables: &Tables, threads: u64) -> Vec<String> {
     vec![
@@ -142,7 +131,7 @@ impl Sysbench<'_> {
             "prepare".into(),
         ]);
         let mut begun = 0;
-        self.run_command(command, "prepare", None, &mut |line| {
+        command::run(command, self.logs, "prepare", None, &mut |line| {
             if line.starts_with("Creating table") {
                 begun += 1;
                 tick(begun);
@@ -200,6 +189,7 @@ impl Sysbench<'_> {
         let bounds = Bounds {
             end: Instant::now() + Duration::from_secs(seconds) + SPARE,
             stopped: script.stopped,
+            longest: LONGEST,
         };
         let mut command = self.command(script.path);
         command
@@ -225,7 +215,7 @@ impl Sysbench<'_> {
             "run".into(),
         ]);
         let mut intervals = Vec::new();
-        let output = self.run_command(command, name, bounds, &mut |line| {
+        let output = command::run(command, self.logs, name, bounds, &mut |line| {
             let Some(interval) = parse_interval(line) else {
                 return Ok(ControlFlow::Continue(()));
             };
@@ -251,105 +241,6 @@ impl Sysbench<'_> {
             .arg(format!("--mysql-socket={}", self.socket.display()));
         command
     }
-
-    fn run_command(
-        &self,
-        mut command: Command,
-        name: &str,
-        bounds: Option<&Bounds>,
-        each_line: &mut dyn FnMut(&str) -> Result<ControlFlow<()>>,
-    ) -> Result<Option<String>> {
-        let log_path = self.logs.join(format!("{name}.log"));
-        let mut log = File::create(&log_path)
-            .with_context(|| format!("cannot make {}", log_path.display()))?;
-        writeln!(log, "{command:?}")?;
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log.try_clone()?);
-        let mut child = process::spawn(command, libc::SIGKILL).context("cannot start sysbench")?;
-        let mut output = String::new();
-        let lines = lines(child.stdout.take().context("sysbench's output")?)?;
-        let ended = loop {
-            match bounds.map(Bounds::look) {
-                None | Some(Ok(ControlFlow::Continue(()))) => {}
-                Some(over) => break over,
-            }
-            let line = match lines.recv_timeout(LOOK) {
-                Ok(line) => line,
-                Err(RecvTimeoutError::Timeout) => continue,
-                Err(RecvTimeoutError::Disconnected) => break Ok(ControlFlow::Continue(())),
-            };
-            let _ = writeln!(log, "{line}");
-            match each_line(&line) {
-                Ok(ControlFlow::Continue(())) => {}
-                ended => break ended,
-            }
-            output.push_str(&line);
-            output.push('\n');
-        };
-        if !matches!(ended, Ok(ControlFlow::Continue(()))) {
-            let _ = process::end_group(&mut child, Duration::ZERO);
-            return ended.map(|_| None);
-        }
-        let status = match bounds {
-            None => child.wait(),
-            Some(_) => process::end_group(&mut child, SPARE),
-        };
-        let status = status.context("waiting for sysbench")?;
-        if !status.success() {
-            let text = std::fs::read_to_string(&log_path).unwrap_or_default();
-            let fatal: Vec<&str> = text
-                .lines()
-                .filter(|line| line.contains("FATAL"))
-                .take(3)
-                .collect();
-            bail!(
-                "sysbench {name} failed ({status}): {}",
-                if fatal.is_empty() {
-                    log_path.display().to_string()
-                } else {
-                    fatal.join("; ")
-                }
-            );
-        }
-        Ok(Some(output))
-    }
-}
-
-impl Bounds<'_> {
-    fn look(&self) -> Result<ControlFlow<()>> {
-        if (self.stopped)() {
-            return Ok(ControlFlow::Break(()));
-        }
-        if Instant::now() > self.end {
-            bail!(
-                "the script had not ended {} s after its time, and was killed",
-                SPARE.as_secs()
-            );
-        }
-        Ok(ControlFlow::Continue(()))
-    }
-}
-
-/// What a program prints, line by line. The thread that reads it ends with the last of those that can print there, which
-/// nobody waits for.
-fn lines(output: impl std::io::Read + Send + 'static) -> Result<Receiver<String>> {
-    let (sender, lines) = sync_channel(256);
-    std::thread::Builder::new()
-        .name("sysbench".into())
-        .spawn(move || {
-            for line in BufReader::new(output).split(b'\n').map_while(Result::ok) {
-                if sender
-                    .send(String::from_utf8_lossy(&line).into_owned())
-                    .is_err()
-                {
-                    break;
-                }
-            }
-        })
-        .context("cannot start a thread")?;
-    Ok(lines)
 }
 
 /// `[ 2s ] thds: 64 tps: 10.0 qps: 160.5 (r/w/o: ...) lat (ms,95%): 95.81 err/s: 0.00 ...`
@@ -416,58 +307,6 @@ mod tests {
         assert_eq!(parse_interval(line), Some(expected));
         assert_eq!(parse_interval("Threads started!"), None);
         assert_eq!(parse_interval("[ xs ] qps: 1"), None);
-    }
-
-    #[test]
-    fn a_program_that_does_not_end_is_ended() {
-        let folder = tempfile::tempdir().unwrap();
-        let nowhere = Path::new("none");
-        let sysbench = Sysbench {
-            program: nowhere,
-            socket: nowhere,
-            user: "",
-            tables: Tables {
-                database: "",
-                count: 0,
-                rows: 0,
-            },
-            logs: folder.path(),
-        };
-        let run = |script: &str, bounds: &Bounds| {
-            let mut command = Command::new("sh");
-            command.args(["-c", script]);
-            let mut lines = 0;
-            let result = sysbench.run_command(command, "test", Some(bounds), &mut |_| {
-                lines += 1;
-                Ok(ControlFlow::Continue(()))
-            });
-            (result, lines)
-        };
-        let later = Instant::now() + Duration::from_secs(600);
-        let silent = "sleep 600 & wait";
-        // Its time is over, whether it says much or nothing.
-        for script in [silent, "while :; do echo x; done"] {
-            let over = Bounds {
-                end: Instant::now() + Duration::from_millis(200),
-                stopped: &|| false,
-            };
-            let (result, _) = run(script, &over);
-            let text = result.unwrap_err().to_string();
-            assert!(text.contains("had not ended"), "{text}");
-        }
-        let stopped = Bounds {
-            end: later,
-            stopped: &|| true,
-        };
-        assert!(run(silent, &stopped).0.unwrap().is_none());
-        let free = Bounds {
-            end: later,
-            stopped: &|| false,
-        };
-        // What is no text is passed on as well as can be.
-        let (result, lines) = run("printf 'one\\n\\377\\nthree\\n'", &free);
-        assert_eq!((result.unwrap().unwrap().lines().count(), lines), (3, 3));
-        assert!(run("echo FATAL: no; exit 3", &free).0.is_err());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::io::{Read, Seek};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use private_server::process;
 
@@ -18,6 +18,8 @@ const LONGEST: usize = 64;
 const IN_VALUES: &str = "._-+,:";
 /// `help` runs the script's outermost statements, which may take so long.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is asked whether it has ended.
+const LOOK: Duration = Duration::from_millis(20);
 /// Bytes of its answer.
 const ANSWER: u64 = 1 << 20;
 
@@ -98,7 +100,23 @@ pub fn declared(sysbench: &Path, folder: &Path, script: &Path) -> Result<Vec<Str
         .stdout(output.try_clone().map_err(failed)?)
         .stderr(output.try_clone().map_err(failed)?);
     let mut child = process::spawn(command, libc::SIGKILL).map_err(failed)?;
-    let status = process::end_group(&mut child, PATIENCE).map_err(failed)?;
+    let end = Instant::now() + PATIENCE;
+    let mut over = None;
+    while over.is_none() && !process::has_exited(&child) {
+        std::thread::sleep(LOOK);
+        let printed = output.metadata().map_or(0, |meta| meta.len());
+        if printed > ANSWER {
+            over = Some(format!("printed more than {ANSWER} bytes"));
+        } else if Instant::now() > end {
+            over = Some(format!("had not ended after {} s", PATIENCE.as_secs()));
+        }
+    }
+    let status = process::end_group(&mut child, Duration::ZERO).map_err(failed)?;
+    if let Some(over) = over {
+        return Err(format!(
+            "asked for its options (sysbench's command help), the script {over}, and was killed"
+        ));
+    }
     let mut text = Vec::new();
     output.rewind().map_err(failed)?;
     output.take(ANSWER).read_to_end(&mut text).map_err(failed)?;
@@ -179,6 +197,26 @@ mod tests {
         assert!(check(&of(&["x=1"; MOST])).is_ok());
         assert!(check(&of(&["x=1"; MOST + 1])).is_err());
         assert!(check(&[format!("x={}", "1".repeat(LONGEST + 1))]).is_err());
+    }
+
+    #[test]
+    fn a_script_that_does_not_say_its_options_is_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let script = folder.path().join("own.lua");
+        let declared = |text: &str| {
+            std::fs::write(&script, text).unwrap();
+            // It takes `help` for its argument.
+            declared(Path::new("/bin/sh"), folder.path(), &script)
+        };
+        let help = "echo; echo 'own.lua options:'; echo '  --rows=N  Rows [1]'";
+        assert_eq!(declared(help).unwrap(), ["rows"]);
+        let why = declared("while :; do echo xxxxxxxxxxxxxxxxxxxxxxxxxxxxx; done").unwrap_err();
+        assert!(why.contains("printed more than"), "{why}");
+        let why = declared("echo wrong; exit 3").unwrap_err();
+        assert!(
+            why.contains("cannot load the script") && why.contains("wrong"),
+            "{why}"
+        );
     }
 
     #[test]
