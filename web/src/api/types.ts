@@ -267,6 +267,8 @@ export interface Experience {
 export interface Scripts {
   folder: string;
   names: string[];
+  /** Why none is offered. */
+  reason?: string | null;
 }
 
 export interface RunRequest {

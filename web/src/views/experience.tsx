@@ -150,7 +150,7 @@ function RunForm(props: { tests: TestName[]; scripts: Scripts | null; running: b
             <select name="script" required value={chosen} aria-describedby="script-hint" onChange={(event) => (script.value = event.currentTarget.value)}>
               {names.map((one) => <option key={one} value={one}>{one}</option>)}
             </select>
-            <small id="script-hint">{names.length > 0 ? t.scriptHint(props.scripts?.folder ?? "") : t.noScript(props.scripts?.folder ?? "")}</small>
+            <small id="script-hint">{names.length > 0 ? t.scriptHint(props.scripts?.folder ?? "") : props.scripts?.reason ?? t.noScript(props.scripts?.folder ?? "")}</small>
           </label>
           <label class="field">
             <span>{t.options}</span>

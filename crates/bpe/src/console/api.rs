@@ -169,7 +169,7 @@ impl Console {
 
 async fn experience(State(console): Shared) -> Json<Value> {
     Json(match &console.experience {
-        Some(experience) => experience.json(),
+        Some(experience) => experience.json().await,
         None => {
             json!({ "available": false, "server": null, "tests": [], "run": null, "results": [] })
         }
@@ -181,6 +181,7 @@ async fn begin_run(
     Said(request): Said<experience::Request>,
 ) -> Answer<(StatusCode, Json<Run>)> {
     let experience = Arc::clone(console.experience()?);
+    experience.await_scripts(&request).await?;
     let server = Arc::clone(experience.server());
     let run = blocking(&server, move || experience.begin(&request)).await?;
     Ok((StatusCode::ACCEPTED, Json(run)))

@@ -106,8 +106,8 @@ pub struct Args {
     #[arg(long, value_name = "SECONDS", default_value_t = watched::CHANGE_SECONDS,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     change_timeout: u64,
-    /// Offer the sysbench scripts (*.lua) in this folder there, too. They run on this host with your rights: folder and
-    /// scripts must be yours or root's, and nobody else's to write to
+    /// Offer the sysbench scripts (*.lua) in this folder there, too. They run on this host with your rights: folder,
+    /// scripts, their modules and all folders above must be yours or root's, and nobody else's to write to
     #[arg(long, value_name = "FOLDER", requires = "experience")]
     scripts: Option<PathBuf>,
     #[command(flatten)]
@@ -244,7 +244,7 @@ impl Opening {
             complain!("bpe: note: the experience does not run the reference's tests: {why}");
         }
         for why in experience.scripts_left_out() {
-            complain!("bpe: note: a script is left out: {why}");
+            complain!("bpe: note: {why}");
         }
         self.console.experience = Some(Arc::new(experience));
         Ok(())
@@ -262,7 +262,8 @@ impl Opening {
             complain!("bpe: note: {}", page::MISSING);
         }
         // Each server has its own threads for requests that wait for it, see `Watched::turn`.
-        let waiting = (watched::TURNS * self.console.servers.len()).max(1);
+        // One more looks at the folder of scripts.
+        let waiting = watched::TURNS * self.console.servers.len() + 1;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
             .enable_time()

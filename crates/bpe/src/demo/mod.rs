@@ -64,7 +64,7 @@ pub struct Args {
     #[arg(long, conflicts_with = "instances")]
     ui: bool,
     /// With --ui: offer the sysbench scripts (*.lua) in this folder there, too. They run on this host with your rights:
-    /// folder and scripts must be yours or root's, and nobody else's to write to
+    /// folder, scripts, their modules and all folders above must be yours or root's, and nobody else's to write to
     #[arg(long, value_name = "FOLDER", requires = "ui")]
     scripts: Option<PathBuf>,
     /// A short run, under four minutes (with --instances five): smaller, and less exact

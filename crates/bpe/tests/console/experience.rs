@@ -66,9 +66,13 @@ pub fn a_script_of_ones_own(place: &Place) -> Outcome {
 
     // Others could put scripts there; and without the experience there is no use for them.
     let shown = folder.display().to_string();
-    let refused = |part: &str, more: &[&str]| -> Outcome {
+    let below = folder.join("below");
+    fs::create_dir(&below)?;
+    fs::set_permissions(&below, fs::Permissions::from_mode(0o755))?;
+    let refused_in = |folder: &Path, part: &str, more: &[&str]| -> Outcome {
         let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
-            .args(["console", "--listen=127.0.0.1:0", "--scripts", &shown])
+            .args(["console", "--listen=127.0.0.1:0", "--scripts"])
+            .arg(folder)
             .args(more)
             .args(["--no-defaults", "--socket"])
             .arg(server.socket())
@@ -77,9 +81,11 @@ pub fn a_script_of_ones_own(place: &Place) -> Outcome {
         ensure!(!output.status.success() && text.contains(part), "{text}");
         Ok(())
     };
-    refused("--experience", &[])?;
+    refused_in(&folder, "--experience", &[])?;
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
-    refused("others can write to it", &["--experience"])?;
+    for folder in [&folder, &below] {
+        refused_in(folder, "others can write to it", &["--experience"])?;
+    }
     fs::set_permissions(&folder, fs::Permissions::from_mode(0o755))?;
 
     // No folder is the default.
@@ -107,6 +113,21 @@ pub fn a_script_of_ones_own(place: &Place) -> Outcome {
         offered["scripts"]["names"] == json!(["broken.lua", "hanging.lua", "own.lua"]),
         "{offered}"
     );
+    // A module that others can change would run as well.
+    write(&below, "common.lua", "")?;
+    let module = below.join("common.lua");
+    fs::set_permissions(&module, fs::Permissions::from_mode(0o666))?;
+    let shown = console.get("/api/experience")?;
+    let why = "below/common.lua: others can write to it";
+    ensure!(
+        shown["scripts"]["names"] == json!([])
+            && shown["scripts"]["reason"]
+                .as_str()
+                .is_some_and(|text| text.contains(why)),
+        "{shown}"
+    );
+    expect(&begin(&console, json!({}))?, 400, &[why])?;
+    fs::set_permissions(&module, fs::Permissions::from_mode(0o644))?;
     // sysbench's own tests have no tables here, which is not in the way.
     ensure!(offered["tests"] == json!(["script", "sql"]), "{offered}");
     for name in [

@@ -2,11 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use mysql::prelude::Queryable;
 
 use crate::connection::{Target, plain};
@@ -14,6 +14,7 @@ use crate::demo::plan::Tables;
 use crate::demo::sysbench::{Interval, Script, Summary, Sysbench, Workload};
 
 use super::DATABASE;
+use super::scripts::Scripts;
 
 /// Deadlock and lock wait timeout: usual under load, and counted as a statement that took its time.
 const USUAL: [u16; 2] = [1213, 1205];
@@ -37,8 +38,8 @@ pub struct Bench {
 
 /// A script of one's own, with its options.
 pub struct OwnScript {
-    pub path: PathBuf,
-    pub folder: PathBuf,
+    pub scripts: Arc<Scripts>,
+    pub name: String,
     pub options: Vec<String>,
 }
 
@@ -97,9 +98,12 @@ impl Load<'_> {
                 Ok(summary.map(Side::of))
             }
             Load::Script(bench, own, stop) => {
+                // Of a comparison it is started several times over minutes, and must be what may be run each time.
+                let path = own.scripts.choose(&own.name);
+                let path = path.map_err(|why| anyhow!("{}: {why}", own.name))?;
                 let script = Script {
-                    path: &own.path,
-                    folder: &own.folder,
+                    path: &path,
+                    folder: own.scripts.folder(),
                     options: &own.options,
                     stopped: &|| stop.load(Ordering::SeqCst),
                 };
@@ -311,6 +315,42 @@ mod tests {
         let idle = Interval::default();
         let half = mean([second(10.0), idle].iter()).unwrap();
         assert_eq!((half.qps, half.p95_ms), (5.0, 2.0));
+    }
+
+    #[test]
+    fn a_script_is_looked_at_at_each_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let set = |path: &std::path::Path, mode| {
+            let mode = std::os::unix::fs::PermissionsExt::from_mode(mode);
+            std::fs::set_permissions(path, mode).unwrap();
+        };
+        set(folder.path(), 0o755);
+        let script = folder.path().join("own.lua");
+        std::fs::write(&script, "").unwrap();
+        set(&script, 0o644);
+        let bench = Bench {
+            program: "/nonexistent/sysbench".into(),
+            socket: PathBuf::new(),
+            user: String::new(),
+            tables: Err(String::new()),
+            logs: folder.path().to_owned(),
+        };
+        let stop = AtomicBool::new(false);
+        let own = OwnScript {
+            scripts: Arc::new(Scripts::open(folder.path()).unwrap()),
+            name: "own.lua".into(),
+            options: Vec::new(),
+        };
+        let load = Load::Script(&bench, own, &stop);
+        let failure = || {
+            let each = &mut |_: &Interval| ControlFlow::Continue(());
+            load.run(1, 1, each).unwrap_err().to_string()
+        };
+        assert!(failure().contains("cannot start sysbench"));
+        set(&script, 0o666);
+        assert!(failure().contains("others can write to it"));
+        std::fs::remove_file(&script).unwrap();
+        assert!(failure().contains("there is no script"));
     }
 
     #[test]

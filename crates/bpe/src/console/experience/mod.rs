@@ -28,6 +28,7 @@ use scripts::Scripts;
 
 mod load;
 mod options;
+mod ownership;
 mod page;
 mod runner;
 mod scripts;
@@ -175,7 +176,7 @@ pub struct Experience {
     /// sysbench, or why it cannot be run.
     bench: Result<Bench, String>,
     /// Of one's own, if a folder was named.
-    scripts: Option<Scripts>,
+    scripts: Option<Arc<Scripts>>,
     /// Where results and sysbench's outputs are written.
     folder: Option<PathBuf>,
     state: Mutex<Runs>,
@@ -230,7 +231,7 @@ impl Experience {
         folder: Option<PathBuf>,
         scripts: Option<&Path>,
     ) -> Result<Self, Failure> {
-        let scripts = scripts.map(Scripts::open).transpose()?;
+        let scripts = scripts.map(Scripts::open).transpose()?.map(Arc::new);
         let logs = match &folder {
             Some(folder) => folder.clone(),
             None => temporary_folder()?,
@@ -262,8 +263,16 @@ impl Experience {
 
     /// What is in the folder of scripts that is not offered, with reasons.
     pub fn scripts_left_out(&self) -> Vec<String> {
-        let scripts = self.scripts.as_ref();
-        scripts.map_or_else(Vec::new, |scripts| scripts.look().left_out)
+        let Some(scripts) = &self.scripts else {
+            return Vec::new();
+        };
+        let found = scripts.look();
+        let one = found.left_out.iter();
+        let one = one.map(|why| format!("a script is left out: {why}"));
+        let all = found.refused.iter();
+        all.map(|why| format!("no script is offered: {why}"))
+            .chain(one)
+            .collect()
     }
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
@@ -286,14 +295,22 @@ impl Experience {
     }
 
     /// What a page shows.
-    pub fn json(&self) -> Value {
+    pub async fn json(&self) -> Value {
         let mut tests = match self.missing() {
             None => vec![Test::ReadOnly, Test::WriteOnly, Test::ReadWrite],
             Some(_) => Vec::new(),
         };
-        let scripts = self.scripts.as_ref().map(|scripts| {
-            json!({ "folder": scripts.folder().to_string_lossy(), "names": scripts.look().names })
-        });
+        let scripts = match &self.scripts {
+            None => None,
+            Some(scripts) => {
+                let (names, reason) = match scripts.shown().await {
+                    Ok(found) => (found.names, found.refused),
+                    Err(why) => (Vec::new(), Some(why)),
+                };
+                let folder = scripts.folder().to_string_lossy();
+                Some(json!({ "folder": folder, "names": names, "reason": reason }))
+            }
+        };
         if scripts.is_some() && self.bench.is_ok() {
             tests.push(Test::Script);
         }
@@ -320,6 +337,19 @@ impl Experience {
         page::html(run)
     }
 
+    /// Waits a little for the folder of scripts where a request needs it, before it takes a thread that others wait for.
+    ///
+    /// # Errors
+    /// When the folder does not answer.
+    pub async fn await_scripts(&self, request: &Request) -> Result<(), Refusal> {
+        match &self.scripts {
+            Some(scripts) if request.test == Test::Script => {
+                scripts.shown().await.map(drop).map_err(Refusal::conflict)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What a request asks for, checked.
     fn work(&self, request: &Request) -> Result<Work, Refusal> {
         if let Some(workload) = request.test.workload() {
@@ -343,19 +373,20 @@ impl Experience {
             .bench
             .as_ref()
             .map_err(|why| Refusal::conflict(why.clone()))?;
+        let name = request.script.as_deref().unwrap_or_default();
         let path = scripts
-            .choose(request.script.as_deref().unwrap_or_default())
+            .choose(name)
             .map_err(|why| {
                 Refusal::bad(format!("{}: {why}", scripts.folder().display()))
                     .advise("plain files with the ending .lua are offered that nobody but their owner can write to")
             })?;
-        let folder = scripts.folder().to_owned();
         let options = options::check(&request.options).map_err(Refusal::bad)?;
-        let declared = options::declared(&bench.program, &folder, &path).map_err(Refusal::bad)?;
+        let declared =
+            options::declared(&bench.program, scripts.folder(), &path).map_err(Refusal::bad)?;
         options::expect(&options, &declared).map_err(Refusal::bad)?;
         Ok(Work::Script(OwnScript {
-            path,
-            folder,
+            scripts: Arc::clone(scripts),
+            name: name.to_owned(),
             options,
         }))
     }
