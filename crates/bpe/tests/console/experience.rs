@@ -193,6 +193,10 @@ fn stopped(console: &Console, folder: &Path, run: (u16, Value)) -> Outcome {
         state.is_ok_and(|text| !text.contains(") Z "))
     };
     ensure!(runs(), "it has started another program");
+    // Not even loaded meanwhile, which would fail.
+    let another = json!({"test": "script", "script": "broken.lua", "mode": "manual", "threads": 2, "seconds": 3});
+    let answer = console.ask("POST", "/api/experience/run", Some(another))?;
+    expect(&answer, 409, &["a test is running already"])?;
     ensure!(console.ask("POST", "/api/experience/stop", None)?.0 == 204);
     sql::wait_until("it is ended", Duration::from_secs(30), || {
         Ok(console.get("/api/experience")?["run"]["state"] == "stopped" && !runs())

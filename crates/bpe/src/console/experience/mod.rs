@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -169,7 +169,7 @@ enum Work {
     Statements(Vec<String>),
 }
 
-/// Locks: `state` is a leaf.
+/// Locks: `beginning` before `state`, which is a leaf.
 pub struct Experience {
     server: Arc<Watched>,
     places: Places,
@@ -180,6 +180,8 @@ pub struct Experience {
     /// Where results and sysbench's outputs are written.
     folder: Option<PathBuf>,
     state: Mutex<Runs>,
+    /// Held while a run is begun.
+    beginning: Mutex<()>,
     stop: AtomicBool,
     last: AtomicU64,
 }
@@ -243,6 +245,7 @@ impl Experience {
             folder,
             scripts,
             state: Mutex::default(),
+            beginning: Mutex::default(),
             stop: AtomicBool::new(false),
             last: AtomicU64::new(0),
         })
@@ -292,6 +295,14 @@ impl Experience {
         if let Some(run) = &mut self.runs().run {
             change(run);
         }
+    }
+
+    /// Whether a run is under way.
+    fn is_running(&self) -> bool {
+        let runs = self.runs();
+        runs.run
+            .as_ref()
+            .is_some_and(|run| run.state == State::Running)
     }
 
     /// What a page shows.
@@ -408,6 +419,15 @@ impl Experience {
         };
         within("threads", request.threads, THREADS)?;
         within("seconds", request.seconds, SECONDS)?;
+        let busy = || {
+            Refusal::conflict("a test is running already").advise("stop it, or wait for its end")
+        };
+        // What a script declares is asked of the script itself, which runs its outermost statements: nothing to do beside
+        // a measurement.
+        let beginning = self.beginning.try_lock();
+        if matches!(beginning, Err(TryLockError::WouldBlock)) || self.is_running() {
+            return Err(busy());
+        }
         let work = self.work(request)?;
         let mut server = self.server.open()?;
         if request.mode == Mode::Compare {
@@ -448,8 +468,7 @@ impl Experience {
             .as_ref()
             .is_some_and(|run| run.state == State::Running)
         {
-            return Err(Refusal::conflict("a test is running already")
-                .advise("stop it, or wait for its end"));
+            return Err(busy());
         }
         self.stop.store(false, Ordering::SeqCst);
         runs.run = Some(run.clone());
