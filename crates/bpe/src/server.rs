@@ -89,6 +89,10 @@ pub fn support(flavour: Flavour, version: Version) -> Support {
     }
 }
 
+/// What a session is told that was killed, or whose server is shutting down: ER_SERVER_SHUTDOWN, ER_QUERY_INTERRUPTED,
+/// MariaDB's ER_CONNECTION_KILLED and ER_STATEMENT_TIMEOUT, MySQL's ER_SESSION_WAS_KILLED.
+const INTERRUPTED: [u16; 5] = [1053, 1317, 1927, 1969, 3169];
+
 /// Why a connection cannot be used any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lost {
@@ -104,6 +108,8 @@ pub struct Server {
     lost: Option<Lost>,
     /// The last statement without a result.
     executed: String,
+    /// It failed, and may have been done all the same.
+    in_doubt: bool,
     pub address: Address,
     pub user: String,
     pub flavour: Flavour,
@@ -139,6 +145,7 @@ impl Server {
             conn,
             lost: None,
             executed: String::new(),
+            in_doubt: false,
             address: target.address.clone(),
             user: target.user.clone(),
             flavour,
@@ -210,7 +217,14 @@ impl Server {
     /// Runs a statement without a result.
     pub fn execute(&mut self, sql: &str) -> Result<(), mysql::Error> {
         sql.clone_into(&mut self.executed);
-        self.ask(|conn| conn.query_drop(sql))
+        let result = self.ask(|conn| conn.query_drop(sql));
+        self.in_doubt = result.as_ref().is_err_and(may_have_been_done);
+        result
+    }
+
+    /// Whether the last statement without a result failed in a way that leaves open whether it has been done.
+    pub fn is_in_doubt(&self) -> bool {
+        self.in_doubt
     }
 
     /// First column of the first row.
@@ -309,6 +323,12 @@ fn loss(error: &mysql::Error) -> Option<Lost> {
     })
 }
 
+/// Whether a statement that was answered with this may have been done: the connection was lost with it, or the server says
+/// that it was interrupted. It says so in place of "done", too, to one that was killed while it finished.
+fn may_have_been_done(error: &mysql::Error) -> bool {
+    loss(error).is_some() || INTERRUPTED.contains(&error_code(error))
+}
+
 /// The number of a server error, 0 for others.
 pub fn error_code(error: &mysql::Error) -> u16 {
     match error {
@@ -395,12 +415,28 @@ mod tests {
         let io = |kind| loss(&mysql::Error::IoError(io::Error::from(kind)));
         assert_eq!(io(io::ErrorKind::WouldBlock), Some(Lost::Unanswered));
         assert_eq!(io(io::ErrorKind::BrokenPipe), Some(Lost::Closed));
-        let refused = mysql::Error::MySqlError(mysql::MySqlError {
+        assert_eq!(loss(&said(1105)), None);
+    }
+
+    fn said(code: u16) -> mysql::Error {
+        mysql::Error::MySqlError(mysql::MySqlError {
             state: "HY000".into(),
             message: "no".into(),
-            code: 1105,
-        });
-        assert_eq!(loss(&refused), None);
+            code,
+        })
+    }
+
+    #[test]
+    fn what_was_interrupted_may_have_been_done() {
+        let closed = io::Error::from(io::ErrorKind::UnexpectedEof);
+        assert!(may_have_been_done(&closed.into()));
+        for code in [1053, 1317, 1927, 1969, 3169] {
+            assert!(may_have_been_done(&said(code)), "{code}");
+        }
+        // Wrong value, access denied, unknown variable.
+        for code in [1231, 1227, 1193, 1105] {
+            assert!(!may_have_been_done(&said(code)), "{code}");
+        }
     }
 
     #[test]

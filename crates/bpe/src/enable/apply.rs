@@ -202,7 +202,7 @@ impl<'a> Run<'a> {
         });
     }
 
-    /// Does it by one statement, undone by another. Where the connection is lost with it, it may have been done.
+    /// Does it by one statement, undone by another; also where it failed and may have been done.
     fn sql_and_undo(
         &mut self,
         sql: &str,
@@ -210,7 +210,7 @@ impl<'a> Run<'a> {
         undo: String,
     ) -> Result<(), Failure> {
         let result = self.sql(sql);
-        if result.is_ok() || self.server.lost().is_some() {
+        if result.is_ok() || self.server.is_in_doubt() {
             self.undo_sql(undone, undo);
         }
         result
@@ -309,7 +309,7 @@ impl<'a> Run<'a> {
                  plugin_dir first",
             )
         });
-        if result.is_ok() || self.server.lost().is_some() {
+        if result.is_ok() || self.server.is_in_doubt() {
             self.journal
                 .note("plugin uninstalled", |server: &mut Server| {
                     let state = server.plugin_state();
@@ -370,7 +370,7 @@ impl<'a> Run<'a> {
                          looks at everything",
                     )
                 });
-            if result.is_err() && self.server.lost().is_none() {
+            if result.is_err() && !self.server.is_in_doubt() {
                 return result;
             }
             match previous {
@@ -441,7 +441,7 @@ impl<'a> Run<'a> {
         self.write_record()?;
         let reached = match pool::resize(self.server, wanted) {
             Ok(reached) => reached,
-            Err(why) if self.server.lost().is_some() => {
+            Err(why) if self.server.lost().is_some() || self.server.is_in_doubt() => {
                 self.undo_pool(now);
                 return Err(Failure::step(format!(
                     "innodb_buffer_pool_size could not be lowered: {why}"

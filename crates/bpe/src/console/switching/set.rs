@@ -366,10 +366,10 @@ impl Plan {
         told: &mut dyn Told,
         journal: &mut Journal,
     ) -> Result<(), Failure> {
-        // Where the connection is lost with a statement, it may have been done.
+        // One that failed may have been done all the same.
         let mut set = |name: &str, value: &str, before: &str| {
             let result = run(server, &format!("SET GLOBAL {name} = {}", literal(value)));
-            if result.is_ok() || server.lost().is_some() {
+            if result.is_ok() || server.is_in_doubt() {
                 let sql = format!("SET GLOBAL {name} = {}", literal(before));
                 journal.note(
                     format!("{name} = {before} again"),

@@ -100,13 +100,12 @@ pub fn apply(
     let mut done: Vec<&str> = Vec::new();
     for (name, value) in &statements {
         if let Err(error) = server.execute(&format!("SET GLOBAL {name} = {value}")) {
-            let mut failure = match server.lost() {
-                None => Failure::refused(format!("{name} was refused: {}", plain(&error))),
-                Some(_) => {
-                    // It may have been set.
-                    done.push(name);
-                    Failure::step(format!("{name} could not be set: {}", plain(&error)))
-                }
+            let mut failure = if server.is_in_doubt() {
+                // It may have been set.
+                done.push(name);
+                Failure::step(format!("{name} could not be set: {}", plain(&error)))
+            } else {
+                Failure::refused(format!("{name} was refused: {}", plain(&error)))
             };
             if let Some(words) = connected(server, reopen).in_words() {
                 failure.what.push_str(&format!("\n  {words}"));
