@@ -119,12 +119,13 @@ pub fn apply(
         }
         done.push(name);
     }
-    let now = server.variables("bpe\\_%")?;
+    let now = server.variables("bpe\\_%");
+    let now = now.map_err(|failure| taken_at_least(failure, &done))?;
     let rebuilds = BUILT_FROM
         .iter()
         .any(|name| done.contains(name) && now.get(*name) != before.get(*name));
     if was_active && rebuilds {
-        match built(server)? {
+        match built(server).map_err(|failure| taken_at_least(failure, &done))? {
             Built::Yes => {}
             Built::NotYet => warnings.push(
                 "the cache is still being built; the state tells when it is active".to_owned(),
@@ -148,6 +149,17 @@ pub fn apply(
         })
         .collect();
     Ok(Applied { applied, warnings })
+}
+
+/// A failure after the server has taken them all: it gives no answer as to what it made of them.
+fn taken_at_least(mut failure: Failure, done: &[&str]) -> Failure {
+    failure.what = format!(
+        "the server took the settings ({}), but then gave no answer, and whether the extension works with them is not \
+         known: {}",
+        done.join(", "),
+        failure.what
+    );
+    failure.advise("see what they are, and the extension's state, when it answers again")
 }
 
 /// A cache that becomes smaller does so before it moves: its new disk may have no room for the old size.
@@ -242,6 +254,15 @@ mod tests {
                 ("bpe_admission", "'all'".to_owned()),
             ]
         );
+    }
+
+    #[test]
+    fn what_was_taken_is_named_when_the_answer_is_lost() {
+        let failure = taken_at_least(Failure::step("it closed the connection"), &["bpe_size"]);
+        for part in ["took the settings (bpe_size)", "not known: it closed"] {
+            assert!(failure.what.contains(part), "{failure}");
+        }
+        assert!(failure.advice.is_some());
     }
 
     #[test]
