@@ -1,7 +1,7 @@
 //! What has been done so far and how to put it back, newest first; and the connection to do that over, which what failed
 //! may have taken along.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::failure::Failure;
 use crate::server::{Lost, Server};
@@ -145,8 +145,53 @@ pub fn connected(server: &mut Server, reopen: Reopen<'_>) -> Connection {
     }
 }
 
-/// Whether the server has started since then.
-pub fn has_started_since(server: &mut Server, begin: Instant) -> bool {
-    let uptime = server.number_of_status("uptime").ok().flatten();
-    uptime.is_some_and(|seconds| seconds <= begin.elapsed().as_secs())
+/// A moment of a server's life.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// Seconds it had been up; None where it did not tell.
+    uptime: Option<u64>,
+    /// After it had told them.
+    at: Instant,
+}
+
+impl Moment {
+    pub fn of(server: &mut Server) -> Self {
+        Self {
+            uptime: server.number_of_status("uptime").ok().flatten(),
+            at: Instant::now(),
+        }
+    }
+
+    /// Whether the server has started since then. In its first seconds that may not show: then it has not.
+    pub fn has_started_since(&self, server: &mut Server) -> bool {
+        let elapsed = self.at.elapsed();
+        let now = server.number_of_status("uptime").ok().flatten();
+        matches!((self.uptime, now), (Some(before), Some(now)) if has_started(before, now, elapsed))
+    }
+}
+
+/// Whether a server with these uptimes, in whole seconds and at least so long apart, was started between them: one that
+/// was not is older by the time that has passed. A clock that was put back does not make a server young.
+fn has_started(before: u64, now: u64, elapsed: Duration) -> bool {
+    now < before + elapsed.as_secs() && now <= elapsed.as_secs() + 1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_young_server_has_not_started_again() {
+        let started = |before, now, millis| has_started(before, now, Duration::from_millis(millis));
+        // The same one, which was started just before, or long ago.
+        for (before, now, millis) in [(0, 0, 0), (0, 0, 900), (0, 1, 1100), (0, 2, 1100), (5, 8, 3900)] {
+            assert!(!started(before, now, millis), "{before} {now} {millis}");
+        }
+        // Another one.
+        for (before, now, millis) in [(1, 0, 300), (0, 0, 1100), (5, 1, 1200), (90_000, 2, 3000)] {
+            assert!(started(before, now, millis), "{before} {now} {millis}");
+        }
+        // A clock that was put back by a minute.
+        assert!(!started(90_000, 89_941, 1000));
+    }
 }

@@ -2,14 +2,12 @@
 //! takes, and put back when it is switched off. What the pool was is in the same record that `bpe enable` keeps, so that
 //! `bpe disable` finds it.
 
-use std::time::Instant;
-
 use super::settings::BUILT_FROM;
 use crate::connection::plain;
 use crate::digest::{Digest, Part};
 use crate::enable::{self, Change, Places, pool_stays};
 use crate::failure::Failure;
-use crate::journal::{Connection, Journal, Reopen, connected, has_started_since};
+use crate::journal::{Connection, Journal, Moment, Reopen, connected};
 use crate::maintenance::check_may_set;
 use crate::pool::{self, Pool, expected_memory};
 use crate::process::Process;
@@ -264,7 +262,7 @@ impl Plan {
         told: &mut dyn Told,
         reopen: Reopen<'_>,
     ) -> Result<(), Failure> {
-        let begin = Instant::now();
+        let begin = Moment::of(server);
         let restores = matches!(self.pool, PoolChange::Restore { .. });
         told.steps(if restores {
             &["switch off", "put the buffer pool back"]
@@ -299,7 +297,7 @@ impl Plan {
         told: &mut dyn Told,
         reopen: Reopen<'_>,
     ) -> Result<(), Failure> {
-        let begin = Instant::now();
+        let begin = Moment::of(server);
         let lowers = matches!(self.pool, PoolChange::Lower { .. });
         let steps = [
             "set and switch on",
@@ -321,7 +319,7 @@ impl Plan {
             if let Some(words) = connection.in_words() {
                 failure.what.push_str(&format!("\n  {words}"));
             }
-            if matches!(connection, Connection::Anew(_)) && has_started_since(server, begin) {
+            if matches!(connection, Connection::Anew(_)) && begin.has_started_since(server) {
                 (0..begun).for_each(|step| told.undone(step, true));
                 failure.what.push_str(STARTED_AGAIN);
                 return Err(failure);
@@ -417,7 +415,7 @@ fn coming_back(record: Option<&Record>, now: u64) -> Result<Option<u64>, String>
 fn pool_left(
     server: &mut Server,
     reopen: Reopen<'_>,
-    begin: Instant,
+    begin: Moment,
     why: &str,
 ) -> Result<String, Failure> {
     let connection = connected(server, reopen);
@@ -431,7 +429,7 @@ fn pool_left(
         ))
     };
     match connection {
-        Connection::Anew(_) if has_started_since(server, begin) => Err(failure(STARTED_AGAIN)),
+        Connection::Anew(_) if begin.has_started_since(server) => Err(failure(STARTED_AGAIN)),
         Connection::Anew(_) => {
             let size = server.number("innodb_buffer_pool_size")?.unwrap_or(0);
             Ok(format!("{why}; {words}: it is {} now", human(size)))
