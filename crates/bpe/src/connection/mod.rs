@@ -16,6 +16,7 @@ use crate::terminal::complain;
 use option_file::OptionFiles;
 
 mod hide;
+pub mod limited;
 pub mod option_file;
 
 /// Groups that concern this command; the clients' own ones and `[bpe]`.
@@ -338,7 +339,20 @@ impl Target {
             Address::Socket(path) => builder.socket(Some(path.to_string_lossy())),
             Address::Tcp { host, port } => builder.ip_or_hostname(Some(host)).tcp_port(*port),
         };
-        Conn::new(builder).map_err(|error| self.explain(&error))
+        let connected = match (limit, &self.address) {
+            // Each answer has that limit, so that all of them may take longer.
+            (Some(limit), Address::Socket(path)) => {
+                limited::log_in(path, 2 * limit, || Conn::new(builder)).map_err(|why| {
+                    Failure::new(
+                        Exit::Connect,
+                        format!("cannot connect to the server at {}: {why}", self.address),
+                    )
+                    .advise("the server is stopped, hangs or is overloaded: see what its process does")
+                })?
+            }
+            _ => Conn::new(builder),
+        };
+        connected.map_err(|error| self.explain(&error))
     }
 
     fn explain(&self, error: &mysql::Error) -> Failure {

@@ -1,9 +1,12 @@
 //! What a change that failed has left: the server's state, whether it is gone, and what remains when it is back.
 
 use std::io::{self, Read};
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
+
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::connection::Address;
 use crate::console::events::Level;
@@ -67,12 +70,12 @@ pub fn after_failure(
 fn is_gone(address: &Address) -> bool {
     let greets = |mut stream: Box<dyn Read>| stream.read(&mut [0]);
     let greeting = match address {
-        Address::Socket(path) => UnixStream::connect(path).and_then(|stream| {
+        Address::Socket(path) => at_once(path).and_then(|stream| {
             stream.set_read_timeout(Some(GREETING))?;
             greets(Box::new(stream))
         }),
         Address::Tcp { host, port } => {
-            TcpStream::connect((host.as_str(), *port)).and_then(|stream| {
+            within((host.as_str(), *port), GREETING).and_then(|stream| {
                 stream.set_read_timeout(Some(GREETING))?;
                 greets(Box::new(stream))
             })
@@ -87,6 +90,28 @@ fn is_gone(address: &Address) -> bool {
                 | io::ErrorKind::NotFound
         ),
     }
+}
+
+/// Connects without waiting for room in the queue of a server that takes nobody in.
+fn at_once(path: &Path) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
+/// Connects to the first of the addresses that takes it, each of which is waited for so long.
+fn within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStream> {
+    let mut result = Err(io::Error::other("the name has no address"));
+    for address in addresses.to_socket_addrs()? {
+        result = TcpStream::connect_timeout(&address, limit);
+        if result.is_ok() {
+            break;
+        }
+    }
+    result
 }
 
 /// After an interrupted change, when the server is there again: what of it remains.
@@ -117,6 +142,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_server_that_takes_nobody_in_is_not_gone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let kept = crate::connection::limited::tests::full(&path);
+        assert!(!is_gone(&Address::Socket(path.clone())));
+        drop(kept);
+        assert!(is_gone(&Address::Socket(path)));
+    }
+
+    #[test]
     fn a_slow_server_is_not_gone() {
         use std::net::TcpListener;
         use std::os::unix::net::UnixListener;
@@ -140,6 +175,11 @@ mod tests {
         };
         let hanging_up = std::thread::spawn(move || drop(listener.accept()));
         assert!(is_gone(&tcp), "hung up");
+        let nobody = Address::Tcp {
+            host: "127.0.0.1".into(),
+            port: 1,
+        };
+        assert!(is_gone(&nobody), "refused by TCP");
         hanging_up.join().unwrap();
     }
 }
