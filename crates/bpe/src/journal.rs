@@ -63,9 +63,10 @@ impl Journal {
         });
     }
 
-    /// Undoes everything, going on after failures. Returns what became of each.
-    pub fn roll_back(self, server: &mut Server) -> Vec<Undone> {
-        let mut all = true;
+    /// Undoes everything, going on after failures. Returns what became of each. What the rest needs stays also where
+    /// `connection` leaves a statement that goes on.
+    pub fn roll_back(self, server: &mut Server, connection: &Connection) -> Vec<Undone> {
+        let mut all = !connection.leaves_a_statement();
         let entries = self.entries.into_iter().rev();
         entries
             .map(|entry| {
@@ -103,6 +104,8 @@ pub enum Connection {
     Kept,
     /// It was lost, and another one is there.
     Anew(Lost),
+    /// The same, but the server is still at the statement that it was lost with, or cannot be asked for it.
+    AnewBeside(Lost),
     /// It is lost, and no other was to be had for this reason.
     Gone(Lost, String),
 }
@@ -110,7 +113,7 @@ pub enum Connection {
 impl Connection {
     /// What is to be said of it.
     pub fn in_words(&self) -> Option<String> {
-        let (Self::Anew(lost) | Self::Gone(lost, _)) = self else {
+        let (Self::Anew(lost) | Self::AnewBeside(lost) | Self::Gone(lost, _)) = self else {
             return None;
         };
         let lost = match lost {
@@ -123,8 +126,22 @@ impl Connection {
         };
         Some(match self {
             Self::Gone(_, why) => format!("{lost}; logging in once more failed: {why}"),
+            Self::AnewBeside(_) => format!(
+                "{lost}; logged in once more; that statement was told to stop and has not: it may still do what is undone \
+                 now, so see later what is there"
+            ),
             _ => format!("{lost}; logged in once more"),
         })
+    }
+
+    /// Whether there is another connection than before.
+    pub fn is_another(&self) -> bool {
+        matches!(self, Self::Anew(_) | Self::AnewBeside(_))
+    }
+
+    /// Whether the server may still be at a statement that does later what is undone now.
+    pub fn leaves_a_statement(&self) -> bool {
+        matches!(self, Self::AnewBeside(_))
     }
 }
 
@@ -137,9 +154,13 @@ pub fn connected(server: &mut Server, reopen: Reopen<'_>) -> Connection {
     match reopen() {
         Ok(mut again) => {
             // A statement that goes on there would do later what is undone now.
-            again.end_statement_of(server);
+            let has_ended = again.end_statement_of(server);
             *server = again;
-            Connection::Anew(lost)
+            if has_ended {
+                Connection::Anew(lost)
+            } else {
+                Connection::AnewBeside(lost)
+            }
         }
         Err(failure) => Connection::Gone(lost, failure.what),
     }

@@ -6,7 +6,8 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use mysql::Conn;
 use mysql::prelude::{FromRow, Queryable};
@@ -102,6 +103,9 @@ pub enum Lost {
     Unanswered,
 }
 
+/// How long a statement that was told to stop is waited for.
+const ENDING: Duration = Duration::from_secs(5);
+
 pub struct Server {
     conn: Conn,
     /// What came over it later would be the answer to something else.
@@ -182,24 +186,37 @@ impl Server {
         failure
     }
 
-    /// Ends the statement that a connection was lost with, if the server is still at it. Where it cannot be ended,
-    /// nothing is worse than it was.
-    pub fn end_statement_of(&mut self, lost: &Self) {
+    /// Ends the statement that a connection was lost with, if the server is still at it. Returns whether it is at it no
+    /// more: KILL only asks it to stop, and installing a plugin, for one, does not look whether it was asked.
+    pub fn end_statement_of(&mut self, lost: &Self) -> bool {
         let id = u64::from(lost.conn.connection_id());
-        let rows: Vec<mysql::Row> = self
-            .ask(|conn| conn.query("SHOW FULL PROCESSLIST"))
-            .unwrap_or_default();
-        // After a restart, or through a proxy, the number may be somebody else's: the statement tells.
-        let is_it = |row: &mysql::Row| {
-            row.get_opt::<u64, _>("Id").and_then(Result::ok) == Some(id)
-                && row
-                    .get_opt::<String, _>("Info")
-                    .and_then(Result::ok)
-                    .as_ref()
-                    == Some(&lost.executed)
-        };
-        if rows.iter().any(is_it) {
-            let _ = self.ask(|conn| conn.query_drop(format!("KILL {id}")));
+        let end = Instant::now() + ENDING;
+        let mut killed = false;
+        loop {
+            let Ok(rows) = self.ask(|conn| conn.query::<mysql::Row, _>("SHOW FULL PROCESSLIST"))
+            else {
+                return false;
+            };
+            let row = rows
+                .iter()
+                .find(|row| row.get_opt::<u64, _>("Id").and_then(Result::ok) == Some(id));
+            let Some(row) = row else {
+                return true;
+            };
+            // After a restart, or through a proxy, the number may be somebody else's: the statement tells.
+            let statement = row.get_opt::<String, _>("Info").and_then(Result::ok);
+            if !killed {
+                if statement.as_ref() != Some(&lost.executed) {
+                    return true;
+                }
+                // An error may be that it has ended by itself: the list tells.
+                let _ = self.ask(|conn| conn.query_drop(format!("KILL {id}")));
+                killed = true;
+            } else if Instant::now() > end {
+                return false;
+            } else {
+                sleep(Duration::from_millis(50));
+            }
         }
     }
 

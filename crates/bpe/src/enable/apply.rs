@@ -53,9 +53,10 @@ pub fn apply(
         Ok(()) if server.lost().is_none() => Connection::Kept,
         _ => connected(server, reopen),
     };
-    let resumed = match connection {
-        Connection::Anew(_) => maintenance.resume(server),
-        _ => Ok(()),
+    let resumed = if connection.is_another() {
+        maintenance.resume(server)
+    } else {
+        Ok(())
     };
     let result = match result {
         Ok(()) => {
@@ -69,7 +70,7 @@ pub fn apply(
             for text in connection.in_words().into_iter().chain(resumed.err()) {
                 failure.what.push_str(&format!("\n  {text}"));
             }
-            Err(undone(failure, journal, server, told, begun))
+            Err(undone(failure, journal, server, &connection, told, begun))
         }
     };
     match (maintenance.end(server), result) {
@@ -87,10 +88,12 @@ fn undone(
     mut failure: Failure,
     journal: Journal,
     server: &mut Server,
+    connection: &Connection,
     told: &mut dyn Told,
     begun: usize,
 ) -> Failure {
-    let all = journal.roll_back(server);
+    let is_over = !connection.leaves_a_statement();
+    let all = journal.roll_back(server, connection);
     for Ok(text) | Err(text) in all.iter().map(|undone| &undone.result) {
         failure.what.push_str(&format!("\n  {text}"));
     }
@@ -100,11 +103,12 @@ fn undone(
         let mut of_step = all
             .iter()
             .filter(|undone| only_looked || undone.step == step);
-        told.undone(step, of_step.all(|undone| undone.result.is_ok()));
+        let wholly = of_step.all(|undone| undone.result.is_ok());
+        told.undone(step, is_over && wholly);
     }
     failure
         .what
-        .push_str(if all.iter().all(|undone| undone.result.is_ok()) {
+        .push_str(if is_over && all.iter().all(|undone| undone.result.is_ok()) {
             "\n  The server is as it was before."
         } else {
             "\n  Not everything could be put back; `bpe disable` tries again."

@@ -319,16 +319,17 @@ impl Plan {
             if let Some(words) = connection.in_words() {
                 failure.what.push_str(&format!("\n  {words}"));
             }
-            if matches!(connection, Connection::Anew(_)) && begin.has_started_since(server) {
+            if connection.is_another() && begin.has_started_since(server) {
                 (0..begun).for_each(|step| told.undone(step, true));
                 failure.what.push_str(STARTED_AGAIN);
                 return Err(failure);
             }
-            let all = journal.roll_back(server);
+            let all = journal.roll_back(server, &connection);
             for Ok(text) | Err(text) in all.iter().map(|undone| &undone.result) {
                 failure.what.push_str(&format!("\n  {text}"));
             }
-            let wholly = all.iter().all(|undone| undone.result.is_ok());
+            let wholly = !connection.leaves_a_statement()
+                && all.iter().all(|undone| undone.result.is_ok());
             (0..begun).for_each(|step| told.undone(step, wholly));
             return Err(failure);
         }
