@@ -7,7 +7,7 @@ use crate::connection::plain;
 use crate::digest::{Digest, Part};
 use crate::enable::{self, Change, Places, pool_stays};
 use crate::failure::Failure;
-use crate::journal::{Connection, Journal, Moment, Reopen, connected};
+use crate::journal::{Journal, Moment, Reopen, connected};
 use crate::maintenance::check_may_set;
 use crate::pool::{self, Pool, expected_memory};
 use crate::process::Process;
@@ -283,7 +283,7 @@ impl Plan {
             match pool::resize(server, before) {
                 Ok(reached) => told.line(&format!("innodb_buffer_pool_size is {}", human(reached))),
                 Err(why) => {
-                    let said = pool_left(server, reopen, begin, &why)?;
+                    let said = pool_left(server, reopen, begin, &why, &mut || {})?;
                     told.line(&format!("it stays as it is: {said}"));
                 }
             }
@@ -344,12 +344,9 @@ impl Plan {
             match lower_pool(server, pool, expected, &place, *record) {
                 Ok(text) => told.line(&text),
                 Err(why) => {
-                    let said = pool_left(server, reopen, begin, &why).inspect_err(|_| {
-                        // Variables, which a server that starts again does not have.
-                        if server.lost().is_none() {
-                            (0..2).for_each(|step| told.undone(step, true));
-                        }
-                    })?;
+                    // Variables, which a server that starts again does not have.
+                    let undone = &mut || (0..2).for_each(|step| told.undone(step, true));
+                    let said = pool_left(server, reopen, begin, &why, undone)?;
                     told.line(&format!(
                         "innodb_buffer_pool_size could not be lowered: {said}"
                     ));
@@ -409,15 +406,16 @@ fn coming_back(record: Option<&Record>, now: u64) -> Result<Option<u64>, String>
     }
 }
 
-/// What is said after the pool could not be set, which need not work.
+/// What is said after the pool could not be set, which need not work. `undone`: called where the server has started again.
 ///
 /// # Errors
-/// The server is not there any more, or has started again: then nothing is known of what went before either.
+/// The server is not there any more, has started again, or does not tell the pool's size.
 fn pool_left(
     server: &mut Server,
     reopen: Reopen<'_>,
     begin: Moment,
     why: &str,
+    undone: &mut dyn FnMut(),
 ) -> Result<String, Failure> {
     let connection = connected(server, reopen);
     let words = match connection.in_words() {
@@ -429,13 +427,19 @@ fn pool_left(
             "innodb_buffer_pool_size could not be set: {why}\n  {words}{text}"
         ))
     };
-    match connection {
-        Connection::Anew(_) if begin.has_started_since(server) => Err(failure(STARTED_AGAIN)),
-        Connection::Anew(_) => {
-            let size = server.number("innodb_buffer_pool_size")?.unwrap_or(0);
-            Ok(format!("{why}; {words}: it is {} now", human(size)))
-        }
-        _ => Err(failure("")),
+    if !connection.is_another() {
+        return Err(failure(""));
+    }
+    if begin.has_started_since(server) {
+        undone();
+        return Err(failure(STARTED_AGAIN));
+    }
+    match server.number("innodb_buffer_pool_size") {
+        Ok(size) => Ok(format!(
+            "{why}; {words}: it is {} now",
+            human(size.unwrap_or(0))
+        )),
+        Err(unknown) => Err(failure(&format!("\n  {}", unknown.what))),
     }
 }
 
