@@ -108,8 +108,9 @@ pub fn remove(path: &Path) -> Result<(), String> {
     match fs::remove_file(path) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let process: PathBuf = path.components().take(3).collect();
-            if process.starts_with("/proc") && !process.exists() {
+            // Not its folder in /proc, which stays until its parent has noticed.
+            let root: PathBuf = path.components().take(4).collect();
+            if root.starts_with("/proc") && !root.exists() {
                 return Err("the server has ended, and its view of files with it".to_owned());
             }
             Ok(())
@@ -148,6 +149,17 @@ mod tests {
             remove(Path::new("/proc/self/root/usr/no-such-file")),
             Ok(())
         );
+    }
+
+    #[test]
+    fn a_server_that_nobody_has_buried_shows_nothing() {
+        use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = WaitId::Pid(Pid::from_child(&child));
+        waitid(pid, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).unwrap();
+        let path = format!("/proc/{}/root/usr/no-such-file", child.id());
+        assert!(remove(Path::new(&path)).is_err());
+        child.wait().unwrap();
     }
 
     #[test]
