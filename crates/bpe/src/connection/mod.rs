@@ -323,8 +323,8 @@ impl Target {
         self.password.is_some() || self.ask_password
     }
 
-    /// Logs in, asking for the password when that was wished, once. `limit`: how long an answer is waited for, which
-    /// suits whoever only looks; None: as long as it takes.
+    /// Logs in, asking for the password when that was wished, once. `limit`: how long an answer is waited for, and over a
+    /// socket twice as long for all of them, which suits whoever only looks; None: as long as it takes.
     pub fn connect(&mut self, limit: Option<Duration>) -> Result<Conn, Failure> {
         self.ask_password()?;
         let builder = OptsBuilder::new()
@@ -342,7 +342,7 @@ impl Target {
         let connected = match (limit, &self.address) {
             // Each answer has that limit, so that all of them may take longer.
             (Some(limit), Address::Socket(path)) => {
-                limited::log_in(path, 2 * limit, || Conn::new(builder)).map_err(|why| {
+                limited::log_in(path, 2 * limit, move || Conn::new(builder)).map_err(|why| {
                     Failure::new(
                         Exit::Connect,
                         format!("cannot connect to the server at {}: {why}", self.address),

@@ -13,6 +13,8 @@ pub enum Then {
     Cut,
     /// The same, and from then on nobody gets in.
     CutAndShut,
+    /// The server does it; its answer is replaced by one that it was interrupted.
+    Interrupt,
     /// It does not reach the server, and there is no answer.
     Hang,
     /// The server gets it, and this is done at that moment.
@@ -77,19 +79,34 @@ impl Between {
 
 fn connect(shared: &Arc<Shared>, client: UnixStream, server: UnixStream) {
     let is_mute = Arc::new(AtomicBool::new(false));
+    let interrupts = Arc::new(AtomicBool::new(false));
     let (Ok(to_client), Ok(from_server)) = (client.try_clone(), server.try_clone()) else {
         return;
     };
-    let mute = Arc::clone(&is_mute);
-    std::thread::spawn(move || answers(from_server, to_client, &mute));
+    let (mute, other) = (Arc::clone(&is_mute), Arc::clone(&interrupts));
+    std::thread::spawn(move || answers(from_server, to_client, &mute, &other));
     let shared = Arc::clone(shared);
-    std::thread::spawn(move || statements(client, server, &shared, &is_mute));
+    std::thread::spawn(move || statements(client, server, &shared, &is_mute, &interrupts));
 }
 
-fn answers(mut server: UnixStream, mut client: UnixStream, is_mute: &AtomicBool) {
+/// "Query execution was interrupted", error 1317, as the first packet of an answer.
+const INTERRUPTED: &[u8] = b"\x14\0\0\x01\xff\x25\x05#70100interrupted";
+
+fn answers(
+    mut server: UnixStream,
+    mut client: UnixStream,
+    is_mute: &AtomicBool,
+    interrupts: &AtomicBool,
+) {
     let mut buffer = [0; 16 << 10];
     while let Ok(length @ 1..) = server.read(&mut buffer) {
-        if is_mute.load(Ordering::SeqCst) || client.write_all(&buffer[..length]).is_err() {
+        // The answers of these statements come in one piece.
+        let answer = if interrupts.swap(false, Ordering::SeqCst) {
+            INTERRUPTED
+        } else {
+            &buffer[..length]
+        };
+        if is_mute.load(Ordering::SeqCst) || client.write_all(answer).is_err() {
             break;
         }
     }
@@ -103,6 +120,7 @@ fn statements(
     mut server: UnixStream,
     shared: &Shared,
     is_mute: &AtomicBool,
+    interrupts: &AtomicBool,
 ) {
     let mut buffer = [0; 16 << 10];
     // Statements of these tests come in one piece.
@@ -115,7 +133,9 @@ fn statements(
                 break;
             }
             Some(then) => {
-                if !matches!(then, Then::Do(_)) {
+                let is_interrupt = matches!(then, Then::Interrupt);
+                interrupts.store(is_interrupt, Ordering::SeqCst);
+                if !is_interrupt && !matches!(then, Then::Do(_)) {
                     is_mute.store(true, Ordering::SeqCst);
                 }
                 let shuts = matches!(then, Then::CutAndShut);

@@ -1,12 +1,13 @@
 //! What becomes of a change when connection or server go in the middle of it, at a known statement.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use cloud_volume::{CloudVolume, Profile, Volume};
 use integration_tests::harness::Outcome;
-use integration_tests::{Options, Place, Server, note, sql};
+use integration_tests::{Options, Place, Server, note, skip, sql};
 use serde_json::{Value, json};
 
 use super::between::{Between, Then};
@@ -78,7 +79,7 @@ fn expect_clean(place: &Place, server: &Server) -> Outcome {
     Ok(())
 }
 
-fn records(place: &Place) -> Vec<std::path::PathBuf> {
+fn records(place: &Place) -> Vec<PathBuf> {
     let folder = std::fs::read_dir(place.root().join("state"));
     let entries = folder.into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
@@ -296,6 +297,105 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
             "put back",
         ],
     )?;
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done", "{task}");
+    expect_clean(place, &server)?;
+    drop(console);
+    server.stop()?;
+    Ok(())
+}
+
+/// A cache disk that can be made to hang, and the request to switch on with it.
+fn hanging_disk(place: &Place) -> anyhow::Result<(Volume, PathBuf, Value)> {
+    let (backing, folder) = (place.root().join("backing"), place.root().join("volume"));
+    let control = place.root().join("volume.sock");
+    std::fs::create_dir(&backing)?;
+    std::fs::create_dir(&folder)?;
+    let options = cloud_volume::Options {
+        profile: Profile::unlimited(),
+        control: Some(control.clone()),
+        ..Default::default()
+    };
+    let volume = CloudVolume::mount_with(&backing, &folder, options)
+        .map_err(|error| skip(format!("no FUSE file system: {error}")))?;
+    let on = json!({"action": "on", "path": folder.display().to_string(), "size": "64M"});
+    Ok((volume, control, on))
+}
+
+const STALL: &str = "stall 600s";
+
+/// Statements like this that the server is at.
+fn at_work(like: &str) -> String {
+    format!("SELECT MAX(ID) FROM information_schema.PROCESSLIST WHERE INFO LIKE '{like}%'")
+}
+
+/// A statement that goes on after KILL: what is undone beside it is not said to be as it was.
+pub fn a_statement_goes_on(place: &Place) -> Outcome {
+    let (volume, control, on) = hanging_disk(place)?;
+    let server = place.start(options(place)?)?;
+    let between = Between::new(place.root(), server.socket())?;
+    let console = console(place, &between)?;
+    // Switching on, which comes next, looks at no KILL while it waits for the disk.
+    between.at(
+        "SET GLOBAL bpe_size",
+        Then::Do(Box::new(move || {
+            let _ = cloud_volume::send(&control, STALL);
+        })),
+    );
+    let answer = console.ask("POST", "/api/servers/main/switch", Some(on));
+    let task = answer.and_then(|(_, task)| console.end_of(&task));
+    volume.resume();
+    let task = task?;
+    note(format!("beside a statement: {}", task["error"]));
+    expect_failed(
+        &task,
+        &[
+            "SET GLOBAL bpe_enabled = ON failed",
+            "was told to stop and has not",
+            "NOT record of previous values put back",
+            "Not everything could be put back",
+        ],
+    )?;
+    ensure!(!task.to_string().contains("as it was before"), "{task}");
+    expect_steps(&task, "remains")?;
+    sql::wait_until("the statement has ended", Duration::from_secs(60), || {
+        Ok(server.value(&at_work("SET GLOBAL bpe_enabled"))?.is_none())
+    })?;
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done", "{task}");
+    expect_clean(place, &server)?;
+    drop(console);
+    server.stop()?;
+    Ok(())
+}
+
+/// A statement that is done, and answered as if it were not, as one may be that was killed meanwhile.
+pub fn a_statement_is_called_interrupted(place: &Place) -> Outcome {
+    let server = place.start(options(place)?)?;
+    let between = Between::new(place.root(), server.socket())?;
+    let console = console(place, &between)?;
+    for statement in [INSTALL, "CREATE FUNCTION", "SET GLOBAL bpe_enabled"] {
+        between.at(statement, Then::Interrupt);
+        let task = console.switch(on(place))?;
+        ensure!(between.has_happened(), "{statement} did not pass: {task}");
+        expect_failed(&task, &["1317", "as it was before"])?;
+        expect_steps(&task, "undone")?;
+        expect_clean(place, &server).with_context(|| format!("{statement}: {task}"))?;
+    }
+
+    // By variables alone.
+    ensure!(console.switch(on(place))?["state"] == "done");
+    ensure!(console.switch(json!({"action": "off"}))?["state"] == "done");
+    between.at("SET GLOBAL bpe_enabled", Then::Interrupt);
+    let task = console.switch(json!({"action": "on"}))?;
+    expect_failed(&task, &["1317", "bpe_enabled = OFF again"])?;
+    sql::expect_state(&server, "disabled")?;
+    between.at("SET GLOBAL bpe_admission", Then::Interrupt);
+    let settings = json!({"bpe_admission": "all"});
+    let answer = console.ask("POST", "/api/servers/main/settings", Some(settings))?;
+    expect(&answer, 422, &["1317", "put back: bpe_admission"])?;
+    let admission = server.value("SELECT @@bpe_admission")?;
+    ensure!(admission.as_deref() == Some("frequency"), "{answer:?}");
     let task = console.switch(json!({"action": "off", "uninstall": true}))?;
     ensure!(task["state"] == "done", "{task}");
     expect_clean(place, &server)?;

@@ -61,6 +61,21 @@ fn main() -> ExitCode {
         )
         .with(
             Flavour::MariaDb1011,
+            "a_statement_goes_on",
+            interrupted::a_statement_goes_on,
+        )
+        .with(
+            Flavour::MariaDb1011,
+            "a_statement_is_called_interrupted",
+            interrupted::a_statement_is_called_interrupted,
+        )
+        .with(
+            Flavour::MySql97,
+            "a_statement_is_called_interrupted",
+            interrupted::a_statement_is_called_interrupted,
+        )
+        .with(
+            Flavour::MariaDb1011,
             "a_server_is_killed_while_it_resizes",
             interrupted::a_server_is_killed_while_it_resizes,
         )
