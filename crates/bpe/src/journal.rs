@@ -205,7 +205,13 @@ mod tests {
     fn a_young_server_has_not_started_again() {
         let started = |before, now, millis| has_started(before, now, Duration::from_millis(millis));
         // The same one, which was started just before, or long ago.
-        for (before, now, millis) in [(0, 0, 0), (0, 0, 900), (0, 1, 1100), (0, 2, 1100), (5, 8, 3900)] {
+        for (before, now, millis) in [
+            (0, 0, 0),
+            (0, 0, 900),
+            (0, 1, 1100),
+            (0, 2, 1100),
+            (5, 8, 3900),
+        ] {
             assert!(!started(before, now, millis), "{before} {now} {millis}");
         }
         // Another one.

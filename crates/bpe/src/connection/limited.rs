@@ -27,7 +27,9 @@ pub fn log_in<T: Send + 'static>(
     log_in: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, String> {
     if stuck(socket, None) >= MOST_STUCK {
-        return Err("it took too long some times; the next try is when one of these has ended".to_owned());
+        return Err(
+            "it took too long some times; the next try is when one of these has ended".to_owned(),
+        );
     }
     let alive = Arc::new(());
     let mark = Arc::downgrade(&alive);
@@ -98,7 +100,10 @@ pub mod tests {
         let what = failure();
         assert!(what.contains("some times"), "{what}");
         // Others are not kept from theirs.
-        assert_eq!(log_in(Path::new("/other"), Duration::from_secs(60), || 1), Ok(1));
+        assert_eq!(
+            log_in(Path::new("/other"), Duration::from_secs(60), || 1),
+            Ok(1)
+        );
         // They end with the server, and it is tried again.
         drop(kept);
         while stuck(&path, None) > 0 {

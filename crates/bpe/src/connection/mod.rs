@@ -341,15 +341,16 @@ impl Target {
         };
         let connected = match (limit, &self.address) {
             // Each answer has that limit, so that all of them may take longer.
-            (Some(limit), Address::Socket(path)) => {
-                limited::log_in(path, 2 * limit, move || Conn::new(builder)).map_err(|why| {
-                    Failure::new(
-                        Exit::Connect,
-                        format!("cannot connect to the server at {}: {why}", self.address),
-                    )
-                    .advise("the server is stopped, hangs or is overloaded: see what its process does")
-                })?
-            }
+            (Some(limit), Address::Socket(path)) => limited::log_in(path, 2 * limit, move || {
+                Conn::new(builder)
+            })
+            .map_err(|why| {
+                Failure::new(
+                    Exit::Connect,
+                    format!("cannot connect to the server at {}: {why}", self.address),
+                )
+                .advise("the server is stopped, hangs or is overloaded: see what its process does")
+            })?,
             _ => Conn::new(builder),
         };
         connected.map_err(|error| self.explain(&error))

@@ -106,13 +106,13 @@ fn undone(
         let wholly = of_step.all(|undone| undone.result.is_ok());
         told.undone(step, is_over && wholly);
     }
-    failure
-        .what
-        .push_str(if is_over && all.iter().all(|undone| undone.result.is_ok()) {
+    failure.what.push_str(
+        if is_over && all.iter().all(|undone| undone.result.is_ok()) {
             "\n  The server is as it was before."
         } else {
             "\n  Not everything could be put back; `bpe disable` tries again."
-        });
+        },
+    );
     failure
 }
 

@@ -328,8 +328,8 @@ impl Plan {
             for Ok(text) | Err(text) in all.iter().map(|undone| &undone.result) {
                 failure.what.push_str(&format!("\n  {text}"));
             }
-            let wholly = !connection.leaves_a_statement()
-                && all.iter().all(|undone| undone.result.is_ok());
+            let wholly =
+                !connection.leaves_a_statement() && all.iter().all(|undone| undone.result.is_ok());
             (0..begun).for_each(|step| told.undone(step, wholly));
             return Err(failure);
         }
