@@ -1,5 +1,6 @@
 //! What becomes of a change when connection or server go in the middle of it, at a known statement.
 
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -8,6 +9,7 @@ use anyhow::{Context, ensure};
 use cloud_volume::{CloudVolume, Profile, Volume};
 use integration_tests::harness::Outcome;
 use integration_tests::{Options, Place, Server, note, skip, sql};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::{Value, json};
 
 use super::between::{Between, Then};
@@ -396,6 +398,50 @@ pub fn a_statement_is_called_interrupted(place: &Place) -> Outcome {
     expect(&answer, 422, &["1317", "put back: bpe_admission"])?;
     let admission = server.value("SELECT @@bpe_admission")?;
     ensure!(admission.as_deref() == Some("frequency"), "{answer:?}");
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done", "{task}");
+    expect_clean(place, &server)?;
+    drop(console);
+    server.stop()?;
+    Ok(())
+}
+
+/// Connections until there is no room for another in the queue of a server that is stopped.
+fn fill_queue(socket: &Path) -> anyhow::Result<Vec<OwnedFd>> {
+    let address = SocketAddrUnix::new(socket)?;
+    let mut all = Vec::new();
+    loop {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let next = net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        match net::connect(&next, &address) {
+            Ok(()) => all.push(next),
+            Err(rustix::io::Errno::AGAIN) => return Ok(all),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// A server that is stopped, with its queue of connections full, holds nobody up for good.
+pub fn nobody_gets_in(place: &Place) -> Outcome {
+    let server = place.start(options(place)?)?;
+    let console = Console::start(place.root(), server.socket(), &[])?;
+    console.wait("it answers", |server| server["reachable"] == true)?;
+    let pid = rustix::process::Pid::from_raw(i32::try_from(server.pid())?).context("a pid")?;
+    let signal = |signal| rustix::process::kill_process(pid, signal);
+    signal(rustix::process::Signal::STOP)?;
+    let queue = fill_queue(server.socket());
+    let ask = || console.ask("POST", "/api/servers/main/switch", Some(on(place)));
+    let answers = [ask(), ask()];
+    let shown = console.wait("it does not answer", |server| server["reachable"] == false);
+    signal(rustix::process::Signal::CONT)?;
+    note(format!("{} connections in the queue", queue?.len()));
+    shown?;
+    for answer in answers {
+        expect(&answer?, 502, &["cannot connect", "it took too long"])?;
+    }
+    console.wait("it answers again", |server| server["reachable"] == true)?;
+    let task = console.switch(on(place))?;
+    ensure!(task["state"] == "done", "{task}");
     let task = console.switch(json!({"action": "off", "uninstall": true}))?;
     ensure!(task["state"] == "done", "{task}");
     expect_clean(place, &server)?;

@@ -61,6 +61,11 @@ fn main() -> ExitCode {
         )
         .with(
             Flavour::MariaDb1011,
+            "nobody_gets_in",
+            interrupted::nobody_gets_in,
+        )
+        .with(
+            Flavour::MariaDb1011,
             "a_statement_goes_on",
             interrupted::a_statement_goes_on,
         )
