@@ -274,6 +274,8 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
             "does not answer at the moment",
         ],
     )?;
+    // What the sampler knows of the time before is what pages get.
+    console.wait("it answers again", |server| server["reachable"] == true)?;
     sql::wait_until("the log tells", Duration::from_secs(60), || {
         Ok(console
             .events()?
