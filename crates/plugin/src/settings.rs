@@ -244,7 +244,7 @@ impl Settings {
                 Err(OpenError::InUse { path } | OpenError::NoSpace { path, .. })
                     if own.contains(&path) =>
                 {
-                    errors.extend(enough_room(&path, device.bytes).err());
+                    errors.extend(enough_room(&device, &path).err());
                     continue;
                 }
                 Err(error) => {
@@ -304,24 +304,13 @@ fn path() -> String {
     }
 }
 
-/// Whether a cache file that exists can be replaced by one of this many bytes.
-fn enough_room(path: &Path, bytes: u64) -> Result<(), String> {
-    let Ok(name) = std::ffi::CString::new(path.as_os_str().as_encoded_bytes()) else {
+/// Whether the cache file of this device that is there now can be replaced by one of the size wanted.
+fn enough_room(device: &DeviceConfig, path: &Path) -> Result<(), String> {
+    let Some(file) = extension::room(device).filter(|room| room.own > 0) else {
         return Ok(());
     };
-    // SAFETY: an all-zero structure is valid, and the call fills it.
-    let (found, file_system) = unsafe {
-        let mut file_system: libc::statvfs64 = std::mem::zeroed();
-        (
-            libc::statvfs64(name.as_ptr(), &mut file_system) == 0,
-            file_system,
-        )
-    };
-    let Ok(file) = std::fs::metadata(path) else {
-        return Ok(());
-    };
-    let room = file_system.f_bavail * file_system.f_frsize + file.blocks() * 512;
-    if found && room < bytes {
+    let (room, bytes) = (file.free + file.own, device.bytes);
+    if room < bytes {
         return Err(format!(
             "the file system of '{}' has room for {room} bytes, the cache file that is there now included, but \
              {bytes} are needed; lower bpe_size or free space",
