@@ -1,6 +1,8 @@
 //! What a server that does not answer is doing: the difference between its own stall and ours.
 
 use std::collections::BTreeMap;
+use std::error::Error;
+use std::io;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -24,9 +26,14 @@ pub fn connect(server: &Server) -> Result<Conn, mysql::Error> {
     server.connect_within(PATIENCE)
 }
 
-/// Whether the statement failed because no answer came. The error carries the number as text only.
+/// Whether the statement failed because no answer came.
 pub fn is_timeout(error: &mysql::Error) -> bool {
-    !matches!(error, mysql::Error::MySqlError(_)) && error.to_string().contains("(os error 11)")
+    let below = match error {
+        mysql::Error::IoError(error) => Some(error),
+        mysql::Error::CodecError(codec) => codec.source().and_then(|source| source.downcast_ref()),
+        _ => None,
+    };
+    below.is_some_and(|error| error.kind() == io::ErrorKind::WouldBlock)
 }
 
 /// The statements under way, and where the server's threads are; those in the plugin come first.
@@ -113,6 +120,22 @@ fn function(line: &str) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_answer_is_told_from_a_lost_connection() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let log_in = || {
+            let options = mysql::OptsBuilder::new()
+                .socket(Some(path.display().to_string()))
+                .read_timeout(Some(Duration::from_millis(20)));
+            Conn::new(options).map(drop).unwrap_err()
+        };
+        assert!(is_timeout(&log_in()), "{}", log_in());
+        drop(listener);
+        assert!(!is_timeout(&log_in()));
+    }
 
     #[test]
     fn equal_stacks_are_one_line_and_ours_come_first() {
