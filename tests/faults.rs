@@ -455,6 +455,18 @@ int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*
 }
 "#;
 
+/// What was refused is there again: switched on, it serves, and leaves nothing behind at the stop.
+fn serves_again(place: &Place, server: Server, ledger: &Ledger) -> Outcome {
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    sql::expect_state(&server, "active")?;
+    ledger.run(&server, Duration::from_secs(2))?;
+    ensure!(sql::figure(&server, "hits")? > 0, "no hits");
+    ledger.verify(&server)?;
+    server.stop()?;
+    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+    Ok(())
+}
+
 fn threads_are_refused(place: &Place) -> Outcome {
     let (source, shim) = (
         place.root().join("refuse.c"),
@@ -495,14 +507,7 @@ fn threads_are_refused(place: &Place) -> Outcome {
     ensure!(said.contains("thread"), "{said}");
     ledger.run(&server, Duration::from_secs(1))?;
     std::fs::remove_file(&refused)?;
-    server.sql("SET GLOBAL bpe_enabled = ON")?;
-    sql::expect_state(&server, "active")?;
-    ledger.run(&server, Duration::from_secs(2))?;
-    ensure!(sql::figure(&server, "hits")? > 0, "no hits");
-    ledger.verify(&server)?;
-    server.stop()?;
-    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
-    Ok(())
+    serves_again(place, server, &ledger)
 }
 
 /// The kernel gives the process no more memory: the statement says so, and the cache comes when there is some again.
@@ -536,14 +541,7 @@ fn memory_is_refused(place: &Place) -> Outcome {
     note(format!("'{said}'"));
     ensure!(said.to_lowercase().contains("memory"), "{said}");
     ledger.run(&server, Duration::from_secs(1))?;
-    connection.query_drop("SET GLOBAL bpe_enabled = ON")?;
-    sql::expect_state(&server, "active")?;
-    ledger.run(&server, Duration::from_secs(2))?;
-    ensure!(sql::figure(&server, "hits")? > 0, "no hits");
-    ledger.verify(&server)?;
-    server.stop()?;
-    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
-    Ok(())
+    serves_again(place, server, &ledger)
 }
 
 /// What of the address space a server has mapped.

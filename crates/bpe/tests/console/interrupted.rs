@@ -81,6 +81,13 @@ fn expect_clean(place: &Place, server: &Server) -> Outcome {
     Ok(())
 }
 
+/// Undoes all of it, to the end.
+fn uninstall(console: &Console, place: &Place, server: &Server) -> Outcome {
+    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
+    ensure!(task["state"] == "done", "{task}");
+    expect_clean(place, server)
+}
+
 fn records(place: &Place) -> Vec<PathBuf> {
     let folder = std::fs::read_dir(place.root().join("state"));
     let entries = folder.into_iter().flatten().flatten();
@@ -170,9 +177,7 @@ pub fn a_connection_is_cut(place: &Place) -> Outcome {
     sql::wait_until("the log tells", Duration::from_secs(60), || {
         Ok(console.events()?.contains("something remains"))
     })?;
-    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
-    ensure!(task["state"] == "done", "{task}");
-    expect_clean(place, &server)?;
+    uninstall(&console, place, &server)?;
 
     // By variables alone.
     ensure!(console.switch(on(place))?["state"] == "done");
@@ -193,9 +198,7 @@ pub fn a_connection_is_cut(place: &Place) -> Outcome {
         "{task}"
     );
     sql::expect_state(&server, "active")?;
-    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
-    ensure!(task["state"] == "done", "{task}");
-    expect_clean(place, &server)?;
+    uninstall(&console, place, &server)?;
     drop(console);
     server.stop()?;
     Ok(())
@@ -301,9 +304,7 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
             "put back",
         ],
     )?;
-    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
-    ensure!(task["state"] == "done", "{task}");
-    expect_clean(place, &server)?;
+    uninstall(&console, place, &server)?;
     drop(console);
     server.stop()?;
     Ok(())
@@ -365,9 +366,7 @@ pub fn a_statement_goes_on(place: &Place) -> Outcome {
     sql::wait_until("the statement has ended", Duration::from_secs(60), || {
         Ok(server.value(&at_work("SET GLOBAL bpe_enabled"))?.is_none())
     })?;
-    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
-    ensure!(task["state"] == "done", "{task}");
-    expect_clean(place, &server)?;
+    uninstall(&console, place, &server)?;
     drop(console);
     server.stop()?;
     Ok(())
@@ -400,9 +399,7 @@ pub fn a_statement_is_called_interrupted(place: &Place) -> Outcome {
     expect(&answer, 422, &["1317", "put back: bpe_admission"])?;
     let admission = server.value("SELECT @@bpe_admission")?;
     ensure!(admission.as_deref() == Some("frequency"), "{answer:?}");
-    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
-    ensure!(task["state"] == "done", "{task}");
-    expect_clean(place, &server)?;
+    uninstall(&console, place, &server)?;
     drop(console);
     server.stop()?;
     Ok(())
@@ -444,9 +441,7 @@ pub fn nobody_gets_in(place: &Place) -> Outcome {
     console.wait("it answers again", |server| server["reachable"] == true)?;
     let task = console.switch(on(place))?;
     ensure!(task["state"] == "done", "{task}");
-    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
-    ensure!(task["state"] == "done", "{task}");
-    expect_clean(place, &server)?;
+    uninstall(&console, place, &server)?;
     drop(console);
     server.stop()?;
     Ok(())
@@ -515,9 +510,7 @@ pub fn a_server_is_killed_while_it_resizes(place: &Place) -> Outcome {
     let task = console.switch(on(place))?;
     ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
     sql::expect_state(&server, "active")?;
-    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
-    ensure!(task["state"] == "done", "{task}");
-    expect_clean(place, &server)?;
+    uninstall(&console, place, &server)?;
     drop(console);
     killed_beside_its_files(place, server)
 }
@@ -559,9 +552,7 @@ fn killed_beside_its_files(place: &Place, server: Server) -> Outcome {
             Ok(console.events()?.contains("something remains"))
         })?;
     }
-    let task = console.switch(json!({"action": "off", "uninstall": true}))?;
-    ensure!(task["state"] == "done", "{task}");
-    expect_clean(place, &server)?;
+    uninstall(&console, place, &server)?;
     ensure!(
         std::fs::read_dir(&files)?.next().is_none(),
         "an option file is left"
