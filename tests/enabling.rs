@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::ensure;
-use integration_tests::{Outcome, Place, Server, Suite, note, place, sql};
+use integration_tests::{Options, Outcome, Place, Server, Suite, mounts, note, place, sql};
 
 /// Rows of 1,000 bytes: five times the pool.
 const ROWS: u32 = 40_000;
@@ -16,6 +16,10 @@ fn main() -> ExitCode {
         .all(
             "installed_on_a_running_server",
             installed_on_a_running_server,
+        )
+        .each(
+            "tried_again_while_a_client_builds",
+            tried_again_while_a_client_builds,
         )
         .each("loaded_from_the_plugin_table", loaded_from_the_plugin_table)
         .each(
@@ -131,6 +135,47 @@ fn installed_on_a_running_server(place: &Place) -> Outcome {
     })?;
     let mut connection = server.connect()?;
     ensure!(sql::verify_pads(&mut connection, "d.before", 1000)? == ROWS);
+    server.stop()?;
+    Ok(())
+}
+
+/// The configuration asked for the extension, and it is tried again while a client already builds it: what the client
+/// builds is taken, and nobody waits for anybody.
+fn tried_again_while_a_client_builds(place: &Place) -> Outcome {
+    let disk = mounts::disk_with_faults(place, "fast")?;
+    let folder = disk.mountpoint().join("later");
+    std::fs::write(&folder, "in the way")?;
+    let configured = [
+        format!("--loose-bpe-path={}", folder.display()),
+        format!("--loose-bpe-size={CACHE}"),
+        "--loose-bpe-enabled=ON".into(),
+    ];
+    let server = place.start(
+        configured
+            .into_iter()
+            .fold(place.installable()?, Options::option),
+    )?;
+    server.sql(place.install_statement())?;
+    sql::wait_until("it has been tried", Duration::from_secs(20), || {
+        Ok(sql::status(&server, "state")? == "failed")
+    })?;
+    std::fs::remove_file(&folder)?;
+    // The second try comes after five seconds. Just then the client waits between checking and assigning the values, and
+    // the disk is too slow to build anything.
+    std::thread::sleep(Duration::from_secs(3));
+    std::thread::scope(|scope| {
+        let client = scope
+            .spawn(|| server.sql("SET GLOBAL bpe_enabled = ON, max_connections = 151 + SLEEP(4)"));
+        std::thread::sleep(Duration::from_millis(1500));
+        disk.stall(Duration::from_secs(6));
+        client.join().expect("no panic")
+    })?;
+    let state = sql::status(&server, "state")?;
+    ensure!(state == "active", "{state} right after switching on");
+    std::thread::sleep(Duration::from_secs(1));
+    sql::expect_state(&server, "active")?;
+    let log = std::fs::read_to_string(server.log())?;
+    ensure!(log.matches("not switched on").count() == 1, "{log}");
     server.stop()?;
     Ok(())
 }

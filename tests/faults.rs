@@ -7,12 +7,14 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use cloud_volume::{CloudVolume, Effect, Fault, Operation, Profile, Volume};
+use cloud_volume::{Effect, Fault, Operation, Volume};
 use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
 use integration_tests::mysql::{self, prelude::Queryable};
 use integration_tests::pressure::Pressure;
-use integration_tests::{Flavour, Options, Outcome, Place, Server, Suite, note, place, skip, sql};
+use integration_tests::{
+    Flavour, Options, Outcome, Place, Server, Suite, mounts, note, place, sql,
+};
 
 const CACHE: u64 = 64 << 20;
 
@@ -207,20 +209,8 @@ fn cache_disk_full(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A cache disk with faults on command.
-fn faulty_disk(place: &Place, name: &str) -> anyhow::Result<Volume> {
-    let (backing, folder) = (
-        place.root().join(format!("{name}-backing")),
-        place.root().join(name),
-    );
-    std::fs::create_dir_all(&backing)?;
-    std::fs::create_dir_all(&folder)?;
-    CloudVolume::mount(&backing, &folder, Profile::unlimited())
-        .map_err(|error| skip(format!("no FUSE file system: {error}")))
-}
-
 fn cache_disk_fails(place: &Place) -> Outcome {
-    let volume = faulty_disk(place, "faulty")?;
+    let volume = mounts::disk_with_faults(place, "faulty")?;
     let server = started(place, volume.mountpoint(), CACHE)?;
     let load = Pressure::create(place, &server)?;
     load.run(&server, Duration::from_secs(3))?;
@@ -252,7 +242,7 @@ fn cache_disk_fails(place: &Place) -> Outcome {
 }
 
 fn cache_disk_fails_now_and_then(place: &Place) -> Outcome {
-    let volume = faulty_disk(place, "faulty")?;
+    let volume = mounts::disk_with_faults(place, "faulty")?;
     let server = started(place, volume.mountpoint(), CACHE)?;
     let load = Pressure::create(place, &server)?;
     for (operation, every) in [(Operation::Read, 40), (Operation::Write, 3)] {
@@ -273,7 +263,7 @@ fn cache_disk_fails_now_and_then(place: &Place) -> Outcome {
 }
 
 fn cache_disk_tears_writes(place: &Place) -> Outcome {
-    let volume = faulty_disk(place, "faulty")?;
+    let volume = mounts::disk_with_faults(place, "faulty")?;
     let server = started(place, volume.mountpoint(), CACHE)?;
     let load = Pressure::create(place, &server)?;
     volume.add_fault(Fault {
@@ -295,7 +285,7 @@ const STALL: Duration = Duration::from_secs(12);
 
 /// A disk that answers nothing for a while: no client waits until it does, and the cache goes on as it was.
 fn cache_disk_stalls(place: &Place) -> Outcome {
-    let volume = faulty_disk(place, "faulty")?;
+    let volume = mounts::disk_with_faults(place, "faulty")?;
     let server = started(place, volume.mountpoint(), CACHE)?;
     server.sql("SET GLOBAL bpe_read_timeout = 500")?;
     let load = Pressure::create(place, &server)?;
@@ -368,7 +358,7 @@ fn longest_while_stalled(
 
 /// Without a bound clients do wait: this is what the bound is for, and what shows that the test above can fail.
 fn cache_disk_stalls_without_a_bound(place: &Place) -> Outcome {
-    let volume = faulty_disk(place, "faulty")?;
+    let volume = mounts::disk_with_faults(place, "faulty")?;
     let server = started(place, volume.mountpoint(), CACHE)?;
     server.sql("SET GLOBAL bpe_read_timeout = 0")?;
     let load = Pressure::create(place, &server)?;
@@ -381,7 +371,7 @@ fn cache_disk_stalls_without_a_bound(place: &Place) -> Outcome {
 }
 
 fn one_of_two_disks_fails(place: &Place) -> Outcome {
-    let volume = faulty_disk(place, "faulty")?;
+    let volume = mounts::disk_with_faults(place, "faulty")?;
     let both = format!(
         "{}:{}",
         volume.mountpoint().display(),
@@ -407,7 +397,7 @@ fn one_of_two_disks_fails(place: &Place) -> Outcome {
 
 /// Reads alone, then writes alone, fail for good: the disk is left alone after a few errors and says why, and is taken back.
 fn only_reads_or_only_writes_fail(place: &Place) -> Outcome {
-    let volume = faulty_disk(place, "faulty")?;
+    let volume = mounts::disk_with_faults(place, "faulty")?;
     let server = started(place, volume.mountpoint(), CACHE)?;
     let load = Pressure::create(place, &server)?;
     for operation in [Operation::Read, Operation::Write] {
@@ -557,7 +547,7 @@ fn mapped_bytes(server: &Server) -> anyhow::Result<u64> {
 
 /// The place's data directory on a disk with faults on command.
 fn failing_data_disk(place: &Place) -> anyhow::Result<Volume> {
-    let volume = faulty_disk(place, "disk")?;
+    let volume = mounts::disk_with_faults(place, "disk")?;
     let backing = place.root().join("disk-backing");
     std::fs::rename(place.data(), backing.join("data"))?;
     Ok(volume)

@@ -6,8 +6,22 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, ensure};
+use cloud_volume::{CloudVolume, Profile, Volume};
 
 use crate::harness::skip;
+use crate::place::Place;
+
+/// An unlimited disk with faults on command, in a folder of the place.
+pub fn disk_with_faults(place: &Place, name: &str) -> anyhow::Result<Volume> {
+    let (backing, folder) = (
+        place.root().join(format!("{name}-backing")),
+        place.root().join(name),
+    );
+    std::fs::create_dir_all(&backing)?;
+    std::fs::create_dir_all(&folder)?;
+    CloudVolume::mount(&backing, &folder, Profile::unlimited())
+        .map_err(|error| skip(format!("no FUSE file system: {error}")))
+}
 
 /// A mounted file system; unmounted and removed when dropped.
 pub struct Mount {

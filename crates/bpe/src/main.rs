@@ -35,6 +35,7 @@ mod server;
 mod server_options;
 mod size;
 mod snippet;
+mod state;
 mod status;
 mod terminal;
 mod told;

@@ -106,6 +106,7 @@ static INNER: LazyLock<Mutex<Inner>> = LazyLock::new(Mutex::default);
 static CHANGED: Condvar = Condvar::new();
 /// Held while an extension is built, so that two never compete for the same files.
 static BUILDING: Mutex<()> = Mutex::new(());
+type Building = MutexGuard<'static, ()>;
 static PANICKED: AtomicBool = AtomicBool::new(false);
 static SWITCHED_ON: AtomicU64 = AtomicU64::new(0);
 
@@ -169,8 +170,10 @@ pub fn spawn(
 }
 
 /// Switches on for the controller, unless the administrator has switched off since the number was taken.
-fn switch_on_or_retry(settings: &Settings, intent: u64) {
-    match prepare_for(settings, Some(intent)) {
+fn switch_on_or_retry(settings: &Settings, intent: u64, building: &Building) {
+    // Nobody but this thread would close them.
+    close_retiring(&mut INNER.lock());
+    match prepare_for(settings, Some(intent), building) {
         Ok(warnings) => {
             warnings
                 .iter()
@@ -200,14 +203,18 @@ fn failed(reason: String, intent: u64) {
 
 /// First half of switching on, for a client: builds the extension and gets to know the open files. Returns warnings.
 pub fn prepare(settings: &Settings) -> Result<Vec<String>, String> {
-    prepare_for(settings, None)
-}
-
-fn prepare_for(settings: &Settings, intent: Option<u64>) -> Result<Vec<String>, String> {
-    const OVERTAKEN: &str = "the extension was switched off by another session meanwhile";
-    let _building = BUILDING
+    let building = BUILDING
         .try_lock_for(RETIRE_WAIT)
         .ok_or("the extension is being switched on or off by another session; try again")?;
+    prepare_for(settings, None, &building)
+}
+
+fn prepare_for(
+    settings: &Settings,
+    intent: Option<u64>,
+    _building: &Building,
+) -> Result<Vec<String>, String> {
+    const OVERTAKEN: &str = "the extension was switched off by another session meanwhile";
     let (nominal_page, intent) = {
         let mut inner = INNER.lock();
         if let Some(reason) = &inner.passive {
@@ -470,29 +477,39 @@ pub fn stop() {
 /// The controller's thread.
 fn run() {
     let mut audit = Audit::default();
+    let mut someone_builds = false;
     loop {
         let mut inner = INNER.lock();
-        while let Some(old) = inner.retiring.pop() {
-            inner.being_retired += 1;
-            drop(inner);
-            close_when_unused(old);
-            inner = INNER.lock();
-            inner.being_retired -= 1;
-            CHANGED.notify_all();
-        }
+        close_retiring(&mut inner);
         let gone = take_unused(&mut inner.lingering);
         if inner.stop {
             return;
         }
-        if !inner.rebuild && gone.is_empty() {
+        if (!inner.rebuild || someone_builds) && gone.is_empty() {
             CHANGED.wait_for(&mut inner, TICK);
         }
         drop(inner);
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             drop(gone);
-            tick();
+            // Whoever builds, a client, may be about to bring what is wanted; and it waits for this thread to close what
+            // was before.
+            let building = BUILDING.try_lock();
+            someone_builds = building.is_none();
+            if let Some(building) = building {
+                tick(&building);
+            }
             look_behind_our_back(&mut audit);
         }));
+    }
+}
+
+/// Closes what is retired, one after the other. For the controller's thread alone.
+fn close_retiring(inner: &mut MutexGuard<'_, Inner>) {
+    while let Some(old) = inner.retiring.pop() {
+        inner.being_retired += 1;
+        MutexGuard::unlocked(inner, || close_when_unused(old));
+        inner.being_retired -= 1;
+        CHANGED.notify_all();
     }
 }
 
@@ -560,7 +577,7 @@ fn look_behind_our_back(audit: &mut Audit) {
     ));
 }
 
-fn tick() {
+fn tick(building: &Building) {
     let mut inner = INNER.lock();
     if !inner.wanted {
         // A client whose SET failed after the check leaves a prepared extension behind.
@@ -584,6 +601,13 @@ fn tick() {
         Some((when, _)) => Instant::now() >= when,
         None => inner.running.is_none() && inner.prepared.is_none(),
     };
+    if inner.prepared.is_some() && !changed {
+        // A client is about to commit what it has prepared. That is what is wanted, so it need not be built anew; and if
+        // its statement fails after all, nobody else would commit it.
+        inner.rebuild = false;
+        commit_prepared(&mut inner);
+        return;
+    }
     let resize = resize_needed(&mut inner);
     if !(inner.rebuild || changed || resize || due) {
         return;
@@ -596,16 +620,9 @@ fn tick() {
     if let Some(before) = switch::switch_off() {
         retire(&mut inner, before);
     }
-    // This thread is the one that retires.
-    let old: Vec<_> = inner.retiring.drain(..).collect();
-    let closing = old.len();
-    inner.being_retired += closing;
     let intent = inner.intent;
     drop(inner);
-    old.into_iter().for_each(close_when_unused);
-    INNER.lock().being_retired -= closing;
-    CHANGED.notify_all();
-    switch_on_or_retry(&settings, intent);
+    switch_on_or_retry(&settings, intent, building);
 }
 
 /// Whether most of what is read are smaller pages than the extension is laid out for.

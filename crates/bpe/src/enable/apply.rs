@@ -14,6 +14,7 @@ use crate::maintenance::Maintenance;
 use crate::pool;
 use crate::server::{Flavour, Server, error_code};
 use crate::size::human;
+use crate::state::wait_until_active;
 use crate::told::Told;
 use crate::views;
 
@@ -400,17 +401,9 @@ impl<'a> Run<'a> {
     }
 
     fn check_active(&mut self) -> Result<(), Failure> {
-        let status = self.server.status("bpe\\_state%")?;
-        let text = |name: &str| status.get(name).map_or("unknown", String::as_str);
-        if text("bpe_state") == "active" {
-            return Ok(());
-        }
-        Err(Failure::step(format!(
-            "the extension is {}: {}",
-            text("bpe_state"),
-            text("bpe_state_reason")
-        ))
-        .advise("`bpe doctor` with the same --path and --size looks at everything"))
+        wait_until_active(self.server).map_err(|failure| {
+            failure.advise("`bpe doctor` with the same --path and --size looks at everything")
+        })
     }
 
     fn pool(&mut self) -> Result<(), Failure> {

@@ -14,6 +14,7 @@ use crate::process::Process;
 use crate::record::{Place, Record};
 use crate::server::{Server, quoted};
 use crate::size::human;
+use crate::state::wait_until_active;
 use crate::told::Told;
 
 const UNTIL_RESTART: &str =
@@ -311,7 +312,7 @@ impl Plan {
         let result = self.set(server, told, &mut journal).and_then(|()| {
             begun = 1;
             told.begin(begun);
-            active(server)
+            wait_until_active(server)
         });
         if let Err(mut failure) = result {
             // What failed may be the connection alone.
@@ -440,18 +441,6 @@ fn pool_left(
             human(size.unwrap_or(0))
         )),
         Err(unknown) => Err(failure(&format!("\n  {}", unknown.what))),
-    }
-}
-
-fn active(server: &mut Server) -> Result<(), Failure> {
-    let status = server.status("bpe\\_state%")?;
-    let text = |name: &str| status.get(name).map_or("unknown", String::as_str);
-    match text("bpe_state") {
-        "active" => Ok(()),
-        state => Err(Failure::step(format!(
-            "the extension is {state}: {}",
-            text("bpe_state_reason")
-        ))),
     }
 }
 

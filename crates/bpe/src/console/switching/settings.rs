@@ -14,6 +14,7 @@ use crate::connection::plain;
 use crate::failure::Failure;
 use crate::journal::{Reopen, connected};
 use crate::server::Server;
+use crate::state::state;
 
 /// Variables in bytes, for which `100G` may be written.
 const SIZES: [&str; 3] = ["bpe_size", "bpe_memory_limit", "bpe_daily_write_limit"];
@@ -222,13 +223,6 @@ fn built(server: &mut Server) -> Result<Built, Failure> {
         sleep(Duration::from_millis(100));
     }
     Ok(Built::NotYet)
-}
-
-/// The extension's state, and the reason for it.
-fn state(server: &mut Server) -> Result<(String, String), Failure> {
-    let mut status = server.status("bpe\\_state%")?;
-    let mut text = |name: &str| status.remove(name).unwrap_or_default();
-    Ok((text("bpe_state"), text("bpe_state_reason")))
 }
 
 #[cfg(test)]
