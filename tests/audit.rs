@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
 use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql};
 
@@ -16,6 +16,7 @@ fn main() -> ExitCode {
     Suite::new("audit")
         .each("a_foreign_write_is_noticed", a_foreign_write_is_noticed)
         .each("the_servers_own_are_not", the_servers_own_are_not)
+        .all("innodb_counts_the_same_reads", innodb_counts_the_same_reads)
         .run()
 }
 
@@ -95,6 +96,34 @@ fn the_servers_own_are_not(place: &Place) -> Outcome {
     }
     ledger.verify(&server)?;
     ensure!(state(&server)?.0 == "active");
+    server.stop()?;
+    Ok(())
+}
+
+/// Every page that InnoDB says it has read is a hit or a read of a data file that the hooks have seen, read-ahead included.
+fn innodb_counts_the_same_reads(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", 20_000, 1000, "")?;
+    let counted = || -> anyhow::Result<(u64, u64)> {
+        let status = server.status("innodb_pages_read")?;
+        let innodb = status.values().next().context("no such counter")?.parse()?;
+        let hooks = sql::figure(&server, "hits")? + sql::figure(&server, "data_reads")?;
+        Ok((innodb, hooks))
+    };
+    let before = counted()?;
+    sql::read_all(&mut connection, "d.t", 20_000)?;
+    for _ in 0..3 {
+        server.sql("SELECT SUM(LENGTH(pad)) FROM d.t FORCE INDEX (PRIMARY)")?;
+    }
+    let after = counted()?;
+    let (innodb, hooks) = (after.0 - before.0, after.1 - before.1);
+    note(format!(
+        "InnoDB has read {innodb} pages, the hooks have seen {hooks}"
+    ));
+    ensure!(innodb > 3000, "only {innodb} pages read");
+    // The two are not read at the same moment.
+    ensure!(innodb.abs_diff(hooks) * 50 < innodb, "{innodb} and {hooks}");
     server.stop()?;
     Ok(())
 }

@@ -386,6 +386,7 @@ export const ja: Messages = {
     "larger.unknown": "キャッシュを大きくすると効果があるかは分かりません。いっぱいですが ({used_percent}、毎秒 {evicted_per_s} ページを入れ替え)、このプラグインは再び要求されたページのミスを数えません。",
     "larger.yes": "キャッシュを大きくすると効果があります。使用率は {used_percent} で、場所がないために毎秒 {for_want_of_room_per_s} ページが追い出されるか断られ、毎秒 {reads_per_s} 回の読み取りのうち {misses_returned_per_s} 回は最近要求されたことのあるページを外しました。bpe_size を約 2 倍にすれば、最大で読み取りの {more_percent} に新たに応答できます。",
     "larger.no": "キャッシュを大きくしても効果はわずかです。使用率は {used_percent}、場所がないために追い出されるか断られたのは毎秒 {for_want_of_room_per_s} ページ、最近要求されたことのあるページを外したのは毎秒 {reads_per_s} 回の読み取りのうち {misses_returned_per_s} 回で、新たに応答できるのは最大でも読み取りの {more_percent} です。",
+    "trouble.unseen": "InnoDB が読んだ毎秒 {innodb_reads_per_s} ページのうち {unseen_reads_per_s} ページ ({unseen_percent}) は拡張を通らず、キャッシュは応答できません。一時テーブル、複数ページをまとめた読み取り (innodb_use_native_aio=OFF など)、稼働中のサーバーに導入してから再起動するまでの io_uring による先読みは対象外です。Bpe_async_mode は {async_mode} です。",
     "disk.failed": "キャッシュディスク {path} は使われていません: {disk_state}。自動で再試行します。続くようなら交換するか、bpe_path から外してください。",
     "trouble.errors": "キャッシュを開いてから、キャッシュディスクが {device_errors} 回エラーを返しました。失敗した文はありませんが、ディスクを調べてください (dmesg、smartctl)。",
     "trouble.proofs": "{failed_proofs} ページが、書いたとおりにキャッシュディスクから読めませんでした。代わりにデータファイルから読みましたが、ディスクかドライバーがデータを失っています。交換してください。",

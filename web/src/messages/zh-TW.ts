@@ -386,6 +386,7 @@ export const zhTW: Messages = {
     "larger.unknown": "無法判斷加大快取是否有幫助：快取已滿（{used_percent}，每秒有 {evicted_per_s} 頁讓出空間），但這個外掛程式不計算再次要求的未命中頁面。",
     "larger.yes": "加大快取會有幫助：已使用 {used_percent}，每秒有 {for_want_of_room_per_s} 頁因空間不足而被移出或拒收，每秒 {reads_per_s} 次讀取中有 {misses_returned_per_s} 次未命中最近要求過的頁面。bpe_size 加倍左右，最多可多回應 {more_percent} 的讀取。",
     "larger.no": "加大快取幫助不大：已使用 {used_percent}，每秒有 {for_want_of_room_per_s} 頁因空間不足而被移出或拒收，每秒 {reads_per_s} 次讀取中有 {misses_returned_per_s} 次未命中最近要求過的頁面，最多只能多回應 {more_percent} 的讀取。",
+    "trouble.unseen": "InnoDB 每秒讀取 {innodb_reads_per_s} 頁，其中 {unseen_reads_per_s} 頁（{unseen_percent}）未經過擴充，因此無法由它回應。它不處理暫存資料表、一次讀取多頁（例如 innodb_use_native_aio=OFF），以及在執行中的伺服器上安裝後、重新啟動前的 io_uring 預讀。Bpe_async_mode 為 {async_mode}。",
     "disk.failed": "快取磁碟 {path} 未使用：{disk_state}。會自動重試；若持續發生，請更換或從 bpe_path 移除。",
     "trouble.errors": "自快取開啟以來，快取磁碟傳回 {device_errors} 次錯誤。沒有陳述式因此失敗，但請檢查磁碟（dmesg、smartctl）。",
     "trouble.proofs": "有 {failed_proofs} 頁從快取磁碟讀出的內容與寫入時不同，已改由資料檔讀取。磁碟或其驅動程式會遺失資料，請更換。",

@@ -27,6 +27,8 @@ const WORTH: f64 = 5.0;
 const CONTENDED: f64 = 5.0;
 /// Percent of the pages worth caching that are dropped because they cannot be written fast enough.
 const BEHIND: f64 = 5.0;
+/// Percent of InnoDB's page reads from which on it matters that the extension does not see them.
+const UNSEEN: f64 = 20.0;
 /// Memory that the extension should take at most, in percent of the pool.
 const MEMORY: f64 = 4.0;
 
@@ -106,6 +108,7 @@ pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
         sentences.push(time_saved(figures));
         sentences.push(larger(figures, reads));
     }
+    sentences.extend(unseen(figures));
     sentences.extend(disks(about));
     sentences.extend(troubles(figures, about));
     let bottlenecks = bottlenecks(figures, about);
@@ -345,6 +348,28 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
             &values,
         )
     }
+}
+
+/// InnoDB's own counter beside what the hooks saw: what passes them by cannot be answered by the cache.
+fn unseen(figures: &Figures) -> Option<Sentence> {
+    let (all, unseen) = (figures.innodb_reads_per_s, figures.unseen_reads_per_s);
+    let percent = unseen * 100.0 / all.max(f64::MIN_POSITIVE);
+    (all * figures.interval_s >= FEW && percent > UNSEEN).then(|| {
+        Sentence::new(
+            "trouble.unseen",
+            Level::Note,
+            "Of {innodb_reads_per_s} pages a second that InnoDB read, {unseen_reads_per_s} ({unseen_percent}) went past the \
+             extension, which can answer none of those. It leaves out temporary tables, reads of several pages at once (as with \
+             innodb_use_native_aio=OFF), and read-ahead by io_uring until a server on which it was installed while running is \
+             restarted. Bpe_async_mode is {async_mode}.",
+            &[
+                ("innodb_reads_per_s", json!(all)),
+                ("unseen_reads_per_s", json!(unseen)),
+                ("unseen_percent", json!(percent)),
+                ("async_mode", json!(figures.async_mode)),
+            ],
+        )
+    })
 }
 
 fn disks(about: &Circumstances) -> Vec<Sentence> {

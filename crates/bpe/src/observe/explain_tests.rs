@@ -15,6 +15,7 @@ pub fn good() -> Figures {
         interval_s: 5.0,
         state: "active".into(),
         state_reason: String::new(),
+        async_mode: "libaio".into(),
         uptime_s: 1000,
         qps: 2000.0,
         tps: 100.0,
@@ -23,6 +24,8 @@ pub fn good() -> Figures {
         pool_reads_per_s: 90_000.0,
         cache_reads_per_s: 900.0,
         data_reads_per_s: 100.0,
+        innodb_reads_per_s: 1000.0,
+        unseen_reads_per_s: 0.0,
         pool_hit_percent: Some(98.9),
         hit_ratio_percent: Some(90.0),
         hit_ratio_total_percent: 85.0,
@@ -103,6 +106,29 @@ fn rule(key: &str, words: &[&str], change: impl FnOnce(&mut Figures, &mut Circum
             sentence.text
         );
     }
+}
+
+#[test]
+fn reads_that_pass_the_extension_by() {
+    rule(
+        "trouble.unseen",
+        &["Of 4,000 pages", "3,000 (75.0 %)", "is io_uring"],
+        |f, _| {
+            f.innodb_reads_per_s = 4000.0;
+            f.unseen_reads_per_s = 3000.0;
+            f.async_mode = "io_uring".into();
+        },
+    );
+    let few = said(|f, _| {
+        f.innodb_reads_per_s = 10.0;
+        f.unseen_reads_per_s = 10.0;
+    });
+    assert!(
+        !keys(&few).contains(&"trouble.unseen"),
+        "of some reads nothing follows"
+    );
+    let most = said(|f, _| f.unseen_reads_per_s = 150.0);
+    assert!(!keys(&most).contains(&"trouble.unseen"), "most pass it");
 }
 
 #[test]

@@ -17,6 +17,8 @@ pub struct Figures {
     /// `active`, `disabled`, `passive`, `failed` or `not installed`.
     pub state: String,
     pub state_reason: String,
+    /// How the server's asynchronous I/O was seen to work.
+    pub async_mode: String,
     pub uptime_s: u64,
 
     /// Statements of clients.
@@ -32,6 +34,10 @@ pub struct Figures {
     pub cache_reads_per_s: f64,
     /// Page reads that went to the data files. While the extension does not count them: what InnoDB read.
     pub data_reads_per_s: f64,
+    /// Pages that InnoDB says it has read, from wherever.
+    pub innodb_reads_per_s: f64,
+    /// Of them, those of which the extension has seen neither a hit nor a read of the data file.
+    pub unseen_reads_per_s: f64,
     /// Of all page requests, those that the pool answered; `None` if there were none.
     pub pool_hit_percent: Option<f64>,
     /// Of the reads that the cache was asked for in this interval; `None` if there were none.
@@ -111,6 +117,7 @@ impl Figures {
             interval_s: seconds,
             state: now.state().to_owned(),
             state_reason: now.text("bpe_state_reason").to_owned(),
+            async_mode: now.text("bpe_async_mode").to_owned(),
             uptime_s: now.count("uptime"),
             qps: rate("questions"),
             tps: rate("com_commit") + rate("com_rollback"),
@@ -123,6 +130,11 @@ impl Figures {
             } else {
                 rate("innodb_pages_read")
             },
+            innodb_reads_per_s: rate("innodb_pages_read"),
+            unseen_reads_per_s: more("innodb_pages_read")
+                .saturating_sub(hits + more("bpe_data_reads"))
+                as f64
+                / seconds,
             pool_hit_percent: percent(from_memory, requests),
             hit_ratio_percent: percent(hits, hits + misses),
             hit_ratio_total_percent: now.number("bpe_hit_ratio"),
@@ -298,6 +310,8 @@ pub mod tests {
         assert_eq!(figures.interval_s, 2.0);
         assert_eq!((figures.qps, figures.tps), (1000.0, 50.0));
         assert_eq!(figures.cache_reads_per_s, 150.0);
+        assert_eq!(figures.innodb_reads_per_s, 9999.0 / 2.0);
+        assert_eq!(figures.unseen_reads_per_s, (9999.0 - 400.0) / 2.0);
         assert_eq!(figures.data_reads_per_s, 50.0);
         assert_eq!(figures.hit_ratio_percent, Some(75.0));
         assert_eq!(figures.pool_hit_percent, Some(60.0));
