@@ -103,6 +103,8 @@ pub enum Lost {
     Unanswered,
 }
 
+/// How long an answer is waited for when logging in: servers themselves give up after 10 s (connect_timeout).
+const LOGIN: Duration = Duration::from_secs(15);
 /// How long a statement that was told to stop is waited for.
 const ENDING: Duration = Duration::from_secs(5);
 
@@ -125,7 +127,15 @@ pub struct Server {
 impl Server {
     /// Logs in and finds out which server it is.
     pub fn connect(args: &connection::Args) -> Result<Self, Failure> {
-        Self::open(&mut args.target()?, None)
+        Self::log_in(&mut args.target()?)
+    }
+
+    /// Logs in to a known target. A server that hangs is found out by that; statements may then take as long as they take.
+    pub fn log_in(target: &mut Target) -> Result<Self, Failure> {
+        let mut server = Self::open(target, Some(LOGIN))?;
+        let lasting = server.set_patience(None);
+        lasting.map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))?;
+        Ok(server)
     }
 
     /// Logs in to a known target. `limit`: how long an answer is waited for; None: as long as it takes.
@@ -326,18 +336,18 @@ impl AsFd for Server {
 
 /// Whether the connection is lost with this error: all but what the server itself says.
 fn loss(error: &mysql::Error) -> Option<Lost> {
-    let kind = match error {
-        mysql::Error::IoError(io) => io.kind(),
-        mysql::Error::CodecError(codec) => {
-            connection::io_below(codec).map_or(io::ErrorKind::Other, io::Error::kind)
+    use mysql::Error;
+    match error {
+        Error::IoError(_) | Error::CodecError(_) | Error::DriverError(_) => {
+            let too_slow = connection::io_of(error).is_some_and(connection::was_too_slow);
+            Some(if too_slow {
+                Lost::Unanswered
+            } else {
+                Lost::Closed
+            })
         }
-        mysql::Error::DriverError(_) => io::ErrorKind::Other,
-        _ => return None,
-    };
-    Some(match kind {
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Lost::Unanswered,
-        _ => Lost::Closed,
-    })
+        _ => None,
+    }
 }
 
 /// Whether a statement that was answered with this may have been done: the connection was lost with it, or the server says

@@ -12,6 +12,7 @@ use anyhow::{Context, ensure};
 use integration_tests::harness::Outcome;
 use integration_tests::place::files_in;
 use integration_tests::{Flavour, Load, Options, Place, Server, Suite, library};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 const MIB: u64 = 1 << 20;
@@ -34,6 +35,11 @@ fn main() -> ExitCode {
         .each("settings_change_or_stay", settings_change_or_stay)
         .each("without_option_folder", without_option_folder)
         .each("doctor_tells", doctor_tells)
+        .with(
+            Flavour::MariaDb1011,
+            "a_server_that_hangs",
+            a_server_that_hangs,
+        )
         .each("verify_compares", verify_compares)
         .with(
             Flavour::MySql97,
@@ -380,6 +386,23 @@ fn wrong_input_changes_nothing(place: &Place) -> Outcome {
     host.bpe_bare(&["status", "--no-defaults", "-S", "/no/such.sock"])?
         .expect(3, &["no server listens there"])?;
     host.unchanged_since(&before)
+}
+
+/// It takes connections, or the kernel does for it, and says nothing: nobody waits for that without an end.
+fn a_server_that_hangs(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    let process = Pid::from_raw(host.server().pid().try_into()?).context("a process")?;
+    kill_process(process, Signal::STOP)?;
+    let enabled = host.enable(&place.cache(), &CACHE.to_string(), &[]);
+    let status = host.bpe(&["status"]);
+    kill_process(process, Signal::CONT)?;
+    for run in [enabled?, status?] {
+        run.expect(
+            3,
+            &["cannot connect to the server at", "hangs or is overloaded"],
+        )?;
+    }
+    Ok(())
 }
 
 fn a_missing_library_stops_no_server(place: &Place) -> Outcome {

@@ -37,6 +37,7 @@ const SOCKETS: [&str; 4] = [
     "/tmp/mysql.sock",
 ];
 
+const HANGS: &str = "the server is stopped, hangs or is overloaded: see what its process does";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A server that has vanished is noticed by this. Usually there is no limit for a statement: shrinking a
 /// large pool takes its time, and a socket with a time limit would not go on after a signal.
@@ -341,16 +342,15 @@ impl Target {
         };
         let connected = match (limit, &self.address) {
             // Each answer has that limit, so that all of them may take longer.
-            (Some(limit), Address::Socket(path)) => limited::log_in(path, 2 * limit, move || {
-                Conn::new(builder)
-            })
-            .map_err(|why| {
-                Failure::new(
-                    Exit::Connect,
-                    format!("cannot connect to the server at {}: {why}", self.address),
-                )
-                .advise("the server is stopped, hangs or is overloaded: see what its process does")
-            })?,
+            (Some(limit), Address::Socket(path)) => {
+                limited::log_in(path, 2 * limit, move || Conn::new(builder)).map_err(|why| {
+                    Failure::new(
+                        Exit::Connect,
+                        format!("cannot connect to the server at {}: {why}", self.address),
+                    )
+                    .advise(HANGS)
+                })?
+            }
             _ => Conn::new(builder),
         };
         connected.map_err(|error| self.explain(&error))
@@ -390,6 +390,7 @@ impl Target {
                  speak: use an account with a password, or the operating system's account over \
                  the socket"
             )),
+            _ if io_of(error).is_some_and(was_too_slow) => failure.advise(HANGS),
             _ => match &self.address {
                 Address::Socket(path) if !path.exists() => failure.advise(format!(
                     "no server listens there: start it, or name its socket with -S ({} asks it)",
@@ -412,24 +413,32 @@ pub fn plain(error: &mysql::Error) -> String {
     match error {
         Error::MySqlError(server) => format!("{} (error {})", server.message, server.code),
         Error::IoError(io) => in_words(io),
-        Error::CodecError(codec) => match io_below(codec) {
-            Some(io) => in_words(io),
-            None => codec.to_string(),
-        },
+        Error::CodecError(codec) => io_of(error).map_or_else(|| codec.to_string(), in_words),
         Error::DriverError(DriverError::CouldNotConnect(Some((_, text, _)))) => text.clone(),
         other => other.to_string(),
     }
 }
 
 /// The system's error behind one of the library.
-pub fn io_below(error: &dyn std::error::Error) -> Option<&io::Error> {
-    error.source().and_then(|source| source.downcast_ref())
+pub fn io_of(error: &mysql::Error) -> Option<&io::Error> {
+    match error {
+        mysql::Error::IoError(io) => Some(io),
+        mysql::Error::CodecError(codec) => std::error::Error::source(codec)?.downcast_ref(),
+        _ => None,
+    }
+}
+
+/// What a socket with a limit says when it is over.
+pub fn was_too_slow(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
 }
 
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
-        // What a socket with a limit says when it is over.
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it took too long".to_owned(),
+        _ if was_too_slow(error) => "it took too long".to_owned(),
         io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
             "it closed the connection".to_owned()
         }

@@ -8,7 +8,6 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use crate::connection;
 use crate::failure::{Exit, Failure};
@@ -26,9 +25,6 @@ mod plan;
 pub use apply::apply;
 pub use describe::{Change, pool_stays};
 pub use plan::Plan;
-
-/// How long an answer is waited for when logging in once more.
-const LOGIN: Duration = Duration::from_secs(10);
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -159,7 +155,7 @@ pub fn check_paths(
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let wish = Wish::of(&args)?;
     let mut target = args.connection.target()?;
-    let mut server = Server::open(&mut target, None)?;
+    let mut server = Server::log_in(&mut target)?;
     check_rights(&mut server)?;
     let plan = plan::Plan::make(&mut server, &wish, &args)?;
     say!("{}", plan.to_string().trim_end());
@@ -183,12 +179,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     let mut told = told::Terminal::catching_signals()?;
     // A server that does not answer is found out at logging in: Ctrl-C does not end what waits for it.
-    let reopen = || {
-        let mut server = Server::open(&mut target.clone(), Some(LOGIN))?;
-        let lasting = server.set_patience(None);
-        lasting.map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))?;
-        Ok(server)
-    };
+    let reopen = || Server::log_in(&mut target.clone());
     apply::apply(&mut server, plan, &mut told, &reopen)?;
     Ok(Exit::Ok.into())
 }
