@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::connection::plain;
 use crate::failure::Failure;
-use crate::server::Server;
+use crate::server::{Server, error_code};
 
 /// The most of the pool that is taken away: 1 / 25 = 4 %.
 const MOST: u64 = 25;
@@ -22,6 +22,10 @@ const MIB: u64 = 1 << 20;
 const EXTENT: u64 = 8 * MIB;
 /// MySQL shrinks the pool in a background thread; a long transaction can hold that up.
 const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// MySQL's error while the pool is on its way to another size (ER_BUFPOOL_RESIZE_INPROGRESS). MariaDB, which resized in the
+/// background up to 10.11.11, has a general number and the same words.
+const RESIZE_IN_PROGRESS: u16 = 3166;
 
 /// What is known of a server's pool. Sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -100,14 +104,21 @@ pub fn largest_cache(pool: u64, page_size: u64) -> u64 {
     fits / MIB * MIB
 }
 
-/// Sets the pool's size and waits until the server has it. Returns the size it came to.
+/// Sets the pool's size and waits until the server has it. Returns the size it came to. While the server is at another size,
+/// one that was asked for over a connection since lost, say, that is waited for first.
 ///
 /// # Errors
 /// The server refuses, or has not finished in a minute (then it goes on by itself).
 pub fn resize(server: &mut Server, size: u64) -> Result<u64, String> {
-    server
-        .execute(&format!("SET GLOBAL innodb_buffer_pool_size = {size}"))
-        .map_err(|error| plain(&error))?;
+    let end = Instant::now() + PATIENCE;
+    while let Err(error) = server.execute(&format!("SET GLOBAL innodb_buffer_pool_size = {size}")) {
+        let (code, said) = (error_code(&error), plain(&error));
+        let busy = code == RESIZE_IN_PROGRESS || said.contains("already in progress");
+        if !busy || Instant::now() > end {
+            return Err(said);
+        }
+        sleep(LOOK_EVERY);
+    }
     let warnings = server.warnings();
     let end = Instant::now() + PATIENCE;
     loop {
@@ -137,7 +148,7 @@ pub fn resize(server: &mut Server, size: u64) -> Result<u64, String> {
                 "not finished after a minute ({state}); the server goes on"
             ));
         }
-        sleep(Duration::from_millis(100));
+        sleep(LOOK_EVERY);
     }
 }
 

@@ -16,6 +16,9 @@ use rustix::mount::{MountFlags, UnmountFlags};
 use crate::engine::REQUEST_THREADS;
 use crate::file_system::FileSystem;
 
+/// How long a process that is killed may take to let go of its mount.
+const ENDING: Duration = Duration::from_secs(20);
+
 /// A running session.
 pub(crate) struct Mounted {
     session: Option<BackgroundSession>,
@@ -153,7 +156,8 @@ fn helper(mountpoint: &Path, option: &str) -> io::Result<()> {
 /// there was such a mount.
 pub fn detach_if_dead(mountpoint: &Path) -> io::Result<bool> {
     match rustix::fs::stat(mountpoint) {
-        Err(Errno::NOTCONN) => {
+        // The latter when it was asked while the process ended.
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => {
             match rustix::mount::unmount(mountpoint, UnmountFlags::DETACH) {
                 Err(Errno::PERM) => helper(mountpoint, "-uz")?,
                 result => result?,
@@ -170,5 +174,19 @@ pub fn guard(mountpoint: &Path) -> io::Result<()> {
     // Not to be interrupted together with the process that it watches.
     let _ = rustix::process::setsid();
     let _ = io::stdin().read(&mut [0]);
-    detach_if_dead(mountpoint).map(|_| ())
+    // The process closes its files one after the other while it ends, so the mount may still look alive.
+    let end = Instant::now() + ENDING;
+    while !detach_if_dead(mountpoint)? && is_mounted(mountpoint) && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// Whether something is mounted there that answers.
+fn is_mounted(mountpoint: &Path) -> bool {
+    let device = |path: &Path| rustix::fs::stat(path).map(|stat| stat.st_dev);
+    match (device(mountpoint), mountpoint.parent().map(device)) {
+        (Ok(own), Some(Ok(above))) => own != above,
+        _ => true,
+    }
 }
