@@ -22,7 +22,7 @@ built := $(or $(CARGO_TARGET_DIR),target)/release
 TARGET ?= trace
 SECONDS ?= 60
 
-.PHONY: build test crashes mtr demo dependencies fuzz miri deny
+.PHONY: build test crashes mtr demo dependencies fuzz miri address deny
 
 build:
 	scripts/build-page
@@ -58,6 +58,10 @@ fuzz:
 # Unit tests of the extension under Miri.
 miri:
 	scripts/nightly miri
+
+# The plugin under AddressSanitizer in MariaDB: some of the integration tests, or TESTS.
+address:
+	scripts/nightly address $(TESTS)
 
 # Licences, sources and known weaknesses of the dependencies.
 deny:
