@@ -1,10 +1,13 @@
 //! Statements that make, empty, rebuild and remove files and undo logs beside another load, and that a crash must undo or
 //! keep as a whole.
 
+use std::path::Path;
+
 use anyhow::{Context, ensure};
 use private_server::Server;
 use private_server::mysql::{self, Conn, prelude::Queryable};
 
+use crate::harness::note;
 use crate::sql;
 
 /// Rows of the table that comes and goes.
@@ -12,6 +15,7 @@ const ROWS: u32 = 400;
 /// Rows of the table whose every row is changed by one transaction: more than an undo tablespace of 10 MiB in a few rounds.
 const MANY: u32 = 2000;
 const WIDTH: u32 = 1300;
+const CREATE: &str = "CREATE TABLE churn.comes LIKE churn.many";
 
 /// Makes the tables.
 pub fn prepare(server: &Server) -> anyhow::Result<()> {
@@ -36,7 +40,7 @@ pub fn until_killed(server: &Server, rebuilt: &[&str]) -> anyhow::Result<u32> {
                 filled(),
                 format!("ALTER TABLE {rebuilt} FORCE"),
                 "DROP TABLE churn.comes".to_owned(),
-                "CREATE TABLE churn.comes LIKE churn.many".to_owned(),
+                CREATE.to_owned(),
                 filled(),
                 "ALTER TABLE churn.comes FORCE".to_owned(),
                 "RENAME TABLE churn.comes TO churn.goes, churn.goes TO churn.comes".to_owned(),
@@ -81,7 +85,10 @@ pub fn settle(server: &Server) -> anyhow::Result<()> {
     );
     let there: Vec<String> = connection.query("SHOW TABLES IN churn LIKE 'comes'")?;
     if there.is_empty() {
-        connection.query_drop("CREATE TABLE churn.comes LIKE churn.many")?;
+        if let Err(error) = connection.query_drop(CREATE) {
+            remove_orphan(server).context(error)?;
+            connection.query_drop(CREATE)?;
+        }
     } else {
         let rows = sql::verify_pads(&mut connection, "churn.comes", WIDTH)?;
         ensure!(
@@ -90,6 +97,23 @@ pub fn settle(server: &Server) -> anyhow::Result<()> {
         );
     }
     Ok(())
+}
+
+/// MariaDB that is killed between the commit of DROP TABLE and the removal of its file leaves the file behind, and then
+/// refuses a table of this name (MDEV-25506, `docs/reliability.md`). An administrator removes it like this.
+fn remove_orphan(server: &Server) -> anyhow::Result<()> {
+    let known = server.value(
+        "SELECT GROUP_CONCAT(NAME) FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME LIKE 'churn%'",
+    )?;
+    let data = server.value("SELECT @@datadir")?.context("a folder")?;
+    let file = Path::new(&data).join("churn/comes.ibd");
+    let is_known = known.iter().any(|names| names.contains("churn/comes"));
+    ensure!(
+        file.exists() && !is_known,
+        "{file:?} is no orphan; InnoDB knows {known:?}"
+    );
+    note("MariaDB left the file of a dropped table behind");
+    Ok(std::fs::remove_file(file)?)
 }
 
 /// Rows whose bytes are the first ones, turned round `version` times.
