@@ -21,6 +21,10 @@ fn main() -> ExitCode {
             "tried_again_while_a_client_builds",
             tried_again_while_a_client_builds,
         )
+        .each(
+            "asked_for_before_it_is_set_up",
+            asked_for_before_it_is_set_up,
+        )
         .each("loaded_from_the_plugin_table", loaded_from_the_plugin_table)
         .each(
             "installed_on_a_server_that_libaio_serves",
@@ -176,6 +180,26 @@ fn tried_again_while_a_client_builds(place: &Place) -> Outcome {
     sql::expect_state(&server, "active")?;
     let log = std::fs::read_to_string(server.log())?;
     ensure!(log.matches("not switched on").count() == 1, "{log}");
+    server.stop()?;
+    Ok(())
+}
+
+/// The configuration asks for the extension, but names no path and no size: they can be given one by one, in any order.
+fn asked_for_before_it_is_set_up(place: &Place) -> Outcome {
+    let server = place.start(place.installable()?.option("--loose-bpe-enabled=ON"))?;
+    let path = format!("SET GLOBAL bpe_path = '{}'", place.cache().display());
+    let size = format!("SET GLOBAL bpe_size = {CACHE}");
+    for statements in [[&path, &size], [&size, &path]] {
+        server.sql(place.install_statement())?;
+        sql::expect_state(&server, "failed")?;
+        for statement in statements {
+            server.sql(statement)?;
+        }
+        sql::wait_until("active", Duration::from_secs(20), || {
+            Ok(sql::status(&server, "state")? == "active")
+        })?;
+        server.sql(place.uninstall_statement())?;
+    }
     server.stop()?;
     Ok(())
 }

@@ -34,6 +34,11 @@ const REFUSALS: [&str; 7] = [
 
 fn main() -> ExitCode {
     Suite::new("sessions")
+        .each("a_setting_just_before_on", a_setting_just_before_on)
+        .each(
+            "a_setting_between_check_and_assignment",
+            a_setting_between_check_and_assignment,
+        )
         .each("at_once_at_random", at_once_at_random)
         .run()
 }
@@ -44,6 +49,54 @@ struct Setup<'a> {
     install: &'static str,
     uninstall: &'static str,
     folders: [PathBuf; 2],
+}
+
+const CACHE: u64 = 64 << 20;
+
+/// Switching on what is on already does not make the controller forget that a setting was changed a moment before.
+fn a_setting_just_before_on(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    sql::expect_state(&server, "active")?;
+    let mut connection = server.connect()?;
+    for instances in [3u64, 2, 4] {
+        connection.query_drop(format!("SET GLOBAL bpe_instances = {instances}"))?;
+        connection.query_drop("SET GLOBAL bpe_enabled = ON")?;
+        sql::wait_until("rebuilt as it was set", SOON, || {
+            Ok(sql::figure(&server, "instances_active")? == instances)
+        })?;
+    }
+    server.stop()?;
+    Ok(())
+}
+
+/// What is set while another session has built the extension, but not switched it on yet, holds for it.
+fn a_setting_between_check_and_assignment(place: &Place) -> Outcome {
+    let server = place.start(place.early_disabled(CACHE)?)?;
+    sql::fill(&mut server.connect()?, "d.t", ROWS, 1000, "")?;
+    std::thread::scope(|scope| -> Outcome {
+        let client = scope.spawn(|| server.sql(&gap(3000)));
+        sql::wait_until("built", SOON, || Ok(!place.cache_files().is_empty()))?;
+        // A page a second.
+        server.sql("SET GLOBAL bpe_io_capacity = 1")?;
+        client.join().expect("no panic")?;
+        Ok(())
+    })?;
+    sql::expect_state(&server, "active")?;
+    sql::read_all(&mut server.connect()?, "d.t", ROWS)?;
+    std::thread::sleep(Duration::from_secs(2));
+    let written = sql::figure(&server, "bytes_written")?;
+    ensure!(
+        written < 2 << 20,
+        "{written} bytes were written, though 16 KiB a second are allowed"
+    );
+    // Without the limit they would have been.
+    server.sql("SET GLOBAL bpe_io_capacity = 0")?;
+    sql::wait_until("written", SOON, || {
+        sql::read_all(&mut server.connect()?, "d.t", ROWS)?;
+        Ok(sql::figure(&server, "bytes_written")? > 2 << 20)
+    })?;
+    server.stop()?;
+    Ok(())
 }
 
 #[derive(Default)]
@@ -109,8 +162,7 @@ fn at_once_at_random(place: &Place) -> Outcome {
                     .try_for_each(|session| session.join().expect("no panic"))
             })
             .with_context(|| format!("round {round}"))?;
-            settle(&setup, &mut random)
-                .with_context(|| format!("after round {round}"))
+            settle(&setup, &mut random).with_context(|| format!("after round {round}"))
         });
         done.store(true, Ordering::Relaxed);
         load.into_iter()
@@ -174,8 +226,8 @@ fn session(
     while Instant::now() < until {
         let statement = match (number, random.u8(..20)) {
             (0, 0..2) => setup.uninstall.into(),
-            (0, 2..6) => setup.install.into(),
-            (0, 6..10) => format!(
+            (0, 2..=5) => setup.install.into(),
+            (0, 6..=8) => format!(
                 "SET GLOBAL bpe_size = {}, bpe_path = '{}'",
                 64 << 20,
                 setup.folders[0].display()
@@ -185,7 +237,7 @@ fn session(
                 continue;
             }
             (_, 0..4) => "SET GLOBAL bpe_enabled = ON".into(),
-            (_, 4..7) => "SET GLOBAL bpe_enabled = OFF".into(),
+            (_, 4..=6) => "SET GLOBAL bpe_enabled = OFF".into(),
             // Between checking and assigning the value there is time for the others.
             (_, 7..9) => gap(random.u32(..300)),
             // Checked, but never assigned.
@@ -318,9 +370,11 @@ fn settle(setup: &Setup, random: &mut fastrand::Rng) -> Outcome {
     ensure!(mode == 0 || mode == 8, "mode {mode} after OFF");
     if random.bool() {
         connection.query_drop(setup.uninstall)?;
-        sql::wait_until("no thread of ours", SOON, || {
-            Ok(threads(server)?.is_empty())
-        })
+        sql::wait_until(
+            "no thread of ours",
+            SOON,
+            || Ok(threads(server)?.is_empty()),
+        )
         .with_context(|| format!("{:?}", threads(server)))?;
         connection.query_drop(setup.install)?;
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use bpe::settings::{self, Settings};
+use bpe::settings;
 use bpe::switch::{self, Active};
 use bpe::{aio, controller, files, scan};
 use extension::{
@@ -104,7 +104,7 @@ pub fn begin_with_threads() -> anyhow::Result<()> {
 
 fn switch_on() {
     SWITCHING.store(true, Ordering::Relaxed);
-    match controller::prepare(&Settings::current()) {
+    match controller::prepare() {
         Ok(_) => {
             controller::commit();
             reached(Reached::SwitchedOn);

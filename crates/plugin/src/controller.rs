@@ -1,16 +1,19 @@
 //! Switches the extension on and off, rebuilds it when a setting changes, tries again when something failed, and
 //! retires what is no longer active.
 //!
-//! Switching on happens in the thread of the client who asks, so that it gets the error: [`prepare`] while the server
+//! Switching on happens while the client who asks waits, so that it gets the error: [`prepare`] while the server
 //! checks the value of `bpe_enabled`, [`commit`] when it assigns it. Everything slow happens in `prepare` or in the
-//! controller's own thread; a server thread that reads or writes pages never waits for any of it.
+//! controller's own thread; a server thread that reads or writes pages never waits for any of it, and the client waits for
+//! [`PATIENCE`] at most.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
+use arc_swap::ArcSwapOption;
 use extension::Extension;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -21,6 +24,8 @@ use crate::{aio, files, journal, recorder, scan};
 
 /// How long switching on waits for the extension before it to let go of its files.
 const RETIRE_WAIT: Duration = Duration::from_secs(20);
+/// How long a client waits for a disk: for longer than for other sessions and for the extension before, together.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// A prepared extension that nobody commits is given up after this.
 const PREPARED_FOR: Duration = Duration::from_secs(10);
 /// How often settings are looked at while other sessions switch on and off.
@@ -32,6 +37,8 @@ const TICK: Duration = Duration::from_millis(500);
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
 /// How long a recording waits for a switching on that is under way.
 const RECORDING_WAIT: Duration = Duration::from_secs(5);
+const BUSY: &str = "the extension is just being built or switched; try again in some seconds";
+const PANIC: &str = "switched off by an internal error, see the error log";
 const AFTER_PANIC: &str = "an internal error switched the extension off; see the error log, and restart the server to use it again";
 const DEFAULT_PAGE: u32 = 16384;
 /// Smaller pages than this do not make the directory larger: some tables of tiny pages must not multiply its memory.
@@ -98,6 +105,9 @@ struct Inner {
     /// Extensions that some thread of the server is still waiting in, long after they were switched off.
     lingering: Vec<Arc<Active>>,
     stop: bool,
+    /// Which installation of the plugin this is: a controller's thread that hung when the plugin went must not go on
+    /// beside the next one.
+    life: u64,
     thread: Option<std::thread::JoinHandle<()>>,
     early: bool,
 }
@@ -108,6 +118,8 @@ static CHANGED: Condvar = Condvar::new();
 static BUILDING: Mutex<()> = Mutex::new(());
 type Building = MutexGuard<'static, ()>;
 static PANICKED: AtomicBool = AtomicBool::new(false);
+/// What was active when a hook panicked, for the controller's thread to retire.
+static AFTER_A_PANIC: LazyLock<ArcSwapOption<Active>> = LazyLock::new(ArcSwapOption::empty);
 static SWITCHED_ON: AtomicU64 = AtomicU64::new(0);
 
 /// Called when the plugin is initialised and the calls are intercepted (or `passive` says why not).
@@ -117,6 +129,7 @@ pub fn start(passive: Option<String>, early: bool) {
         inner.passive = passive.clone();
         inner.early = early;
         inner.stop = false;
+        inner.life += 1;
         inner.nominal_page = DEFAULT_PAGE;
         if let Err(reason) = ensure_thread(&mut inner) {
             journal::warning(&format!(
@@ -142,7 +155,9 @@ fn ensure_thread(inner: &mut Inner) -> Result<(), String> {
     if inner.thread.is_some() || inner.stop {
         return Ok(());
     }
-    let thread = spawn("bpe-controller", run).map_err(|error| {
+    LazyLock::force(&AFTER_A_PANIC);
+    let life = inner.life;
+    let thread = spawn("bpe-controller", move || run(life)).map_err(|error| {
         format!("cannot start the controller's thread: {error}; raise the limit on threads")
     })?;
     inner.thread = Some(thread);
@@ -171,8 +186,6 @@ pub fn spawn(
 
 /// Switches on for the controller, unless the administrator has switched off since the number was taken.
 fn switch_on_or_retry(settings: &Settings, intent: u64, building: &Building) {
-    // Nobody but this thread would close them.
-    close_retiring(&mut INNER.lock());
     match prepare_for(settings, Some(intent), building) {
         Ok(warnings) => {
             warnings
@@ -202,13 +215,44 @@ fn failed(reason: String, intent: u64) {
 }
 
 /// First half of switching on, for a client: builds the extension and gets to know the open files. Returns warnings.
-pub fn prepare(settings: &Settings) -> Result<Vec<String>, String> {
-    let building = BUILDING
-        .try_lock_for(RETIRE_WAIT)
-        .ok_or("the extension is being switched on or off by another session; try again")?;
-    prepare_for(settings, None, &building)
+pub fn prepare() -> Result<Vec<String>, String> {
+    waiting_at_most(PATIENCE, || {
+        let building = BUILDING.try_lock_for(RETIRE_WAIT).ok_or(BUSY)?;
+        let result = prepare_for(&Settings::current(), None, &building);
+        let mut inner = INNER.lock();
+        if inner.stop {
+            // The plugin was uninstalled while this was waiting for a disk.
+            close_retiring(&mut inner);
+        }
+        result
+    })
 }
 
+/// Does something that may have to wait for a disk in a thread of its own, so that a client does not wait for ever.
+fn waiting_at_most<T: Send + 'static>(
+    limit: Duration,
+    body: impl Fn() -> Result<T, String> + Send + Sync + 'static,
+) -> Result<T, String> {
+    let body = Arc::new(body);
+    let (sender, receiver) = sync_channel(1);
+    let its_body = Arc::clone(&body);
+    let begun = spawn("bpe-session", move || {
+        let _ = sender.send(its_body());
+    });
+    if begun.is_err() {
+        return body();
+    }
+    match receiver.recv_timeout(limit) {
+        Ok(result) => result,
+        Err(RecvTimeoutError::Timeout) => Err(format!(
+            "a disk in bpe_path has not answered for {} s; try again when it does",
+            limit.as_secs()
+        )),
+        Err(RecvTimeoutError::Disconnected) => Err("an internal error occurred".into()),
+    }
+}
+
+/// Builds the extension, for a client or, under the number of the controller's own intent, for the controller.
 fn prepare_for(
     settings: &Settings,
     intent: Option<u64>,
@@ -225,12 +269,18 @@ fn prepare_for(
         }
         // Without it nothing would be retired, nor tried again.
         ensure_thread(&mut inner)?;
-        let intent = intent.unwrap_or(inner.intent);
-        inner.tried = Some(settings.clone());
         if inner.running.is_some() || inner.prepared.is_some() {
+            // If it was built with other settings, the controller will see to that.
             return Ok(Vec::new());
         }
-        wait_for_retired(&mut inner)?;
+        inner.tried = Some(settings.clone());
+        let (intent, own) = (intent.unwrap_or(inner.intent), intent.is_some());
+        if own {
+            // Nobody but this thread would close them.
+            close_retiring(&mut inner);
+        } else {
+            wait_for_retired(&mut inner)?;
+        }
         if inner.intent != intent {
             return Err(OVERTAKEN.into());
         }
@@ -251,10 +301,11 @@ fn prepare_for(
         scan::register_open_files();
     }
     let mut inner = INNER.lock();
-    if inner.intent != intent || PANICKED.load(Ordering::SeqCst) {
+    let panicked = PANICKED.load(Ordering::SeqCst);
+    if inner.intent != intent || panicked {
         // The mode is off again: switching off has seen to that.
         retire(&mut inner, active);
-        return Err(OVERTAKEN.into());
+        return Err(if panicked { AFTER_PANIC } else { OVERTAKEN }.into());
     }
     inner.nominal_page = nominal_page;
     inner.prepared = Some(Prepared {
@@ -271,9 +322,7 @@ fn prepare_for(
 /// # Errors
 /// The reason, for the client, why the hooks cannot be switched on.
 pub fn follow_for_recording() -> Result<(), String> {
-    let _building = BUILDING
-        .try_lock_for(RECORDING_WAIT)
-        .ok_or("the extension is just being switched on or rebuilt; try again in some seconds")?;
+    let _building = BUILDING.try_lock_for(RECORDING_WAIT).ok_or(BUSY)?;
     let begins_to_follow = {
         let inner = INNER.lock();
         if let Some(reason) = &inner.passive {
@@ -342,14 +391,17 @@ fn commit_prepared(inner: &mut MutexGuard<'_, Inner>) {
         return;
     }
     let settings = prepared.settings;
-    match switch::publish(Arc::clone(&prepared.active)) {
+    match switch::publish(prepared.active) {
         Ok(None) => {}
         Ok(Some(before)) => retire(inner, before),
-        Err(switch::Interrupted) => {
-            retire(inner, prepared.active);
+        Err(switch::Interrupted(ours)) => {
+            if let Some(ours) = ours {
+                retire(inner, ours);
+            }
             return;
         }
     }
+    adjust(inner);
     journal::note(&format!(
         "switched on: {} bytes on {}, {} instance(s), {} mode",
         settings.size,
@@ -361,6 +413,19 @@ fn commit_prepared(inner: &mut MutexGuard<'_, Inner>) {
     inner.failure = None;
     inner.retry = None;
     SWITCHED_ON.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Settings that need no other layout have changed: the active extension takes them over.
+pub fn settings_changed() {
+    adjust(&mut INNER.lock());
+}
+
+/// Under the lock, so that values of before never come last.
+fn adjust(_inner: &mut MutexGuard<'_, Inner>) {
+    if let Some(active) = &*switch::active() {
+        active.extension.set_io_capacity(settings::io_capacity());
+        active.extension.set_admission(settings::admission());
+    }
 }
 
 fn build(settings: &Settings, nominal_page: u32) -> Result<Arc<Active>, String> {
@@ -436,15 +501,23 @@ pub fn panicked() {
     journal::error(
         "an internal error occurred (see above); the extension is switched off until the server restarts",
     );
-    if let Some(mut inner) = INNER.try_lock_for(Duration::from_millis(100)) {
-        inner.failure = Some("switched off by an internal error, see the error log".into());
+    if before.is_some() {
+        AFTER_A_PANIC.store(before);
+    }
+    if let Some(mut inner) = INNER.try_lock() {
+        clean_up_after_panic(&mut inner);
+    } // otherwise rather a moment later than a wait
+}
+
+/// What [`panicked`] may have had to leave to the controller's thread.
+fn clean_up_after_panic(inner: &mut MutexGuard<'_, Inner>) {
+    let prepared = inner.prepared.take().map(|prepared| prepared.active);
+    for old in AFTER_A_PANIC.swap(None).into_iter().chain(prepared) {
+        retire(inner, old);
+    }
+    if inner.running.take().is_some() || inner.wanted {
+        inner.failure = Some(PANIC.into());
         inner.wanted = false;
-        inner.running = None;
-        if let Some(before) = before {
-            retire(&mut inner, before);
-        }
-    } else {
-        std::mem::forget(before); // rather a leak than a wait
     }
 }
 
@@ -474,15 +547,17 @@ pub fn stop() {
     }
 }
 
-/// The controller's thread.
-fn run() {
+/// The controller's thread, for one installation of the plugin.
+fn run(life: u64) {
     let mut audit = Audit::default();
     let mut someone_builds = false;
     loop {
         let mut inner = INNER.lock();
         close_retiring(&mut inner);
         let gone = take_unused(&mut inner.lingering);
-        if inner.stop {
+        if inner.stop || inner.life != life {
+            drop(inner);
+            drop(gone);
             return;
         }
         if (!inner.rebuild || someone_builds) && gone.is_empty() {
@@ -503,7 +578,7 @@ fn run() {
     }
 }
 
-/// Closes what is retired, one after the other. For the controller's thread alone.
+/// Closes what is retired, one after the other. For the controller's thread, or when there is none any more.
 fn close_retiring(inner: &mut MutexGuard<'_, Inner>) {
     while let Some(old) = inner.retiring.pop() {
         inner.being_retired += 1;
@@ -570,6 +645,9 @@ fn look_behind_our_back(audit: &mut Audit) {
     let Some(reason) = audit.look() else {
         return;
     };
+    if !epoch.is_some_and(switch::still_serves) {
+        return; // switched off meanwhile: the server changes files, and nobody follows that
+    }
     disable_because(Some(reason.clone()));
     journal::error(&format!(
         "{reason}. Everything cached is dropped and the extension is off. Find out who writes to the data files of a \
@@ -579,6 +657,9 @@ fn look_behind_our_back(audit: &mut Audit) {
 
 fn tick(building: &Building) {
     let mut inner = INNER.lock();
+    if PANICKED.load(Ordering::SeqCst) {
+        clean_up_after_panic(&mut inner);
+    }
     if !inner.wanted {
         // A client whose SET failed after the check leaves a prepared extension behind.
         let expired = |prepared: &mut Prepared| prepared.since.elapsed() > PREPARED_FOR;
@@ -716,7 +797,11 @@ pub fn async_mode() -> &'static str {
 
 /// Looks at paths and size of new settings. What is just being built or closed is waited for, so that its files are known
 /// as this server's own; but not for ever, since a path may be changed because its disk hangs. Returns warnings.
-pub fn check(settings: &Settings) -> Result<Vec<String>, String> {
+pub fn check(settings: Settings) -> Result<Vec<String>, String> {
+    waiting_at_most(PATIENCE, move || check_at_leisure(&settings))
+}
+
+fn check_at_leisure(settings: &Settings) -> Result<Vec<String>, String> {
     let mut result = Ok(Vec::new());
     for _ in 0..CHECKS {
         drop(BUILDING.try_lock_for(RETIRE_WAIT));
@@ -750,4 +835,26 @@ fn own_files() -> Vec<PathBuf> {
 /// How often the extension was switched on.
 pub fn switched_on() -> u64 {
     SWITCHED_ON.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_does_not_wait_for_ever() {
+        let (end, until) = sync_channel::<()>(0);
+        let until = Mutex::new(until);
+        let refused = waiting_at_most(Duration::from_millis(20), move || {
+            let _ = until.lock().recv();
+            Ok(())
+        });
+        assert!(refused.is_err_and(|reason| reason.contains("has not answered")));
+        drop(end);
+        assert_eq!(waiting_at_most(PATIENCE, || Ok(7)), Ok(7));
+        let failed = waiting_at_most(PATIENCE, || Err::<(), _>("why".to_owned()));
+        assert_eq!(failed, Err("why".into()));
+        let panicked = waiting_at_most(PATIENCE, || -> Result<(), String> { panic!("on purpose") });
+        assert!(panicked.is_err_and(|reason| reason.contains("internal error")));
+    }
 }

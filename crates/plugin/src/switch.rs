@@ -1,6 +1,6 @@
 //! What every hook looks at first: the mode, and the extension that is active.
 //!
-//! The mode is a set of bits in one atomic byte, so that "off" is one load and one comparison with zero.
+//! The mode is a set of bits in one atomic word, so that "off" is one load and one comparison with zero.
 //!
 //! | mode | meaning |
 //! |---|---|
@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwapOption, Guard};
 use extension::{Extension, Generations, LatencyHistogram};
@@ -33,7 +33,12 @@ pub const RECORD: u8 = 8;
 /// The reasons to follow files and writes.
 const FOLLOWING: u8 = TRACK | RECORD;
 
-static MODE: AtomicU8 = AtomicU8::new(0);
+/// The mode bits in the lowest byte. Above them is counted how often `HARVEST` began: it is left only if it is still the
+/// one for which no request was found under way.
+static MODE: AtomicU32 = AtomicU32::new(0);
+
+/// What is counted above the mode bits.
+const HARVESTS: u32 = 1 << 8;
 
 /// Asynchronous requests that were touched by us and have not been harvested.
 static PENDING: AtomicU32 = AtomicU32::new(0);
@@ -60,7 +65,12 @@ static GENERATIONS: LazyLock<Arc<Generations>> = LazyLock::new(|| Arc::new(Gener
 /// load the active extension, which is published with its own ordering.
 #[inline(always)]
 pub fn mode() -> u8 {
-    MODE.load(Ordering::Relaxed)
+    bits(MODE.load(Ordering::Relaxed))
+}
+
+#[inline(always)]
+fn bits(word: u32) -> u8 {
+    word as u8
 }
 
 /// Whether the hooks do nothing at all.
@@ -113,15 +123,16 @@ pub fn start_recording(forget: impl Fn()) -> bool {
 
 fn follow(reason: u8, forget: impl Fn()) -> bool {
     LazyLock::force(&GENERATIONS);
-    let mut before = mode();
+    let mut before = MODE.load(Ordering::SeqCst);
     loop {
-        if !follows(before) {
+        let followed = follows(bits(before));
+        if !followed {
             forget();
         }
         // The exchange proves that the mode was this one up to now: the other reason may end at any time.
-        let after = before & !HARVEST | reason;
+        let after = before & !u32::from(HARVEST) | u32::from(reason);
         match MODE.compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return !follows(before),
+            Ok(_) => return !followed,
             Err(now) => before = now,
         }
     }
@@ -137,29 +148,50 @@ pub fn stop_recording() {
 }
 
 fn change(to: impl Fn(u8) -> u8) {
-    let _ = MODE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |mode| Some(to(mode)));
+    let _ = MODE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
+        let mode = to(bits(word));
+        let harvests = if mode & HARVEST == 0 { 0 } else { HARVESTS };
+        Some((word & !u32::from(u8::MAX)).wrapping_add(harvests) | u32::from(mode))
+    });
 }
 
-/// Files were not followed without interruption while switching on.
-#[derive(Debug)]
-pub struct Interrupted;
+/// Files were not followed without interruption while switching on. Holds the extension, for the caller to retire, unless
+/// whoever interrupted has got it already: two who retire it would wait for each other.
+pub struct Interrupted(pub Option<Arc<Active>>);
 
 /// Last step of switching on. Returns the extension that was active before, if any.
 ///
 /// # Errors
 /// Refused when files were not followed without interruption since [`start_tracking`].
 pub fn publish(active: Arc<Active>) -> Result<Option<Arc<Active>>, Interrupted> {
+    publish_after(active, || ())
+}
+
+fn publish_after(
+    active: Arc<Active>,
+    between: impl FnOnce(),
+) -> Result<Option<Arc<Active>>, Interrupted> {
     let before = ACTIVE.swap(Some(active));
-    let step = MODE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |mode| {
-        (mode & (TRACK | SERVE) == TRACK).then_some(mode | SERVE)
-    });
-    match step {
+    between();
+    match begin_to_serve() {
         Ok(_) => Ok(before),
-        Err(_) => {
-            ACTIVE.store(None);
-            Err(Interrupted)
-        }
+        Err(_) => Err(Interrupted(ACTIVE.swap(None))),
     }
+}
+
+fn begin_to_serve() -> Result<u32, u32> {
+    MODE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
+        (bits(word) & (TRACK | SERVE) == TRACK).then_some(word | u32::from(SERVE))
+    })
+}
+
+/// Whether the extension of this switching-on has served without interruption up to now.
+pub fn still_serves(epoch: u32) -> bool {
+    // In this order: what serves after an interruption was made the active one before.
+    MODE.load(Ordering::SeqCst) & u32::from(SERVE) != 0
+        && active()
+            .as_ref()
+            .is_some_and(|active| active.epoch == epoch)
 }
 
 /// Stops serving, at once. Returns the extension that was active; the caller retires it. A recording goes on.
@@ -173,16 +205,25 @@ pub fn switch_off() -> Option<Arc<Active>> {
 
 /// The kill switch: every hook is off at once, a recording ends too. Otherwise as [`switch_off`].
 pub fn kill() -> Option<Arc<Active>> {
-    MODE.store(HARVEST, Ordering::SeqCst);
+    change(|_| HARVEST);
     leave_harvest();
     ACTIVE.swap(None)
 }
 
 fn leave_harvest() {
-    if PENDING.load(Ordering::SeqCst) == 0 {
-        // Nothing to do when switched on again meanwhile, which takes `HARVEST` away.
-        change(|mode| mode & !HARVEST);
+    let mut seen = MODE.load(Ordering::SeqCst);
+    while seen & u32::from(HARVEST) != 0 && PENDING.load(Ordering::SeqCst) == 0 {
+        match leave(seen) {
+            Ok(_) => return,
+            Err(now) => seen = now,
+        }
     }
+}
+
+/// Leaves `HARVEST` unless anything was switched since the mode was seen: requests may be under way again.
+fn leave(seen: u32) -> Result<u32, u32> {
+    let after = seen & !u32::from(HARVEST);
+    MODE.compare_exchange(seen, after, Ordering::SeqCst, Ordering::SeqCst)
 }
 
 /// One asynchronous request that we must see again when it completes.
@@ -193,7 +234,7 @@ impl Pending {
     pub fn begin() -> Option<Pending> {
         PENDING.fetch_add(1, Ordering::SeqCst);
         let pending = Pending(());
-        if MODE.load(Ordering::SeqCst) & SERVE != 0 {
+        if bits(MODE.load(Ordering::SeqCst)) & SERVE != 0 {
             Some(pending)
         } else {
             None // dropping `pending` takes the announcement back
@@ -204,9 +245,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         PENDING.fetch_sub(1, Ordering::SeqCst);
-        if MODE.load(Ordering::SeqCst) & HARVEST != 0 {
-            leave_harvest();
-        }
+        leave_harvest();
     }
 }
 
@@ -227,7 +266,7 @@ mod tests {
     fn off_waits_for_pending_requests() {
         let _turn = MODE_UNDER_TEST.lock();
         start_tracking(|| ());
-        MODE.store(TRACK | SERVE, Ordering::SeqCst);
+        change(|_| TRACK | SERVE);
         let request = Pending::begin().expect("serving");
         assert!(switch_off().is_none());
         assert_eq!(mode(), HARVEST, "a request is still under way");
@@ -235,6 +274,85 @@ mod tests {
         assert_eq!(mode(), HARVEST);
         drop(request);
         assert_eq!(mode(), 0);
+    }
+
+    #[test]
+    fn harvest_is_not_left_for_a_look_of_the_time_before() {
+        let _turn = MODE_UNDER_TEST.lock();
+        let off_with_a_request = || {
+            start_tracking(|| ());
+            change(|mode| mode | SERVE);
+            let request = Pending::begin().expect("serving");
+            assert!(switch_off().is_none());
+            request
+        };
+        let first = off_with_a_request();
+        let seen = MODE.load(Ordering::SeqCst);
+        drop(first);
+        // A thread that saw the first request gone is held up here, while the next one gets on its way.
+        let second = off_with_a_request();
+        assert!(leave(seen).is_err());
+        assert_eq!(mode(), HARVEST, "a request is still under way");
+        drop(second);
+        assert_eq!(mode(), 0);
+    }
+
+    fn active_in(folder: &std::path::Path) -> Arc<Active> {
+        let device = extension::DeviceConfig {
+            path: folder.to_path_buf(),
+            bytes: 16 << 20,
+            owner: extension::OwnerIdentity([7; 16]),
+            file_name: "cache".into(),
+        };
+        let config = extension::Config {
+            devices: vec![device],
+            ..extension::Config::default()
+        };
+        Arc::new(Active {
+            extension: Extension::open_inline(config, Arc::clone(generations())).expect("opened"),
+            epoch: next_epoch(),
+            data_reads: LatencyHistogram::new(),
+            data_read_count: AtomicU64::new(0),
+        })
+    }
+
+    #[test]
+    fn what_is_interrupted_has_one_owner() {
+        let _turn = MODE_UNDER_TEST.lock();
+        let folder = tempfile::tempdir().unwrap();
+        start_tracking(|| ());
+        let mut killed = None;
+        let Err(Interrupted(ours)) = publish_after(active_in(folder.path()), || killed = kill())
+        else {
+            panic!("published after the kill switch");
+        };
+        assert!(ours.is_none(), "whoever switched off has got it");
+        let killed = killed.expect("it was the active one already");
+        assert_eq!(Arc::strong_count(&killed), 1, "or it would never be closed");
+        // Not followed at all: nobody else knows of it.
+        let Err(Interrupted(ours)) = publish(killed) else {
+            panic!("published while off");
+        };
+        assert_eq!(ours.as_ref().map(Arc::strong_count), Some(1));
+        assert!(active().is_none());
+    }
+
+    #[test]
+    fn who_still_serves() {
+        let _turn = MODE_UNDER_TEST.lock();
+        let folder = tempfile::tempdir().unwrap();
+        start_tracking(|| ());
+        let first = active_in(folder.path());
+        let epoch = first.epoch;
+        assert!(!still_serves(epoch));
+        assert!(matches!(publish(first), Ok(None)));
+        assert!(still_serves(epoch));
+        let first = switch_off().expect("it was active");
+        assert!(!still_serves(epoch));
+        start_tracking(|| ());
+        assert!(matches!(publish(first), Ok(None)));
+        assert!(still_serves(epoch) && !still_serves(epoch + 1));
+        assert!(kill().is_some());
     }
 
     #[test]
@@ -283,10 +401,7 @@ mod tests {
         start_recording(|| ());
         start_tracking(|| ());
         assert!(switch_off().is_none());
-        let step = MODE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |mode| {
-            (mode & (TRACK | SERVE) == TRACK).then_some(mode | SERVE)
-        });
-        assert_eq!(step, Err(RECORD));
+        assert_eq!(begin_to_serve().map_err(bits), Err(RECORD));
         stop_recording();
         assert_eq!(mode(), 0);
     }

@@ -213,8 +213,9 @@ fn start() {
 
 unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
     // The hooks stay in place and pass everything on: MySQL flushes its pages after this.
-    settings::LOADED.store(false, Ordering::SeqCst);
     let _ = catch_unwind(controller::stop);
+    // Not before: the controller would take the missing values for new ones.
+    settings::LOADED.store(false, Ordering::SeqCst);
     0
 }
 

@@ -11,7 +11,6 @@ use std::sync::atomic::Ordering;
 use super::{ServerTable, messages};
 use crate::controller;
 use crate::settings::{self, Settings};
-use crate::switch;
 
 const BOOL: c_int = 1;
 const INT: c_int = 2;
@@ -339,7 +338,7 @@ unsafe extern "C" fn check_enabled(
         // SAFETY: called by the server with a value and a place of one byte for it.
         let on = unsafe { boolean_of(value) }.ok_or("bpe_enabled takes ON or OFF")?;
         if on {
-            warn_all(thd, &controller::prepare(&Settings::current())?);
+            warn_all(thd, &controller::prepare()?);
         }
         // SAFETY: as above.
         unsafe { *save.cast::<u8>() = u8::from(on) };
@@ -385,10 +384,10 @@ unsafe extern "C" fn check_path(
                 path: path.to_owned(),
                 ..Settings::current()
             };
-            if !controller::is_wanted() {
+            if !controller::is_wanted() || new.size == 0 {
                 new.size = new.smallest_size(); // whether it fits is seen when switching on
             }
-            warn_all(thd, &controller::check(&new)?);
+            warn_all(thd, &controller::check(new)?);
         }
         // SAFETY: a place for a pointer; the string stays for the life of the process.
         unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
@@ -430,8 +429,9 @@ unsafe extern "C" fn check_size(
                 "bpe_size of {size} bytes is too small; the least for these paths is {smallest}"
             ));
         }
-        if controller::is_wanted() {
-            warn_all(thd, &controller::check(&new)?);
+        // Before there is a path nothing can be looked at; and the size may be given first.
+        if controller::is_wanted() && !new.path.is_empty() {
+            warn_all(thd, &controller::check(new)?);
         }
         // SAFETY: a place for a 64-bit number.
         unsafe { *save.cast::<u64>() = size };
@@ -484,9 +484,7 @@ unsafe extern "C" fn update_capacity(
     callback(|| {
         // SAFETY: a 64-bit number that was checked.
         settings::IO_CAPACITY.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
-        if let Some(active) = &*switch::active() {
-            active.extension.set_io_capacity(settings::io_capacity());
-        }
+        controller::settings_changed();
         Ok(())
     });
 }
@@ -528,9 +526,7 @@ unsafe extern "C" fn update_admission(
     callback(|| {
         // SAFETY: the server's default check stores the index as a long.
         settings::ADMISSION.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
-        if let Some(active) = &*switch::active() {
-            active.extension.set_admission(settings::admission());
-        }
+        controller::settings_changed();
         Ok(())
     });
 }
