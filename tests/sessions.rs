@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use cloud_volume::{Fault, Operation, Volume};
 use integration_tests::mysql::{self, Conn, prelude::Queryable};
 use integration_tests::place::files_in;
-use integration_tests::{Outcome, Place, Server, Suite, note, sql, trace};
+use integration_tests::{Outcome, Place, Server, Suite, mounts, note, sql, trace};
 
 const SESSIONS: u64 = 5;
 const ROUNDS: u64 = 5;
@@ -40,6 +41,10 @@ fn main() -> ExitCode {
             a_setting_between_check_and_assignment,
         )
         .each("at_once_at_random", at_once_at_random)
+        .each(
+            "at_once_at_random_on_a_bad_disk",
+            at_once_at_random_on_a_bad_disk,
+        )
         .run()
 }
 
@@ -49,6 +54,19 @@ struct Setup<'a> {
     install: &'static str,
     uninstall: &'static str,
     folders: [PathBuf; 2],
+    bad: bool,
+}
+
+/// What is said of a disk that fails.
+const BAD_DISK: [&str; 3] = [
+    "Input/output error",
+    "try again in some seconds",
+    "in use by",
+];
+
+fn refusals(bad_disk: bool) -> impl Iterator<Item = &'static str> {
+    let more: &[&str] = if bad_disk { &BAD_DISK } else { &[] };
+    REFUSALS.iter().chain(more).copied()
 }
 
 const CACHE: u64 = 64 << 20;
@@ -119,6 +137,18 @@ impl Seen {
 }
 
 fn at_once_at_random(place: &Place) -> Outcome {
+    at_random(place, None)
+}
+
+/// One of the two disks fails and hangs, again and again, and works in the end.
+fn at_once_at_random_on_a_bad_disk(place: &Place) -> Outcome {
+    let disk = mounts::disk_with_faults(place, "bad")?;
+    at_random(place, Some(&disk))?;
+    disk.unmount()?;
+    Ok(())
+}
+
+fn at_random(place: &Place, bad: Option<&Volume>) -> Outcome {
     let seed = std::env::var("BPE_SESSIONS_SEED")
         .ok()
         .and_then(|text| text.parse().ok())
@@ -127,7 +157,7 @@ fn at_once_at_random(place: &Place) -> Outcome {
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(ROUNDS);
-    let other = place.root().join("cache2");
+    let other = bad.map_or(place.root(), Volume::mountpoint).join("cache2");
     std::fs::create_dir_all(&other)?;
     let server = place.start(place.installable()?)?;
     let setup = Setup {
@@ -135,6 +165,7 @@ fn at_once_at_random(place: &Place) -> Outcome {
         install: place.install_statement(),
         uninstall: place.uninstall_statement(),
         folders: [place.cache(), other],
+        bad: bad.is_some(),
     };
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", ROWS, 1000, "")?;
@@ -157,6 +188,9 @@ fn at_once_at_random(place: &Place) -> Outcome {
                         scope.spawn(move || session(setup, number, random, until, seen))
                     })
                     .collect();
+                if let Some(disk) = bad {
+                    fail_now_and_then(disk, &mut random, until);
+                }
                 sessions
                     .into_iter()
                     .try_for_each(|session| session.join().expect("no panic"))
@@ -186,11 +220,28 @@ fn at_once_at_random(place: &Place) -> Outcome {
     let errors: Vec<&str> = log
         .lines()
         .filter(|line| line.contains("[ERROR]"))
-        .filter(|line| !REFUSALS.iter().any(|known| line.contains(known)))
+        .filter(|line| !refusals(bad.is_some()).any(|known| line.contains(known)))
         .collect();
     ensure!(errors.is_empty(), "{errors:#?}");
     server.stop()?;
     Ok(())
+}
+
+/// Lets the disk fail and hang, until it works again in the end.
+fn fail_now_and_then(disk: &Volume, random: &mut fastrand::Rng, until: Instant) {
+    while Instant::now() < until {
+        match random.u8(..4) {
+            0 => disk.stall(Duration::from_millis(random.u64(..1500))),
+            1 => disk.add_fault(Fault {
+                every: random.u64(1..5),
+                ..Fault::error(Operation::Any)
+            }),
+            _ => disk.clear_faults(),
+        }
+        std::thread::sleep(Duration::from_millis(random.u64(..300)));
+    }
+    disk.clear_faults();
+    disk.resume();
 }
 
 /// Reads and writes all the time; no statement may fail.
@@ -226,8 +277,8 @@ fn session(
     while Instant::now() < until {
         let statement = match (number, random.u8(..20)) {
             (0, 0..2) => setup.uninstall.into(),
-            (0, 2..=5) => setup.install.into(),
-            (0, 6..=8) => format!(
+            (0, 2..=6) => setup.install.into(),
+            (0, 7..=9) => format!(
                 "SET GLOBAL bpe_size = {}, bpe_path = '{}'",
                 64 << 20,
                 setup.folders[0].display()
@@ -256,7 +307,7 @@ fn session(
             Ok(()) => None,
             Err(mysql::Error::MySqlError(error)) => {
                 ensure!(
-                    REFUSALS.iter().any(|known| error.message.contains(known)),
+                    refusals(setup.bad).any(|known| error.message.contains(known)),
                     "{statement}: {error}"
                 );
                 Some(error.message)
@@ -366,8 +417,10 @@ fn settle(setup: &Setup, random: &mut fastrand::Rng) -> Outcome {
         "no cache file {:.1} ms after OFF",
         began.elapsed().as_secs_f64() * 1e3
     ));
-    let mode = trace::hook_mode(server)?;
-    ensure!(mode == 0 || mode == 8, "mode {mode} after OFF");
+    // Off, perhaps with the recording of a session that has ended.
+    sql::wait_until("hooks are off", SOON, || {
+        Ok([0, 8].contains(&trace::hook_mode(server)?))
+    })?;
     if random.bool() {
         connection.query_drop(setup.uninstall)?;
         sql::wait_until(

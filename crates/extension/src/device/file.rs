@@ -10,6 +10,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -24,6 +26,11 @@ use crate::share::Room;
 /// Of a file system, so much stays free: this share of it, at least `LEAST_RESERVE`.
 const RESERVE_SHARE: u64 = 100;
 const LEAST_RESERVE: u64 = 64 << 20;
+
+/// How long a file may be locked by somebody who looks at it.
+const LOOKED_AT_FOR: Duration = Duration::from_millis(500);
+/// How many names are tried for a file that is made to see whether that is possible.
+const NAMES: u32 = 100;
 
 const ADVICE_ACCESS: &str = "check that the directory exists and that the server's user may use it \
                              (and that AppArmor or SELinux lets the server do so)";
@@ -248,6 +255,8 @@ pub fn check_device(config: &DeviceConfig) -> Result<DeviceFacts, OpenError> {
     let direct = match &survey.existing {
         Some(_) => {
             let (file, direct) = open_existing(&survey.path)?;
+            // Several may look at it at once.
+            lock(&survey.path, &file, FlockOperation::NonBlockingLockShared)?;
             check_header(&survey.path, &file, config)?;
             direct
         }
@@ -272,19 +281,30 @@ fn try_creating(survey: &Survey) -> Result<bool, OpenError> {
         Ok((_, direct)) => Ok(direct),
         // The file system does not know unnamed files.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL) => {
-            let mut name = survey
-                .path
-                .file_name()
-                .unwrap_or(OsStr::new("bpe"))
-                .to_os_string();
-            name.push(format!(".check-{}", std::process::id()));
-            let path = survey.parent.join(name);
-            let (_, direct) =
-                open_direct(&path, FLAGS | OFlags::CREATE | OFlags::EXCL).map_err(refused)?;
-            let _ = fs::remove_file(&path);
-            Ok(direct)
+            create_and_remove(survey).map_err(refused)
         }
         Err(error) => Err(refused(error)),
+    }
+}
+
+fn create_and_remove(survey: &Survey) -> Result<bool, Errno> {
+    // Another session may be looking at the same place, and a crash may have left a file of that name.
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let mut attempts = 1..=NAMES;
+    loop {
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        let name = survey.path.file_name().unwrap_or(OsStr::new("bpe"));
+        let mut name = name.to_os_string();
+        name.push(format!(".check-{}-{number}", std::process::id()));
+        let path = survey.parent.join(name);
+        match open_direct(&path, FLAGS | OFlags::CREATE | OFlags::EXCL) {
+            Ok((_, direct)) => {
+                let _ = fs::remove_file(&path);
+                return Ok(direct);
+            }
+            Err(Errno::EXIST) if attempts.next().is_some() => {}
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -301,12 +321,24 @@ fn open_existing(path: &Path) -> Result<(File, bool), OpenError> {
         .metadata()
         .map_err(failed(path, "look at", ADVICE_ACCESS))?;
     check_file(path, &metadata)?;
-    lock(path, &file)?;
     Ok((file, direct))
 }
 
-fn lock(path: &Path, file: &File) -> Result<(), OpenError> {
-    rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive).map_err(|error| match error {
+/// Takes the file for us alone. Whoever only looks at it lets go of it soon.
+fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
+    let until = Instant::now() + LOOKED_AT_FOR;
+    loop {
+        match lock(path, file, FlockOperation::NonBlockingLockExclusive) {
+            Err(OpenError::InUse { .. }) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
+    }
+}
+
+fn lock(path: &Path, file: &File, operation: FlockOperation) -> Result<(), OpenError> {
+    rustix::fs::flock(file, operation).map_err(|error| match error {
         Errno::WOULDBLOCK => OpenError::InUse {
             path: path.to_path_buf(),
         },
@@ -378,11 +410,12 @@ impl CacheFile {
                     .metadata()
                     .map_err(failed(path, "look at", ADVICE_ACCESS))?;
                 check_file(path, &metadata)?;
-                lock(path, &file)?;
+                lock_alone(path, &file)?;
                 (file, direct, true, false)
             }
             Some(_) => {
                 let (file, direct) = open_existing(path)?;
+                lock_alone(path, &file)?;
                 // An empty one of the name that is made in a directory is a leftover of ours.
                 let provided = check_header(path, &file, config)? && *path == config.path;
                 (file, direct, false, provided)

@@ -104,6 +104,49 @@ fn a_file_left_behind_is_taken_over_by_its_owner_alone() {
 }
 
 #[test]
+fn who_only_looks_stands_in_nobodys_way() {
+    let d = tempfile::tempdir().unwrap();
+    let file = try_open(d.path()).unwrap();
+    let path = d.path().join("bpe.cache");
+    assert!(matches!(
+        check_device(&config(d.path())),
+        Err(OpenError::InUse { .. })
+    ));
+    drop(file);
+    let (looker, _) = open_existing(&path).unwrap();
+    lock(&path, &looker, FlockOperation::NonBlockingLockShared).unwrap();
+    // Another one may look, too; and who opens it waits a moment.
+    check_device(&config(d.path())).unwrap();
+    std::thread::scope(|scope| {
+        let opener = scope.spawn(|| try_open(d.path()).map(drop));
+        std::thread::sleep(Duration::from_millis(50));
+        drop(looker);
+        opener.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn several_try_a_place_without_unnamed_files() {
+    let d = tempfile::tempdir().unwrap();
+    let survey = survey(&config(d.path())).unwrap();
+    // What a crash has left.
+    for number in 0..3 {
+        let name = format!("bpe.cache.check-{}-{number}", std::process::id());
+        fs::write(d.path().join(name), "").unwrap();
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..100 {
+                    create_and_remove(&survey).unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read_dir(d.path()).unwrap().count(), 3);
+}
+
+#[test]
 fn a_provided_empty_file_is_used_and_left_empty() {
     let d = tempfile::tempdir().unwrap();
     let path = d.path().join("mine");
