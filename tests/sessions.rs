@@ -40,6 +40,10 @@ fn main() -> ExitCode {
             "a_setting_between_check_and_assignment",
             a_setting_between_check_and_assignment,
         )
+        .each(
+            "installed_anew_while_the_controller_hangs",
+            installed_anew_while_the_controller_hangs,
+        )
         .each("at_once_at_random", at_once_at_random)
         .each(
             "at_once_at_random_on_a_bad_disk",
@@ -114,6 +118,40 @@ fn a_setting_between_check_and_assignment(place: &Place) -> Outcome {
         Ok(sql::figure(&server, "bytes_written")? > 2 << 20)
     })?;
     server.stop()?;
+    Ok(())
+}
+
+/// The plugin goes while its controller waits for a disk, and comes again: there is one controller in the end, and nothing
+/// is left of the time before.
+fn installed_anew_while_the_controller_hangs(place: &Place) -> Outcome {
+    let disk = mounts::disk_with_faults(place, "bad")?;
+    let folder = disk.mountpoint().join("cache");
+    std::fs::create_dir_all(&folder)?;
+    let server = place.start(place.installable()?)?;
+    place.install(&server, CACHE)?;
+    server.sql(&format!("SET GLOBAL bpe_path = '{}'", folder.display()))?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    disk.stall(Duration::from_secs(600));
+    server.sql("SET GLOBAL bpe_instances = 2")?;
+    sql::wait_until("it is built anew", SOON, || {
+        Ok(sql::status(&server, "state")? != "active")
+    })?;
+    server.sql(place.uninstall_statement())?;
+    server.sql(place.install_statement())?;
+    disk.resume();
+    sql::wait_until("one controller, and nothing else", SOON, || {
+        Ok(threads(&server)? == ["bpe-controller"] && files_in(&folder).is_empty())
+    })
+    .with_context(|| format!("{:?}, {:?}", threads(&server), files_in(&folder)))?;
+    server.sql(&format!(
+        "SET GLOBAL bpe_path = '{}', bpe_size = {CACHE}",
+        folder.display()
+    ))?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    sql::expect_state(&server, "active")?;
+    server.stop()?;
+    ensure!(files_in(&folder).is_empty());
+    disk.unmount()?;
     Ok(())
 }
 

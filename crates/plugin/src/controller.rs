@@ -37,7 +37,7 @@ const TICK: Duration = Duration::from_millis(500);
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
 /// How long a recording waits for a switching on that is under way.
 const RECORDING_WAIT: Duration = Duration::from_secs(5);
-const BUSY: &str = "the extension is just being built or switched; try again in some seconds";
+const BUSY: &str = "the extension is just being built or switched; try again in some seconds; if that goes on, a disk in bpe_path does not answer";
 const PANIC: &str = "switched off by an internal error, see the error log";
 const AFTER_PANIC: &str = "an internal error switched the extension off; see the error log, and restart the server to use it again";
 const DEFAULT_PAGE: u32 = 16384;
