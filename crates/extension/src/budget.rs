@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn no_day_gets_more_than_the_limit_and_a_busy_cache_most_of_it() {
-        let limit = 10 << 30;
+        let limit = if cfg!(miri) { 1 << 26 } else { 10 << 30 };
         let budget = WriteBudget::default();
         budget.set_limit(limit);
         let minutes = greedy(&budget, Instant::now(), 5 * 24 * 60, u64::MAX);
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn bursts_after_quiet_times_keep_the_limit_too() {
-        let limit = 1 << 30;
+        let limit = if cfg!(miri) { 1 << 24 } else { 1 << 30 };
         let budget = WriteBudget::default();
         budget.set_limit(limit);
         let (begin, mut all) = (Instant::now(), Vec::new());

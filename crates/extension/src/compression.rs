@@ -207,6 +207,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "thousands of pages")]
     fn files_that_do_not_shrink_are_left_alone_until_they_do() {
         let mut c = Compressor::new();
         let tried = attempts(&mut c, 1, (0..6400).map(noise));
@@ -220,6 +221,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "thousands of pages")]
     fn mixed_files_are_compressed() {
         let mut c = Compressor::new();
         let pages = (0..1000).map(|n| if n % 3 == 0 { text(n) } else { noise(n) });
@@ -228,12 +230,13 @@ mod tests {
 
     #[test]
     fn time_is_bounded() {
+        const PAGES: u32 = if cfg!(miri) { 5000 } else { 100_000 };
         let begin = Instant::now();
         for (pressed, share) in [(false, SHARE), (true, SHARE_PRESSED)] {
             let (mut now, mut spent) = (begin, Duration::ZERO);
             let mut c = Compressor::new();
             let page = Duration::from_micros(20);
-            for _ in 0..100_000 {
+            for _ in 0..PAGES {
                 // Storing a page takes 2 us, compressing it 20.
                 if c.has_time(now, pressed) {
                     c.nanos -= page.as_nanos() as i64;
@@ -248,7 +251,7 @@ mod tests {
         // A writer that waits for its disk always has time.
         let mut now = begin;
         let mut c = Compressor::new();
-        for _ in 0..10_000 {
+        for _ in 0..PAGES / 10 {
             assert!(c.has_time(now, true));
             c.nanos -= 20_000;
             now += Duration::from_micros(200);

@@ -11,7 +11,13 @@
 use crate::page::mix64;
 use crate::sync::{AtomicU64, Ordering};
 
-const STRIPES: usize = if cfg!(checker) { 32 } else { 16 * 1024 };
+const STRIPES: usize = if cfg!(checker) {
+    32
+} else if cfg!(miri) {
+    512
+} else {
+    16 * 1024
+};
 /// Low bits: writes in flight.
 const WRITERS: u64 = (1 << 23) - 1;
 /// Two writes of the stripe have overlapped, and at least one of them is still in flight.

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn mixing_is_invertible() {
-        for x in (0..u32::MAX).step_by(104_729) {
+        for x in (0..u32::MAX).step_by(if cfg!(miri) { 10_472_903 } else { 104_729 }) {
             assert_eq!(unmix32(mix32(x)), x);
         }
     }
@@ -187,11 +187,13 @@ mod tests {
         for p in 0..64 {
             assert_eq!(page(5, 640 + p).instance(16), page(5, 640).instance(16));
         }
+        const EACH: u32 = if cfg!(miri) { 200 } else { 1000 };
         let mut count = [0u32; 16];
-        for extent in 0..16_000 {
+        for extent in 0..16 * EACH {
             count[page(5, extent << EXTENT_SHIFT).instance(16)] += 1;
         }
-        assert!(count.iter().all(|&c| (800..1200).contains(&c)), "{count:?}");
+        let even = EACH * 8 / 10..EACH * 12 / 10;
+        assert!(count.iter().all(|c| even.contains(c)), "{count:?}");
     }
 
     #[test]

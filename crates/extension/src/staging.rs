@@ -363,7 +363,7 @@ mod tests {
         let staging = Staging::new(1 << 20).unwrap();
         let mut live: Vec<(Frame, usize, u8)> = Vec::new();
         let mut random = 12345u64;
-        for step in 0..20_000u32 {
+        for step in 0..if cfg!(miri) { 300 } else { 20_000u32 } {
             random = crate::page::mix64(random + 1);
             let length = UNIT << (random % 7);
             if random >> 32 & 3 != 0 {
@@ -374,7 +374,9 @@ mod tests {
                 let (frame, length, fill) = live.swap_remove((random >> 40) as usize % live.len());
                 let pinned = staging.collected(frame);
                 assert_eq!(pinned.bytes().len(), length);
-                assert!(pinned.bytes().iter().all(|&b| b == fill));
+                let apart = if cfg!(miri) { 1021 } else { 1 };
+                assert!(pinned.bytes().iter().step_by(apart).all(|&b| b == fill));
+                assert_eq!(pinned.bytes().last(), Some(&fill));
             }
             assert_eq!(staging.used(), live.iter().map(|l| l.1 as u64).sum::<u64>());
         }

@@ -273,7 +273,7 @@ mod tests {
         encode_footer(NAME, &records(10), &mut area);
         let first = area.len() - TRAILER - 10 * RECORD;
         let mut out = vec![];
-        for bit in (first * 8..area.len() * 8).step_by(3) {
+        for bit in (first * 8..area.len() * 8).step_by(if cfg!(miri) { 41 } else { 3 }) {
             let mut damaged = area.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
             assert!(!decode_footer(NAME, &mut damaged, &mut out), "bit {bit}");
