@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn estimates_of_a_skewed_stream_are_good() {
-        const PAGES: u64 = if cfg!(miri) { 25 } else { 500 };
+        const PAGES: u64 = if cfg!(miri) { 10 } else { 500 };
         let mut a = admission(20 * PAGES);
         // Some pages eight times each among 80 times as many once each.
         for n in 0..80 * PAGES {
