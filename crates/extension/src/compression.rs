@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn time_is_bounded() {
-        const PAGES: u32 = if cfg!(miri) { 5000 } else { 100_000 };
+        const PAGES: u32 = if cfg!(miri) { 1000 } else { 100_000 };
         let begin = Instant::now();
         for (pressed, share) in [(false, SHARE), (true, SHARE_PRESSED)] {
             let (mut now, mut spent) = (begin, Duration::ZERO);
@@ -266,6 +266,8 @@ mod tests {
         assert_eq!(kind.stored(page.len()), Some(stored.len()));
         let mut out = vec![0; page.len()];
         assert!(format::unpack(stored, &mut out) && out == page);
+        // Another one: where all this is slow, the first has used up its time.
+        let mut c = Compressor::new();
         assert!(c.pack(FileId(1), &noise(1), true, false, &counts).is_none());
         assert_eq!((counts.attempts.get(), counts.packed.get()), (2, 1));
     }
