@@ -261,6 +261,8 @@ mod tests {
                 .collect();
             loop {
                 let over = pushing.iter().all(|thread| thread.is_finished());
+                // What a thread that is seen finished has done is seen, too, only with this.
+                std::sync::atomic::fence(Ordering::Acquire);
                 let (first, bytes) = ring.records(100);
                 let records = decode(&bytes);
                 ring.acknowledge(first + records.len() as u64);
