@@ -493,21 +493,19 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "a million look-ups")]
     fn absent_pages_rarely_match() {
-        // A part of it all under Miri.
-        const PART: u32 = if cfg!(miri) { 50 } else { 1 };
-        let mut d = Directory::new(u64::from(100_000 / PART)).unwrap();
-        for n in 0..100_000 / PART {
+        let mut d = Directory::new(100_000).unwrap();
+        for n in 0..100_000 {
             let key = d.key(page(n));
             if d.find(key).is_none() {
                 d.insert(key, entry(n));
             }
         }
-        let matches = (1_000_000..1_000_000 + 1_000_000 / PART)
+        let matches = (1_000_000..2_000_000)
             .filter(|&n| d.find(d.key(page(n))).is_some())
             .count();
-        let (least, most) = (300 / PART as usize, 1200 / PART as usize);
-        assert!((least..most).contains(&matches), "{matches}");
+        assert!((300..1200).contains(&matches), "{matches}");
     }
 
     #[test]
@@ -521,7 +519,7 @@ mod tests {
             let mut d = Directory::new(capacity).unwrap();
             let mut model: HashMap<(u32, u16), Entry> = HashMap::new();
             let mut random = capacity;
-            for _ in 0..if cfg!(miri) { 1000 } else { 60_000 } {
+            for _ in 0..if cfg!(miri) { 200 } else { 60_000 } {
                 random = crate::page::mix64(random + 1);
                 let n = (random >> 8) as u32 % (capacity as u32 * 2);
                 let key = d.key(page(n));
