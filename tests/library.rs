@@ -95,3 +95,15 @@ pub fn plugin_of_package(package: &str, file: &str) -> anyhow::Result<PathBuf> {
     ensure!(unpacked.is_file(), "{package} does not hold {file}");
     Ok(unpacked)
 }
+
+/// Names of the threads of ours in a server.
+pub fn threads(server: &private_server::Server) -> anyhow::Result<Vec<String>> {
+    let mut names = Vec::new();
+    for thread in std::fs::read_dir(format!("/proc/{}/task", server.pid()))? {
+        let name = std::fs::read_to_string(thread?.path().join("comm")).unwrap_or_default();
+        if name.starts_with("bpe") {
+            names.push(name.trim().to_owned());
+        }
+    }
+    Ok(names)
+}

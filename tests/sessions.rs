@@ -12,7 +12,7 @@ use anyhow::{Context, ensure};
 use cloud_volume::{Fault, Operation, Volume};
 use integration_tests::mysql::{self, Conn, prelude::Queryable};
 use integration_tests::place::files_in;
-use integration_tests::{Outcome, Place, Server, Suite, mounts, note, sql, trace};
+use integration_tests::{Outcome, Place, Server, Suite, library, mounts, note, sql, trace};
 
 const SESSIONS: u64 = 5;
 const ROUNDS: u64 = 5;
@@ -140,9 +140,9 @@ fn installed_anew_while_the_controller_hangs(place: &Place) -> Outcome {
     server.sql(place.install_statement())?;
     disk.resume();
     sql::wait_until("one controller, and nothing else", SOON, || {
-        Ok(threads(&server)? == ["bpe-controller"] && files_in(&folder).is_empty())
+        Ok(library::threads(&server)? == ["bpe-controller"] && files_in(&folder).is_empty())
     })
-    .with_context(|| format!("{:?}, {:?}", threads(&server), files_in(&folder)))?;
+    .with_context(|| format!("{:?}, {:?}", library::threads(&server), files_in(&folder)))?;
     server.sql(&format!(
         "SET GLOBAL bpe_path = '{}', bpe_size = {CACHE}",
         folder.display()
@@ -461,24 +461,11 @@ fn settle(setup: &Setup, random: &mut fastrand::Rng) -> Outcome {
     })?;
     if random.bool() {
         connection.query_drop(setup.uninstall)?;
-        sql::wait_until(
-            "no thread of ours",
-            SOON,
-            || Ok(threads(server)?.is_empty()),
-        )
-        .with_context(|| format!("{:?}", threads(server)))?;
+        sql::wait_until("no thread of ours", SOON, || {
+            Ok(library::threads(server)?.is_empty())
+        })
+        .with_context(|| format!("{:?}", library::threads(server)))?;
         connection.query_drop(setup.install)?;
     }
     Ok(())
-}
-
-fn threads(server: &Server) -> anyhow::Result<Vec<String>> {
-    let mut names = Vec::new();
-    for thread in std::fs::read_dir(format!("/proc/{}/task", server.pid()))? {
-        let name = std::fs::read_to_string(thread?.path().join("comm")).unwrap_or_default();
-        if name.starts_with("bpe") {
-            names.push(name.trim().to_owned());
-        }
-    }
-    Ok(names)
 }

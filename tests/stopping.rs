@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use integration_tests::ledger::Ledger;
-use integration_tests::{Outcome, Place, Server, Suite, sql, verification};
+use integration_tests::{Outcome, Place, Server, Suite, library, sql, verification};
 
 const CACHE: u64 = 64 << 20;
 
@@ -107,16 +107,6 @@ fn by_signal(place: &Place) -> Outcome {
 fn threads_and_files(place: &Place) -> Outcome {
     let server = place.start(place.installable()?)?;
     place.install(&server, CACHE)?;
-    let threads = |server: &Server| -> anyhow::Result<Vec<String>> {
-        let mut names = Vec::new();
-        for thread in std::fs::read_dir(format!("/proc/{}/task", server.pid()))? {
-            let name = std::fs::read_to_string(thread?.path().join("comm")).unwrap_or_default();
-            if name.starts_with("bpe") {
-                names.push(name.trim().to_owned());
-            }
-        }
-        Ok(names)
-    };
     let open = |server: &Server| -> anyhow::Result<usize> {
         let mut count = 0;
         for entry in std::fs::read_dir(format!("/proc/{}/fd", server.pid()))? {
@@ -127,12 +117,12 @@ fn threads_and_files(place: &Place) -> Outcome {
         }
         Ok(count)
     };
-    let standing = threads(&server)?;
+    let standing = library::threads(&server)?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     ensure!(
-        threads(&server)?.len() > standing.len(),
+        library::threads(&server)?.len() > standing.len(),
         "no thread of the extension: {:?}",
-        threads(&server)?
+        library::threads(&server)?
     );
     let files = place.cache_files();
     ensure!(files.len() == 1, "{files:?}");
@@ -152,11 +142,13 @@ fn threads_and_files(place: &Place) -> Outcome {
 
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     sql::wait_until("threads and file are gone", Duration::from_secs(20), || {
-        Ok(threads(&server)? == standing && place.cache_files().is_empty() && open(&server)? == 0)
+        Ok(library::threads(&server)? == standing
+            && place.cache_files().is_empty()
+            && open(&server)? == 0)
     })?;
     server.sql(place.uninstall_statement())?;
     sql::wait_until("all threads are gone", Duration::from_secs(20), || {
-        Ok(threads(&server)?.is_empty())
+        Ok(library::threads(&server)?.is_empty())
     })?;
     server.stop()?;
     Ok(())
