@@ -52,10 +52,15 @@ fn waiting_at_most<T: Send + 'static>(
     let begun = spawn("bpe-session", move || {
         let _ = sender.send(its_body());
     });
-    if begun.is_err() {
+    let Ok(thread) = begun else {
         return body();
+    };
+    let result = receiver.recv_timeout(limit);
+    if !matches!(result, Err(RecvTimeoutError::Timeout)) {
+        // It is at its end, and nobody should find it after the statement.
+        let _ = thread.join();
     }
-    match receiver.recv_timeout(limit) {
+    match result {
         Ok(result) => result,
         Err(RecvTimeoutError::Timeout) => Err(format!(
             "a disk in bpe_path has not answered for {} s; try again when it does",
