@@ -27,8 +27,8 @@ use crate::share::Room;
 const RESERVE_SHARE: u64 = 100;
 const LEAST_RESERVE: u64 = 64 << 20;
 
-/// How long a file may be locked by somebody who looks at it.
-const LOOKED_AT_FOR: Duration = Duration::from_millis(500);
+/// How long a file may be locked by somebody who looks at it, on a busy disk.
+const LOOKED_AT_FOR: Duration = Duration::from_secs(5);
 /// How many names are tried for a file that is made to see whether that is possible.
 const NAMES: u32 = 100;
 
@@ -324,12 +324,14 @@ fn open_existing(path: &Path) -> Result<(File, bool), OpenError> {
     Ok((file, direct))
 }
 
-/// Takes the file for us alone. Whoever only looks at it lets go of it soon.
+/// Takes the file for us alone. Whoever only looks at it, which is seen by that others may look, too, lets go of it soon.
 fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
     let until = Instant::now() + LOOKED_AT_FOR;
     loop {
         match lock(path, file, FlockOperation::NonBlockingLockExclusive) {
             Err(OpenError::InUse { .. }) if Instant::now() < until => {
+                lock(path, file, FlockOperation::NonBlockingLockShared)?;
+                let _ = rustix::fs::flock(file, FlockOperation::Unlock);
                 std::thread::sleep(Duration::from_millis(10));
             }
             result => return result,

@@ -23,6 +23,7 @@ use crate::{aio, files, journal, scan};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often settings are looked at while other sessions switch on and off.
 const CHECKS: u32 = 5;
+const BETWEEN_CHECKS: Duration = Duration::from_millis(20);
 /// How long a recording waits for a switching on that is under way.
 const RECORDING_WAIT: Duration = Duration::from_secs(5);
 const BUSY: &str = "the extension is just being built or switched; try again in some seconds; if that goes on, a disk in bpe_path does not answer";
@@ -270,15 +271,19 @@ pub fn check(settings: Settings) -> Result<Vec<String>, String> {
 
 fn check_at_leisure(settings: &Settings) -> Result<Vec<String>, String> {
     let mut result = Ok(Vec::new());
+    let mut refused = false;
     for _ in 0..CHECKS {
         drop(BUILDING.try_lock_for(RETIRE_WAIT));
         let _ = wait_for_retired(&mut INNER.lock());
         let own = own_files();
         result = settings.check(&own);
-        // Refused for a file that another session has just made our own?
-        if result.is_ok() || !BUILDING.is_locked() && own == own_files() {
+        // Refused for a file that another session has just made our own, or was closing? Then not twice.
+        let settled = !BUILDING.is_locked() && own == own_files();
+        if result.is_ok() || settled && refused {
             break;
         }
+        refused = settled;
+        std::thread::sleep(BETWEEN_CHECKS);
     }
     result
 }
