@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::pool::Pool;
 use crate::server::{Flavour, Server};
 use crate::size::human;
+use crate::state::state;
 
 /// From so many cores on, several instances are the default: of the extension, and of MySQL 8.0 for a pool of
 /// [`LEAST_POOL`] and more.
@@ -33,8 +34,7 @@ pub fn look(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
     let pool = Pool::of(server)?.size;
     let of_pool = server.number("innodb_buffer_pool_instances")?;
     let setting = server.number("bpe_instances")?;
-    let state = server.status("Bpe\\_state")?.remove("bpe_state");
-    let active = state.is_some_and(|state| state.eq_ignore_ascii_case("active"));
+    let active = state(server)?.0 == "active";
     // Without the function there are no figures, which is said.
     let seen = server
         .value("SELECT bpe_report('instances')")

@@ -14,6 +14,7 @@ use super::{Experience, Mode, Phase, Point, State, Work};
 use crate::demo::sysbench::Interval;
 use crate::failure::Failure;
 use crate::server::Server;
+use crate::state::state;
 use crate::told::Told;
 
 /// Seconds of load before a phase that is measured, and not counted.
@@ -168,12 +169,8 @@ impl Experience {
     /// Fails when a phase that was measured had the extension in another state than it was for: somebody may have
     /// switched it by other means than this console.
     fn expect(&self, on: bool) -> Result<()> {
-        let status = self
-            .ask()?
-            .status("bpe\\_state%")
-            .map_err(|failure| anyhow!("{failure}"))?;
-        let text = |name: &str| status.get(name).map_or("", String::as_str);
-        fits(on, text("bpe_state"), text("bpe_state_reason"))
+        let (now, reason) = state(&mut self.ask()?).map_err(|failure| anyhow!("{failure}"))?;
+        fits(on, &now, &reason)
     }
 
     fn is_stopped(&self) -> bool {
