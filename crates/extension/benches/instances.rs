@@ -7,7 +7,7 @@
 //! disk is measured. The cache holds an eighth of the data. Its share of hits is that of the pages themselves: no buffer
 //! pool in front takes the most popular ones away, so threads meet more often than behind a real server.
 //!
-//! Beside it, with the same keys and the same work outside the lock (reading 16 KiB and their CRC-32C), a model of the
+//! Beside it, with the same keys and the same work outside the lock (reading 16 KiB and their hash), a model of the
 //! reference, MySQL 5.5's multiple buffer pools: one mutex held for the whole lookup and the upkeep of the LRU list.
 //! Then both with nothing outside the lock: `Extension::locate`, and the model's lookup alone.
 //!
@@ -371,7 +371,7 @@ impl Subject {
                 if let Some((frame, true)) = self.reference.look_up(page, true) {
                     let offset = u64::from(frame) * PAGE as u64;
                     if self.frames.read_exact_at(&mut buffer.0, offset).is_ok() {
-                        std::hint::black_box(crc32c::crc32c(&buffer.0));
+                        std::hint::black_box(twox_hash::XxHash3_64::oneshot(&buffer.0));
                     }
                 }
             })

@@ -3,12 +3,16 @@
 //! A page is named by the file it belongs to and by its number in that file. One 64-bit mix of the two ([`PageId::hash`])
 //! chooses directory bucket, fingerprint and sketch counters; a second, coarser one ([`PageId::instance`]) chooses the
 //! instance, so that the 64 pages of an extent, read-ahead and neighbour writes stay together. The *check* that proves a
-//! page ([`check`]) is the CRC-32C of its bytes, turned by a seed that is one-to-one in the page number within a file:
+//! page ([`check`]) is a hash of its bytes, turned by a seed that is one-to-one in the page number within a file:
 //! the intact bytes of another page of the same file can therefore never pass for the page asked for.
+//!
+//! The hash is XXH3. InnoDB writes checksums of its own into pages, and a hash of the same family says nothing new of them:
+//! the CRC-32C of a page that ends with its CRC-32C in big-endian order, as those of MariaDB do, takes only 2^16 values.
 
 use std::hash::Hasher;
 
 use serde::Serialize;
+use twox_hash::XxHash3_64;
 
 /// Smallest physical page the cache takes, in bytes.
 pub const MIN_PAGE: usize = 1024;
@@ -93,7 +97,13 @@ pub fn is_page_length(length: usize) -> bool {
 
 /// The check of a page: proves at once that the bytes are unharmed and that they are this page's.
 pub(crate) fn check(page: PageId, bytes: &[u8]) -> u32 {
-    crc32c::crc32c(bytes) ^ page.seed()
+    digest(bytes) ^ page.seed()
+}
+
+/// Hash of the bytes of a page. It must have nothing to do with the checksums that InnoDB writes into them.
+fn digest(bytes: &[u8]) -> u32 {
+    let hash = XxHash3_64::oneshot(bytes);
+    (hash ^ (hash >> 32)) as u32
 }
 
 /// Whether InnoDB's page number in the bytes is the number of the page. It is not in the second and later files of a
@@ -106,7 +116,7 @@ pub(crate) fn is_numbered(page: PageId, bytes: &[u8]) -> bool {
 /// number at bytes 4..8 is the number of the page. Tells a directory fingerprint shared by two pages from damage.
 pub(crate) fn identity_of(stored_check: u32, bytes: &[u8]) -> PageId {
     let number = u32::from_be_bytes([bytes[4], bytes[5], bytes[6], bytes[7]]);
-    PageId::of_seed(stored_check ^ crc32c::crc32c(bytes), number)
+    PageId::of_seed(stored_check ^ digest(bytes), number)
 }
 
 /// Finaliser of MurmurHash3 (public domain), one-to-one on 64 bits.
@@ -180,6 +190,51 @@ mod tests {
         bytes[100] ^= 1;
         assert_ne!(check(page(3, 9), &bytes), stored);
         assert_ne!(identity_of(stored, &bytes), page(3, 9));
+    }
+
+    /// A page as MariaDB writes it with `innodb_checksum_algorithm=full_crc32`: its last four bytes are the CRC-32C of all
+    /// before them, in big-endian order.
+    fn full_crc32_page(version: u64, bytes: &mut [u8]) {
+        let (content, trailer) = bytes.split_at_mut(bytes.len() - 4);
+        content[4..8].copy_from_slice(&9u32.to_be_bytes());
+        // The log sequence number, and something on the page.
+        content[16..24].copy_from_slice(&version.to_be_bytes());
+        content[200..208].copy_from_slice(&mix64(version).to_be_bytes());
+        trailer.copy_from_slice(&crc32c::crc32c(content).to_be_bytes());
+    }
+
+    /// Bits in which values can differ independently of each other: the rank of their differences to the first.
+    fn independent_bits(values: &[u32]) -> usize {
+        let mut basis: Vec<u32> = Vec::new();
+        for value in values {
+            let rest = basis.iter().fold(value ^ values[0], |x, &b| x.min(x ^ b));
+            if rest != 0 {
+                basis.push(rest);
+                basis.sort_unstable_by(|a, b| b.cmp(a));
+            }
+        }
+        basis.len()
+    }
+
+    #[test]
+    fn versions_of_a_page_with_a_checksum_of_its_own_have_checks_of_all_32_bits() {
+        const PAGES: u64 = if cfg!(miri) { 100 } else { 200_000 };
+        let mut bytes = vec![0; if cfg!(miri) { 1024 } else { 16384 }];
+        let mut checks: Vec<u32> = (0..PAGES)
+            .map(|version| {
+                full_crc32_page(version, &mut bytes);
+                check(page(3, 9), &bytes)
+            })
+            .collect();
+        assert_eq!(independent_bits(&checks), 32);
+        checks.sort_unstable();
+        checks.dedup();
+        // By chance five of 200,000 values of 32 bits are there already.
+        assert!(
+            PAGES - checks.len() as u64 <= 30,
+            "{} distinct",
+            checks.len()
+        );
     }
 
     #[test]

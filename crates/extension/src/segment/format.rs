@@ -18,7 +18,8 @@ use crate::directory::Kind;
 use crate::page::{FileId, PageId};
 use crate::staging::UNIT;
 
-pub(crate) const VERSION: u32 = 1;
+/// 1: pages were proven by their CRC-32C. Header and place of everything are the same.
+pub(crate) const VERSION: u32 = 2;
 pub(crate) const HEADER_BYTES: usize = 4096;
 pub(crate) const PROBE_OFFSET: u64 = 4096;
 pub(crate) const DATA_OFFSET: u64 = 65536;
@@ -68,7 +69,8 @@ impl Header {
             return Err(HeaderError::Foreign);
         }
         let version = u32_at(block, 8);
-        if version != VERSION {
+        // Nothing but the header is read of a file that was there before, so one of an older version is as good.
+        if !(1..=VERSION).contains(&version) {
             return Err(HeaderError::Version(version));
         }
         if u32_at(block, HEADER_CHECKED) != crc32c::crc32c(&block[..HEADER_CHECKED]) {
@@ -309,8 +311,13 @@ mod tests {
         assert_eq!(Header::decode(&block), Ok(header));
         block[20] ^= 1;
         assert_eq!(Header::decode(&block), Err(HeaderError::Foreign));
-        block[8] = 2;
-        assert_eq!(Header::decode(&block), Err(HeaderError::Version(2)));
+        block[8] = 3;
+        assert_eq!(Header::decode(&block), Err(HeaderError::Version(3)));
+        header.encode(&mut block);
+        block[8] = 1;
+        let crc = crc32c::crc32c(&block[..HEADER_CHECKED]);
+        block[HEADER_CHECKED..HEADER_CHECKED + 4].copy_from_slice(&crc.to_le_bytes());
+        assert_eq!(Header::decode(&block), Ok(header), "left by version 1");
         assert_eq!(Header::decode(b"short"), Err(HeaderError::Foreign));
         assert_eq!(Header::decode(&[0; 4096]), Err(HeaderError::Foreign));
     }
