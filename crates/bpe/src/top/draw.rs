@@ -44,6 +44,7 @@ pub fn frame(frame: &mut Frame<'_>, state: &State) {
     frame.render_widget(Line::styled(help, dim()), last);
 }
 
+/// The state comes first: of the server's address there may be more than fits.
 fn title_line(state: &State, width: u16) -> Line<'static> {
     let name = "bpe top  ";
     let extension = match &state.figures {
@@ -57,15 +58,39 @@ fn title_line(state: &State, width: u16) -> Line<'static> {
     };
     let pause = if state.paused { "PAUSED, " } else { "" };
     let right = format!("{pause}every {} s", state.interval);
-    let used = name.len() + state.title.chars().count() + 2 + extension.len() + right.len();
-    let gap = usize::from(width).saturating_sub(used).max(1);
+    let others = name.len() + extension.len() + 2 + 1 + right.len();
+    let room = usize::from(width).saturating_sub(others);
+    let server = shortened(&state.title, room);
+    let gap = room - server.chars().count() + 1;
     Line::from(vec![
         Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
-        Span::raw(format!("{}  ", state.title)),
         Span::styled(extension, style.add_modifier(Modifier::BOLD)),
-        Span::raw(" ".repeat(gap)),
+        Span::raw(format!("  {server}{}", " ".repeat(gap))),
         Span::styled(right, dim()),
     ])
+}
+
+/// A server and its address in this many columns: what is too long loses the middle, as a path says most at its end.
+fn shortened(title: &str, room: usize) -> String {
+    let length = title.chars().count();
+    if length <= room {
+        return title.to_owned();
+    }
+    let Some(kept) = room.checked_sub(1) else {
+        return String::new();
+    };
+    // "MariaDB 10.11.19, " stays whole where the address keeps as much.
+    let server = title
+        .split_once(", ")
+        .map_or(0, |(server, _)| server.chars().count() + 2);
+    let head = server.min(kept / 2);
+    let tail = length - (kept - head);
+    title
+        .chars()
+        .take(head)
+        .chain(['…'])
+        .chain(title.chars().skip(tail))
+        .collect()
 }
 
 fn view_line(state: &State) -> Line<'static> {
@@ -117,4 +142,31 @@ pub fn note(frame: &mut Frame<'_>, area: Rect, text: &str) {
         Paragraph::new(text.to_owned()).wrap(Wrap { trim: false }),
         area,
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_too_long_loses_the_middle() {
+        let title = "MariaDB 10.11.19, socket /a/long/path/run/mysqld.sock";
+        assert_eq!(shortened(title, title.len()), title);
+        assert_eq!(
+            shortened(title, 45),
+            "MariaDB 10.11.19, …/long/path/run/mysqld.sock"
+        );
+        assert_eq!(shortened(title, 20), "MariaDB 1…ysqld.sock");
+        assert_eq!(shortened("näme, ü", 5), "nä…\u{20}ü");
+        assert_eq!(
+            (shortened(title, 1), shortened(title, 0)),
+            ("…".into(), String::new())
+        );
+        for room in 0..60 {
+            assert_eq!(
+                shortened(title, room).chars().count(),
+                room.min(title.len())
+            );
+        }
+    }
 }

@@ -127,6 +127,27 @@ mod tests {
     }
 
     #[test]
+    fn the_state_is_seen_however_long_the_address_is() {
+        for state in ["active", "not installed"] {
+            for (width, height) in [(80, 24), (60, 20), (36, 10)] {
+                let title = format!("MariaDB 10.11.19, socket /{}/mysqld.sock", "x".repeat(200));
+                let mut showing = State::new(title, View::Overview, 1);
+                showing.take(reading(Table::None, View::Overview));
+                if let Some(figures) = &mut showing.figures {
+                    figures.state = state.into();
+                }
+                let text = drawn(&showing, width, height).unwrap();
+                let first = text.lines().next().unwrap_or_default();
+                assert!(first.starts_with(&format!("bpe top  {state}  ")), "{first}");
+                assert!(first.ends_with("every 1 s"), "{first}");
+                if width >= 60 {
+                    contains(first, &["MariaDB", "…", "d.sock "]);
+                }
+            }
+        }
+    }
+
+    #[test]
     fn no_size_is_too_small() {
         for view in View::ALL {
             let mut state = showing(view.0, Table::Missing("why".into()));
