@@ -1,4 +1,5 @@
-# make build     leaves dist/bpe.so, dist/bpe and dist/cloud-volume, manual pages in dist/man and completions in dist/completions
+# make build     leaves dist/bpe.so, dist/bpe and dist/cloud-volume, their debug information in dist/debug, manual pages in
+#                dist/man and completions in dist/completions
 # make test      unit tests, and integration tests against real servers; TESTS="ddl memory" runs some of the latter
 # make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
 # make mtr       the servers' own test suites with the extension on: SERVER=..., SUITES=innodb,parts, ARGS="--quick"
@@ -27,12 +28,7 @@ SECONDS ?= 60
 build:
 	scripts/build-page
 	$(CARGO) build --release --locked -p plugin -p bpe -p cloud-volume
-	mkdir -p dist
-	install -m 0644 $(built)/libbpe.so dist/bpe.so
-	install -m 0755 $(built)/bpe $(built)/cloud-volume dist/
-	mkdir -p dist/completions
-	dist/bpe man --out dist/man
-	for shell in bash zsh fish; do dist/bpe completions $$shell > dist/completions/bpe.$$shell; done
+	scripts/fill-dist $(built) dist
 
 test:
 	scripts/test $(TESTS)
