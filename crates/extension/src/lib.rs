@@ -6,6 +6,8 @@
 //! [`log`], [`reclaim`] -> [`segment`] -> [`device`].
 
 mod admission;
+#[cfg(feature = "bench")]
+pub mod benching;
 mod budget;
 #[cfg(feature = "canary")]
 pub mod canary;
