@@ -34,7 +34,7 @@ use crate::inodes::{Inode, OpenFile, file_type};
 /// The largest read or write that the kernel sends in one request.
 const MAX_TRANSFER: u32 = 1 << 20;
 
-/// Requests of asynchronous I/O that the kernel may have outstanding.
+/// Requests of asynchronous I/O that the kernel may have outstanding, unless the volume has few slots.
 const MAX_BACKGROUND: u16 = 4096;
 
 const NAME_TTL: Duration = Duration::from_secs(60);
@@ -46,6 +46,8 @@ pub(crate) struct FileSystem {
     directories: RwLock<Slab<Arc<Mutex<Vec<Listed>>>>>,
     /// Whether files can be given to the user who creates them.
     privileged: bool,
+    /// Requests of asynchronous I/O that the kernel may have outstanding.
+    slots: u16,
     /// Called when the session ends.
     ended: Box<dyn Fn() + Send + Sync>,
 }
@@ -57,11 +59,16 @@ struct Listed {
 }
 
 impl FileSystem {
-    pub(crate) fn new(engine: Arc<Engine>, ended: impl Fn() + Send + Sync + 'static) -> Self {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        slots: Option<u16>,
+        ended: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
         FileSystem {
             engine,
             directories: RwLock::default(),
             privileged: rustix::process::geteuid().is_root(),
+            slots: slots.unwrap_or(MAX_BACKGROUND),
             ended: Box::new(ended),
         }
     }
@@ -256,8 +263,8 @@ impl Filesystem for FileSystem {
         if let Err(most) = config.set_max_readahead(MAX_TRANSFER) {
             let _ = config.set_max_readahead(most);
         }
-        let _ = config.set_max_background(MAX_BACKGROUND);
-        let _ = config.set_congestion_threshold(MAX_BACKGROUND);
+        let _ = config.set_max_background(self.slots);
+        let _ = config.set_congestion_threshold(self.slots);
         Ok(())
     }
 

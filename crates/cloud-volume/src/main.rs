@@ -82,6 +82,9 @@ struct Mount {
     /// Carry fsync and fdatasync to the backing directory.
     #[arg(long)]
     sync_backing: bool,
+    /// Asynchronous requests under way at most; whoever submits one more waits in the kernel.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    slots: Option<u16>,
     /// Take commands on a Unix socket at this path.
     #[arg(long, value_name = "SOCKET")]
     control: Option<PathBuf>,
@@ -134,6 +137,7 @@ fn mount(arguments: &Mount) -> Result<(), String> {
         profile,
         forget_unsynced: arguments.forget_unsynced,
         sync_backing: arguments.sync_backing,
+        slots: arguments.slots,
         control: arguments.control.clone(),
     };
     let volume = CloudVolume::mount_with(&arguments.backing, &arguments.mountpoint, options)

@@ -66,6 +66,9 @@ pub struct Options {
     pub forget_unsynced: bool,
     /// Carry syncs to the backing directory. Without it they cost their latency only.
     pub sync_backing: bool,
+    /// Asynchronous requests that may be under way at a time, at least 1, as the request slots of a disk: whoever submits
+    /// one more waits in the kernel until one was answered. `None`: more than anybody makes.
+    pub slots: Option<u16>,
     /// A Unix socket at which the volume takes commands, for its user only.
     pub control: Option<PathBuf>,
 }
@@ -131,7 +134,9 @@ impl CloudVolume {
         threads.push(pacer.map_err(Error::Thread)?);
         let stopper = Stopper::default();
         let ended = stopper.clone();
-        let file_system = FileSystem::new(engine.clone(), move || ended.set(Stage::Ended));
+        let file_system = FileSystem::new(engine.clone(), options.slots, move || {
+            ended.set(Stage::Ended)
+        });
         let mut volume = Volume {
             backing: backing.to_owned(),
             mountpoint: mountpoint.clone(),
