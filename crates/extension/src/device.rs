@@ -9,7 +9,9 @@ pub(crate) mod file;
 pub(crate) mod health;
 pub(crate) mod speed;
 pub(crate) mod storage;
+pub(crate) mod submission;
 
+use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -95,6 +97,12 @@ impl Device {
     pub fn open(&self, wrap: &Wrap) -> Result<(), OpenError> {
         let path = file::file_path(&self.config)?;
         let file = CacheFile::open(&self.config, self.header(true), wrap)?;
+        let fd = file.storage.raw_fd();
+        if fd >= 0 {
+            // SAFETY: the descriptor of the file just opened, which lives on.
+            let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+            self.health.overdue.submissions.begin_with(fd);
+        }
         self.path.store(Arc::new(path));
         self.file.store(Arc::new(file));
         self.closed.store(false, Ordering::SeqCst);
@@ -188,7 +196,7 @@ impl Device {
         let passed = self.guarded(length, || {
             if let Some(bound) = self.bound(&file) {
                 let request = Request {
-                    fd: file.storage.raw_fd(),
+                    file: &file,
                     offset: start,
                     bytes: whole,
                     bound,
@@ -241,7 +249,11 @@ impl Device {
                 self.health.note_error(&error);
                 Err(Fault::Error)
             }
-            Err(Unread::Overdue | Unread::Busy | Unread::Unsupported) => Err(Fault::Failed),
+            Err(Unread::Busy) => {
+                self.health.overdue.submissions.busy.add(1);
+                Err(Fault::Failed)
+            }
+            Err(Unread::Overdue | Unread::Unsupported) => Err(Fault::Failed),
         }
     }
 
@@ -249,7 +261,10 @@ impl Device {
     pub fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         let file = self.file.load();
         self.writes.add(1);
-        let write = || write_all(&*file.storage, bytes, offset);
+        let write = || {
+            let submissions = &self.health.overdue.submissions;
+            submissions.during_write(bytes.len(), || write_all(&*file.storage, bytes, offset))
+        };
         match self.speed.measured(bytes.len(), write) {
             Ok(()) => {
                 self.bytes_written.add(bytes.len() as u64);
@@ -268,6 +283,7 @@ impl Device {
         if self.unbounded.load(Ordering::Relaxed) {
             text.push_str("; the kernel gives no asynchronous reads of it, so bpe_read_timeout does not apply");
         }
+        text.push_str(self.health.overdue.submissions.describe());
         if self.health.active() && self.speed.lags() {
             text.push_str(
                 "; its writes take much longer than those of other devices, so it gets fewer",
@@ -290,6 +306,15 @@ impl Device {
             writes: self.writes.get(),
             errors: self.health.errors(),
             reads_given_up: self.health.overdue.given_up.get(),
+            reads_busy: self.health.overdue.submissions.busy.get(),
+            reads_handed_over: self.health.overdue.submissions.handed_over(),
+            request_slots: self
+                .health
+                .overdue
+                .submissions
+                .slots
+                .load(Ordering::Relaxed)
+                .into(),
             active: self.health.answers(),
             state: self.describe(),
             write_us: self.speed.micros(),

@@ -36,8 +36,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use crate::config::{AdmissionMode, Config, OpenError};
-use crate::device::bounded::{GivenUp, LentSlot, Overdue};
+use crate::device::bounded::{Counted, GivenUp, LentSlot};
 use crate::device::file::{CacheFile, Wrap};
+use crate::device::submission::is_flag_refused;
 use crate::generation::Generations;
 use crate::instance::Spot;
 use crate::page::{EXTENT_SHIFT, FileId, PageId};
@@ -136,7 +137,9 @@ pub struct Located {
 pub(crate) struct Bounded {
     pub slot: LentSlot,
     pub bound: Duration,
-    pub overdue: Arc<Overdue>,
+    pub counted: Counted,
+    /// For its request.
+    pub flags: u32,
 }
 
 impl Located {
@@ -164,10 +167,38 @@ impl Located {
         self.bounded.as_ref().map(|bounded| bounded.bound)
     }
 
+    /// Flags (`RWF_...`) that the request needs, so that whoever submits it is not kept waiting.
+    pub fn flags(&self) -> u32 {
+        self.bounded.as_ref().map_or(0, |bounded| bounded.flags)
+    }
+
+    /// The kernel has taken the request.
+    pub fn submitted(&mut self) {
+        if let Some(bounded) = &mut self.bounded {
+            bounded.counted.submitted();
+        }
+    }
+
+    /// The kernel has refused the request with this errno. Whether that, or an answer with it, is about the flags, or says
+    /// that it would have to wait, and so nothing about the disk.
+    pub fn refused(&self, errno: i32) -> bool {
+        let Some(bounded) = self.bounded.as_ref().filter(|bounded| bounded.flags != 0) else {
+            return false;
+        };
+        if is_flag_refused(errno) {
+            bounded.counted.submissions().leave_flag_out();
+        }
+        let busy = errno == libc::EAGAIN || is_flag_refused(errno);
+        if busy {
+            bounded.counted.submissions().busy.add(1);
+        }
+        busy
+    }
+
     /// Gives up the read. What is returned must be kept until it was answered. `None` if it has no buffer of its own.
     pub fn give_up(self) -> Option<GivenUp> {
-        let Bounded { slot, overdue, .. } = self.bounded?;
-        Some(GivenUp::new(overdue, slot, self._file))
+        let Bounded { slot, counted, .. } = self.bounded?;
+        Some(GivenUp::new(counted, slot, self._file))
     }
 }
 
@@ -221,6 +252,10 @@ impl Extension {
             inline: Mutex::default(),
         };
         if threaded {
+            for n in 0..extension.shared.devices.len() {
+                crate::thread::spawn_submitter(&extension.shared, n)
+                    .map_err(|source| OpenError::Thread { source })?;
+            }
             for (n, writer) in writers.into_iter().enumerate() {
                 crate::thread::spawn(&extension.shared.wake, n, writer)
                     .map_err(|source| OpenError::Thread { source })?;
@@ -370,6 +405,9 @@ impl Extension {
 
 impl Drop for Extension {
     fn drop(&mut self) {
+        for device in &self.shared.devices {
+            device.health.overdue.submissions.stop();
+        }
         self.shared.wake.stop(PATIENCE);
         // Writers with threads have closed their devices, or will as soon as the system lets them.
         if !self.inline.lock().is_empty() {

@@ -48,7 +48,7 @@ pub use config::{
     AdmissionMode, Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError,
     OwnerIdentity, ReadTimeout,
 };
-pub use device::bounded::GivenUp;
+pub use device::bounded::{GivenUp, aio_contexts};
 pub use device::file::{check_device, reserve, room};
 pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};

@@ -1,9 +1,8 @@
 //! Reading: finds a page, reads it, and proves it.
 
-use std::sync::Arc;
 use std::time::Instant;
 
-use crate::device::bounded::{self, GivenUp};
+use crate::device::bounded::{self, Counted, GivenUp};
 use crate::device::{Device, Fault};
 use crate::directory::Kind;
 use crate::extension::{Bounded, Extension, Inspected, Located, MissReason, ReadOutcome};
@@ -249,7 +248,10 @@ impl Extension {
                 // To look for a slot takes long beside what else is done under the lock. What was found is proven later
                 // in any case.
                 drop(state);
-                let Some(slot) = bounded::lend(length, device.slots()) else {
+                let overdue = &device.health.overdue;
+                let lent = Counted::begin(overdue)
+                    .and_then(|counted| Some((counted, bounded::lend(length, device.slots())?)));
+                let Some((counted, slot)) = lent else {
                     counters.not_locatable.add(1);
                     return None;
                 };
@@ -257,7 +259,8 @@ impl Extension {
                 Some(Bounded {
                     slot,
                     bound,
-                    overdue: Arc::clone(&device.health.overdue),
+                    flags: counted.submissions().flags(),
+                    counted,
                 })
             }
         };
@@ -325,8 +328,13 @@ impl Extension {
         located.give_up()
     }
 
-    /// The read of a located page failed with this errno, or came short (0). Counts a miss, and an error of the device.
+    /// The read of a located page failed with this errno, or came short (0). Counts a miss, and an error of the device unless
+    /// the kernel only says that whoever submitted it would have had to wait.
     pub fn release_failed(&self, located: Located, errno: i32) {
+        if located.refused(errno) {
+            let counters = &self.shared.instance(located.page).counters;
+            return counters.device_failed.add(1);
+        }
         self.shared
             .instance(located.page)
             .counters

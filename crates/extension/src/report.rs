@@ -67,6 +67,7 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         s.bytes_read += device.bytes_read.get();
         s.device_errors += device.health.errors();
         s.reads_given_up += device.health.overdue.given_up.get();
+        s.reads_busy += device.health.overdue.submissions.busy.get();
     }
     s.compression_ratio = ratio(pages, live).unwrap_or(1.0);
     s.write_amplification = ratio(s.bytes_written_total, written.page_bytes.get()).unwrap_or(0.0);

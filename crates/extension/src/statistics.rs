@@ -101,6 +101,8 @@ pub struct Statistics {
     pub device_errors: u64,
     /// Reads of devices that were not answered within the timeout.
     pub reads_given_up: u64,
+    /// Reads of devices that were not made because the disk could take no more just then.
+    pub reads_busy: u64,
     pub memory_bytes: u64,
     pub lock_accesses: u64,
     /// Of `lock_accesses`: found the lock held.
@@ -139,6 +141,12 @@ pub struct DeviceStatistics {
     pub errors: u64,
     /// Reads that were not answered within the timeout.
     pub reads_given_up: u64,
+    /// Reads that were not made because the disk could take no more just then.
+    pub reads_busy: u64,
+    /// Reads that a thread of ours submitted, as whoever wanted them might have had to wait for that.
+    pub reads_handed_over: u64,
+    /// Requests that the disk can have under way; 0: not known.
+    pub request_slots: u64,
     /// The device serves reads and takes writes.
     pub active: bool,
     /// For people: "active", "failed: <reason>; ...", and remarks such as that the file was deleted.

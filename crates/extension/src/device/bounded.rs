@@ -10,10 +10,12 @@
 //! While answers are overdue, and for a while after ([`Overdue`]), nobody reads from the device: what it holds stays in
 //! the directory and is there again when the disk is.
 //!
+//! To submit a read may take as long as the disk likes, too; who does it, and when: [`submission`].
+//!
 //! Only direct reads of a file are asynchronous to the kernel. Others are made as ever, without a bound.
 //!
-//! The lock of a slot is held by the thread that reads; nobody waits for it but for a moment, and nothing is locked under
-//! it.
+//! The lock of a slot is held by the thread that reads; nobody waits for it but for a moment, and only the leaves of
+//! [`submission`] are locked under it.
 
 use std::io;
 use std::ops::Range;
@@ -25,11 +27,12 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::file::CacheFile;
+use super::submission::{self, Handed, Order, Submissions, is_flag_refused, would_wait};
 use crate::memory::{Bounce, PAGE, add_bounce_bytes};
 use crate::statistics::{Counter, Padded};
 
 /// Slots of the process at most.
-const MOST_SLOTS: usize = 256;
+pub(crate) const MOST_SLOTS: usize = 256;
 const LEAST_SLOTS: usize = 32;
 /// Bytes of a device for which there is a slot: what slots take must be little beside what the device asks for.
 const DEVICE_BYTES_A_SLOT: u64 = 32 << 20;
@@ -50,7 +53,7 @@ const LOOK_EVERY: u64 = 50;
 pub(crate) enum Unread {
     /// Answers are overdue, this one or others.
     Overdue,
-    /// All slots are taken.
+    /// All slots are taken, or the disk can take no more just now.
     Busy,
     /// The kernel has no asynchronous I/O for us, or not for this file.
     Unsupported,
@@ -68,6 +71,7 @@ pub(crate) struct Overdue {
     looked: AtomicU64,
     /// Reads given up since the device was opened.
     pub given_up: Counter,
+    pub submissions: Submissions,
 }
 
 impl Overdue {
@@ -79,6 +83,7 @@ impl Overdue {
             rest: AtomicU64::new(0),
             looked: AtomicU64::new(0),
             given_up: Counter::default(),
+            submissions: Submissions::new(),
         }
     }
 
@@ -183,8 +188,12 @@ struct Slot {
 
 enum State {
     Free,
-    /// There is a read into the slot's memory that nobody waits for any more.
-    GivenUp(Arc<Overdue>),
+    /// There is a read into the slot's memory that nobody waits for any more; `handed`: the device's thread submits it, or
+    /// has done so.
+    GivenUp {
+        overdue: Arc<Overdue>,
+        handed: bool,
+    },
     /// Somebody else reads into it.
     Lent,
 }
@@ -207,15 +216,81 @@ struct Event {
     result2: i64,
 }
 
+/// Contexts of the kernel's asynchronous I/O that were made here; they are kept for the life of the process.
+static CONTEXTS: AtomicUsize = AtomicUsize::new(0);
+
+/// Contexts of the kernel's asynchronous I/O that the extension has set up in this process, as against those of others in it.
+/// They are never given back.
+pub fn aio_contexts() -> usize {
+    CONTEXTS.load(Ordering::Relaxed)
+}
+
 /// `IOCB_CMD_PREAD` of linux/aio_abi.h.
 const PREAD: u16 = 0;
 
+/// What the kernel is asked to read, and where to.
+#[derive(Clone, Copy)]
+pub(crate) struct Destination {
+    context: libc::c_ulong,
+    fd: RawFd,
+    /// In memory of a slot, which stays where it is until the read was answered.
+    memory: u64,
+    offset: u64,
+    bytes: u64,
+}
+
+/// Submits a read. It returns when the disk has a free request.
+pub(crate) fn submit(destination: &Destination, flags: u32) -> io::Result<()> {
+    // SAFETY: a structure of numbers, for which zero is a value.
+    let mut block: libc::iocb = unsafe { std::mem::zeroed() };
+    block.aio_lio_opcode = PREAD;
+    block.aio_fildes = destination.fd as u32;
+    block.aio_buf = destination.memory;
+    block.aio_nbytes = destination.bytes;
+    block.aio_offset = destination.offset as i64;
+    block.aio_rw_flags = flags as _;
+    let list: [*mut libc::iocb; 1] = [&raw mut block];
+    loop {
+        // SAFETY: a valid control block, which the kernel copies; the memory it names belongs to a slot and stays where it
+        // is until the read was answered.
+        let result =
+            unsafe { libc::syscall(libc::SYS_io_submit, destination.context, 1, list.as_ptr()) };
+        if result == 1 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+}
+
+/// Why a read could not be submitted.
+fn refused(errno: i32) -> Unread {
+    match errno {
+        libc::EAGAIN => Unread::Busy,
+        libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM => Unread::Unsupported,
+        _ => Unread::Failed(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 impl Slot {
     /// Whether the slot can be used: there is no read under way into it.
-    fn is_free(&mut self) -> bool {
-        if let State::GivenUp(overdue) = &self.state {
-            if let Ok(Some(_)) = self.wait(Duration::ZERO) {
+    fn is_free(&mut self, number: usize) -> bool {
+        if let State::GivenUp { overdue, handed } = &self.state {
+            let submitted = if *handed {
+                submission::was_submitted(number)
+            } else {
+                Some(true)
+            };
+            let over = match submitted {
+                None => false,
+                Some(false) => true,
+                Some(true) => matches!(self.wait(Duration::ZERO), Ok(Some(_))),
+            };
+            if over {
                 overdue.answered();
+                overdue.submissions.end();
                 self.state = State::Free;
             }
         }
@@ -230,38 +305,10 @@ impl Slot {
                 self.context = 0;
                 return Err(Unread::Unsupported);
             }
+            CONTEXTS.fetch_add(1, Ordering::Relaxed);
             add_bounce_bytes(ring_bytes());
         }
         Ok(())
-    }
-
-    fn submit(&mut self, fd: RawFd, offset: u64, bytes: usize) -> Result<(), Unread> {
-        // SAFETY: a structure of numbers, for which zero is a value.
-        let mut block: libc::iocb = unsafe { std::mem::zeroed() };
-        block.aio_lio_opcode = PREAD;
-        block.aio_fildes = fd as u32;
-        block.aio_buf = self.memory.as_ptr() as u64;
-        block.aio_nbytes = bytes as u64;
-        block.aio_offset = offset as i64;
-        let list: [*mut libc::iocb; 1] = [&raw mut block];
-        loop {
-            // SAFETY: a valid control block, which the kernel copies; the memory it names belongs to the slot and stays
-            // where it is until the read was answered.
-            let result =
-                unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, list.as_ptr()) };
-            if result == 1 {
-                return Ok(());
-            }
-            let error = io::Error::last_os_error();
-            return Err(match error.raw_os_error() {
-                Some(libc::EINTR) => continue,
-                Some(libc::EAGAIN) => Unread::Busy,
-                Some(libc::EINVAL | libc::EOPNOTSUPP | libc::ENOSYS | libc::EPERM) => {
-                    Unread::Unsupported
-                }
-                _ => Unread::Failed(error),
-            });
-        }
     }
 
     /// The result of the read under way; `None` if it does not come in time.
@@ -308,9 +355,9 @@ fn ring_bytes() -> u64 {
 
 /// Looks whether reads that were given up have been answered.
 fn collect_answers() {
-    for slot in &SLOTS {
+    for (number, slot) in SLOTS.iter().enumerate() {
         if let Some(mut slot) = slot.0.try_lock() {
-            slot.is_free();
+            slot.is_free(number);
         }
     }
 }
@@ -320,7 +367,7 @@ fn free_slot(range: Range<usize>) -> Option<(usize, MutexGuard<'static, Slot>)> 
     let home = range.start + home() % range.len().max(1);
     for number in (home..range.end).chain(range.start..home) {
         if let Some(mut slot) = SLOTS[number].0.try_lock() {
-            if slot.is_free() {
+            if slot.is_free(number) {
                 return Some((number, slot));
             }
         }
@@ -375,18 +422,57 @@ pub(crate) fn lend(bytes: usize, among: usize) -> Option<LentSlot> {
     })
 }
 
+/// A read of somebody who submits by himself, counted as under way at the device as long as it is.
+pub(crate) struct Counted {
+    overdue: Arc<Overdue>,
+    submitting: bool,
+}
+
+impl Counted {
+    /// `None` if the disk may have no free request, so that whoever submits the read would wait.
+    pub fn begin(overdue: &Arc<Overdue>) -> Option<Counted> {
+        let submitting = overdue.submissions.begin();
+        let counted = Counted {
+            overdue: Arc::clone(overdue),
+            submitting,
+        };
+        if !submitting {
+            overdue.submissions.busy.add(1);
+        }
+        submitting.then_some(counted)
+    }
+
+    /// The kernel has taken it.
+    pub fn submitted(&mut self) {
+        if std::mem::take(&mut self.submitting) {
+            self.overdue.submissions.submitted();
+        }
+    }
+
+    pub fn submissions(&self) -> &Submissions {
+        &self.overdue.submissions
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.submitted();
+        self.overdue.submissions.end();
+    }
+}
+
 /// A read that was given up by somebody who was lent the memory for it: to be kept until it was answered.
 pub struct GivenUp {
-    pub(crate) overdue: Arc<Overdue>,
+    pub(crate) counted: Counted,
     pub(crate) _slot: LentSlot,
     pub(crate) _file: Arc<CacheFile>,
 }
 
 impl GivenUp {
-    pub(crate) fn new(overdue: Arc<Overdue>, slot: LentSlot, file: Arc<CacheFile>) -> GivenUp {
-        overdue.give_up();
+    pub(crate) fn new(counted: Counted, slot: LentSlot, file: Arc<CacheFile>) -> GivenUp {
+        counted.overdue.give_up();
         GivenUp {
-            overdue,
+            counted,
             _slot: slot,
             _file: file,
         }
@@ -395,7 +481,7 @@ impl GivenUp {
 
 impl Drop for GivenUp {
     fn drop(&mut self) {
-        self.overdue.answered();
+        self.counted.overdue.answered();
     }
 }
 
@@ -410,7 +496,7 @@ fn home() -> usize {
 
 /// Where a read with a bound goes.
 pub(crate) struct Request<'a> {
-    pub fd: RawFd,
+    pub file: &'a Arc<CacheFile>,
     /// A multiple of what the file needs for direct reads, as is the length.
     pub offset: u64,
     pub bytes: usize,
@@ -421,43 +507,168 @@ pub(crate) struct Request<'a> {
 }
 
 /// A slot for a read that is waited for.
-fn wait_for_slot(among: usize) -> Option<MutexGuard<'static, Slot>> {
+fn wait_for_slot(among: usize) -> Option<(usize, MutexGuard<'static, Slot>)> {
     let among = among.min(MOST_SLOTS);
     let kept_back = among / KEPT_BACK;
     let free = free_slot(0..kept_back).or_else(|| free_slot(kept_back..among));
-    if let Some((_, slot)) = free {
-        return Some(slot);
+    if free.is_some() {
+        return free;
     }
     // One of those that others wait for in turn.
-    let mut slot = SLOTS[home() % kept_back.max(1)].0.try_lock_for(SLOT_WAIT)?;
-    slot.is_free().then_some(slot)
+    let number = home() % kept_back.max(1);
+    let mut slot = SLOTS[number].0.try_lock_for(SLOT_WAIT)?;
+    slot.is_free(number).then_some((number, slot))
+}
+
+/// A read on its way: how it came to the kernel.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Submitted {
+    /// With these flags, by the thread that waits for it.
+    Directly(u32),
+    ByThread,
+}
+
+/// Why a read that was begun brought nothing.
+enum Lost {
+    /// Nothing is under way into the slot.
+    Ended(Unread),
+    /// The answer may still come; `handed` as in [`State::GivenUp`].
+    Caught { handed: bool },
 }
 
 /// Reads into a slot and passes the bytes on. A read that comes short is an error.
 pub(crate) fn read<R>(request: &Request<'_>, pass: impl FnOnce(&[u8]) -> R) -> Result<R, Unread> {
-    let mut slot = wait_for_slot(request.slots).ok_or(Unread::Busy)?;
+    let until = Instant::now() + request.bound;
+    let (number, mut slot) = wait_for_slot(request.slots).ok_or(Unread::Busy)?;
     slot.set_up()?;
     if !slot.memory.grow(request.bytes.next_multiple_of(PAGE)) {
         return Err(Unread::Unsupported);
     }
-    slot.submit(request.fd, request.offset, request.bytes)?;
-    match slot.wait(request.bound) {
-        Ok(Some(result)) if result == request.bytes as i64 => {
-            Ok(pass(&slot.memory.bytes()[..request.bytes]))
-        }
-        Ok(Some(result)) if result < 0 => Err(Unread::Failed(io::Error::from_raw_os_error(
-            i32::try_from(-result).unwrap_or(libc::EIO),
-        ))),
-        Ok(Some(_)) => Err(Unread::Failed(io::Error::new(
-            io::ErrorKind::UnexpectedEof,
-            "the cache file has become shorter",
-        ))),
-        // An answer that cannot be asked for is one that may still come.
-        Ok(None) | Err(_) => {
+    let submissions = &request.overdue.submissions;
+    let by_itself = submissions.begin();
+    let ended = match into_slot(request, number, &slot, by_itself, until) {
+        Ok(()) => Ok(pass(&slot.memory.bytes()[..request.bytes])),
+        Err(Lost::Ended(why)) => Err(why),
+        Err(Lost::Caught { handed }) => {
             request.overdue.give_up();
-            slot.state = State::GivenUp(Arc::clone(request.overdue));
-            Err(Unread::Overdue)
+            let overdue = Arc::clone(request.overdue);
+            slot.state = State::GivenUp { overdue, handed };
+            return Err(Unread::Overdue);
         }
+    };
+    submissions.end();
+    ended
+}
+
+/// Has the read submitted, by this thread or by that of the device, and waits for it.
+fn into_slot(
+    request: &Request<'_>,
+    number: usize,
+    slot: &Slot,
+    by_itself: bool,
+    until: Instant,
+) -> Result<(), Lost> {
+    let submissions = &request.overdue.submissions;
+    let destination = Destination {
+        context: slot.context,
+        fd: request.file.storage.raw_fd(),
+        memory: slot.memory.as_ptr() as u64,
+        offset: request.offset,
+        bytes: request.bytes as u64,
+    };
+    let mut submitted = None;
+    if by_itself {
+        let flags = submissions.flags();
+        let result = submit(&destination, flags);
+        submissions.submitted();
+        submitted = after(result, flags, submissions)?;
+    }
+    loop {
+        let how = match submitted {
+            Some(how) => how,
+            None => hand_over(request, number, &destination, until)?,
+        };
+        let handed = how == Submitted::ByThread;
+        let left = until.saturating_duration_since(Instant::now());
+        return match slot.wait(left) {
+            Ok(Some(result)) if result == request.bytes as i64 => Ok(()),
+            Ok(Some(result)) if result < 0 => {
+                let errno = i32::try_from(-result).unwrap_or(libc::EIO);
+                if let (Submitted::Directly(flags), true) = (how, flags_matter(how, errno)) {
+                    submitted =
+                        after(Err(io::Error::from_raw_os_error(errno)), flags, submissions)?;
+                    continue;
+                }
+                Err(Lost::Ended(match errno {
+                    libc::EAGAIN => Unread::Busy,
+                    _ => Unread::Failed(io::Error::from_raw_os_error(errno)),
+                }))
+            }
+            Ok(Some(_)) => Err(Lost::Ended(Unread::Failed(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                "the cache file has become shorter",
+            )))),
+            // An answer that cannot be asked for is one that may still come.
+            Ok(None) | Err(_) => Err(Lost::Caught { handed }),
+        };
+    }
+}
+
+/// Whether an answer may be another one without the flags with which the read was submitted.
+fn flags_matter(how: Submitted, errno: i32) -> bool {
+    matches!(how, Submitted::Directly(flags) if flags != 0)
+        && (errno == libc::EAGAIN || is_flag_refused(errno))
+}
+
+/// What follows from a submission by this thread; `None`: the device's thread shall try it without flags.
+fn after(
+    result: io::Result<()>,
+    flags: u32,
+    submissions: &Submissions,
+) -> Result<Option<Submitted>, Lost> {
+    match result {
+        Ok(()) => Ok(Some(Submitted::Directly(flags))),
+        Err(error) if flags != 0 && would_wait(&error) => Ok(None),
+        Err(error) => {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            if flags != 0 && is_flag_refused(errno) {
+                if errno == libc::EOPNOTSUPP {
+                    submissions.leave_flag_out();
+                }
+                return Ok(None);
+            }
+            Err(Lost::Ended(refused(errno)))
+        }
+    }
+}
+
+/// Has the device's thread submit the read. Where there is none, as in an extension without threads, this one does.
+fn hand_over(
+    request: &Request<'_>,
+    number: usize,
+    destination: &Destination,
+    until: Instant,
+) -> Result<Submitted, Lost> {
+    let order = Order {
+        destination: *destination,
+        slot: number,
+        _file: Arc::clone(request.file),
+    };
+    match request.overdue.submissions.hand_over(order, until) {
+        Ok(Handed::Submitted) => Ok(Submitted::ByThread),
+        Ok(Handed::Refused(errno)) => Err(Lost::Ended(refused(errno))),
+        Ok(Handed::Withdrawn) => {
+            // Others, whose reads were taken, will find out that the disk does not answer.
+            request.overdue.given_up.add(1);
+            Err(Lost::Ended(Unread::Overdue))
+        }
+        Ok(Handed::Caught) => Err(Lost::Caught { handed: true }),
+        Err(_) => match submit(destination, 0) {
+            Ok(()) => Ok(Submitted::Directly(0)),
+            Err(error) => Err(Lost::Ended(refused(
+                error.raw_os_error().unwrap_or(libc::EIO),
+            ))),
+        },
     }
 }
 
@@ -465,8 +676,9 @@ pub(crate) fn read<R>(request: &Request<'_>, pass: impl FnOnce(&[u8]) -> R) -> R
 mod tests {
     use super::*;
     use std::fs::File;
-    use std::os::fd::AsRawFd;
     use std::os::unix::fs::{FileExt, OpenOptionsExt};
+
+    use crate::device::storage::{Closed, Storage};
 
     const PAGES: u64 = 8;
 
@@ -474,7 +686,7 @@ mod tests {
     static TURN: Mutex<()> = Mutex::new(());
 
     /// A file of pages that are filled with their number; `None` where files cannot be read directly.
-    fn file() -> Option<File> {
+    fn file() -> Option<Arc<CacheFile>> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         let plain = File::create_new(&path).unwrap();
@@ -484,16 +696,16 @@ mod tests {
                 .unwrap();
         }
         plain.sync_all().unwrap();
-        File::options()
+        let direct = File::options()
             .read(true)
             .custom_flags(libc::O_DIRECT)
-            .open(path)
-            .ok()
+            .open(path);
+        Some(Arc::new(CacheFile::of(Box::new(direct.ok()?))))
     }
 
-    fn request<'a>(file: &File, page: u64, overdue: &'a Arc<Overdue>) -> Request<'a> {
+    fn request<'a>(file: &'a Arc<CacheFile>, page: u64, overdue: &'a Arc<Overdue>) -> Request<'a> {
         Request {
-            fd: file.as_raw_fd(),
+            file,
             offset: page * 16384,
             bytes: 16384,
             bound: Duration::from_secs(60),
@@ -534,10 +746,9 @@ mod tests {
         let overdue = Arc::new(Overdue::new());
         let beyond = read(&request(&file, PAGES, &overdue), <[u8]>::len);
         assert!(matches!(beyond, Err(Unread::Failed(_))), "{beyond:?}");
-        let closed = Request {
-            fd: -1,
-            ..request(&file, 0, &overdue)
-        };
+        let closed: Box<dyn Storage> = Box::new(Closed);
+        let closed = Arc::new(CacheFile::of(closed));
+        let closed = request(&closed, 0, &overdue);
         assert!(matches!(read(&closed, <[u8]>::len), Err(Unread::Failed(_))));
         let crooked = Request {
             offset: 1,
@@ -582,6 +793,86 @@ mod tests {
         overdue.rests_until.store(1, Ordering::Release);
         while overdue.now() < 2 {}
         assert!(overdue.answers() && overdue.describe().is_empty());
+    }
+
+    /// The thread that submits reads, while `body` runs.
+    fn with_submitter<R>(overdue: &Arc<Overdue>, body: impl FnOnce() -> R) -> R {
+        overdue.submissions.serve();
+        std::thread::scope(|scope| {
+            scope.spawn(|| overdue.submissions.work());
+            let result = body();
+            overdue.submissions.stop();
+            result
+        })
+    }
+
+    #[test]
+    fn beyond_half_of_the_requests_reads_are_handed_over() {
+        let _turn = TURN.lock();
+        let Some(file) = file() else { return };
+        let overdue = Arc::new(Overdue::new());
+        overdue.submissions.set_slots(Some(4));
+        let right = |page: u8| move |bytes: &[u8]| bytes.iter().all(|&byte| byte == page);
+        with_submitter(&overdue, || {
+            for busy in 0..4 {
+                assert!(read(&request(&file, 3, &overdue), right(3)).unwrap());
+                assert_eq!(overdue.submissions.handed_over(), u64::from(busy >= 2));
+                if busy == 2 {
+                    break;
+                }
+                overdue.submissions.begin();
+                overdue.submissions.submitted();
+            }
+        });
+        assert_eq!(overdue.submissions.under_way(), 2);
+        // Somebody who submits by himself is turned away.
+        assert!(Counted::begin(&overdue).is_none());
+        assert_eq!(overdue.submissions.busy.get(), 1);
+        overdue.submissions.end();
+        let counted = Counted::begin(&overdue).unwrap();
+        assert!(Counted::begin(&overdue).is_none());
+        drop(counted);
+        assert_eq!(overdue.submissions.under_way(), 1);
+    }
+
+    /// Nobody waits for a thread that is caught in the kernel, nor takes its memory; what it was caught with is answered one day.
+    #[test]
+    fn a_thread_that_is_caught_is_not_waited_for() {
+        let _turn = TURN.lock();
+        let Some(file) = file() else { return };
+        let overdue = Arc::new(Overdue::new());
+        overdue.submissions.set_slots(Some(1)); // a half of that is none
+        overdue.submissions.serve();
+        let soon = |page| Request {
+            bound: Duration::from_millis(300),
+            ..request(&file, page, &overdue)
+        };
+        std::thread::scope(|scope| {
+            let caught = scope.spawn(|| read(&soon(1), <[u8]>::len));
+            // As if it were in the kernel with this one from here on.
+            let order = overdue.submissions.next().unwrap();
+            let behind = scope.spawn(|| read(&soon(2), <[u8]>::len));
+            assert!(matches!(caught.join().unwrap(), Err(Unread::Overdue)));
+            assert!(matches!(behind.join().unwrap(), Err(Unread::Overdue)));
+            assert_eq!(overdue.given_up.get(), 2);
+            assert_eq!(overdue.unanswered.load(Ordering::Acquire), 1);
+            assert_eq!(overdue.submissions.under_way(), 1);
+            assert!(!overdue.answers());
+            collect_answers();
+            assert_eq!(overdue.unanswered.load(Ordering::Acquire), 1);
+            overdue.submissions.submit_for(&order);
+        });
+        let until = Instant::now() + Duration::from_secs(60);
+        while overdue.unanswered.load(Ordering::Acquire) > 0 {
+            assert!(Instant::now() < until, "{}", overdue.describe());
+            collect_answers();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(overdue.submissions.under_way(), 0);
+        overdue.submissions.stop();
+        with_submitter(&overdue, || {
+            assert!(read(&request(&file, 2, &overdue), |bytes| bytes[0] == 2).unwrap());
+        });
     }
 
     #[test]
