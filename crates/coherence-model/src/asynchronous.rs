@@ -111,7 +111,8 @@ impl Request {
 
     /// Whether the server finds its request as it made it.
     fn is_as_made(&self) -> bool {
-        self.iocb.fd == self.fd && self.iocb.offset == self.offset
+        (self.iocb.fd, self.iocb.offset, self.iocb.rw_flags) == (self.fd, self.offset, 0)
+            && self.iocb.data == 0
     }
 }
 
@@ -123,7 +124,8 @@ pub fn submit(requests: Vec<Box<Request>>) {
     while !waiting.is_empty() {
         let mut list: Vec<*mut Iocb> = waiting.iter().map(|request| request.cast()).collect();
         // SAFETY: requests of our own, which live until they are harvested.
-        let result = unsafe { calls::io_submit(context, list.len() as i64, list.as_mut_ptr()) };
+        let submit = || unsafe { calls::io_submit(context, list.len() as i64, list.as_mut_ptr()) };
+        let result = kernel::as_the_server(submit);
         let accepted = match result {
             refused if refused == -libc::EAGAIN => {
                 if !exact() {

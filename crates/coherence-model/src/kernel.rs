@@ -7,6 +7,7 @@
 //! In the exact mode asynchronous requests are kept here and done in an order that the seed decides; with threads they are
 //! the kernel's.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,6 +19,7 @@ use parking_lot::Mutex;
 use crate::asynchronous::Request;
 use crate::coverage::{self, Reached};
 use crate::random::{self, below, one_in};
+use crate::world::world;
 
 /// One thread, and everything decided by the seed.
 pub static EXACT: AtomicBool = AtomicBool::new(false);
@@ -263,6 +265,19 @@ fn do_request(iocb: &Iocb) -> i64 {
     }
 }
 
+thread_local! {
+    /// The server itself submits, in this thread.
+    static SUBMITTING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks what is submitted meanwhile as the server's; the rest is what the plugin submits by itself.
+pub fn as_the_server<R>(submit: impl FnOnce() -> R) -> R {
+    let before = SUBMITTING.replace(true);
+    let result = submit();
+    SUBMITTING.set(before);
+    result
+}
+
 /// Whether a request was pointed at a cache file.
 fn is_redirected(request: *const Iocb) -> bool {
     // SAFETY: every request of the model begins with its iocb, and is alive until it is harvested.
@@ -274,12 +289,29 @@ pub unsafe extern "C" fn io_submit(
     count: c_long,
     requests: *mut *mut Iocb,
 ) -> c_int {
+    let by_plugin = !SUBMITTING.replace(false); // something else may happen inside
+    let result = take(context, count, requests, by_plugin);
+    SUBMITTING.set(!by_plugin);
+    result
+}
+
+fn take(context: usize, count: c_long, requests: *mut *mut Iocb, by_plugin: bool) -> c_int {
     perturb();
     // SAFETY: the model's own array.
     let list = unsafe { std::slice::from_raw_parts(requests, count as usize) };
     let redirected = list.iter().any(|request| is_redirected(*request));
     if redirected {
         coverage::reached(Reached::Redirected);
+    }
+    if by_plugin {
+        coverage::reached(Reached::Replaced);
+        if redirected {
+            world().violated(None, "the plugin submitted a read of a cache file");
+        }
+        if one_in(8) {
+            coverage::reached(Reached::RefusedReplacements);
+            return -libc::EAGAIN;
+        }
     }
     if one_in(100) {
         coverage::reached(Reached::RefusedSubmits);
@@ -409,6 +441,11 @@ fn spoil(event: &mut IoEvent) {
         None => (unsafe { *iocb }, is_redirected(iocb)),
     };
     if redirected {
+        if one_in(40) {
+            coverage::reached(Reached::BusyRedirects);
+            event.result = -i64::from([libc::EAGAIN, libc::EOPNOTSUPP][below(2)]);
+            return;
+        }
         if !one_in(120) {
             return;
         }

@@ -8,7 +8,11 @@
 //! switched on would take completions past us, so requests are followed only on contexts *armed* by a harvester that
 //! entered through the hook since then. On other contexts reads pass untouched, and writes only drop what they touch.
 //!
-//! A read that the cache disk does not answer in time is given up: [`late`].
+//! A read that the cache disk does not answer in time is given up: [`late`]. A server's thread must not wait for that disk inside
+//! `io_submit` either: a read is pointed at it only while it surely has a free request, and carries `RWF_NOWAIT`.
+//!
+//! The true read that is made in place of another one is submitted to the server's own context, so that many of them are
+//! under way together, and the thread that harvests waits for none.
 
 mod late;
 
@@ -100,6 +104,7 @@ struct Request {
 #[derive(Clone, Copy)]
 struct Words {
     data: u64,
+    rw_flags: u32,
     fd: c_int,
     buffer: u64,
     offset: i64,
@@ -109,6 +114,7 @@ impl Words {
     fn of(iocb: &Iocb) -> Words {
         Words {
             data: iocb.data,
+            rw_flags: iocb.rw_flags,
             fd: iocb.fd,
             buffer: iocb.buffer,
             offset: iocb.offset,
@@ -116,7 +122,7 @@ impl Words {
     }
 
     fn restore(self, iocb: &mut Iocb) {
-        (iocb.data, iocb.fd) = (self.data, self.fd);
+        (iocb.data, iocb.rw_flags, iocb.fd) = (self.data, self.rw_flags, self.fd);
         (iocb.buffer, iocb.offset) = (self.buffer, self.offset);
     }
 }
@@ -151,14 +157,19 @@ pub fn disarm_all() {
 }
 
 fn is_armed(context: usize) -> bool {
-    for slot in &ARMED {
+    number_of(context).is_some()
+}
+
+/// Where an armed context stands among them.
+fn number_of(context: usize) -> Option<usize> {
+    for (number, slot) in ARMED.iter().enumerate() {
         match slot.load(Ordering::Acquire) {
-            0 => return false,
-            known if known == context => return true,
+            0 => return None,
+            known if known == context => return Some(number),
             _ => {}
         }
     }
-    false
+    None
 }
 
 /// A harvester is about to wait inside the hook: completions of this context will be seen.
@@ -212,6 +223,9 @@ pub fn submit(
         // Perhaps the cache file was refused: the server must not see that.
         for &request in requests {
             if let Some(taken) = take(request as usize) {
+                if let Purpose::Redirected { located, .. } = &taken.purpose {
+                    located.refused(-result);
+                }
                 // SAFETY: not accepted by the kernel, so still the server's, who waits for us to return.
                 take_back(unsafe { &mut *request }, taken);
             }
@@ -235,6 +249,45 @@ pub fn submit(
     }
     late::submitted(&tagged);
     result
+}
+
+/// How a request is handed to the kernel: as `io_submit` does.
+pub type Submit<'a> = &'a dyn Fn(usize, *mut Iocb) -> c_int;
+
+/// Submits the server's own request, as it was, to its own context, in place of one that was pointed at a cache file. Whether
+/// the kernel has taken it; if so, the server's event is that of this request. No lock may be held.
+fn submit_own(request: *mut Iocb, target: Target, context: usize, submit: Submit<'_>) -> bool {
+    // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
+    follow_own(unsafe { &*request }, target, context);
+    let taken = submit(context, request) == 1;
+    if !taken {
+        drop(take(request as usize)); // it was read only, so there is nothing to undo
+    }
+    taken
+}
+
+/// Follows a read of the data file that is submitted by ourselves; it needs not be.
+fn follow_own(iocb: &Iocb, target: Target, context: usize) {
+    let guard = switch::active();
+    let (Some(active), Some(pending)) = (&*guard, begin(context)) else {
+        return;
+    };
+    let ticket = switch::generations().begin_read(target.file.owner, target.page.page);
+    let Some(ticket) = ticket else { return };
+    let request = Request {
+        purpose: Purpose::Missed {
+            target,
+            ticket,
+            started: Instant::now(),
+        },
+        context,
+        submitted: None,
+        words: Words::of(iocb),
+        length: iocb.length as usize,
+        epoch: active.epoch,
+        pending,
+    };
+    drop(follow(iocb, request));
 }
 
 /// Prepares a request before it is submitted; `context` is given if its completions are seen. Whether the request was
@@ -330,6 +383,7 @@ fn prepare_read(iocb: &mut Iocb, context: usize) -> bool {
         fd: located.fd,
         offset: located.offset as i64,
         buffer: located.buffer().map_or(words.buffer, |start| start as u64),
+        rw_flags: words.rw_flags | located.flags(),
         ..words
     });
     let purpose = match located {
@@ -429,7 +483,7 @@ fn take_back(iocb: &mut Iocb, request: Request) {
 
 /// Looks at completions before the server does; how many of them, which then come first, are for the server. Each is dealt
 /// with by itself: should one panic, its page and those of the others are still read from where they belong.
-pub fn harvested(events: &mut [IoEvent]) -> usize {
+pub fn harvested(events: &mut [IoEvent], submit: Submit<'_>) -> usize {
     let mut kept = 0;
     for at in 0..events.len() {
         let event = &mut events[at];
@@ -441,26 +495,48 @@ pub fn harvested(events: &mut [IoEvent]) -> usize {
             late::forget(event.data); // it was given up this very moment
             continue;
         }
-        if let Some(request) = request {
-            harvest(event, request);
+        let over = request.is_none_or(|request| harvest(event, request, submit));
+        if over {
+            events.swap(kept, at);
+            kept += 1;
         }
-        events.swap(kept, at);
-        kept += 1;
     }
     kept
 }
 
-fn harvest(event: &mut IoEvent, request: Request) {
-    let redirected = matches!(request.purpose, Purpose::Redirected { .. });
-    let (words, length) = (request.words, request.length);
-    if redirected {
+/// Whether the request is over, and the event that of the server.
+fn harvest(event: &mut IoEvent, request: Request, submit: Submit<'_>) -> bool {
+    let redirected = match &request.purpose {
+        Purpose::Redirected { target, .. } => Some(*target),
+        _ => None,
+    };
+    let (words, length, context) = (request.words, request.length, request.context);
+    if redirected.is_some() {
         restore(event, &words);
     }
-    if catch_unwind(AssertUnwindSafe(|| complete(event, request))).is_err() {
-        crate::controller::panicked();
-        if redirected {
-            read_instead(event, &words, length);
+    let again = match catch_unwind(AssertUnwindSafe(|| complete(event, request))) {
+        Ok(Completed::AsItIs) => None,
+        Ok(Completed::ReadAgain) => redirected,
+        Err(_) => {
+            crate::controller::panicked();
+            redirected
         }
+    };
+    if let Some(target) = again {
+        if submit_own(event.request as *mut Iocb, target, context, submit) {
+            return false;
+        }
+        let started = Instant::now();
+        read_instead(event, &words, length);
+        count_data_read(words.fd, started);
+    }
+    true
+}
+
+/// A read that was made in place of one from a cache file.
+fn count_data_read(fd: c_int, started: Instant) {
+    if let (Some(active), Some(file)) = (&*switch::active(), crate::files::of_descriptor(fd)) {
+        coherence::count_data_read(active, file, started);
     }
 }
 
@@ -491,7 +567,14 @@ fn read_instead(event: &mut IoEvent, words: &Words, length: usize) {
     };
 }
 
-fn complete(event: &mut IoEvent, request: Request) {
+/// What a completion means for the server.
+enum Completed {
+    AsItIs,
+    /// What came from a cache file is not what it asked for.
+    ReadAgain,
+}
+
+fn complete(event: &IoEvent, request: Request) -> Completed {
     let guard = switch::active();
     let active = guard
         .as_deref()
@@ -524,20 +607,18 @@ fn complete(event: &mut IoEvent, request: Request) {
             };
             if proven {
                 target.file.hits.fetch_add(1, Ordering::Relaxed);
-                return;
+                return Completed::AsItIs;
             }
-            let started = Instant::now();
-            read_instead(event, &words, length);
-            if let Some(active) = active {
-                coherence::count_data_read(active, target.file, started);
-            }
+            return Completed::ReadAgain;
         }
         Purpose::Missed {
             target,
             ticket,
             started,
         } => {
-            let Some(active) = active else { return };
+            let Some(active) = active else {
+                return Completed::AsItIs;
+            };
             coherence::count_data_read(active, target.file, started);
             if whole {
                 // SAFETY: the request is complete and not yet given back to the server.
@@ -553,6 +634,7 @@ fn complete(event: &mut IoEvent, request: Request) {
             coherence::finish_write(write, active, bytes);
         }
     }
+    Completed::AsItIs
 }
 
 /// Memory of the request table, bytes.

@@ -1,7 +1,7 @@
 //! Reads from cache files that take too long.
 //!
 //! A redirected read with a bound goes into memory that the extension lends, and carries a *tag* in place of the server's
-//! own word. When it is overdue the server's true read is made, and the server gets its event as if nothing had been. What
+//! own word. When it is overdue the server's true read is submitted, and the server gets its event as if nothing had been. What
 //! the cache disk answers later is told by its tag, and kept from the server, who may have used the request anew by then.
 //!
 //! Locks: the table of abandoned reads, then a shard of the requests.
@@ -14,14 +14,16 @@ use std::time::{Duration, Instant};
 use extension::GivenUp;
 use parking_lot::Mutex;
 
-use super::{IoEvent, Purpose, REQUESTS, Request, Words, read_instead};
-use crate::coherence;
+use super::{CONTEXTS, IoEvent, Purpose, REQUESTS, Request, Submit, Words, read_instead};
+use crate::coherence::Target;
 use crate::switch::{self, Pending};
 
 /// The longest that a harvester waits in the kernel while a read may become overdue.
 pub const SLICE: Duration = Duration::from_millis(100);
-/// Requests are looked through at most so often, milliseconds.
+/// Requests of a context are looked through at most so often, milliseconds.
 const LOOK_EVERY: u64 = 20;
+/// How long a harvester puts reads in the place of late ones before it harvests again.
+const PASS: Duration = Duration::from_millis(20);
 
 /// No server's own word has this bit: the words are addresses.
 const TAG: u64 = 1 << 63;
@@ -78,9 +80,16 @@ pub fn forget(word: u64) -> bool {
 pub fn submitted(tagged: &[(usize, u64)]) {
     for &(key, word) in tagged {
         if let Some(request) = super::shard(key).lock().get_mut(&key) {
-            if matches!(&request.purpose, Purpose::Redirected { tag: Some(tag), .. } if tag.word() == word)
+            if let Purpose::Redirected {
+                located,
+                tag: Some(tag),
+                ..
+            } = &mut request.purpose
             {
-                request.submitted = Some(Instant::now());
+                if tag.word() == word {
+                    located.submitted();
+                    request.submitted = Some(Instant::now());
+                }
             }
         }
     }
@@ -91,89 +100,114 @@ pub fn expected() -> bool {
     TAGGED.load(Ordering::SeqCst) > 0
 }
 
-/// Gives up the reads of a context that are overdue, `room` of them at most, and makes the server's own in their place.
-pub fn give_up(context: usize, room: usize) -> Vec<IoEvent> {
-    static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
-    static LOOKED: AtomicU64 = AtomicU64::new(0);
-    if !expected() || room == 0 {
-        return Vec::new();
+/// What was late was looked for on a context at this time, by its number among the armed ones.
+static LOOKED: [AtomicU64; CONTEXTS] = [const { AtomicU64::new(0) }; CONTEXTS];
+
+/// Whether the late reads of a context are to be looked for now.
+fn is_due(number: usize, now: u64) -> bool {
+    let looked = LOOKED[number].load(Ordering::Relaxed);
+    // A context that was never looked at is due.
+    let due = looked == 0 || now >= looked + LOOK_EVERY;
+    if due {
+        LOOKED[number].store(now.max(1), Ordering::Relaxed);
     }
-    let (now, looked) = (
-        EPOCH.elapsed().as_millis() as u64,
-        LOOKED.load(Ordering::Relaxed),
-    );
-    if now < looked + LOOK_EVERY {
-        return Vec::new();
-    }
-    LOOKED.store(now, Ordering::Relaxed);
-    abandon(context, room)
-        .into_iter()
-        .map(|(key, words, length)| {
-            let started = Instant::now();
-            let mut event = IoEvent {
-                data: words.data,
-                request: key as u64,
-                result: 0,
-                result2: 0,
-            };
-            // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
-            words.restore(unsafe { &mut *(key as *mut super::Iocb) });
-            read_instead(&mut event, &words, length);
-            if let (Some(active), Some(file)) =
-                (&*switch::active(), crate::files::of_descriptor(words.fd))
-            {
-                coherence::count_data_read(active, file, started);
-            }
-            event
-        })
-        .collect()
+    due
 }
 
-/// Takes overdue reads of a context out of the requests; each with its key, the server's words and its length.
-fn abandon(context: usize, room: usize) -> Vec<(usize, Words, usize)> {
+/// Gives up the reads of a context that are overdue, and submits the server's own in their place. What the kernel does not
+/// take is read here and now, and is an event for the server: only one each time, so that others do not wait for many.
+pub fn give_up(context: usize, room: usize, submit: Submit<'_>) -> Option<IoEvent> {
+    static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
+    if !expected() || room == 0 {
+        return None;
+    }
+    let number = super::number_of(context)?;
+    let begun = Instant::now();
+    if !is_due(number, EPOCH.elapsed().as_millis() as u64) {
+        return None;
+    }
+    // The server's own request may be one that the kernel answers only when it is read, as where files are not read directly.
+    while begun.elapsed() < PASS {
+        let late = abandon(context)?;
+        // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
+        late.words
+            .restore(unsafe { &mut *(late.key as *mut super::Iocb) });
+        if super::submit_own(late.key as *mut super::Iocb, late.target, context, submit) {
+            continue;
+        }
+        let started = Instant::now();
+        let mut event = IoEvent {
+            data: late.words.data,
+            request: late.key as u64,
+            result: 0,
+            result2: 0,
+        };
+        read_instead(&mut event, &late.words, late.length);
+        super::count_data_read(late.words.fd, started);
+        LOOKED[number].store(0, Ordering::Relaxed); // there may be more
+        return Some(event);
+    }
+    LOOKED[number].store(0, Ordering::Relaxed);
+    None
+}
+
+/// A read that was taken out of the requests, and not answered to the server yet.
+struct Late {
+    key: usize,
+    /// As the server has set them.
+    words: Words,
+    length: usize,
+    target: Target,
+}
+
+/// Takes an overdue read of a context out of the requests.
+fn abandon(context: usize) -> Option<Late> {
     let mut abandoned = ABANDONED.lock();
-    let mut out = Vec::new();
     for shard in REQUESTS.iter() {
         let mut shard = shard.lock();
-        let keys: Vec<usize> = shard
+        let overdue = shard
             .iter()
-            .filter(|(_, request)| request.context == context && is_overdue(request))
+            .find(|(_, request)| request.context == context && is_overdue(request));
+        let Some(request) = overdue
             .map(|(key, _)| *key)
-            .take(room - out.len())
-            .collect();
-        for key in keys {
-            let Some(request) = shard.remove(&key) else {
-                continue;
-            };
-            let Purpose::Redirected {
-                located,
-                tag: Some(tag),
-                ..
-            } = request.purpose
-            else {
-                continue; // it was looked at just now
-            };
-            let guard = switch::active();
-            let active = guard
-                .as_deref()
-                .filter(|active| active.epoch == request.epoch);
-            let given_up = match active {
-                Some(active) => active.extension.give_up(located),
-                None => located.give_up(),
-            };
-            if let Some(given_up) = given_up {
-                abandoned.insert(
-                    tag.word(),
-                    Abandoned {
-                        _given_up: given_up,
-                        _pending: request.pending,
-                    },
-                );
-            }
-            out.push((key, request.words, request.length));
+            .and_then(|key| Some((key, shard.remove(&key)?)))
+        else {
+            continue;
+        };
+        let (key, request) = request;
+        let Purpose::Redirected {
+            located,
+            tag: Some(tag),
+            target,
+        } = request.purpose
+        else {
+            continue; // it was looked at just now
+        };
+        let guard = switch::active();
+        let active = guard
+            .as_deref()
+            .filter(|active| active.epoch == request.epoch);
+        let given_up = match active {
+            Some(active) => active.extension.give_up(located),
+            None => located.give_up(),
+        };
+        if let Some(given_up) = given_up {
+            abandoned.insert(
+                tag.word(),
+                Abandoned {
+                    _given_up: given_up,
+                    _pending: request.pending,
+                },
+            );
         }
+        return Some(Late {
+            key,
+            words: request.words,
+            length: request.length,
+            target,
+        });
     }
-    out
+    None
 }
 
 fn is_overdue(request: &Request) -> bool {

@@ -51,6 +51,15 @@ unsafe extern "C" fn io_submit(context: usize, count: c_long, requests: *mut *mu
     })
 }
 
+/// Submits one of the server's own requests.
+fn submit_one(context: usize, request: *mut Iocb) -> c_int {
+    type Call = unsafe extern "C" fn(usize, c_long, *mut *mut Iocb) -> c_int;
+    let mut list = [request];
+    // SAFETY: a request that the server has submitted before, to this context, and waits for. The slot was patched: there is
+    // no such request otherwise.
+    unsafe { IO_SUBMIT.get::<Call>()(context, 1, list.as_mut_ptr()) }
+}
+
 unsafe extern "C" fn io_getevents(
     context: usize,
     least: c_long,
@@ -101,21 +110,22 @@ fn harvest(
         };
         let looked_at = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the kernel filled that many events.
-            aio::harvested(unsafe { std::slice::from_raw_parts_mut(events, filled) })
+            let filled = unsafe { std::slice::from_raw_parts_mut(events, filled) };
+            aio::harvested(filled, &submit_one)
         }));
         let kept = looked_at.unwrap_or_else(|_| {
             crate::controller::panicked();
             filled
         });
         let room = usize::try_from(most).unwrap_or(0).saturating_sub(kept);
-        let late = catch_unwind(|| aio::give_up(context, room)).unwrap_or_else(|_| {
+        let late = catch_unwind(|| aio::give_up(context, room, &submit_one)).unwrap_or_else(|_| {
             crate::controller::panicked();
-            Vec::new()
+            None
         });
-        let all = kept + late.len();
-        for (at, event) in late.into_iter().enumerate() {
+        let all = kept + usize::from(late.is_some());
+        if let Some(event) = late {
             // SAFETY: the server has room for `most` events, of which `kept` are filled.
-            unsafe { events.add(kept + at).write(event) };
+            unsafe { events.add(kept).write(event) };
         }
         set_errno(errno_before);
         if all > 0 || last {
