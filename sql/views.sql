@@ -57,6 +57,7 @@ FROM JSON_TABLE(CONVERT(bpe_report('devices') USING utf8mb4), '$[*]' COLUMNS (
     write_us DOUBLE PATH '$.write_us',
     errors BIGINT UNSIGNED PATH '$.errors',
     reads_given_up BIGINT UNSIGNED PATH '$.reads_given_up',
+    reads_busy BIGINT UNSIGNED PATH '$.reads_busy',
     direct_io BOOLEAN PATH '$.direct_io'
 )) AS report;
 

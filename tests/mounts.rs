@@ -2,6 +2,7 @@
 //!
 //! They need root; without, the test is skipped.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -21,6 +22,16 @@ pub fn disk_with_faults(place: &Place, name: &str) -> anyhow::Result<Volume> {
     std::fs::create_dir_all(&folder)?;
     CloudVolume::mount(&backing, &folder, Profile::unlimited())
         .map_err(|error| skip(format!("no FUSE file system: {error}")))
+}
+
+/// Where the kernel tells how many requests a FUSE file system takes: mounted, as every usual system has it.
+pub fn fuse_control() -> anyhow::Result<()> {
+    const FOLDER: &str = "/sys/fs/fuse/connections";
+    let mounted = std::fs::read_to_string("/proc/mounts")?.contains(FOLDER);
+    if !mounted {
+        mount(&["-t", "fusectl", "fusectl"], Path::new(FOLDER))?;
+    }
+    Ok(())
 }
 
 /// A mounted file system; unmounted and removed when dropped.
@@ -51,18 +62,35 @@ impl Mount {
 
     /// An ext4 file system in a file of `bytes` beside the folder.
     pub fn image(folder: &Path, bytes: u64) -> anyhow::Result<Mount> {
+        Mount::image_in(&folder.with_extension("image"), folder, bytes)
+    }
+
+    /// An ext4 file system in the file `image`, which is made.
+    pub fn image_in(image: &Path, folder: &Path, bytes: u64) -> anyhow::Result<Mount> {
         std::fs::create_dir_all(folder)?;
-        let image = folder.with_extension("image");
-        std::fs::File::create(&image)?.set_len(bytes)?;
+        std::fs::File::create(image)?.set_len(bytes)?;
         run(Command::new("mkfs.ext4")
             .args(["-q", "-F", "-m", "0", "-O", "^has_journal"])
-            .arg(&image))?;
+            .arg(image))?;
         let image_text = image.display().to_string();
         mount(&["-o", "loop", &image_text], folder)?;
         Ok(Mount {
             folder: folder.to_path_buf(),
-            image: Some(image),
+            image: Some(image.to_path_buf()),
         })
+    }
+
+    /// Lets the disk below have only so many requests under way: whoever submits one more waits in the kernel.
+    pub fn set_requests(&self, requests: u32) -> anyhow::Result<()> {
+        let device = std::fs::metadata(&self.folder)?.dev();
+        let queue = format!(
+            "/sys/dev/block/{}:{}/queue",
+            libc::major(device),
+            libc::minor(device)
+        );
+        let set = std::fs::write(format!("{queue}/scheduler"), "none")
+            .and_then(|()| std::fs::write(format!("{queue}/nr_requests"), requests.to_string()));
+        set.map_err(|error| skip(format!("cannot set the requests of a disk: {error}")))
     }
 
     /// Remounts it read-only or writable.

@@ -125,6 +125,7 @@ fn status(place: &Place) -> Outcome {
         "data_reads",
         "device_errors",
         "reads_given_up",
+        "reads_busy",
         "failed_proofs",
         "instance_lock_accesses",
         "instance_lock_waits",

@@ -181,6 +181,7 @@ fn figures() -> Vec<(CString, Figure)> {
         ("devices_failed", Number(totals.devices_failed)),
         ("device_errors", Number(cache.device_errors)),
         ("reads_given_up", Number(cache.reads_given_up)),
+        ("reads_busy", Number(cache.reads_busy)),
         ("failed_proofs", Number(cache.failed_proofs)),
         ("instance_lock_accesses", Number(cache.lock_accesses)),
         ("instance_lock_waits", Number(cache.lock_waits)),

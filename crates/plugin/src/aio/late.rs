@@ -223,3 +223,7 @@ fn is_overdue(request: &Request) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+#[path = "late_tests.rs"]
+mod tests;

@@ -1,0 +1,274 @@
+//! Late reads of several contexts, on a kernel that is played: what is pointed at the cache file is taken, and not answered.
+
+use std::cell::RefCell;
+use std::fs::File;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use extension::{
+    AdmissionMode, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity, ReadTimeout,
+    Source,
+};
+
+use super::*;
+use crate::aio::{Iocb, PREAD, disarm_all, entering_harvest, harvested, submit};
+use crate::files::{self, Attach};
+use crate::switch::Active;
+
+const PAGE: usize = 16384;
+const PAGES: u32 = 8;
+const CONTEXTS: [usize; 2] = [0x1_0000, 0x2_0000];
+
+#[repr(align(4096))]
+#[derive(Clone)]
+struct Buffer([u8; PAGE]);
+
+fn page(number: u32) -> [u8; PAGE] {
+    let mut page = [number as u8 + 1; PAGE];
+    page[4..8].copy_from_slice(&number.to_be_bytes());
+    page
+}
+
+/// A data file whose pages are all in the cache, on its disk.
+struct Cached {
+    file: File,
+    _folder: tempfile::TempDir,
+}
+
+impl Cached {
+    /// `None` where files cannot be read directly.
+    fn new() -> Option<Cached> {
+        let pread = crate::calls::imports();
+        let pread = pread
+            .iter()
+            .find(|import| import.names.contains(&"pread64"));
+        pread
+            .unwrap()
+            .original
+            .store(libc::pread64 as *const () as usize, Ordering::SeqCst);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.ibd");
+        let mut options = File::options();
+        options.read(true).write(true).create_new(true);
+        let file = options.open(&path).unwrap();
+        for number in 0..PAGES {
+            file.write_all_at(&page(number), u64::from(number) * PAGE as u64)
+                .unwrap();
+        }
+        let timeout = Arc::new(ReadTimeout::default());
+        timeout.set(Duration::from_millis(1));
+        let config = Config {
+            devices: vec![DeviceConfig {
+                path: folder.path().to_path_buf(),
+                bytes: 16 << 20,
+                owner: OwnerIdentity([7; 16]),
+                file_name: "cache".into(),
+            }],
+            admission: AdmissionMode::All,
+            read_timeout: timeout,
+            ..Config::default()
+        };
+        let extension =
+            Extension::open_inline(config, Arc::clone(switch::generations())).expect("opened");
+        disarm_all();
+        switch::start_tracking(files::forget_all);
+        let stat = files::stat_descriptor(file.as_raw_fd()).unwrap();
+        let attach = Attach::Opened { anew: false };
+        files::attach(file.as_raw_fd(), &stat, b"./t/t.ibd", attach);
+        let active = Arc::new(Active {
+            extension,
+            epoch: switch::next_epoch(),
+            data_reads: LatencyHistogram::new(),
+            data_read_count: AtomicU64::new(0),
+        });
+        assert!(matches!(switch::publish(Arc::clone(&active)), Ok(None)));
+        for number in 1..PAGES {
+            let target = target(&file, number).unwrap();
+            let ticket = switch::generations().begin_read(target.file.owner, number);
+            crate::coherence::offer(
+                &active,
+                target,
+                &page(number),
+                ticket.unwrap(),
+                Source::Read,
+            );
+        }
+        while active.extension.pump() {}
+        CONTEXTS.into_iter().for_each(entering_harvest);
+        let direct = active.extension.device_statistics()[0].direct_io;
+        let cached = Cached {
+            file,
+            _folder: folder,
+        };
+        direct.then_some(cached)
+    }
+
+    fn request(&self, number: u32, buffer: &mut Buffer) -> Box<Iocb> {
+        // SAFETY: numbers, for which zero is a value.
+        let mut iocb: Box<Iocb> = Box::new(unsafe { std::mem::zeroed() });
+        (iocb.opcode, iocb.fd) = (PREAD, self.file.as_raw_fd());
+        (iocb.buffer, iocb.length) = (buffer.0.as_mut_ptr() as u64, PAGE as u64);
+        iocb.offset = i64::from(number) * PAGE as i64;
+        iocb.data = 1000 + u64::from(number);
+        iocb
+    }
+}
+
+impl Drop for Cached {
+    fn drop(&mut self) {
+        files::detach(self.file.as_raw_fd());
+        drop(switch::kill());
+    }
+}
+
+fn target(file: &File, number: u32) -> Option<Target> {
+    let offset = i64::from(number) * PAGE as i64;
+    crate::coherence::target_of_read(file.as_raw_fd(), PAGE, offset)
+}
+
+/// A request with what it was before it was submitted.
+struct Sent {
+    iocb: Box<Iocb>,
+    words: Words,
+    /// That it carries while it is pointed at the cache file.
+    tag: u64,
+}
+
+impl Sent {
+    fn new(cached: &Cached, context: usize, number: u32, buffer: &mut Buffer) -> Sent {
+        let mut iocb = cached.request(number, buffer);
+        let words = Words::of(&iocb);
+        let list = [&raw mut *iocb];
+        assert_eq!(submit(context, &list, &|| 1, &|| 1), 1);
+        assert!(is_tag(iocb.data) && iocb.fd != words.fd, "it is redirected");
+        assert_eq!(iocb.rw_flags, libc::RWF_NOWAIT as u32);
+        let tag = iocb.data;
+        Sent { iocb, words, tag }
+    }
+
+    fn key(&self) -> u64 {
+        &raw const *self.iocb as u64
+    }
+
+    fn event(&self, data: u64, result: i64) -> IoEvent {
+        IoEvent {
+            data,
+            request: self.key(),
+            result,
+            result2: 0,
+        }
+    }
+
+    fn is_as_before(&self) -> bool {
+        let now = Words::of(&self.iocb);
+        (now.data, now.rw_flags, now.fd) == (self.words.data, self.words.rw_flags, self.words.fd)
+            && (now.buffer, now.offset) == (self.words.buffer, self.words.offset)
+    }
+}
+
+fn taken(_: usize, _: *mut Iocb) -> i32 {
+    1
+}
+
+#[test]
+fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
+    let _turn = switch::MODE_UNDER_TEST.lock();
+    let Some(cached) = Cached::new() else { return };
+    let mut buffers = vec![Buffer([0; PAGE]); 4];
+    let (first, second) = buffers.split_at_mut(3);
+    let mut numbers = 1..;
+    let busy: Vec<Sent> = first
+        .iter_mut()
+        .map(|buffer| Sent::new(&cached, CONTEXTS[0], numbers.next().unwrap(), buffer))
+        .collect();
+    let idle = Sent::new(&cached, CONTEXTS[1], 4, &mut second[0]);
+    std::thread::sleep(Duration::from_millis(5));
+    let made = RefCell::new(Vec::new());
+    let make = |context, request: *mut Iocb| {
+        made.borrow_mut().push((context, request as u64));
+        1
+    };
+    // At once: nobody has waited for the first, and that the first was looked after does not hold up the second.
+    assert!(give_up(CONTEXTS[0], 8, &make).is_none());
+    assert!(give_up(CONTEXTS[1], 8, &make).is_none());
+    let mut made = made.into_inner();
+    made.sort_unstable();
+    let mut expected: Vec<_> = busy.iter().map(|sent| (CONTEXTS[0], sent.key())).collect();
+    expected.push((CONTEXTS[1], idle.key()));
+    expected.sort_unstable();
+    assert_eq!(made, expected);
+    let all: Vec<&Sent> = busy.iter().chain([&idle]).collect();
+    assert!(all.iter().all(|sent| sent.is_as_before()));
+    // Both answers come: the server sees the one, once.
+    for sent in &all {
+        let late = sent.event(sent.tag, PAGE as i64);
+        let own = sent.event(sent.words.data, PAGE as i64);
+        let mut events = [late, own];
+        assert_eq!(harvested(&mut events, &taken), 1);
+        assert_eq!(events[0].data, sent.words.data);
+    }
+    assert_eq!(switch::pending_requests(), 0);
+    assert!(!super::expected());
+}
+
+#[test]
+fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
+    let _turn = switch::MODE_UNDER_TEST.lock();
+    let Some(cached) = Cached::new() else { return };
+    let mut buffers = vec![Buffer([0; PAGE]); 3];
+    let sent: Vec<Sent> = (1..)
+        .zip(&mut buffers)
+        .map(|(number, buffer)| Sent::new(&cached, CONTEXTS[0], number, buffer))
+        .collect();
+    std::thread::sleep(Duration::from_millis(5));
+    let refuse = |_: usize, _: *mut Iocb| -libc::EAGAIN;
+    let mut seen = Vec::new();
+    for _ in &sent {
+        let event = give_up(CONTEXTS[0], 8, &refuse).expect("one more");
+        assert_eq!(event.result, PAGE as i64);
+        seen.push(event.data);
+    }
+    assert!(give_up(CONTEXTS[0], 8, &refuse).is_none());
+    seen.sort_unstable();
+    assert_eq!(seen, [1001, 1002, 1003]);
+    for (number, buffer) in (1..).zip(&buffers) {
+        assert!(buffer.0 == page(number), "the data file's bytes");
+    }
+    let mut late: Vec<_> = sent.iter().map(|sent| sent.event(sent.tag, 0)).collect();
+    assert_eq!(harvested(&mut late, &refuse), 0);
+    assert_eq!(switch::pending_requests(), 0);
+}
+
+/// EAGAIN, or that the flag is not known, says nothing about the disk, and the server is given the true read.
+#[test]
+fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
+    let _turn = switch::MODE_UNDER_TEST.lock();
+    let Some(cached) = Cached::new() else { return };
+    let mut buffer = Buffer([0; PAGE]);
+    for errno in [libc::EAGAIN, libc::EOPNOTSUPP] {
+        let sent = Sent::new(&cached, CONTEXTS[0], 5, &mut buffer);
+        let mut refused = [sent.event(sent.tag, -i64::from(errno))];
+        assert_eq!(harvested(&mut refused, &taken), 0, "it is made anew");
+        assert!(sent.is_as_before());
+        let mut own = [sent.event(sent.words.data, PAGE as i64)];
+        assert_eq!(harvested(&mut own, &taken), 1);
+    }
+    let guard = switch::active();
+    let extension = &guard.as_ref().unwrap().extension;
+    let (device, all) = (&extension.device_statistics()[0], extension.statistics());
+    assert_eq!((device.errors, device.reads_busy), (0, 2));
+    assert_eq!(all.misses_device_failed, 2);
+    assert!(device.state.contains("RWF_NOWAIT"), "{}", device.state);
+    // From now on it is left out.
+    let mut iocb = cached.request(6, &mut buffer);
+    let list = [&raw mut *iocb];
+    let refused = || -libc::EAGAIN;
+    assert_eq!(
+        submit(CONTEXTS[0], &list, &refused, &refused),
+        -libc::EAGAIN
+    );
+    assert_eq!((iocb.rw_flags, iocb.data), (0, 1006));
+    assert_eq!(switch::pending_requests(), 0);
+}
