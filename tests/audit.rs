@@ -1,20 +1,36 @@
-//! Somebody else writes to the data files of a running server: the extension notices, and does not go on.
+//! Somebody else writes to the data files of a running server: the extension notices, and does not go on. What only looks like
+//! that costs the file its place in the cache for a while, and nothing else.
 //!
 //! With the library that is built for tests, which looks every second, and takes a file for quiet after four.
 
+use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
-use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql};
+use integration_tests::place::ROOMY;
+use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, trace};
 
 const CACHE: u64 = 64 << 20;
+/// Long enough for files to count as quiet.
+const REST: Duration = Duration::from_secs(8);
+const PAGE: usize = 16384;
+const ROWS: u32 = 8000;
+const WIDTH: u32 = 2000;
+/// A table whose file MariaDB makes longer in another way.
+const PACKED: &str = "ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8";
 
 fn main() -> ExitCode {
     Suite::new("audit")
         .each("a_foreign_write_is_noticed", a_foreign_write_is_noticed)
+        .each(
+            "the_same_bytes_are_a_suspicion",
+            the_same_bytes_are_a_suspicion,
+        )
+        .each("a_quiet_table_may_grow", a_quiet_table_may_grow)
         .each("the_servers_own_are_not", the_servers_own_are_not)
         .all("innodb_counts_the_same_reads", innodb_counts_the_same_reads)
         .run()
@@ -31,41 +47,195 @@ fn state(server: &Server) -> anyhow::Result<(String, String)> {
     ))
 }
 
-fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
+/// A server with a table of which nearly all is cached, and that has been at rest for long enough.
+fn with_a_table_at_rest(place: &Place) -> anyhow::Result<Server> {
     let server = place.start(options(place)?)?;
     let mut connection = server.connect()?;
-    sql::fill(&mut connection, "d.t", 8000, 2000, "")?;
-    sql::read_all(&mut connection, "d.t", 8000)?;
+    server.sql(trace::CREATE_FUNCTION)?;
+    sql::fill(&mut connection, "d.t", ROWS, WIDTH, "")?;
+    sql::read_all(&mut connection, "d.t", ROWS)?;
     sql::run(&server, &["FLUSH TABLES d.t FOR EXPORT"])?;
-    std::thread::sleep(Duration::from_secs(10));
+    sql::read_all(&mut connection, "d.t", ROWS)?;
+    std::thread::sleep(REST);
     ensure!(state(&server)?.0 == "active", "{:?}", state(&server)?);
+    ensure!(sql::figure(&server, "audit_suspicions")? == 0);
+    Ok(server)
+}
 
-    // The bytes that are there already: nothing but the time of change tells.
-    let file = std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open(place.data().join("d/t.ibd"))?;
-    let mut page = vec![0; 16384];
-    file.read_exact_at(&mut page, 20 * 16384)?;
-    file.write_all_at(&page, 20 * 16384)?;
-    file.sync_all()?;
-    sql::wait_until("passive", Duration::from_secs(20), || {
+fn suspicions(server: &Server) -> anyhow::Result<u64> {
+    sql::figure(server, "audit_suspicions")
+}
+
+/// Every third page from the 20th on; pages of rows.
+fn some_pages(file: &File) -> anyhow::Result<Vec<(u64, Vec<u8>)>> {
+    let pages = file.metadata()?.len() / PAGE as u64;
+    let mut some = Vec::new();
+    for number in (20..pages).step_by(3) {
+        let mut page = vec![0; PAGE];
+        file.read_exact_at(&mut page, number * PAGE as u64)?;
+        some.push((number, page));
+    }
+    Ok(some)
+}
+
+fn write(file: &File, pages: &[(u64, Vec<u8>)]) -> Outcome {
+    for (number, page) in pages {
+        file.write_all_at(page, number * PAGE as u64)?;
+    }
+    Ok(file.sync_all()?)
+}
+
+fn data_file(place: &Place) -> anyhow::Result<File> {
+    let path = place.data().join("d/t.ibd");
+    Ok(File::options().read(true).write(true).open(path)?)
+}
+
+/// Pages that are cached are not those of the file any more.
+fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
+    let server = with_a_table_at_rest(place)?;
+    let file = data_file(place)?;
+    let pages = some_pages(&file)?;
+    let mut others = pages.clone();
+    for (_, page) in &mut others {
+        let byte = &mut page[PAGE / 2];
+        *byte = !*byte;
+    }
+    write(&file, &others)?;
+    let noticed = sql::wait_until("passive", Duration::from_secs(60), || {
         Ok(state(&server)?.0 == "passive")
-    })?;
+    });
+    write(&file, &pages)?;
+    noticed?;
     let (_, reason) = state(&server)?;
     note(&reason);
     ensure!(
-        reason.contains("d/t.ibd") && reason.contains("changed"),
+        reason.contains("d/t.ibd")
+            && reason.contains("changed")
+            && reason.contains("not those of the file"),
         "{reason}"
     );
-    ensure!(place.last_words().contains("Find out who writes"));
+    ensure!(suspicions(&server)? == 1);
+    ensure!(std::fs::read_to_string(server.log())?.contains("Find out who writes"));
     // The server goes on without it, and with it when it is asked for.
-    ensure!(sql::verify_pads(&mut connection, "d.t", 2000)? == 8000);
+    let mut connection = server.connect()?;
+    ensure!(sql::verify_pads(&mut connection, "d.t", WIDTH)? == ROWS);
     ensure!(sql::figure(&server, "hits")? == 0, "still served");
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     sql::expect_state(&server, "active")?;
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     ensure!(state(&server)? == ("disabled".into(), String::new()));
+    server.stop()?;
+    Ok(())
+}
+
+/// The bytes that are there already: nothing but the time of change tells, and nothing that is cached is wrong.
+fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
+    let server = with_a_table_at_rest(place)?;
+    let file = data_file(place)?;
+    write(&file, &some_pages(&file)?)?;
+    sql::wait_until("suspected", Duration::from_secs(60), || {
+        Ok(suspicions(&server)? == 1)
+    })?;
+    sql::wait_until("compared", Duration::from_secs(60), || {
+        Ok(std::fs::read_to_string(server.log())?.contains("none differs"))
+    })?;
+    // As long as the file looks otherwise again and again, nothing of it is cached.
+    let mut connection = server.connect()?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let toucher = scope.spawn(|| -> Outcome {
+            while !stop.load(Ordering::Relaxed) {
+                file.set_modified(SystemTime::now())?;
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Ok(())
+        });
+        let outcome = (|| {
+            for _ in 0..2 {
+                sql::read_all(&mut connection, "d.t", ROWS)?;
+            }
+            let before = table_hits(&server)?;
+            sql::read_all(&mut connection, "d.t", ROWS)?;
+            let after = table_hits(&server)?;
+            ensure!(before == after, "{} hits", after - before);
+            ensure!(suspicions(&server)? == 1);
+            Ok(())
+        })();
+        stop.store(true, Ordering::Relaxed);
+        toucher.join().map_err(|_| anyhow::anyhow!("panicked"))??;
+        outcome
+    })?;
+    sql::wait_until("cached again", Duration::from_secs(120), || {
+        let before = table_hits(&server)?;
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+        Ok(table_hits(&server)? > before + 100)
+    })?;
+    ensure!(state(&server)? == ("active".into(), String::new()));
+    ensure!(suspicions(&server)? == 1);
+    // A second time within the hour: counted, and not said again.
+    std::thread::sleep(REST);
+    file.set_modified(SystemTime::now())?;
+    sql::wait_until("suspected again", Duration::from_secs(60), || {
+        Ok(suspicions(&server)? == 2)
+    })?;
+    std::thread::sleep(Duration::from_secs(3));
+    let log = std::fs::read_to_string(server.log())?;
+    ensure!(log.matches("none differs").count() == 1, "{log}");
+    ensure!(sql::verify_pads(&mut connection, "d.t", WIDTH)? == ROWS);
+    server.stop()?;
+    Ok(())
+}
+
+/// Reads of the table that the cache has served.
+fn table_hits(server: &Server) -> anyhow::Result<u64> {
+    let text = server
+        .value("SELECT bpe_report('files')")?
+        .context("no answer")?;
+    let files: serde_json::Value = serde_json::from_str(&text)?;
+    let hits = files
+        .as_array()
+        .context("a list")?
+        .iter()
+        .filter(|file| {
+            file["file"]
+                .as_str()
+                .is_some_and(|name| name.ends_with("d/t.ibd"))
+        })
+        .filter_map(|file| file["hits"].as_u64())
+        .sum();
+    Ok(hits)
+}
+
+/// A table at rest gets more rows: the file grows, and with a pool that holds them its new pages are written much later.
+fn a_quiet_table_may_grow(place: &Place) -> Outcome {
+    let mut options = options(place)?.buffer_pool(ROOMY);
+    if place.is_mysql() {
+        // New room is allocated, and no zeros are written there.
+        options = options.option("--innodb-extend-and-initialize=OFF");
+    }
+    let server = place.start(options)?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", 4000, 2000, "")?;
+    sql::fill(&mut connection, "d.packed", 1000, 1000, PACKED)?;
+    sql::read_all(&mut connection, "d.t", 4000)?;
+    let file = place.data().join("d/t.ibd");
+    let mut rows = 4000;
+    for round in 0..2 {
+        sql::run(&server, &["FLUSH TABLES d.t, d.packed FOR EXPORT"])?;
+        std::thread::sleep(REST);
+        let size = std::fs::metadata(&file)?.len();
+        sql::insert(&mut connection, "d.t", rows + 1, rows + 4000, 2000)?;
+        sql::insert(&mut connection, "d.packed", rows + 1, rows + 1000, 1000)?;
+        rows += 4000;
+        let grown = std::fs::metadata(&file)?.len();
+        ensure!(grown > size, "the file did not grow: {size} bytes");
+        for _ in 0..20 {
+            let (state, reason) = state(&server)?;
+            ensure!(state == "active", "round {round}: {state} ({reason})");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    ensure!(sql::verify_pads(&mut connection, "d.t", 2000)? == rows);
     server.stop()?;
     Ok(())
 }

@@ -127,6 +127,7 @@ fn status(place: &Place) -> Outcome {
         "reads_given_up",
         "reads_busy",
         "failed_proofs",
+        "audit_suspicions",
         "instance_lock_accesses",
         "instance_lock_waits",
         "instances_active",

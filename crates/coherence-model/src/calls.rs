@@ -68,6 +68,12 @@ calls! {
     ftruncate64 = "ftruncate64"(fd: c_int, length: i64) -> c_int;
     truncate64 = "truncate64"(path: *const c_char, length: i64) -> c_int;
     fallocate64 = "fallocate64"(fd: c_int, mode: c_int, offset: i64, length: i64) -> c_int;
+    posix_fallocate64 = "posix_fallocate64"(fd: c_int, offset: i64, length: i64) -> c_int;
+    splice = "splice"(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize;
+    futimens = "futimens"(fd: c_int, times: *const libc::timespec) -> c_int;
+    utime = "utime"(path: *const c_char, times: *const libc::utimbuf) -> c_int;
+    utimes = "utimes"(path: *const c_char, times: *const libc::timeval) -> c_int;
+    utimensat = "utimensat"(directory: c_int, path: *const c_char, times: *const libc::timespec, flags: c_int) -> c_int;
     close = "close"(fd: c_int) -> c_int;
     open64 = "open64"(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     open64_checked = "__open64_2"(path: *const c_char, flags: c_int) -> c_int;

@@ -155,6 +155,12 @@ pass! {
     ftruncate64(fd: c_int, length: i64) -> c_int;
     truncate64(path: *const c_char, length: i64) -> c_int;
     fallocate64(fd: c_int, mode: c_int, offset: i64, length: i64) -> c_int;
+    posix_fallocate64(fd: c_int, offset: i64, length: i64) -> c_int;
+    splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, length: usize, flags: c_uint) -> isize;
+    futimens(fd: c_int, times: *const libc::timespec) -> c_int;
+    utime(path: *const c_char, times: *const libc::utimbuf) -> c_int;
+    utimes(path: *const c_char, times: *const libc::timeval) -> c_int;
+    utimensat(directory: c_int, path: *const c_char, times: *const libc::timespec, flags: c_int) -> c_int;
     open64(path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     openat64(directory: c_int, path: *const c_char, flags: c_int, mode: c_uint) -> c_int;
     creat64(path: *const c_char, mode: c_uint) -> c_int;

@@ -283,6 +283,19 @@ pub struct File {
     growing: AtomicBool,
     locked: Box<[AtomicBool]>,
     sectors: Box<[AtomicU64]>,
+    /// How it looked when nothing was under way, for the audit's rule.
+    pub watched: Mutex<Option<Watched>>,
+}
+
+/// The audit's watch of a file.
+pub struct Watched {
+    /// The extension under which it began.
+    pub epoch: u32,
+    /// The plugin's number of the file.
+    pub owner: u32,
+    /// What the plugin counted as its last change.
+    pub at_rest: u64,
+    pub watch: bpe::audit::Watch,
 }
 
 impl File {
@@ -303,6 +316,7 @@ impl File {
                 .map(|_| AtomicBool::new(false))
                 .collect(),
             sectors: (0..sectors).map(|_| AtomicU64::new(0)).collect(),
+            watched: Mutex::default(),
         })
     }
 
@@ -390,6 +404,11 @@ impl File {
 
     pub fn open_gate(&self) {
         self.gate.fetch_and(!SHUT, Ordering::SeqCst);
+    }
+
+    /// Whether no request is under way and the file is not about to be closed.
+    pub fn is_calm(&self) -> bool {
+        self.gate.load(Ordering::SeqCst) == 0
     }
 
     /// Requests under way.

@@ -2,16 +2,27 @@
 //!
 //! Everything rests on our seeing every change of a data file. A write that we do not see - by another process, or by a call
 //! of the server that we do not know - shows in the file's size and time of change. A file that nothing was seen to change
-//! for a while is remembered as it is then; if it looks otherwise later, and still nothing was seen to change it, the
-//! extension is not to be trusted any more: it drops everything, and stays off until an administrator asks for it again.
+//! for a while is remembered as it is then; if it looks otherwise later, and still nothing was seen to change it, that is a
+//! *suspicion*: `touch` does it, a file system that tells late what was written, or a write that we have missed.
+//!
+//! A suspicion costs the file and nothing else. From that moment none of its pages is served or inserted; a sample of what is
+//! cached of it is compared with the data file; then all of it is dropped. If a page differs, the extension is not to be
+//! trusted any more: it drops everything, and stays off until an administrator asks for it again. If none does, the file is
+//! cached again once it has been at rest, looking the same, for as long as it takes to be remembered.
 //!
 //! Only what the kernel says of the file now and then is compared, never clocks, so that a file server with a clock of its
-//! own does no harm. Writes that are under way are changes too ([`DataFile::changes`] counts beginnings and ends).
+//! own does no harm. A file that a change is under way of is not looked at ([`DataFile::at_rest`]).
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::files::{self, DataFile, Looks};
+use crate::controller;
+use crate::files::{self, DataFile, Looks, Suspended};
+use crate::journal;
+use crate::switch;
+use crate::verify::{self, Sample};
 
 /// Between two looks at the files.
 const EVERY: Duration = if cfg!(feature = "canary") {
@@ -20,7 +31,7 @@ const EVERY: Duration = if cfg!(feature = "canary") {
     Duration::from_secs(10)
 };
 /// How long nothing may have changed before a file's looks are remembered. A file server may tell late what a write has
-/// changed.
+/// changed, and a write whose end cannot be seen may end late.
 const QUIET: Duration = if cfg!(feature = "canary") {
     Duration::from_secs(4)
 } else {
@@ -29,13 +40,119 @@ const QUIET: Duration = if cfg!(feature = "canary") {
 /// Files that are looked at in one go.
 const AT_A_TIME: usize = 256;
 
+static SUSPICIONS: AtomicU64 = AtomicU64::new(0);
+
+/// How often a file looked otherwise without a change that was seen, since the server started.
+pub fn suspicions() -> u64 {
+    SUSPICIONS.load(Ordering::Relaxed)
+}
+
+/// What was seen of one file.
+pub struct Watch {
+    /// The number of [`DataFile::at_rest`], if it was.
+    at_rest: Option<u64>,
+    /// Since when that is so.
+    since: Instant,
+    /// Looks at the last time, and since when they are these.
+    last: Option<Looks>,
+    steady_since: Instant,
+    /// Looks once nothing was seen to change it for long enough.
+    remembered: Option<Looks>,
+}
+
+/// What a look at a file tells.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It was changed a short while ago, or is being changed, or is closed.
+    Busy,
+    /// It was not changed for long enough, and has looked the same all the time, or has not.
+    Quiet {
+        /// The same all the time.
+        steady: bool,
+    },
+    /// It looks otherwise than it did, and nothing was seen to change it. How, for people.
+    Otherwise(String),
+}
+
+impl Watch {
+    /// Of a file that was never looked at.
+    pub fn new(now: Instant) -> Watch {
+        Watch {
+            at_rest: None,
+            since: now,
+            last: None,
+            steady_since: now,
+            remembered: None,
+        }
+    }
+
+    /// Looks at a file of which nothing else is changed than what is seen, or which is quiet for `quiet` first.
+    pub fn look_at(&mut self, file: &'static DataFile, quiet: Duration) -> Seen {
+        // In this order: a change begins to count before it is made.
+        let before = file.at_rest();
+        let looks = file.looks();
+        let at_rest = before.filter(|_| file.at_rest() == before);
+        self.look(at_rest, looks, Instant::now(), quiet)
+    }
+
+    fn look(
+        &mut self,
+        at_rest: Option<u64>,
+        looks: Option<Looks>,
+        now: Instant,
+        quiet: Duration,
+    ) -> Seen {
+        let (Some(at_rest), Some(looks)) = (at_rest, looks) else {
+            *self = Watch::new(now);
+            return Seen::Busy;
+        };
+        if self.at_rest != Some(at_rest) {
+            *self = Watch {
+                at_rest: Some(at_rest),
+                last: Some(looks),
+                ..Watch::new(now)
+            };
+        }
+        if self.last.replace(looks) != Some(looks) {
+            self.steady_since = now;
+        }
+        match self.remembered {
+            Some(remembered) if remembered != looks => {
+                self.since = now;
+                self.remembered = None;
+                return Seen::Otherwise(remembered.difference(&looks));
+            }
+            None if now.duration_since(self.since) >= quiet => self.remembered = Some(looks),
+            Some(_) | None => {}
+        }
+        if self.remembered.is_none() {
+            return Seen::Busy;
+        }
+        Seen::Quiet {
+            steady: now.duration_since(self.steady_since) >= quiet,
+        }
+    }
+}
+
+/// A file that is suspected; nothing of it is served while this lives.
+enum Suspicion {
+    /// Its pages are still to be compared. How it looked otherwise.
+    Open(Suspended<'static>, String),
+    /// They were, and dropped; it has to come to rest.
+    Cleared(#[allow(dead_code, reason = "suspends the file")] Suspended<'static>),
+}
+
 /// What is known of a file.
 struct Known {
-    /// Of `changes`, and since when.
-    changes: u64,
-    since: Instant,
-    /// Looks of the file once it was quiet.
-    looks: Option<Looks>,
+    watch: Watch,
+    suspicion: Option<Suspicion>,
+}
+
+/// A sample that is being compared, in a thread of its own: the data disk may not answer.
+struct Comparing {
+    file: &'static DataFile,
+    difference: String,
+    thread: JoinHandle<Sample>,
 }
 
 /// Remembers the files between two looks.
@@ -43,6 +160,8 @@ struct Known {
 pub struct Audit {
     known: HashMap<u32, Known>,
     looked: Option<Instant>,
+    comparing: Option<Comparing>,
+    said: Said,
     /// Of the active extension.
     epoch: Option<u32>,
     /// Number of the file to go on with.
@@ -50,23 +169,17 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// To be called now and then while the extension is active. What was changed behind its back, if anything was.
+    /// To be called now and then while the extension is active. What was changed behind its back, if that is proven.
     pub fn look(&mut self) -> Option<String> {
-        if self.looked.is_some_and(|when| when.elapsed() < EVERY) {
-            return None;
+        if let Some(reason) = self.conclude() {
+            return Some(reason);
         }
-        self.looked = Some(Instant::now());
-        let mut all = files::all();
-        all.sort_unstable_by_key(|file| file.owner);
-        self.known
-            .retain(|owner, _| all.binary_search_by_key(owner, |file| file.owner).is_ok());
-        let from = all.partition_point(|file| file.owner < self.next);
-        let part: Vec<_> = all[from..].iter().take(AT_A_TIME).collect();
-        self.next = match part.last() {
-            Some(last) if part.len() == AT_A_TIME => last.owner + 1,
-            _ => 0,
-        };
-        part.into_iter().find_map(|file| self.look_at(file))
+        if self.looked.is_none_or(|when| when.elapsed() >= EVERY) {
+            self.looked = Some(Instant::now());
+            self.look_at_some();
+        }
+        self.compare_next();
+        None
     }
 
     /// Whether what is remembered is of the time of this extension.
@@ -78,41 +191,226 @@ impl Audit {
     pub fn begin(&mut self, epoch: Option<u32>) {
         *self = Audit {
             epoch,
+            said: std::mem::take(&mut self.said),
             ..Audit::default()
         };
     }
 
-    fn look_at(&mut self, file: &'static DataFile) -> Option<String> {
-        let before = file.changes();
-        let looks = file.looks();
-        let now = Instant::now();
-        let known = self.known.entry(file.owner).or_insert(Known {
-            changes: before,
-            since: now,
-            looks: None,
+    fn look_at_some(&mut self) {
+        let mut all = files::all();
+        all.sort_unstable_by_key(|file| file.owner);
+        self.known
+            .retain(|owner, _| all.binary_search_by_key(owner, |file| file.owner).is_ok());
+        let from = all.partition_point(|file| file.owner < self.next);
+        let part: Vec<_> = all[from..].iter().take(AT_A_TIME).collect();
+        self.next = match part.last() {
+            Some(last) if part.len() == AT_A_TIME => last.owner + 1,
+            _ => 0,
+        };
+        for file in part {
+            self.look_at(file);
+        }
+    }
+
+    fn look_at(&mut self, file: &'static DataFile) {
+        let known = self.known.entry(file.owner).or_insert_with(|| Known {
+            watch: Watch::new(Instant::now()),
+            suspicion: None,
         });
-        let Some(looks) = looks.filter(|_| file.changes() == before && known.changes == before)
-        else {
-            *known = Known {
-                changes: file.changes(),
-                since: now,
-                looks: None,
+        match (known.watch.look_at(file, QUIET), &known.suspicion) {
+            (Seen::Otherwise(difference), None) => {
+                let suspended = file.suspend();
+                // Switched off meanwhile, the server changes files, and nobody follows that.
+                if self.epoch.is_some_and(switch::still_serves) {
+                    SUSPICIONS.fetch_add(1, Ordering::Relaxed);
+                    known.suspicion = Some(Suspicion::Open(suspended, difference));
+                }
+            }
+            (Seen::Quiet { steady: true }, Some(Suspicion::Cleared(_))) => known.suspicion = None,
+            _ => {}
+        }
+    }
+
+    /// Begins to compare pages of a file that is suspected, one file at a time. Without a thread it is tried again.
+    fn compare_next(&mut self) {
+        if self.comparing.is_some() {
+            return;
+        }
+        let open = self.known.iter().find_map(|(owner, known)| {
+            let Some(Suspicion::Open(_, difference)) = &known.suspicion else {
+                return None;
             };
+            Some((*owner, difference.clone()))
+        });
+        let Some((owner, difference)) = open else {
+            return;
+        };
+        let Some(file) = files::all().into_iter().find(|file| file.owner == owner) else {
+            return; // it is gone, and will be forgotten
+        };
+        let id = file.id();
+        if let Ok(thread) = controller::spawn("bpe-audit", move || verify::sample(file, id)) {
+            self.comparing = Some(Comparing {
+                file,
+                difference,
+                thread,
+            });
+        }
+    }
+
+    /// Ends a suspicion whose pages have been compared. What was changed, if pages differ.
+    fn conclude(&mut self) -> Option<String> {
+        let done = self
+            .comparing
+            .take_if(|comparing| comparing.thread.is_finished())?;
+        let Comparing {
+            file,
+            difference,
+            thread,
+        } = done;
+        let Sample {
+            compared,
+            different,
+        } = thread.join().unwrap_or_default();
+        if !self.epoch.is_some_and(switch::still_serves) {
+            return None;
+        }
+        let what = format!(
+            "the data file '{}' was changed ({difference}), but not by a call of the server that the extension has seen",
+            file.name()
+        );
+        if different > 0 {
+            return Some(format!(
+                "{what}; {different} of {compared} cached pages of it are not those of the file any more"
+            ));
+        }
+        let known = self.known.get_mut(&file.owner)?;
+        let Some(Suspicion::Open(suspended, _)) = known.suspicion.take() else {
             return None;
         };
-        match known.looks {
-            Some(remembered) if remembered != looks => Some(format!(
-                "the data file '{}' was changed ({}), but not by a call of the server that the extension has seen",
-                file.name(),
-                remembered.difference(&looks)
-            )),
-            Some(_) => None,
-            None => {
-                if now.duration_since(known.since) >= QUIET {
-                    known.looks = Some(looks);
-                }
-                None
-            }
+        file.replace_contents();
+        known.suspicion = Some(Suspicion::Cleared(suspended));
+        known.watch = Watch::new(Instant::now());
+        if self.said.may_say(&file.name(), Instant::now()) {
+            journal::warning(&format!(
+                "{what}. {compared} cached pages of it were compared with the file, and none differs; they are dropped, and \
+                 the file is cached again when it has been at rest for {} s. A copy, a restore or `touch` may have set its \
+                 times; nothing but the server should. (Said once an hour for a file.)",
+                QUIET.as_secs()
+            ));
         }
+        None
+    }
+}
+
+/// What was said of which file, so that it is not said again and again.
+#[derive(Default)]
+struct Said(HashMap<String, Instant>);
+
+impl Said {
+    const AGAIN_AFTER: Duration = Duration::from_secs(3600);
+    /// Files that are remembered; of more than these nothing is said within the hour.
+    const FILES: usize = 256;
+
+    fn may_say(&mut self, file: &str, now: Instant) -> bool {
+        self.0
+            .retain(|_, when| now.duration_since(*when) < Said::AGAIN_AFTER);
+        if self.0.contains_key(file) || self.0.len() >= Said::FILES {
+            return false;
+        }
+        self.0.insert(file.to_owned(), now);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const QUIET: Duration = Duration::from_secs(90);
+
+    fn looks(size: i64) -> Option<Looks> {
+        Some(Looks::for_test(size))
+    }
+
+    /// A watch, and a clock that goes on by ten seconds for each look.
+    struct Clocked(Watch, Instant);
+
+    impl Clocked {
+        fn new() -> Clocked {
+            let now = Instant::now();
+            Clocked(Watch::new(now), now)
+        }
+
+        fn look(&mut self, at_rest: Option<u64>, size: i64) -> Seen {
+            self.1 += Duration::from_secs(10);
+            self.0.look(at_rest, looks(size), self.1, QUIET)
+        }
+
+        fn rest(&mut self, number: u64, size: i64) {
+            for _ in 0..9 {
+                assert_eq!(self.look(Some(number), size), Seen::Busy);
+            }
+            assert_eq!(self.look(Some(number), size), Seen::Quiet { steady: true });
+        }
+    }
+
+    #[test]
+    fn a_file_that_looks_otherwise_without_a_change_is_suspected() {
+        let mut file = Clocked::new();
+        file.rest(7, 100);
+        let Seen::Otherwise(difference) = file.look(Some(7), 200) else {
+            panic!("not noticed");
+        };
+        assert!(difference.contains("100") && difference.contains("200"));
+        // It has to come to rest before it is remembered again.
+        assert_eq!(file.look(Some(7), 300), Seen::Busy);
+        for _ in 0..7 {
+            assert_eq!(file.look(Some(7), 300), Seen::Busy);
+        }
+        assert_eq!(file.look(Some(7), 300), Seen::Quiet { steady: false });
+        assert_eq!(file.look(Some(7), 300), Seen::Quiet { steady: true });
+    }
+
+    #[test]
+    fn a_change_that_was_seen_explains_all_looks() {
+        let mut file = Clocked::new();
+        file.rest(7, 100);
+        assert_eq!(file.look(Some(8), 200), Seen::Busy);
+        // What a file server tells late.
+        assert_eq!(file.look(Some(8), 300), Seen::Busy);
+        for _ in 0..7 {
+            assert_eq!(file.look(Some(8), 300), Seen::Busy);
+        }
+        assert_eq!(file.look(Some(8), 300), Seen::Quiet { steady: false });
+    }
+
+    #[test]
+    fn a_change_under_way_is_waited_for() {
+        let mut file = Clocked::new();
+        file.rest(7, 100);
+        for size in 100..120 {
+            assert_eq!(file.look(None, size), Seen::Busy);
+        }
+        file.rest(8, 120);
+        // A closed file is no affair of the audit's.
+        assert_eq!(file.0.look(Some(8), None, file.1, QUIET), Seen::Busy);
+        file.rest(8, 50);
+    }
+
+    #[test]
+    fn a_file_is_spoken_of_once_an_hour() {
+        let mut said = Said::default();
+        let now = Instant::now();
+        let minutes = |minutes: u64| now + Duration::from_secs(60 * minutes);
+        assert!(said.may_say("./d/t.ibd", now));
+        assert!(!said.may_say("./d/t.ibd", minutes(59)));
+        assert!(said.may_say("./d/u.ibd", minutes(59)));
+        assert!(said.may_say("./d/t.ibd", minutes(61)));
+        for n in 0..2 * Said::FILES {
+            said.may_say(&n.to_string(), minutes(62));
+        }
+        assert_eq!(said.0.len(), Said::FILES);
+        assert!(said.may_say("x", minutes(200)) && said.0.len() == 1);
     }
 }

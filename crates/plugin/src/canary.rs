@@ -49,6 +49,10 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     ("write-back", "pages are kept instead of written (`naive`)"),
     (
+        "looks",
+        "what makes a file longer or sets its times counts as no change",
+    ),
+    (
         "audit",
         "nobody looks whether others write to the data files",
     ),

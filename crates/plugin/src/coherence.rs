@@ -147,7 +147,6 @@ pub fn begin_write(fd: i32, length: usize, offset: i64, settles: bool) -> Option
     if length == 0 {
         return None;
     }
-    file.note_change();
     if offset < 0 {
         return Some(Write::File(file.block()));
     }
@@ -172,8 +171,10 @@ pub fn begin_write(fd: i32, length: usize, offset: i64, settles: bool) -> Option
     }
     let generations = switch::generations();
     if settles {
+        file.begin_change();
         generations.begin_write(file.owner, first, pages);
     } else {
+        file.note_change();
         generations.bump(file.owner, first, pages);
     }
     let id = file.id();
@@ -209,7 +210,7 @@ pub fn finish_write(write: Write, active: Option<&Active>, written: Option<&[u8]
     else {
         return;
     };
-    file.note_change();
+    file.end_change();
     let ticket = switch::generations().end_write(file.owner, first.page, pages);
     let (Some(ticket), Some(bytes), Some(active), true) = (ticket, written, active, whole) else {
         return;
@@ -284,9 +285,18 @@ pub fn change_unfollowed<R>(fd: i32, real: impl FnOnce() -> R) -> R {
     if left_out!("unfollowed") {
         return real();
     }
-    if let Some(file) = files::of_descriptor(fd) {
-        file.bar();
+    let file = files::of_descriptor(fd);
+    let _changing = file.map(DataFile::change);
+    file.map(DataFile::bar);
+    real()
+}
+
+/// Passes on a call that changes a file's size or times, but nothing that may be cached of it.
+pub fn change_looks<R>(file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
+    if left_out!("looks") {
+        return real();
     }
+    let _changing = file.map(DataFile::change);
     real()
 }
 

@@ -155,10 +155,10 @@ fn ensure_thread(inner: &mut Inner) -> Result<(), String> {
 }
 
 /// Starts a thread with all signals blocked: a signal meant for the server must never be taken by one of ours.
-pub fn spawn(
+pub fn spawn<T: Send + 'static>(
     name: &str,
-    body: impl FnOnce() + Send + 'static,
-) -> std::io::Result<std::thread::JoinHandle<()>> {
+    body: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<T>> {
     // SAFETY: the sets are local; the mask of this thread is put back right after, the new thread inherits it full.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();

@@ -24,6 +24,9 @@ const CLOSED_FILES: usize = 32 * 1024;
 /// A file that was forgotten rests this long before its memory stands for another one.
 const REST: Duration = Duration::from_secs(60);
 
+/// In [`DataFile`]'s count of changes: one beginning. Fewer changes than this are under way at any time.
+const BEGINNING: u64 = 1 << 24;
+
 /// Reads of another length than the page size in a row before the page size is learned anew.
 const RELEARN_AFTER: u32 = 64;
 
@@ -129,7 +132,7 @@ pub struct DataFile {
     opens: AtomicU32,
     /// Waits in the registry's list of closed files.
     listed_as_closed: AtomicBool,
-    /// Beginnings and ends of all changes that were seen.
+    /// Changes of size, times or contents that were seen: in the lower bits those under way, above them the beginnings.
     changes: AtomicU64,
     /// Never cached while set: unlinked, or changed through calls that we do not follow.
     barred: AtomicBool,
@@ -256,15 +259,40 @@ impl DataFile {
         self.base.load(Ordering::Relaxed) == u32::MAX || self.header_is(page, header_page)
     }
 
-    /// A change begins or ends.
+    /// A change begins, before the call that makes it; [`end_change`](Self::end_change) must follow.
     #[inline]
-    pub fn note_change(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
+    pub fn begin_change(&self) {
+        self.changes.fetch_add(BEGINNING + 1, Ordering::SeqCst);
     }
 
-    /// Beginnings and ends of changes so far.
-    pub fn changes(&self) -> u64 {
-        self.changes.load(Ordering::SeqCst)
+    /// A change is over, after the call that made it.
+    #[inline]
+    pub fn end_change(&self) {
+        self.changes.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// A change begins whose end will not be seen.
+    #[inline]
+    pub fn note_change(&self) {
+        self.changes.fetch_add(BEGINNING, Ordering::SeqCst);
+    }
+
+    /// A change that ends when the guard is dropped.
+    pub fn change(&self) -> Changing<'_> {
+        self.begin_change();
+        Changing(self)
+    }
+
+    /// How many changes have begun, if none of them is under way. The same number twice: nothing was changed in between.
+    pub fn at_rest(&self) -> Option<u64> {
+        let changes = self.changes.load(Ordering::SeqCst);
+        (changes % BEGINNING == 0).then_some(changes / BEGINNING)
+    }
+
+    /// Keeps the file's pages from being served and inserted until the guard is dropped. Is no change.
+    pub fn suspend(&self) -> Suspended<'_> {
+        self.blocked.fetch_add(1, Ordering::SeqCst);
+        Suspended(self)
     }
 
     /// What the kernel says of the file now; `None` if the server does not have it open.
@@ -293,7 +321,7 @@ impl DataFile {
 
     /// Keeps reads from being cached until the guard is dropped, without dropping what is cached.
     pub fn block_inserts(&self) -> Blocked<'_> {
-        self.note_change();
+        self.begin_change();
         self.blocked.fetch_add(1, Ordering::SeqCst);
         Blocked(self)
     }
@@ -321,7 +349,25 @@ pub struct Blocked<'a>(&'a DataFile);
 
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
-        self.0.note_change();
+        self.0.end_change();
+        self.0.blocked.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A change of a file under way.
+pub struct Changing<'a>(&'a DataFile);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.end_change();
+    }
+}
+
+/// While it lives, nothing of the file is served or inserted.
+pub struct Suspended<'a>(&'a DataFile);
+
+impl Drop for Suspended<'_> {
+    fn drop(&mut self) {
         self.0.blocked.fetch_sub(1, Ordering::SeqCst);
     }
 }
@@ -724,6 +770,17 @@ impl DataFile {
 }
 
 #[cfg(test)]
+impl Looks {
+    /// Of a file with so many bytes.
+    pub fn for_test(size: i64) -> Looks {
+        Looks {
+            size,
+            modified: (0, 0),
+        }
+    }
+}
+
+#[cfg(test)]
 impl DataFile {
     /// A file that no descriptor stands for.
     pub fn for_test() -> DataFile {
@@ -798,6 +855,32 @@ mod tests {
         assert_ne!(file.cacheable(), before);
         file.bar();
         assert_eq!(file.cacheable(), None);
+    }
+
+    #[test]
+    fn a_file_is_at_rest_when_no_change_is_under_way() {
+        let file = DataFile::new(1);
+        let first = file.at_rest();
+        assert!(first.is_some());
+        {
+            let _growing = file.change();
+            file.begin_change();
+            assert_eq!(file.at_rest(), None);
+        }
+        assert_eq!(file.at_rest(), None, "one of two is over");
+        file.end_change();
+        let second = file.at_rest();
+        assert!(second > first);
+        file.note_change();
+        assert!(file.at_rest() > second);
+        let third = file.at_rest();
+        let suspended = file.suspend();
+        assert_eq!(file.cacheable(), None);
+        assert_eq!(file.at_rest(), third, "to suspect it does not change it");
+        drop(suspended);
+        assert!(file.cacheable().is_some());
+        drop(file.block());
+        assert!(file.at_rest() > third);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! What InnoDB does with its files, one operation at a time.
 
+mod looks;
 mod names;
 mod pages;
 mod ranges;
@@ -53,6 +54,8 @@ const OPERATIONS: &[(u32, Operation)] = &[
     (16, replaced::write_unfollowed),
     (6, replaced::empty),
     (6, replaced::import),
+    (30, looks::set_times),
+    (300, looks::look),
 ];
 
 /// What only the exact mode does by itself.
@@ -191,7 +194,7 @@ fn close(file: &File) {
             std::thread::sleep(Duration::from_millis(40));
         } else {
             // SAFETY: the file's own descriptor.
-            unsafe { libc::futimens(fd, std::ptr::null()) };
+            unsafe { calls::futimens(fd, std::ptr::null()) };
         }
     }
     // SAFETY: the file's own descriptor.

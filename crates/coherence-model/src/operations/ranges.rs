@@ -185,7 +185,7 @@ pub fn grow_by(file: &File, bytes: usize) {
         match below(4) {
             0 => calls::fallocate64(file.fd(), 0, from, more),
             1 => calls::ftruncate64(file.fd(), grown as i64),
-            2 => libc::posix_fallocate64(file.fd(), from, more),
+            2 => calls::posix_fallocate64(file.fd(), from, more),
             // Zeros of any length, in pieces.
             _ => {
                 let unit = if file.direct.load(Ordering::Relaxed) {

@@ -11,6 +11,7 @@ use extension::HistogramSnapshot;
 use serde_json::{Value, json};
 
 use super::ServerTable;
+use crate::audit;
 use crate::controller;
 use crate::report;
 use crate::settings;
@@ -183,6 +184,7 @@ fn figures() -> Vec<(CString, Figure)> {
         ("reads_given_up", Number(cache.reads_given_up)),
         ("reads_busy", Number(cache.reads_busy)),
         ("failed_proofs", Number(cache.failed_proofs)),
+        ("audit_suspicions", Number(audit::suspicions())),
         ("instance_lock_accesses", Number(cache.lock_accesses)),
         ("instance_lock_waits", Number(cache.lock_waits)),
     ];

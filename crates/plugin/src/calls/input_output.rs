@@ -21,6 +21,9 @@ static SENDFILE: Original = Original::new();
 static COPY_FILE_RANGE: Original = Original::new();
 static FTRUNCATE: Original = Original::new();
 static FALLOCATE: Original = Original::new();
+static POSIX_FALLOCATE: Original = Original::new();
+static SPLICE: Original = Original::new();
+static FUTIMENS: Original = Original::new();
 static CLOSE: Original = Original::new();
 
 pub(super) fn imports() -> Vec<Import> {
@@ -42,6 +45,14 @@ pub(super) fn imports() -> Vec<Import> {
         import!(COPY_FILE_RANGE, copy_file_range, "copy_file_range"),
         import!(FTRUNCATE, ftruncate64, "ftruncate64", "ftruncate"),
         import!(FALLOCATE, fallocate64, "fallocate64", "fallocate"),
+        import!(
+            POSIX_FALLOCATE,
+            posix_fallocate64,
+            "posix_fallocate64",
+            "posix_fallocate"
+        ),
+        import!(SPLICE, splice, "splice"),
+        import!(FUTIMENS, futimens, "futimens"),
     ]
 }
 
@@ -244,7 +255,11 @@ unsafe extern "C" fn ftruncate64(fd: c_int, length: off64_t) -> c_int {
     };
     guarded(real, |real| {
         let grows = files::stat_descriptor(fd).is_some_and(|stat| length >= stat.st_size);
-        coherence::change_file((!grows).then_some(file), real)
+        if grows {
+            coherence::change_looks(Some(file), real)
+        } else {
+            coherence::change_file(Some(file), real)
+        }
     })
 }
 
@@ -266,12 +281,60 @@ unsafe extern "C" fn fallocate64(
     const RANGE: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
     guarded(real, |real| {
         if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
-            real() // only makes room: what lies below the end of the file stays
+            coherence::change_looks(Some(file), real) // only makes room: what lies below the end of the file stays
         } else if mode & !(RANGE | libc::FALLOC_FL_KEEP_SIZE) == 0 {
             coherence::change_range(fd, length, offset, real)
         } else {
             coherence::change_file(Some(file), real)
         }
+    })
+}
+
+/// Only makes room. It returns the error and leaves errno alone.
+unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off64_t, length: off64_t) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, off64_t, off64_t) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    let real = || unsafe { POSIX_FALLOCATE.get::<Call>()(fd, offset, length) };
+    changes_looks(fd, real)
+}
+
+/// A change of size or times of the file behind a descriptor, but not of what may be cached of it.
+#[inline]
+fn changes_looks<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
+    if switch::is_off() {
+        return real();
+    }
+    let Some(file) = files::of_descriptor(fd) else {
+        return real();
+    };
+    guarded(real, |real| coherence::change_looks(Some(file), real))
+}
+
+unsafe extern "C" fn futimens(fd: c_int, times: *const libc::timespec) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const libc::timespec) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    changes_looks(fd, || unsafe { FUTIMENS.get::<Call>()(fd, times) })
+}
+
+unsafe extern "C" fn splice(
+    from: c_int,
+    from_offset: *mut off64_t,
+    to: c_int,
+    to_offset: *mut off64_t,
+    length: size_t,
+    flags: libc::c_uint,
+) -> ssize_t {
+    type Call = unsafe extern "C" fn(
+        c_int,
+        *mut off64_t,
+        c_int,
+        *mut off64_t,
+        size_t,
+        libc::c_uint,
+    ) -> ssize_t;
+    // SAFETY: the server's own call with the server's own arguments.
+    unfollowed(to, || unsafe {
+        SPLICE.get::<Call>()(from, from_offset, to, to_offset, length, flags)
     })
 }
 

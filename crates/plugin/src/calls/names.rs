@@ -21,6 +21,9 @@ static RENAME: Original = Original::new();
 static RENAMEAT: Original = Original::new();
 static RENAMEAT2: Original = Original::new();
 static TRUNCATE: Original = Original::new();
+static UTIME: Original = Original::new();
+static UTIMES: Original = Original::new();
+static UTIMENSAT: Original = Original::new();
 
 pub(super) fn imports() -> Vec<Import> {
     vec![
@@ -35,6 +38,9 @@ pub(super) fn imports() -> Vec<Import> {
         import!(RENAMEAT, renameat, "renameat"),
         import!(RENAMEAT2, renameat2, "renameat2"),
         import!(TRUNCATE, truncate64, "truncate64", "truncate"),
+        import!(UTIME, utime, "utime"),
+        import!(UTIMES, utimes, "utimes"),
+        import!(UTIMENSAT, utimensat, "utimensat"),
     ]
 }
 
@@ -322,4 +328,51 @@ unsafe extern "C" fn truncate64(path: *const c_char, length: off64_t) -> c_int {
         let file = unsafe { file_at(libc::AT_FDCWD, path) }.map(|(file, _)| file);
         coherence::change_file(file, real)
     })
+}
+
+/// Around a call that sets the times of what lies at a path.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+#[inline]
+unsafe fn around_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_int) -> c_int {
+    if switch::is_off() {
+        return real();
+    }
+    guarded(real, |real| {
+        let file = if path.is_null() {
+            files::of_descriptor(directory) // as `utimensat` takes it
+        } else {
+            // SAFETY: the caller's promise.
+            unsafe { file_at(directory, path) }.map(|(file, _)| file)
+        };
+        coherence::change_looks(file, real)
+    })
+}
+
+unsafe extern "C" fn utime(path: *const c_char, times: *const libc::utimbuf) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, *const libc::utimbuf) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    unsafe { around_times(libc::AT_FDCWD, path, || UTIME.get::<Call>()(path, times)) }
+}
+
+unsafe extern "C" fn utimes(path: *const c_char, times: *const libc::timeval) -> c_int {
+    type Call = unsafe extern "C" fn(*const c_char, *const libc::timeval) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    unsafe { around_times(libc::AT_FDCWD, path, || UTIMES.get::<Call>()(path, times)) }
+}
+
+unsafe extern "C" fn utimensat(
+    directory: c_int,
+    path: *const c_char,
+    times: *const libc::timespec,
+    flags: c_int,
+) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *const c_char, *const libc::timespec, c_int) -> c_int;
+    // SAFETY: the server's own call with the server's own arguments.
+    unsafe {
+        around_times(directory, path, || {
+            UTIMENSAT.get::<Call>()(directory, path, times, flags)
+        })
+    }
 }

@@ -1,0 +1,109 @@
+//! What the kernel says of a file, beside what the plugin has seen: the rule of its audit.
+//!
+//! The product waits until a file was quiet for long, since it cannot know what is still under way. The model knows: while
+//! nothing is, the file is remembered as it looks; from then on every other look must come with a change that was seen.
+
+use std::time::{Duration, Instant};
+
+use bpe::audit::{Seen, Watch};
+use bpe::{files, switch};
+
+use super::errno;
+use crate::calls;
+use crate::coverage::{Reached, reached};
+use crate::random::{below, one_in};
+use crate::world::{Watched, world};
+
+/// Times of a file are set, as after copying it.
+pub fn set_times() {
+    let slot = world().slot();
+    let (Some(_ddl), Some(user)) = (slot.ddl(), slot.file().enter()) else {
+        return;
+    };
+    let file = &user.0;
+    let seconds = 1_700_000_000 + below(1 << 24) as i64;
+    let (path, here) = (slot.path(), libc::AT_FDCWD);
+    let times = [libc::timespec {
+        tv_sec: seconds,
+        tv_nsec: 0,
+    }; 2];
+    let in_microseconds = [libc::timeval {
+        tv_sec: seconds,
+        tv_usec: 0,
+    }; 2];
+    let in_seconds = libc::utimbuf {
+        actime: seconds,
+        modtime: seconds,
+    };
+    // SAFETY: a descriptor, a path and memory of our own.
+    let result = unsafe {
+        match below(5) {
+            0 => calls::futimens(file.fd(), times.as_ptr()),
+            1 => calls::utimensat(here, path.as_ptr(), times.as_ptr(), 0),
+            2 => calls::utimensat(file.fd(), std::ptr::null(), times.as_ptr(), 0),
+            3 => calls::utimes(path.as_ptr(), in_microseconds.as_ptr()),
+            _ => calls::utime(path.as_ptr(), &raw const in_seconds),
+        }
+    };
+    // `utimensat` without a path is the kernel's, and not every C library passes it on.
+    if result != 0 && errno() != libc::EINVAL {
+        let text = format!("setting times failed with errno {}", errno());
+        return world().violated(Some(file), &text);
+    }
+    reached(Reached::TimesSet);
+    world().note(file, format_args!("times set to {seconds}"));
+}
+
+/// Looks at a file, now and then.
+pub fn look() {
+    let file = world().slot().file();
+    let Some(mut watched) = file.watched.try_lock() else {
+        return;
+    };
+    let epoch = switch::active().as_ref().map(|active| active.epoch);
+    let Some(epoch) = epoch.filter(|epoch| switch::still_serves(*epoch)) else {
+        *watched = None;
+        return;
+    };
+    // Before the plugin is asked: what begins later begins to count before it changes anything.
+    let calm = file.is_calm();
+    let Some(known) = files::of_descriptor(file.fd()) else {
+        return;
+    };
+    let at_rest = known.at_rest();
+    if let Some(before) = watched
+        .as_mut()
+        .filter(|before| before.epoch == epoch && before.owner == known.owner)
+    {
+        if at_rest == Some(before.at_rest) {
+            match before.watch.look_at(known, Duration::ZERO) {
+                Seen::Otherwise(how) => {
+                    // A change that began meanwhile explains it, and so does switching off.
+                    if known.at_rest() == at_rest && switch::still_serves(epoch) {
+                        let text = format!("changed ({how}), and no change was seen");
+                        world().violated(Some(&file), &text);
+                    }
+                }
+                Seen::Quiet { .. } => reached(Reached::Looks),
+                Seen::Busy => {}
+            }
+        }
+        if known.at_rest() == Some(before.at_rest) {
+            return;
+        }
+        reached(Reached::LooksAfterChanges);
+        *watched = None;
+    }
+    let Some(at_rest) = at_rest.filter(|_| calm && one_in(2)) else {
+        return;
+    };
+    let mut watch = Watch::new(Instant::now());
+    if watch.look_at(known, Duration::ZERO) != Seen::Busy && known.at_rest() == Some(at_rest) {
+        *watched = Some(Watched {
+            epoch,
+            owner: known.owner,
+            at_rest,
+            watch,
+        });
+    }
+}
