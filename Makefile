@@ -2,6 +2,8 @@
 #                dist/man and completions in dist/completions
 # make test      unit tests, and integration tests against real servers; TESTS="ddl memory" runs some of the latter
 # make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
+# make life      both servers for hours under loads, rests, growth, DDL, backups and what else a month brings: HOURS=4, or
+#                MINUTES=30; SEED=... repeats the order of things
 # make mtr       the servers' own test suites with the extension on: SERVER=..., SUITES=innodb,parts, ARGS="--quick"
 # make demo      installs what is missing, builds, and demonstrates the extension
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
@@ -22,8 +24,11 @@ built := $(or $(CARGO_TARGET_DIR),target)/release
 
 TARGET ?= trace
 SECONDS ?= 60
+HOURS ?= 4
+MINUTES ?= $(shell echo $$(($(HOURS) * 60)))
+SEED ?=
 
-.PHONY: build test crashes mtr demo dependencies fuzz miri address deny
+.PHONY: build test crashes life mtr demo dependencies fuzz miri address deny
 
 build:
 	scripts/build-page
@@ -36,6 +41,9 @@ test:
 CYCLES ?= 200
 crashes:
 	BPE_CRASH_CYCLES=$(CYCLES) scripts/test crashes
+
+life:
+	BPE_LIFE_SECONDS=$$(($(MINUTES) * 60)) $(if $(SEED),BPE_LIFE_SEED=$(SEED)) scripts/test life
 
 mtr: dependencies
 	scripts/install-dependencies suites

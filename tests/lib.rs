@@ -14,6 +14,7 @@
 //!
 //! [`pressure`] is the ledger with sysbench beside it.
 //! [`churn`] makes, empties and removes files beside a load.
+//! [`ordinary`] is what happens to a server in an ordinary month.
 //! [`certificate`] makes one for TLS.
 //! [`cached_pages`] finds and damages pages in a live cache file.
 //! [`stuck`] tells what a server that does not answer is doing.
@@ -33,6 +34,7 @@ pub mod harness;
 pub mod ledger;
 pub mod library;
 pub mod mounts;
+pub mod ordinary;
 pub mod place;
 pub mod pressure;
 pub mod probe;

@@ -129,3 +129,35 @@ pub fn check_tables(server: &Server) -> anyhow::Result<usize> {
     }
     Ok(tables.len())
 }
+
+/// What comparing the cached pages of a server at work with its data files has shown.
+#[derive(Default, Debug)]
+pub struct Compared {
+    pub compared: u64,
+    /// Written just then, or not readable.
+    pub skipped: u64,
+    /// Cached, but they would not have been served.
+    pub unproven: u64,
+    pub wrong: u64,
+}
+
+/// Goes through all files once. The function `bpe_report` must be there.
+pub fn compare_cached(server: &Server) -> anyhow::Result<Compared> {
+    let mut sums = Compared::default();
+    let mut name = String::from("verify:0:0:1");
+    loop {
+        let text = server
+            .value(&format!("SELECT bpe_report('{name}')"))?
+            .context("no answer")?;
+        let answer: serde_json::Value = serde_json::from_str(&text)?;
+        let number = |name: &str| answer[name].as_u64().context("a number");
+        sums.compared += number("compared")?;
+        sums.skipped += number("skipped")?;
+        sums.unproven += number("unproven")?;
+        sums.wrong += number("wrong")?;
+        match answer["next"].as_str() {
+            Some(next) => name = next.into(),
+            None => return Ok(sums),
+        }
+    }
+}

@@ -1,0 +1,394 @@
+//! What happens to a server and its files in an ordinary month, and must leave the extension alone: growth after a rest,
+//! statements that rebuild, empty and remove files, undo logs that are cut down, backups, and administrators at work in the
+//! data directory.
+//!
+//! [`Month`] does these things one by one. With the library that is built for tests, whose audit looks every second and takes
+//! a file for quiet after four, a rest of seconds stands for an idle night.
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use anyhow::{Context, bail, ensure};
+use private_server::mysql::prelude::Queryable;
+use private_server::{Options, Server};
+
+use crate::harness::Outcome;
+use crate::place::Place;
+use crate::{churn, sql, trace, verification};
+
+/// Long enough for files to count as quiet.
+pub const REST: Duration = Duration::from_secs(8);
+
+const WIDTH: u32 = 1500;
+/// Rows that the table that grows gets at a time, and how many it has at most.
+const MORE: u32 = 1500;
+const MOST: u32 = 15_000;
+/// Rows of the table that nobody writes to.
+const AT_REST: u32 = 2000;
+
+/// A thing that happens.
+pub struct Event {
+    pub name: &'static str,
+    make: fn(&mut Month<'_>) -> Outcome,
+}
+
+impl Event {
+    /// Whether clients may be at work at the same time. MariaDB by itself may hang when undo logs are cut down under load.
+    pub fn may_run_beside_a_load(&self) -> bool {
+        self.name != UNDO
+    }
+}
+
+const UNDO: &str = "undo logs cut down";
+
+/// All of them, in the order of a month.
+pub const EVENTS: &[Event] = &[
+    event("growth after a rest", |month| month.growth()),
+    event("rebuilds", |month| month.rebuilds()),
+    event("an OPTIMIZE after many rows were deleted", |month| {
+        month.optimize()
+    }),
+    event("names and files that come and go", |month| month.names()),
+    event(
+        "large transactions, and their purge after a rest",
+        |month| month.purge(),
+    ),
+    event(UNDO, |month| month.undo()),
+    event("chmod, and chown to the same owner", |month| month.modes()),
+    event("times of access set by a backup tool", |month| {
+        month.access_times()
+    }),
+    event("files copied, linked and unlinked", |month| month.copies()),
+    event("a backup", |month| month.backup()),
+    event("touch", |month| month.touch()),
+    event("off and on", |month| month.off_and_on()),
+];
+
+const fn event(name: &'static str, make: fn(&mut Month<'_>) -> Outcome) -> Event {
+    Event { name, make }
+}
+
+/// A server in the course of a month.
+pub struct Month<'a> {
+    place: &'a Place,
+    server: &'a Server,
+    rows: u32,
+    /// Suspicions that were made on purpose.
+    pub expected: u64,
+}
+
+/// A place whose server has undo tablespaces of its own; MySQL's always has.
+pub fn place_with_undo(place: &Place) -> anyhow::Result<Option<Place>> {
+    if place.is_mysql() {
+        return Ok(None);
+    }
+    Place::initialised(place.installation.flavour, &["--innodb-undo-tablespaces=2"]).map(Some)
+}
+
+/// Undo tablespaces that can be cut down at 10 MiB. MariaDB does so only in [`Month::undo`], when nothing else is at work
+/// (`docs/reliability.md` tells why).
+pub fn with_undo(options: Options, place: &Place) -> Options {
+    let options = options
+        .option("--innodb-max-undo-log-size=10485760")
+        .option("--innodb-undo-log-truncate=OFF")
+        .option("--innodb-purge-rseg-truncate-frequency=1");
+    if place.is_mysql() {
+        options
+    } else {
+        options.option("--innodb-undo-tablespaces=2")
+    }
+}
+
+impl<'a> Month<'a> {
+    /// Makes the tables of a month.
+    pub fn begin(place: &'a Place, server: &'a Server) -> anyhow::Result<Month<'a>> {
+        server.sql(trace::CREATE_FUNCTION)?;
+        churn::prepare(server)?;
+        let mut connection = server.connect()?;
+        sql::fill(&mut connection, "month.grows", MORE, WIDTH, "")?;
+        sql::fill(
+            &mut connection,
+            "month.packed",
+            MORE,
+            WIDTH,
+            "ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8",
+        )?;
+        sql::fill(&mut connection, "month.rests", AT_REST, WIDTH, "")?;
+        sql::read_all(&mut connection, "month.rests", AT_REST)?;
+        Ok(Month {
+            place,
+            server,
+            rows: MORE,
+            expected: 0,
+        })
+    }
+
+    /// Lets it happen.
+    pub fn make(&mut self, event: &Event) -> Outcome {
+        (event.make)(self).with_context(|| event.name)
+    }
+
+    /// The extension is active, it suspects nothing but what was meant to be, and no cached page differs from its file.
+    /// Returns how many were compared.
+    pub fn check(&self) -> anyhow::Result<u64> {
+        let (state, reason) = (
+            sql::status(self.server, "state")?,
+            sql::status(self.server, "state_reason")?,
+        );
+        ensure!(state == "active", "{state} ({reason})");
+        let suspicions = sql::figure(self.server, "audit_suspicions")?;
+        ensure!(
+            suspicions == self.expected,
+            "{suspicions} suspicions, but {} were made",
+            self.expected
+        );
+        let compared = verification::compare_cached(self.server)?;
+        ensure!(compared.wrong == 0, "{compared:?}");
+        Ok(compared.compared)
+    }
+
+    /// The contents of the month's tables are right.
+    pub fn verify(&self) -> Outcome {
+        let mut connection = self.server.connect()?;
+        for (table, rows) in [
+            ("month.grows", self.rows),
+            ("month.packed", self.rows),
+            ("month.rests", AT_REST),
+        ] {
+            let found = sql::verify_pads(&mut connection, table, WIDTH)?;
+            ensure!(found == rows, "{table}: {found} rows instead of {rows}");
+        }
+        churn::settle(self.server)
+    }
+
+    fn run(&self, statements: &[&str]) -> Outcome {
+        sql::run(self.server, statements)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.place.data()
+    }
+
+    /// The data files of the tables.
+    fn files(&self) -> anyhow::Result<Vec<PathBuf>> {
+        let mut files = Vec::new();
+        for folder in ["month", "churn"] {
+            for entry in fs::read_dir(self.data().join(folder))? {
+                let path = entry?.path();
+                if path.extension().is_some_and(|extension| extension == "ibd") {
+                    files.push(path);
+                }
+            }
+        }
+        ensure!(!files.is_empty(), "no data files");
+        Ok(files)
+    }
+
+    fn growth(&mut self) -> Outcome {
+        if self.rows >= MOST {
+            self.run(&["TRUNCATE TABLE month.grows", "TRUNCATE TABLE month.packed"])?;
+            self.rows = 0;
+        }
+        std::thread::sleep(REST);
+        let mut connection = self.server.connect()?;
+        let (first, last) = (self.rows + 1, self.rows + MORE);
+        sql::insert(&mut connection, "month.grows", first, last, WIDTH)?;
+        sql::insert(&mut connection, "month.packed", first, last, WIDTH)?;
+        self.rows = last;
+        Ok(())
+    }
+
+    fn rebuilds(&mut self) -> Outcome {
+        self.run(&[
+            "ALTER TABLE month.grows FORCE",
+            "ALTER TABLE month.grows ADD COLUMN more INT, ALGORITHM=INPLACE",
+            "ALTER TABLE month.grows ADD INDEX (more)",
+            "ALTER TABLE month.grows DROP INDEX more, DROP COLUMN more",
+            "ALTER TABLE month.packed FORCE, ALGORITHM=COPY",
+        ])
+    }
+
+    fn optimize(&mut self) -> Outcome {
+        let keep = self.rows / 2;
+        self.run(&[
+            &format!("DELETE FROM month.grows WHERE id > {keep}"),
+            &format!("DELETE FROM month.packed WHERE id > {keep}"),
+        ])?;
+        self.rows = keep;
+        std::thread::sleep(REST);
+        self.run(&["OPTIMIZE TABLE month.grows, month.packed"])
+    }
+
+    fn names(&mut self) -> Outcome {
+        let mut connection = self.server.connect()?;
+        sql::fill(&mut connection, "month.short", 300, WIDTH, "")?;
+        self.run(&[
+            "RENAME TABLE month.short TO month.shorter",
+            "TRUNCATE TABLE month.shorter",
+            "INSERT INTO month.shorter SELECT * FROM month.rests WHERE id <= 300",
+            "FLUSH TABLES",
+            "CREATE TABLE month.short LIKE month.shorter",
+            "DROP TABLE month.shorter, month.short",
+        ])
+    }
+
+    /// Changes every row of a table as one transaction, some times.
+    fn change_all(&self, times: u32) -> Outcome {
+        for _ in 0..times {
+            self.run(&["UPDATE churn.many SET v = v + 1, pad = REVERSE(pad)"])?;
+        }
+        Ok(())
+    }
+
+    fn purge(&mut self) -> Outcome {
+        // What a reader of before may still see is not purged until it has gone.
+        let mut reader = self.server.connect()?;
+        reader.query_drop("START TRANSACTION WITH CONSISTENT SNAPSHOT")?;
+        self.change_all(2)?;
+        std::thread::sleep(REST);
+        reader.query_drop("COMMIT")?;
+        Ok(())
+    }
+
+    fn undo(&mut self) -> Outcome {
+        self.change_all(8)?;
+        let before = self.undo_files()?;
+        self.run(&["SET GLOBAL innodb_undo_log_truncate = ON"])?;
+        // Purge does it when it gets there; whether it has is no affair of this test.
+        let until = Instant::now() + Duration::from_secs(10);
+        while self.undo_files()? == before && Instant::now() < until {
+            self.run(&["UPDATE churn.comes SET v = v + 1 - 1 WHERE id = 1"])?;
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        self.run(&["SET GLOBAL innodb_undo_log_truncate = OFF"])
+    }
+
+    /// Inodes and sizes.
+    fn undo_files(&self) -> anyhow::Result<Vec<(u64, u64)>> {
+        let mut files = Vec::new();
+        for entry in fs::read_dir(self.data())? {
+            let entry = entry?;
+            if entry.file_name().to_string_lossy().starts_with("undo") {
+                let metadata = entry.metadata()?;
+                files.push((metadata.ino(), metadata.size()));
+            }
+        }
+        files.sort_unstable();
+        Ok(files)
+    }
+
+    fn modes(&mut self) -> Outcome {
+        std::thread::sleep(REST);
+        for file in self.files()? {
+            let metadata = fs::metadata(&file)?;
+            fs::set_permissions(&file, Permissions::from_mode(metadata.mode() ^ 0o004))?;
+            fs::set_permissions(&file, metadata.permissions())?;
+            std::os::unix::fs::chown(&file, Some(metadata.uid()), Some(metadata.gid()))?;
+        }
+        Ok(())
+    }
+
+    fn access_times(&mut self) -> Outcome {
+        std::thread::sleep(REST);
+        for file in self.files()? {
+            run(Command::new("touch").arg("-a").arg(&file))?;
+        }
+        Ok(())
+    }
+
+    fn copies(&mut self) -> Outcome {
+        std::thread::sleep(REST);
+        let aside = self.place.root().join("aside");
+        for file in self.files()? {
+            fs::copy(&file, &aside)?;
+            let link = file.with_extension("link");
+            fs::hard_link(&file, &link)?;
+            fs::remove_file(&link)?;
+        }
+        Ok(fs::remove_file(aside)?)
+    }
+
+    fn backup(&mut self) -> Outcome {
+        let copy = self.place.root().join("month-copy");
+        if self.place.is_mysql() {
+            let installed = self.server.value(
+                "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'clone'",
+            )?;
+            if installed.as_deref() == Some("0") {
+                self.run(&["INSTALL PLUGIN clone SONAME 'mysql_clone.so'"])?;
+            }
+            self.run(&[&format!(
+                "CLONE LOCAL DATA DIRECTORY = '{}'",
+                copy.display()
+            )])?;
+        } else if let Some(mut command) = self.place.installation.tool("mariadb-backup") {
+            let arguments = [
+                "--no-defaults".into(),
+                "--backup".into(),
+                "--user=root".into(),
+                format!("--socket={}", self.server.socket().display()),
+                format!("--datadir={}", self.data().display()),
+                format!("--target-dir={}", copy.display()),
+            ];
+            run(command.args(arguments))?;
+        } else {
+            return Ok(()); // a machine without it has the other copies
+        }
+        Ok(fs::remove_dir_all(copy)?)
+    }
+
+    /// A stranger sets the time of change of a table at rest: a suspicion, and no more than that.
+    fn touch(&mut self) -> Outcome {
+        let path = self.data().join("month/rests.ibd");
+        let before = sql::figure(self.server, "audit_suspicions")?;
+        let until = Instant::now() + Duration::from_secs(180);
+        loop {
+            // On a busy machine it may not have counted as quiet yet.
+            std::thread::sleep(REST);
+            touch(&path)?;
+            std::thread::sleep(Duration::from_secs(2));
+            let now = sql::figure(self.server, "audit_suspicions")?;
+            if now > before {
+                self.expected += 1;
+                return Ok(());
+            }
+            if Instant::now() > until {
+                bail!("nothing was suspected");
+            }
+        }
+    }
+
+    /// Growth while the extension is off is none of its business.
+    fn off_and_on(&mut self) -> Outcome {
+        self.run(&["SET GLOBAL bpe_enabled = OFF"])?;
+        self.change_all(1)?;
+        self.run(&["SET GLOBAL bpe_enabled = ON"])?;
+        sql::expect_state(self.server, "active")
+    }
+}
+
+fn touch(path: &Path) -> Outcome {
+    Ok(File::options()
+        .write(true)
+        .open(path)?
+        .set_modified(SystemTime::now())?)
+}
+
+fn run(command: &mut Command) -> Outcome {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{command:?}"))?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}\n{}",
+        output.status,
+        lines[lines.len().saturating_sub(15)..].join("\n")
+    );
+    Ok(())
+}
