@@ -11,12 +11,11 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
+use integration_tests::ordinary::{self, EVENTS, Month, REST};
 use integration_tests::place::ROOMY;
 use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, trace};
 
 const CACHE: u64 = 64 << 20;
-/// Long enough for files to count as quiet.
-const REST: Duration = Duration::from_secs(8);
 const PAGE: usize = 16384;
 const ROWS: u32 = 8000;
 const WIDTH: u32 = 2000;
@@ -32,6 +31,11 @@ fn main() -> ExitCode {
         )
         .each("a_quiet_table_may_grow", a_quiet_table_may_grow)
         .each("the_servers_own_are_not", the_servers_own_are_not)
+        .each("an_ordinary_month", an_ordinary_month)
+        .each(
+            "growth_that_is_not_counted_is_noticed",
+            growth_that_is_not_counted_is_noticed,
+        )
         .all("innodb_counts_the_same_reads", innodb_counts_the_same_reads)
         .run()
 }
@@ -266,6 +270,58 @@ fn the_servers_own_are_not(place: &Place) -> Outcome {
     }
     ledger.verify(&server)?;
     ensure!(state(&server)?.0 == "active");
+    server.stop()?;
+    Ok(())
+}
+
+/// What happens to a server and its files in a month, one by one.
+fn an_ordinary_month(place: &Place) -> Outcome {
+    let own = ordinary::place_with_undo(place)?;
+    let place = own.as_ref().unwrap_or(place);
+    let options = ordinary::with_undo(options(place)?, place);
+    let server = place.start(options)?;
+    let mut month = Month::begin(place, &server)?;
+    let mut compared = month.check()?;
+    for event in EVENTS {
+        (|| {
+            month.make(event)?;
+            compared += month.check()?;
+            // What is seen only at the next look, or once its pages are written.
+            std::thread::sleep(Duration::from_secs(2));
+            compared += month.check()?;
+            anyhow::Ok(())
+        })()
+        .with_context(|| format!("after: {}", event.name))
+        .map_err(|error| error.context(place.last_words()))?;
+    }
+    note(format!(
+        "{compared} cached pages compared, {} suspicions",
+        month.expected
+    ));
+    ensure!(compared > 0 && month.expected == 1);
+    month.verify()?;
+    server.stop()?;
+    Ok(())
+}
+
+/// With a library that counts growth as no change: it is suspected, and costs the file its place in the cache for a while.
+fn growth_that_is_not_counted_is_noticed(place: &Place) -> Outcome {
+    let mut options = place.canary(CACHE, "looks")?.buffer_pool(ROOMY);
+    if place.is_mysql() {
+        options = options.option("--innodb-extend-and-initialize=OFF");
+    }
+    let server = place.start(options)?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", 4000, 2000, "")?;
+    sql::wait_until("suspected", Duration::from_secs(120), || {
+        sql::run(&server, &["FLUSH TABLES d.t FOR EXPORT"])?;
+        std::thread::sleep(REST);
+        let rows = sql::number(&server, "SELECT COUNT(*) FROM d.t")? as u32;
+        sql::insert(&mut connection, "d.t", rows + 1, rows + 4000, 2000)?;
+        std::thread::sleep(Duration::from_secs(2));
+        Ok(suspicions(&server)? > 0)
+    })?;
+    ensure!(state(&server)? == ("active".into(), String::new()));
     server.stop()?;
     Ok(())
 }

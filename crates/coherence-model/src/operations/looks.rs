@@ -8,15 +8,18 @@ use std::time::{Duration, Instant};
 use bpe::audit::{Seen, Watch};
 use bpe::{files, switch};
 
-use super::errno;
+use super::{errno, ranges};
 use crate::calls;
 use crate::coverage::{Reached, reached};
-use crate::random::{below, one_in};
-use crate::world::{Watched, world};
+use crate::random::below;
+use crate::world::{Slot, Watched, world};
 
 /// Times of a file are set, as after copying it.
 pub fn set_times() {
-    let slot = world().slot();
+    set_times_of(world().slot());
+}
+
+fn set_times_of(slot: &Slot) {
     let (Some(_ddl), Some(user)) = (slot.ddl(), slot.file().enter()) else {
         return;
     };
@@ -54,9 +57,20 @@ pub fn set_times() {
     world().note(file, format_args!("times set to {seconds}"));
 }
 
-/// Looks at a file, now and then.
+/// Looks at a file, often once more after something that changes nothing but its looks.
 pub fn look() {
-    let file = world().slot().file();
+    let slot = world().slot();
+    look_at(slot);
+    match below(6) {
+        0 => set_times_of(slot),
+        1 | 2 => ranges::extend_one(slot),
+        _ => return,
+    }
+    look_at(slot);
+}
+
+fn look_at(slot: &Slot) {
+    let file = slot.file();
     let Some(mut watched) = file.watched.try_lock() else {
         return;
     };
@@ -94,7 +108,7 @@ pub fn look() {
         reached(Reached::LooksAfterChanges);
         *watched = None;
     }
-    let Some(at_rest) = at_rest.filter(|_| calm && one_in(2)) else {
+    let Some(at_rest) = at_rest.filter(|_| calm) else {
         return;
     };
     let mut watch = Watch::new(Instant::now());

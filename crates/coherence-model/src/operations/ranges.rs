@@ -11,7 +11,7 @@ use crate::calls;
 use crate::content::ZERO;
 use crate::coverage::{Reached, reached};
 use crate::random::{below, one_in};
-use crate::world::{Buffer, File, Overlap, Pages, User, world};
+use crate::world::{Buffer, File, Overlap, Pages, Slot, User, world};
 
 fn zeros(length: usize) -> Buffer {
     let mut buffer = Buffer::new(length);
@@ -160,7 +160,11 @@ pub fn overlap_hole() {
 
 /// The file grows, in one of the servers' ways.
 pub fn extend() {
-    let Some(user) = world().slot().file().enter() else {
+    extend_one(world().slot());
+}
+
+pub fn extend_one(slot: &Slot) {
+    let Some(user) = slot.file().enter() else {
         return;
     };
     let file = &user.0;
