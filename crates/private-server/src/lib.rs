@@ -37,6 +37,7 @@ mod options;
 pub mod process;
 pub mod root;
 mod server;
+mod socket;
 mod test_suite;
 
 pub use error::{Error, tail};
@@ -44,6 +45,7 @@ pub use flavour::{Flavour, Installation};
 pub use mysql;
 pub use options::{Load, Options};
 pub use server::{Server, Stopped};
+pub use socket::SocketPath;
 pub use test_suite::TestSuite;
 
 /// Result of this crate.

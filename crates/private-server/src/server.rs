@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use mysql::prelude::Queryable;
 
 use crate::error::{Doing, tail, tail_since};
+use crate::socket::SocketPath;
 use crate::{Error, Flavour, Installation, Load, Options, Result, process};
 
 /// Lines of the error log in an error message.
@@ -17,8 +18,6 @@ const LOG_LINES: usize = 30;
 /// After SQL SHUTDOWN: flushing a full pool to a slow volume takes its time.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(180);
 const TERM_LIMIT: Duration = Duration::from_secs(30);
-/// Length of a unix socket's path, without the terminating zero.
-const SOCKET_PATH_MAX: usize = 107;
 
 /// A private server that answers SQL. Dropping it kills it (SIGKILL): call [`Server::stop`] for a
 /// clean end.
@@ -26,11 +25,9 @@ const SOCKET_PATH_MAX: usize = 107;
 pub struct Server {
     child: Child,
     flavour: Flavour,
-    socket: PathBuf,
+    socket: SocketPath,
     log: PathBuf,
     port: Option<u16>,
-    /// Set when the socket's path would have been too long in the run folder.
-    _socket_folder: Option<tempfile::TempDir>,
 }
 
 /// How a server came to its end.
@@ -59,14 +56,17 @@ impl Installation {
             .doing(|| format!("cannot open {}", log.display()))?;
         let log_start = log_file.metadata().map(|m| m.len()).unwrap_or(0);
 
-        let (socket, socket_folder) = socket_path(run)?;
-        let _ = fs::remove_file(&socket);
+        let socket = SocketPath::of(run, "socket")
+            .doing(|| format!("cannot make a place for the socket of {}", run.display()))?;
+        let _ = fs::remove_file(socket.path());
         let plugins = self.plugin_folder(&options)?;
         let tmp = run.join("tmp");
         fs::create_dir_all(&tmp).doing(|| format!("cannot make {}", tmp.display()))?;
 
         if let Some(user) = &options.user {
-            hand_over(user, &[run, &log, &tmp])?;
+            let mut own = vec![run.as_path(), &log, &tmp];
+            own.extend(socket.folder());
+            hand_over(user, &own)?;
         }
 
         let mut command = self.base_command(
@@ -74,7 +74,7 @@ impl Installation {
             options.user.as_deref(),
             options.defaults_file.as_deref(),
         );
-        command.arg(format!("--socket={}", socket.display()));
+        command.arg(format!("--socket={}", socket.path().display()));
         command.arg(format!("--pid-file={}", run.join("pid").display()));
         command.arg(format!("--tmpdir={}", tmp.display()));
         command.arg(format!("--plugin-dir={}", plugins.display()));
@@ -142,7 +142,6 @@ impl Installation {
             socket,
             log,
             port: options.port,
-            _socket_folder: socket_folder,
         };
         server.wait_until_it_answers(options.start_timeout, log_start)?;
         Ok(server)
@@ -211,7 +210,7 @@ impl Server {
     pub fn connect(&self) -> Result<mysql::Conn> {
         self.connect_within(Duration::from_secs(600))
             .map_err(|source| Error::Sql {
-                statement: format!("connecting to {}", self.socket.display()),
+                statement: format!("connecting to {}", self.socket.path().display()),
                 source,
             })
     }
@@ -225,7 +224,7 @@ impl Server {
         limit: Duration,
     ) -> std::result::Result<mysql::Conn, mysql::Error> {
         let options = mysql::OptsBuilder::new()
-            .socket(Some(self.socket.display().to_string()))
+            .socket(Some(self.socket.path().display().to_string()))
             .user(Some("root"))
             .read_timeout(Some(limit))
             .write_timeout(Some(Duration::from_secs(60)))
@@ -281,7 +280,7 @@ impl Server {
 
     /// The unix socket.
     pub fn socket(&self) -> &Path {
-        &self.socket
+        self.socket.path()
     }
 
     /// The port on 127.0.0.1, if one was asked for.
@@ -377,7 +376,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let _ = fs::remove_file(&self.socket);
+        let _ = fs::remove_file(self.socket.path());
     }
 }
 
@@ -411,20 +410,4 @@ fn hand_over(user: &str, paths: &[&Path]) -> Result<()> {
     } else {
         Err(std::io::Error::other(format!("chown ended with {status}"))).doing(what)
     }
-}
-
-/// The socket in the run folder, or in a short temporary folder when the path would be too long.
-fn socket_path(run: &Path) -> Result<(PathBuf, Option<tempfile::TempDir>)> {
-    let run = run
-        .canonicalize()
-        .doing(|| format!("cannot find {}", run.display()))?;
-    let socket = run.join("socket");
-    if socket.as_os_str().len() <= SOCKET_PATH_MAX {
-        return Ok((socket, None));
-    }
-    let folder = tempfile::Builder::new()
-        .prefix("bpe-")
-        .tempdir_in("/tmp")
-        .doing(|| "cannot make a folder for the socket in /tmp".into())?;
-    Ok((folder.path().join("socket"), Some(folder)))
 }

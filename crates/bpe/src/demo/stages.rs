@@ -93,7 +93,7 @@ impl Bench<'_> {
                 &self.tools.cloud_volume,
                 &backing,
                 &mountpoint,
-                &self.workspace.run().join("volume-control"),
+                &self.workspace.run(),
                 &log,
             )?);
             mountpoint.join("data")

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use cloud_volume::Statistics;
-use private_server::process;
+use private_server::{SocketPath, process};
 
 use super::interrupt;
 
@@ -24,12 +24,12 @@ const PATIENCE: Duration = Duration::from_secs(20);
 pub struct Volume {
     child: Child,
     mountpoint: PathBuf,
-    control: PathBuf,
+    control: SocketPath,
 }
 
 impl Volume {
-    /// Mounts `backing` at `mountpoint` with the default profile. `control` is where its socket
-    /// will be, `log` gets its messages.
+    /// Mounts `backing` at `mountpoint` with the default profile. The socket of its control
+    /// belongs to `run`, `log` gets its messages.
     ///
     /// # Errors
     /// With the volume's own words.
@@ -37,17 +37,18 @@ impl Volume {
         program: &Path,
         backing: &Path,
         mountpoint: &Path,
-        control: &Path,
+        run: &Path,
         log: &Path,
     ) -> Result<Volume> {
         let log_file =
             File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+        let control = SocketPath::of(run, "volume-control").context("a place for a socket")?;
         let mut command = Command::new(program);
         command
             .arg("mount")
             .args([backing, mountpoint])
             .arg("--control")
-            .arg(control)
+            .arg(control.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log_file);
@@ -57,7 +58,7 @@ impl Volume {
         let volume = Volume {
             child,
             mountpoint: mountpoint.to_owned(),
-            control: control.to_owned(),
+            control,
         };
         // It prints one line once it is mounted. Read on a thread, so that waiting has a limit.
         let (sender, line) = channel();
@@ -96,7 +97,7 @@ impl Volume {
     }
 
     fn send(&self, command: &str) -> Result<String> {
-        cloud_volume::send(&self.control, command)
+        cloud_volume::send(self.control.path(), command)
             .with_context(|| format!("the emulated volume does not answer \"{command}\""))
     }
 

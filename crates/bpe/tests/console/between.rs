@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
+use private_server::SocketPath;
+
 /// What happens when the statement passes.
 pub enum Then {
     /// The server does it; the connection is cut before its answer.
@@ -32,11 +34,13 @@ struct Shared {
 pub struct Between {
     pub socket: PathBuf,
     shared: Arc<Shared>,
+    _place: SocketPath,
 }
 
 impl Between {
     pub fn new(folder: &Path, server: &Path) -> anyhow::Result<Self> {
-        let socket = folder.join("between.sock");
+        let place = SocketPath::of(folder, "between.sock")?;
+        let socket = place.path().to_owned();
         let _ = std::fs::remove_file(&socket);
         let listener = UnixListener::bind(&socket)?;
         let shared = Arc::new(Shared::default());
@@ -53,7 +57,11 @@ impl Between {
                 }
             }
         });
-        Ok(Self { socket, shared })
+        Ok(Self {
+            socket,
+            shared,
+            _place: place,
+        })
     }
 
     /// Leads to this server from now on.

@@ -9,6 +9,7 @@ use anyhow::{Context, ensure};
 use cloud_volume::{CloudVolume, Profile, Volume};
 use integration_tests::harness::Outcome;
 use integration_tests::{Options, Place, Server, note, skip, sql};
+use private_server::SocketPath;
 use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::{Value, json};
 
@@ -311,14 +312,14 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
 }
 
 /// A cache disk that can be made to hang, and the request to switch on with it.
-fn hanging_disk(place: &Place) -> anyhow::Result<(Volume, PathBuf, Value)> {
+fn hanging_disk(place: &Place) -> anyhow::Result<(Volume, SocketPath, Value)> {
     let (backing, folder) = (place.root().join("backing"), place.root().join("volume"));
-    let control = place.root().join("volume.sock");
+    let control = SocketPath::of(place.root(), "volume.sock")?;
     std::fs::create_dir(&backing)?;
     std::fs::create_dir(&folder)?;
     let options = cloud_volume::Options {
         profile: Profile::unlimited(),
-        control: Some(control.clone()),
+        control: Some(control.path().to_owned()),
         ..Default::default()
     };
     let volume = CloudVolume::mount_with(&backing, &folder, options)
@@ -344,7 +345,7 @@ pub fn a_statement_goes_on(place: &Place) -> Outcome {
     between.at(
         "SET GLOBAL bpe_size",
         Then::Do(Box::new(move || {
-            let _ = cloud_volume::send(&control, STALL);
+            let _ = cloud_volume::send(control.path(), STALL);
         })),
     );
     let answer = console.ask("POST", "/api/servers/main/switch", Some(on));

@@ -1,0 +1,131 @@
+//! Where unix sockets lie: in the folder they belong to, unless their path would be too long there.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+/// Length of a unix socket's path, without the terminating zero.
+const LONGEST: usize = 107;
+
+/// The path of a socket. A folder that was made for it is removed when this is dropped.
+#[derive(Debug)]
+pub struct SocketPath {
+    path: PathBuf,
+    made: Option<PathBuf>,
+}
+
+impl SocketPath {
+    /// The socket `name` that belongs to `folder`, which must exist. Too long a path is replaced by one below `/tmp` that
+    /// is always the same for this folder, so that clients find a server again that was stopped and started.
+    ///
+    /// # Errors
+    /// The folder cannot be found, or none can be made in `/tmp`.
+    pub fn of(folder: &Path, name: &str) -> io::Result<SocketPath> {
+        let path = folder.canonicalize()?.join(name);
+        if path.as_os_str().len() <= LONGEST {
+            return Ok(SocketPath { path, made: None });
+        }
+        let made = private_folder(&path)?;
+        Ok(SocketPath {
+            path: made.join(name),
+            made: Some(made),
+        })
+    }
+
+    /// The path.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The folder that was made for it, if any.
+    pub fn folder(&self) -> Option<&Path> {
+        self.made.as_deref()
+    }
+}
+
+impl Drop for SocketPath {
+    fn drop(&mut self) {
+        if let Some(made) = &self.made {
+            let _ = fs::remove_file(&self.path);
+            let _ = fs::remove_dir(made);
+        }
+    }
+}
+
+/// A folder that nobody else can have prepared.
+fn private_folder(socket: &Path) -> io::Result<PathBuf> {
+    let hash = fnv1a(socket.as_os_str().as_bytes());
+    let folder = PathBuf::from(format!("/tmp/bpe-{hash:016x}"));
+    match fs::DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        made => return made.map(|()| folder),
+    }
+    // Left behind by a process that was killed, or by another user.
+    let found = fs::symlink_metadata(&folder)?;
+    let us = rustix::process::geteuid().as_raw();
+    if found.is_dir() && found.uid() == us && found.mode() & 0o077 == 0 {
+        return Ok(folder);
+    }
+    let other = tempfile::Builder::new().prefix("bpe-").tempdir_in("/tmp")?;
+    Ok(other.keep())
+}
+
+/// FNV-1a, 64 bits: a name only, nothing depends on its strength.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_short_path_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = SocketPath::of(folder.path(), "socket").unwrap();
+        assert_eq!(
+            socket.path(),
+            folder.path().canonicalize().unwrap().join("socket")
+        );
+        assert_eq!(socket.folder(), None);
+    }
+
+    #[test]
+    fn a_long_one_is_replaced_by_the_same_each_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let long = folder.path().join("x".repeat(120));
+        fs::create_dir(&long).unwrap();
+        let socket = SocketPath::of(&long, "socket").unwrap();
+        let first = socket.path().to_owned();
+        assert!(first.as_os_str().len() <= LONGEST, "{}", first.display());
+        drop(UnixListener::bind(&first).unwrap());
+        drop(socket);
+        assert!(!first.parent().unwrap().exists());
+        // Left behind, it is used again; with another name it is another one.
+        fs::DirBuilder::new()
+            .mode(0o700)
+            .create(first.parent().unwrap())
+            .unwrap();
+        let again = SocketPath::of(&long, "socket").unwrap();
+        assert_eq!(again.path(), first);
+        let other = SocketPath::of(&long, "other").unwrap();
+        assert_ne!(other.folder(), again.folder());
+        // What others may write to is none.
+        drop(again);
+        fs::DirBuilder::new()
+            .mode(0o777)
+            .create(first.parent().unwrap())
+            .unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        fs::set_permissions(first.parent().unwrap(), open).unwrap();
+        let elsewhere = SocketPath::of(&long, "socket").unwrap();
+        assert_ne!(elsewhere.path(), first);
+        fs::remove_dir(first.parent().unwrap()).unwrap();
+    }
+}
