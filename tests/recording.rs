@@ -224,7 +224,7 @@ fn one_at_a_time(place: &Place) -> Outcome {
     );
     server.sql(place.install_statement())?;
     let mut first = Recording::start(&server)?;
-    let second = ask(&mut connection, "trace-start")?;
+    let second = trace::begin(&mut connection)?;
     ensure!(second["error"].to_string().contains("another"), "{second}");
     for wrong in [
         "trace-next 0 0",
@@ -234,7 +234,7 @@ fn one_at_a_time(place: &Place) -> Outcome {
         let answer = ask(&mut connection, wrong)?;
         ensure!(answer["error"].is_string(), "{wrong}: {answer}");
     }
-    for unknown in ["trace-next", "trace-start x", "trace-next a b", "trace-"] {
+    for unknown in ["trace-next", "trace-start x y", "trace-next a b", "trace-"] {
         ensure!(ask(&mut connection, unknown).is_err(), "{unknown}");
     }
     ensure!(!first.drain()?, "it goes on");

@@ -387,7 +387,7 @@ fn record(
     random: &mut fastrand::Rng,
 ) -> Outcome {
     let Some(name) = recording else {
-        let answer = trace::ask(connection, "trace-start")?;
+        let answer = trace::begin(connection)?;
         *recording = answer["recording"].as_str().map(str::to_owned);
         return Ok(());
     };

@@ -35,6 +35,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
         ("bpe_async_io", "auto"),
         ("bpe_compression", "off"),
         ("bpe_daily_write_limit", "0"),
+        ("bpe_diagnostics_key", ""),
         ("bpe_enabled", "OFF"),
         ("bpe_instances", "0"),
         ("bpe_io_capacity", "0"),

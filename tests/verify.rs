@@ -1,4 +1,4 @@
-//! `bpe_report('verify:...')`: cached pages beside those of the data files, on a server at work.
+//! `bpe_report('verify-next ...')`: cached pages beside those of the data files, on a server at work.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
 use integration_tests::place::ROOMY;
-use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql};
+use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql, trace};
 
 const CACHE: u64 = 64 << 20;
 
@@ -33,12 +33,15 @@ struct Sums {
 
 /// Goes through all files once.
 fn verify(server: &Server, sums: &mut Sums) -> Outcome {
-    let mut name = String::from("verify:0:0:1");
+    let mut connection = server.connect()?;
+    let mut name = format!("verify-start {}", trace::set_key(&mut connection)?);
     loop {
-        let text = server
-            .value(&format!("SELECT bpe_report('{name}')"))?
-            .context("no answer")?;
-        let answer: serde_json::Value = serde_json::from_str(&text)?;
+        let answer = trace::ask(&mut connection, &name)?;
+        ensure!(answer["error"].is_null(), "{answer}");
+        if name.starts_with("verify-start") {
+            name = answer["next"].as_str().context("a name")?.into();
+            continue;
+        }
         let number = |name: &str| answer[name].as_u64().context("a number");
         sums.compared += number("compared")?;
         sums.skipped += number("skipped")?;

@@ -12,6 +12,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 mod connection;
 mod console;
 mod demo;
+mod diagnostics;
 mod digest;
 mod disable;
 mod disk;

@@ -1,13 +1,14 @@
 //! `bpe verify`: compares the cached pages of a live server with its data files, and says how many differ: none may.
 //!
-//! The plugin compares (`bpe_report('verify:...')`), a bounded number of pages at a time; this asks until all files have been
-//! gone through.
+//! The plugin compares (`bpe_report('verify-next ...')`), a bounded number of pages at a time; this asks until all files have
+//! been gone through.
 
 use std::process::ExitCode;
 
 use serde_json::Value;
 
 use crate::connection;
+use crate::diagnostics;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::report;
@@ -95,9 +96,17 @@ fn ask(server: &mut Server, args: &Args, cached: u64) -> Result<Sums, Failure> {
     let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {pos} of about {len} pages";
     let mut progress = Progress::new(expected, template);
     let mut sums = Sums::default();
-    let mut name = format!("verify:0:0:{every}");
+    // First the function is asked for, whose absence has another advice.
+    report::ask(server, "summary", "cannot verify")?;
+    let key = diagnostics::key(server, "verifying")?;
+    let mut argument = format!("verify-start {key} {every}");
     loop {
-        let answer = report::ask(server, &name, "cannot verify")?;
+        let answer = report::ask(server, &argument, "cannot verify")?;
+        if let Some(why) = answer["error"].as_str() {
+            return Err(Failure::step(format!(
+                "the verification does not go on: {why}"
+            )));
+        }
         sums.add(&answer);
         let compared = sums.compared;
         progress.show(Some(compared), "", || {
@@ -105,8 +114,12 @@ fn ask(server: &mut Server, args: &Args, cached: u64) -> Result<Sums, Failure> {
         });
         match answer["next"].as_str() {
             // It goes into the next statement.
-            Some(next) if next.bytes().all(|b| b.is_ascii_alphanumeric() || b == b':') => {
-                next.clone_into(&mut name);
+            Some(next)
+                if next
+                    .bytes()
+                    .all(|b| b.is_ascii_alphanumeric() || b" -".contains(&b)) =>
+            {
+                next.clone_into(&mut argument);
             }
             Some(_) => return Err(Failure::step("the server's answer cannot be understood")),
             None => return Ok(sums),

@@ -1,4 +1,5 @@
-//! `bpe record` against real servers: the trace it writes, how it ends, and what it says when it cannot.
+//! `bpe record` against real servers: the trace it writes, how it ends, who may, and what it says when it cannot; and `bpe
+//! verify` beside it.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::harness::Outcome;
-use integration_tests::trace::{CREATE_FUNCTION, hook_mode};
+use integration_tests::trace::{CREATE_FUNCTION, ask, hook_mode};
 use integration_tests::{Place, Server, Suite, note, sql};
 
 const ROWS: u32 = 20_000;
@@ -17,14 +18,26 @@ fn main() -> ExitCode {
         .each("writes_a_trace", writes_a_trace)
         .each("says_what_is_missing", says_what_is_missing)
         .each("survives_the_servers_end", survives_the_servers_end)
+        .each("takes_the_right_to_set", takes_the_right_to_set)
+        .each("killed_it_leaves_nothing_armed", killed)
         .run()
 }
 
 fn start(server: &Server, arguments: &[&str]) -> anyhow::Result<Child> {
+    start_as(server, "root", "record", arguments)
+}
+
+fn start_as(
+    server: &Server,
+    user: &str,
+    command: &str,
+    arguments: &[&str],
+) -> anyhow::Result<Child> {
     Command::new(env!("CARGO_BIN_EXE_bpe"))
-        .args(["record", "--no-defaults", "--user=root", "--socket"])
+        .args([command, "--no-defaults", "--user", user, "--socket"])
         .arg(server.socket())
         .args(arguments)
+        .env("MYSQL_PWD", if user == "root" { "" } else { "x" })
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -200,5 +213,73 @@ fn survives_the_servers_end(place: &Place) -> Outcome {
     server.kill();
     finish(child, 4, &["before it should", "can be replayed"])?;
     ensure!(records(&trace)? > 0);
+    Ok(())
+}
+
+/// Nothing is under way on the server, and nothing may begin.
+fn nothing_armed(server: &Server) -> anyhow::Result<bool> {
+    let summary = ask(&mut server.connect()?, "summary")?;
+    Ok(summary["recording"] == false
+        && summary["verifications"] == 0
+        && summary["diagnostics_keys"] == 0)
+}
+
+fn takes_the_right_to_set(place: &Place) -> Outcome {
+    let server = place.start(place.early(64 << 20)?)?;
+    server.sql(CREATE_FUNCTION)?;
+    server.sql("CREATE USER 'no''body' IDENTIFIED BY 'x'")?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", ROWS, 1000, "")?;
+    let trace = place.root().join("a.zst");
+    let named = trace.to_string_lossy().into_owned();
+    let right = if place.is_mysql() {
+        "SYSTEM_VARIABLES_ADMIN"
+    } else {
+        "SUPER"
+    };
+    let grant = format!("GRANT {right} ON *.* TO 'no''body'@'%'");
+    let record = ["--output", &named, "--events", "500"];
+    let refused = ["lacks", "SET GLOBAL", "what to do", &grant];
+    let run = |command: &str, arguments: &[&str]| start_as(&server, "no'body", command, arguments);
+    finish(run("record", &record)?, 1, &refused)?;
+    finish(run("verify", &[])?, 1, &refused)?;
+    ensure!(!trace.exists() && nothing_armed(&server)?);
+    // What needs no right.
+    finish(run("status", &[])?, 0, &["active"])?;
+
+    server.sql(&grant)?;
+    let recording = run("record", &record)?;
+    sql::wait_until("the recording begins", Duration::from_secs(20), || {
+        Ok(ask(&mut server.connect()?, "summary")?["recording"] == true)
+    })?;
+    // Two sessions at once; a second recording is refused, and leaves the first alone.
+    finish(run("verify", &[])?, 0, &["Different   none"])?;
+    let second = place.root().join("b.zst").to_string_lossy().into_owned();
+    let arguments = ["--output", &*second, "--seconds", "1"];
+    finish(run("record", &arguments)?, 4, &["another recording"])?;
+    sql::read_all(&mut connection, "d.t", ROWS)?;
+    finish(recording, 0, &["500: "])?;
+    sql::wait_until("nothing is armed", Duration::from_secs(20), || {
+        nothing_armed(&server)
+    })?;
+    server.stop()?;
+    Ok(())
+}
+
+fn killed(place: &Place) -> Outcome {
+    let server = place.start(place.early(64 << 20)?)?;
+    server.sql(CREATE_FUNCTION)?;
+    let trace = place.root().join("a.zst").to_string_lossy().into_owned();
+    let mut child = start(&server, &["--output", &trace])?;
+    sql::wait_until("the recording begins", Duration::from_secs(20), || {
+        Ok(ask(&mut server.connect()?, "summary")?["recording"] == true)
+    })?;
+    child.kill()?;
+    child.wait()?;
+    sql::wait_until("nothing is armed", Duration::from_secs(60), || {
+        nothing_armed(&server)
+    })?;
+    sql::expect_state(&server, "active")?;
+    server.stop()?;
     Ok(())
 }

@@ -23,7 +23,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::settings::{self, AsyncIo, Settings};
 use crate::switch::{self, Active};
-use crate::{aio, journal, recorder};
+use crate::{aio, journal, keys, recorder};
 use retiring::{close_when_unused, retire};
 
 pub use building::{check, commit, follow_for_recording, prepare, settings_changed};
@@ -244,6 +244,7 @@ pub fn stop() {
         CHANGED.notify_all();
         inner.thread.take()
     };
+    keys::forget();
     recorder::stop();
     if thread.is_none() {
         // There was no thread to be had: nobody else will do it.

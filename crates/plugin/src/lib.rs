@@ -11,7 +11,7 @@
 //! 5. [`switch`] holds the state every hook reads first and the active extension; [`controller`] is the thread that
 //!    builds, replaces and retires it.
 //!
-//! [`recorder`] notes the stream of page reads and writes for `bpe record`.
+//! [`recorder`] notes the stream of page reads and writes for `bpe record`; [`keys`] says who may begin that, or [`verify`].
 //!
 //! How pages are stored is the business of the crate `extension`.
 //!
@@ -19,7 +19,7 @@
 //! An outer lock may be held while taking an inner one, never the reverse:
 //! recording session → controller command → controller state → file registry → file identity → reads given up →
 //! in-flight table shard → (extension's locks, slots of bounded reads last).
-//! The state text and the log are leaves.
+//! The state text, the log, keys for diagnostics and verifications under way are leaves.
 
 /// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
 macro_rules! left_out {
@@ -43,6 +43,7 @@ pub mod controller;
 pub mod files;
 pub mod got;
 pub mod journal;
+pub mod keys;
 pub mod recorder;
 pub mod report;
 pub mod scan;

@@ -6,16 +6,16 @@
 //!
 //! | argument | answer, a JSON object |
 //! |---|---|
-//! | `trace-start` | begins a recording; `recording` is the name to drain it by |
+//! | `trace-start KEY` | begins a recording with a [key](crate::keys); `recording` is the name to drain it by |
 //! | `trace-next RECORDING NUMBER` | acknowledges the events below `NUMBER`; gives those from there on: `first`, `next` (numbers), `records` (base64 of 16-byte records as in a trace file), `more` (ask again at once), `lost`, `page_sizes`, and `ended` (why) once no more events are noted. With the last of them (`done`) the memory is given back |
 //! | `trace-stop RECORDING` | ends the noting of events; what was noted can still be drained |
 //!
 //! `error` stands in an answer when something could not be done.
 //!
-//! What anybody who may execute the function can bring about is bounded: one recording at a time, [`MEMORY`], some tens
-//! of nanoseconds for each page read or written, and an end by itself [`LEASE`] after the client was last heard of. The
-//! name of a recording is random, so that nobody else drains or ends it. `SET GLOBAL bpe_enabled = OFF` ends it at once,
-//! as it ends everything that hooks do.
+//! Whoever has a key can bring about no more than this: one recording at a time, [`MEMORY`], some tens of nanoseconds for
+//! each page read or written, and an end by itself [`LEASE`] after the client was last heard of. The name of a recording is
+//! random, so that nobody else drains or ends it. `SET GLOBAL bpe_enabled = OFF` ends it at once, as it ends everything
+//! that hooks do; so does `SET GLOBAL bpe_diagnostics_key = ''`.
 //!
 //! Locks: the session comes before the controller's (building, state). Hooks take none: they get the ring from a pointer
 //! that is swapped.
@@ -35,7 +35,7 @@ use serde_json::{Value, json};
 
 use crate::coherence::header_page;
 use crate::files::DataFile;
-use crate::{controller, journal, switch};
+use crate::{controller, journal, keys, switch};
 use ring::{Event, RECORD_BYTES, Ring};
 
 /// Events that wait to be drained. At 16 bytes each this is the memory of a recording, 4 MiB.
@@ -135,7 +135,7 @@ fn page_size_by_header(bytes: &[u8], offset: u64) -> Option<u32> {
 pub fn answer(argument: &str) -> Option<Value> {
     let mut words = argument.split_ascii_whitespace();
     let result = match (words.next()?, words.next(), words.next(), words.next()) {
-        ("trace-start", None, None, None) => start(),
+        ("trace-start", key, None, None) => start(key),
         ("trace-next", Some(name), Some(number), None) => next(name, number.parse().ok()?),
         ("trace-stop", Some(name), None, None) => stop_named(name),
         _ => return None,
@@ -143,7 +143,12 @@ pub fn answer(argument: &str) -> Option<Value> {
     Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
 }
 
-fn start() -> Result<Value, String> {
+fn start(key: Option<&str>) -> Result<Value, String> {
+    keys::spend(key, "a recording", "bpe record")?;
+    begin()
+}
+
+fn begin() -> Result<Value, String> {
     let mut session = SESSION.lock();
     match session.as_mut().map(Session::is_over) {
         Some(false) => return Err("another recording is under way".into()),
@@ -225,7 +230,9 @@ impl Session {
     /// Whether no more events are noted.
     fn is_over(&mut self) -> bool {
         if self.ended.is_none() && !switch::is_recording() {
-            self.end("the hooks were switched off (bpe_enabled = OFF, or an internal error)");
+            self.end(
+                "the hooks were switched off (bpe_enabled = OFF, bpe_diagnostics_key = '', or an internal error)",
+            );
         }
         self.ended.is_some()
     }
@@ -280,6 +287,11 @@ pub fn stop() {
     give_back(&mut SESSION.lock());
 }
 
+/// Ends the noting of events without waiting for anybody: the session sees it when it looks next.
+pub fn end_soon() {
+    switch::stop_recording();
+}
+
 /// Memory of a recording, bytes; 0 while there is none.
 pub fn memory_bytes() -> u64 {
     SESSION
@@ -317,7 +329,8 @@ mod tests {
         for unknown in [
             "",
             "trace",
-            "trace-start now",
+            "trace-start now or never",
+            "trace-start now then",
             "trace-next x",
             "trace-next x y",
             "trace-next x -1",
@@ -331,6 +344,7 @@ mod tests {
             ("trace-stop 00", "no such recording"),
             // This test is no server.
             ("trace-start", "not installed"),
+            ("trace-start key", "not installed"),
         ] {
             let text = answer(nobodys).map(|value| value["error"].to_string());
             assert!(
@@ -342,7 +356,7 @@ mod tests {
     }
 
     /// A session with a small ring, in mode `RECORD`.
-    fn begin(name: &str, heard_of: Instant) -> Arc<Ring> {
+    fn session(name: &str, heard_of: Instant) -> Arc<Ring> {
         let ring = Arc::new(Ring::new(8));
         RING.store(Some(Arc::clone(&ring)));
         switch::start_recording(|| ());
@@ -364,7 +378,7 @@ mod tests {
     #[test]
     fn a_recording_from_the_hooks_to_the_answer() {
         let _turn = switch::MODE_UNDER_TEST.lock();
-        let ring = begin("a", Instant::now());
+        let ring = session("a", Instant::now());
         let file = DataFile::for_test();
         note_write(&file, Some(&page_of(3)), 16384, 3 * 16384); // its size is not known yet
         assert_eq!(file.page_of_read(16384, 5 * 16384), Some(5));
@@ -410,8 +424,8 @@ mod tests {
     #[test]
     fn a_recording_that_nobody_drains_ends() {
         let _turn = switch::MODE_UNDER_TEST.lock();
-        begin("c", Instant::now());
-        assert_eq!(start(), Err("another recording is under way".into()));
+        session("c", Instant::now());
+        assert_eq!(begin(), Err("another recording is under way".into()));
         assert!(memory_bytes() > 0);
         SESSION.lock().as_mut().unwrap().heard_of = Instant::now() - LEASE;
         watch("c");
@@ -422,7 +436,7 @@ mod tests {
     #[test]
     fn the_kill_switch_ends_a_recording_and_keeps_what_it_has() {
         let _turn = switch::MODE_UNDER_TEST.lock();
-        begin("d", Instant::now());
+        session("d", Instant::now());
         let file = DataFile::for_test();
         assert_eq!(file.page_of_read(16384, 16384), Some(1));
         note_read(&file, 1);

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use extension::{Extension, HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
-use crate::{aio, controller, files, recorder, settings, switch, table_name, verify};
+use crate::{aio, controller, files, keys, recorder, settings, switch, table_name, verify};
 
 /// Totals at one moment.
 pub struct Totals {
@@ -129,6 +129,8 @@ fn summary() -> Value {
         "async_mode": controller::async_mode(),
         "switched_on": controller::switched_on(),
         "recording": switch::is_recording(),
+        "verifications": verify::under_way(),
+        "diagnostics_keys": keys::waiting(),
         "hook_mode": switch::mode(),
         "path": settings::Settings::current().path,
         "size": settings::Settings::current().size,

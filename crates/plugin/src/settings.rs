@@ -33,6 +33,8 @@ pub static MEMORY_LIMIT: AtomicU64 = AtomicU64::new(0);
 pub static ADMISSION: AtomicU64 = AtomicU64::new(1);
 /// Behind `bpe_compression`.
 pub static COMPRESSION: AtomicU64 = AtomicU64::new(0);
+/// Behind `bpe_diagnostics_key`, which never shows what it was set to.
+pub static NO_KEY: AtomicPtr<c_char> = AtomicPtr::new(c"".as_ptr().cast_mut());
 /// Behind `bpe_async_io`.
 pub static ASYNC_IO: AtomicU64 = AtomicU64::new(0);
 

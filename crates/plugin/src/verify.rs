@@ -1,4 +1,13 @@
-//! Compares cached pages with their data files while the server runs: `bpe_report('verify:...')`, for `bpe verify`.
+//! Compares cached pages with their data files while the server runs, for `bpe verify`, through `bpe_report()`:
+//!
+//! | argument | answer, a JSON object |
+//! |---|---|
+//! | `verify-start KEY EVERY` | begins a verification of every so many pages with a [key](crate::keys); `next` is the argument to go on with |
+//! | `verify-next NAME FILE PAGE` | looks at some pages from there on; counts, `pages` that differ, and `next`, null at the end |
+//! | `verify-stop NAME` | ends it |
+//!
+//! `error` stands in an answer when something could not be done. The name of a verification is random; it ends [`LEASE`]
+//! after its client was last heard of.
 //!
 //! A ticket is taken before both are read. If it is still good afterwards, no write of the page began meanwhile, so the two
 //! must be equal. The data file is read through the server's own descriptor: opening and closing one of our own would
@@ -7,16 +16,21 @@
 //! A call looks at a bounded number of pages and takes a bounded time; it says where the next one has to go on.
 //!
 //! [`sample`] compares some pages of one file, for the [audit](crate::audit).
+//!
+//! Lock: the list of verifications is a leaf.
 
 use std::alloc::{Layout, alloc_zeroed};
+use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use extension::{FileId, Inspected, PageId};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::calls::input_output::real_pread;
 use crate::files::{self, DataFile};
 use crate::journal;
+use crate::keys;
 use crate::switch;
 
 /// Time that a call takes, about.
@@ -26,23 +40,77 @@ const LISTED: usize = 64;
 /// Between two looks at the clock, pages.
 const PAGES_A_LOOK: u32 = 64;
 
-/// Where to go on: `verify:<file>:<page>:<every>`, every how many pages of the data files are looked at.
+/// A verification ends by itself when nobody has asked it to go on for this long.
+pub const LEASE: Duration = Duration::from_secs(10);
+/// Verifications at a time.
+const MOST: usize = 8;
+
+/// Where to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Cursor {
     file: u32,
     page: u32,
+    /// Every how many pages of the data files are looked at.
     every: u32,
 }
 
-impl Cursor {
-    fn parse(text: &str) -> Option<Cursor> {
-        let mut parts = text.split(':').map(str::parse::<u32>);
-        let cursor = Cursor {
-            file: parts.next()?.ok()?,
-            page: parts.next()?.ok()?,
-            every: parts.next()?.ok()?,
-        };
-        (parts.next().is_none() && cursor.every > 0).then_some(cursor)
+struct Verification {
+    name: String,
+    every: u32,
+    heard_of: Instant,
+    /// Calls that are at it.
+    at_work: u32,
+}
+
+static UNDER_WAY: Mutex<Vec<Verification>> = Mutex::new(Vec::new());
+
+/// Those under way, without the ones whose client is gone.
+fn under_way_now() -> parking_lot::MutexGuard<'static, Vec<Verification>> {
+    let mut under_way = UNDER_WAY.lock();
+    under_way.retain(|one| one.at_work > 0 || one.heard_of.elapsed() < LEASE);
+    under_way
+}
+
+/// Verifications that have been begun and have not ended.
+pub fn under_way() -> usize {
+    under_way_now().len()
+}
+
+/// Ends all; a call that is at work comes to its end within a moment.
+pub fn end_all() {
+    UNDER_WAY.lock().clear();
+}
+
+/// A call at work for a verification.
+struct Call<'a> {
+    name: &'a str,
+    every: u32,
+}
+
+impl<'a> Call<'a> {
+    fn begin(name: &'a str) -> Result<Call<'a>, String> {
+        let mut under_way = under_way_now();
+        let one = under_way.iter_mut().find(|one| one.name == name).ok_or_else(|| {
+            format!(
+                "there is no such verification: it has ended, or was not asked to go on for {} seconds",
+                LEASE.as_secs()
+            )
+        })?;
+        one.at_work += 1;
+        Ok(Call {
+            name,
+            every: one.every,
+        })
+    }
+}
+
+impl Drop for Call<'_> {
+    fn drop(&mut self) {
+        let mut under_way = UNDER_WAY.lock();
+        if let Some(one) = under_way.iter_mut().find(|one| one.name == self.name) {
+            one.at_work = one.at_work.saturating_sub(1);
+            one.heard_of = Instant::now();
+        }
     }
 }
 
@@ -62,19 +130,78 @@ struct Counts {
 #[repr(C, align(4096))]
 struct Buffer([u8; extension::MAX_PAGE]);
 
-/// The report of a name; `None` if it is not one of a verification, or if the machine has no memory left.
-pub fn answer(name: &str) -> Option<Value> {
-    let cursor = Cursor::parse(name.strip_prefix("verify:")?)?;
+/// The answer to an argument of `bpe_report()` that begins with `verify-`; `None` for one that is not known, or if the
+/// machine has no memory left.
+pub fn answer(argument: &str) -> Option<Value> {
+    let mut words = argument.split_ascii_whitespace();
+    let words = [(); 5].map(|()| words.next());
+    let result = match words {
+        [Some("verify-start"), key, every, None, None] => match every.map(str::parse) {
+            None => start(key, 1),
+            Some(Ok(every)) if every > 0 => start(key, every),
+            Some(_) => return None,
+        },
+        [
+            Some("verify-next"),
+            Some(name),
+            Some(file),
+            Some(page),
+            None,
+        ] => next(name, file.parse().ok()?, page.parse().ok()?).transpose()?,
+        [Some("verify-stop"), Some(name), None, None, None] => {
+            UNDER_WAY.lock().retain(|one| one.name != name);
+            Ok(json!({}))
+        }
+        _ => return None,
+    };
+    Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
+}
+
+fn start(key: Option<&str>, every: u32) -> Result<Value, String> {
+    keys::spend(key, "a verification", "bpe verify")?;
+    begin(every)
+}
+
+fn begin(every: u32) -> Result<Value, String> {
+    let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
+    let mut under_way = under_way_now();
+    if under_way.len() >= MOST {
+        return Err(format!(
+            "{MOST} verifications are under way; try again when one has ended"
+        ));
+    }
+    under_way.push(Verification {
+        name: name.clone(),
+        every,
+        heard_of: Instant::now(),
+        at_work: 0,
+    });
+    drop(under_way);
+    journal::note("a verification of cached pages begins");
+    Ok(json!({ "verification": name, "next": format!("verify-next {name} 0 0") }))
+}
+
+/// `None` if the machine has no memory left.
+fn next(name: &str, file: u32, page: u32) -> Result<Option<Value>, String> {
+    let call = Call::begin(name)?;
+    let Some(mut buffers) = buffers() else {
+        return Ok(None);
+    };
     let mut counts = Counts::default();
-    let next = run(cursor, &mut counts, &mut *buffers()?);
-    Some(json!({
+    let every = call.every;
+    let next = run(Cursor { file, page, every }, &mut counts, &mut buffers);
+    drop(call);
+    if next.is_none() {
+        UNDER_WAY.lock().retain(|one| one.name != name);
+    }
+    Ok(Some(json!({
         "compared": counts.compared,
         "skipped": counts.skipped,
         "unproven": counts.unproven,
         "wrong": counts.wrong,
         "pages": counts.listed,
-        "next": next.map(|next| format!("verify:{}:{}:{}", next.file, next.page, next.every)),
-    }))
+        "next": next.map(|next| format!("verify-next {name} {} {}", next.file, next.page)),
+    })))
 }
 
 /// Two buffers that never were on the stack, which is small in a server's thread.
@@ -272,6 +399,12 @@ fn gcd(a: u64, b: u64) -> u64 {
 mod tests {
     use super::*;
 
+    fn error(answer: Option<Value>) -> String {
+        answer
+            .map(|answer| answer["error"].to_string())
+            .unwrap_or_default()
+    }
+
     #[test]
     fn a_sample_is_spread_and_has_each_page_once() {
         for pages in [0, 1, 2, 3, 7, 100, 1024, 6180] {
@@ -288,29 +421,67 @@ mod tests {
     }
 
     #[test]
-    fn cursors() {
-        let cursor = Cursor::parse("3:70000:10");
-        assert_eq!(
-            cursor,
-            Some(Cursor {
-                file: 3,
-                page: 70_000,
-                every: 10
-            })
-        );
-        for bad in [
-            "",
-            "1",
-            "1:2",
-            "1:2:0",
-            "1:2:3:4",
-            "a:2:3",
-            "-1:2:3",
-            "1:2:99999999999",
+    fn only_known_arguments_are_answered() {
+        for unknown in [
+            "verify",
+            "verify:0:0:1",
+            "verify-start key 0",
+            "verify-start key -1",
+            "verify-start key 1 2",
+            "verify-next a",
+            "verify-next a 1",
+            "verify-next a 1 99999999999",
+            "verify-next a 1 2 3",
+            "verify-stop",
+            "summary",
         ] {
-            assert_eq!(Cursor::parse(bad), None, "{bad}");
+            assert_eq!(answer(unknown), None, "{unknown}");
         }
-        assert!(answer("verify:0:0:1").is_some_and(|report| report["next"].is_null()));
-        assert!(answer("verify").is_none() && answer("summary").is_none());
+        // This test is no server.
+        for nobodys in ["verify-start", "verify-start key", "verify-start key 10"] {
+            assert!(
+                error(answer(nobodys)).contains("not installed"),
+                "{nobodys}"
+            );
+        }
+        assert!(error(answer("verify-next 00 0 0")).contains("no such verification"));
+    }
+
+    #[test]
+    fn a_verification_from_its_beginning_to_its_end() {
+        let begun = begin(3).unwrap();
+        let name = begun["verification"].as_str().unwrap();
+        assert_eq!(begun["next"], format!("verify-next {name} 0 0"));
+        assert_eq!(Call::begin(name).map(|call| call.every), Ok(3));
+        // There are no files here, so that was all.
+        let answered = answer(&format!("verify-next {name} 0 0")).unwrap();
+        assert!(answered["next"].is_null() && answered["wrong"] == 0);
+        assert!(error(answer(&format!("verify-next {name} 0 0"))).contains("it has ended"));
+
+        // One whose client is gone ends, but not while a call is at work.
+        let begun = begin(1).unwrap();
+        let name = begun["verification"].as_str().unwrap();
+        let call = Call::begin(name).unwrap();
+        let age = || {
+            for one in UNDER_WAY.lock().iter_mut() {
+                one.heard_of = Instant::now() - LEASE;
+            }
+        };
+        age();
+        assert_eq!(under_way(), 1);
+        drop(call);
+        assert_eq!(under_way(), 1);
+        age();
+        assert_eq!(under_way(), 0);
+
+        for _ in 0..MOST {
+            assert!(begin(1).is_ok());
+        }
+        assert!(begin(1).unwrap_err().contains("under way"));
+        let one = UNDER_WAY.lock()[0].name.clone();
+        answer(&format!("verify-stop {one}"));
+        assert_eq!(under_way(), MOST - 1);
+        end_all();
+        assert_eq!(under_way(), 0);
     }
 }

@@ -4,12 +4,14 @@
 //! assigning it is one store. The other variables are checked for what can be wrong with them; the controller notices the
 //! change of one that the extension is built from, and rebuilds it.
 
+use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use super::{ServerTable, messages};
 use crate::controller;
+use crate::keys;
 use crate::settings::{self, Settings};
 
 const BOOL: c_int = 1;
@@ -19,6 +21,10 @@ const STR: c_int = 5;
 const ENUM: c_int = 6;
 const UNSIGNED: c_int = 0x80;
 const READ_ONLY: c_int = 0x200;
+/// Not in option files or on the command line.
+const NO_OPTION: c_int = 0x800;
+/// MySQL only: `SET PERSIST` is refused.
+const NOT_PERSISTED: c_int = 0x1_0000;
 /// The server keeps a copy of the text, and frees it.
 const COPIED: c_int = 0x8000;
 const OPTIONAL_ARGUMENT: c_int = 0x2000;
@@ -209,6 +215,16 @@ static BPE_COMPRESSION: ServerTable<SystemVariable> = variable(
     [0, 0, 0, 0],
 );
 
+static BPE_DIAGNOSTICS_KEY: ServerTable<SystemVariable> = variable(
+    STR | NO_OPTION | REQUIRED_ARGUMENT,
+    c"diagnostics_key",
+    c"Lets whoever knows this key begin one recording or verification within 60 seconds (bpe record and bpe verify set it by themselves); always shown empty; '' takes all keys back and ends what is under way",
+    Some(check_key),
+    Some(update_key),
+    settings::NO_KEY.as_ptr().cast(),
+    [0; 4], // default: an empty string, see `complete`
+);
+
 static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
     ENUM | READ_ONLY | REQUIRED_ARGUMENT,
     c"async_io",
@@ -220,7 +236,7 @@ static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
 );
 
 /// The table that the descriptors point to; ends with null.
-pub static VARIABLES: ServerTable<[VariablePointer; 12]> = ServerTable::new([
+pub static VARIABLES: ServerTable<[VariablePointer; 13]> = ServerTable::new([
     VariablePointer(BPE_ENABLED.get()),
     VariablePointer(BPE_PATH.get()),
     VariablePointer(BPE_SIZE.get()),
@@ -231,6 +247,7 @@ pub static VARIABLES: ServerTable<[VariablePointer; 12]> = ServerTable::new([
     VariablePointer(BPE_MEMORY_LIMIT.get()),
     VariablePointer(BPE_ADMISSION.get()),
     VariablePointer(BPE_COMPRESSION.get()),
+    VariablePointer(BPE_DIAGNOSTICS_KEY.get()),
     VariablePointer(BPE_ASYNC_IO.get()),
     VariablePointer(std::ptr::null_mut()),
 ]);
@@ -240,6 +257,10 @@ pub fn complete() {
     // SAFETY: before the server knows the tables, see the constructor.
     unsafe {
         (*BPE_PATH.get()).words[0] = c"".as_ptr() as u64;
+        (*BPE_DIAGNOSTICS_KEY.get()).words[0] = c"".as_ptr() as u64;
+        if super::server().0 == super::Flavour::MySql {
+            (*BPE_DIAGNOSTICS_KEY.get()).flags |= NOT_PERSISTED;
+        }
         for (variable, names) in [
             (&BPE_ADMISSION, &ADMISSION_NAMES),
             (&BPE_COMPRESSION, &COMPRESSION_NAMES),
@@ -393,6 +414,52 @@ unsafe extern "C" fn check_path(
         unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
         Ok(())
     })
+}
+
+thread_local! {
+    /// The key between check and update of a statement, which one thread does.
+    static KEY: RefCell<CString> = RefCell::default();
+}
+
+unsafe extern "C" fn check_key(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    save: *mut c_void,
+    value: *mut Value,
+) -> c_int {
+    callback(|| {
+        // SAFETY: called by the server with a value.
+        let text = unsafe { text_of(value) }.unwrap_or_default();
+        keys::check(&text.to_string_lossy())?;
+        KEY.with_borrow_mut(|key| {
+            *key = text;
+            // SAFETY: a place for a pointer; the text stays until this thread checks another one.
+            unsafe { *save.cast::<*const c_char>() = key.as_ptr() };
+        });
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn update_key(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: what the check callback stored, or the default.
+        let text = unsafe {
+            let text = *save.cast::<*const c_char>();
+            if text.is_null() {
+                c""
+            } else {
+                CStr::from_ptr(text)
+            }
+        };
+        // The target stays as it is: nobody reads a key.
+        keys::set(&text.to_string_lossy());
+        Ok(())
+    });
 }
 
 unsafe extern "C" fn check_size(

@@ -1,0 +1,83 @@
+//! The key with which a recording or a verification begins: set by `SET GLOBAL bpe_diagnostics_key`, used once, and
+//! forgotten by the server after a minute. So nothing has to be put back, however this command ends.
+
+use std::fs::File;
+use std::io::Read;
+
+use crate::connection::plain;
+use crate::failure::Failure;
+use crate::server::{Flavour, Server, error_code};
+
+/// Random bytes of a key.
+const BYTES: usize = 16;
+/// "You need the ... privilege" and "access denied".
+const DENIED: [u16; 3] = [1044, 1142, 1227];
+/// No such variable.
+const UNKNOWN: u16 = 1193;
+
+/// Sets a new key. `what` may not be done without the right to that, as in "recording".
+///
+/// # Errors
+/// The account lacks the right, or the server's plugin has no such variable.
+pub fn key(server: &mut Server, what: &str) -> Result<String, Failure> {
+    let mut bytes = [0; BYTES];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .map_err(|error| {
+            Failure::refused(format!(
+                "cannot read random numbers from /dev/urandom: {error}"
+            ))
+        })?;
+    let key: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    let Err(error) = server.execute(&format!("SET GLOBAL bpe_diagnostics_key = '{key}'")) else {
+        return Ok(key);
+    };
+    let why = plain(&error);
+    Err(match error_code(&error) {
+        code if DENIED.contains(&code) => {
+            Failure::refused(format!("{what} takes the right to SET GLOBAL, which this account lacks: {why}"))
+                .advise(grant(server))
+        }
+        UNKNOWN => Failure::refused(
+            "the plugin on this server is older than this command, or is not installed: it has no bpe_diagnostics_key",
+        )
+        .advise("install the bpe.so that belongs to this command, and restart the server"),
+        _ => Failure::step(format!("{what} was not allowed: {why}")),
+    })
+}
+
+/// What an administrator has to run.
+fn grant(server: &mut Server) -> String {
+    let right = match server.flavour {
+        Flavour::MariaDb => "SUPER",
+        Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
+    };
+    let account = server.value("SELECT CURRENT_USER()").ok().flatten();
+    format!(
+        "log in as an administrator (--user), or let one run: GRANT {right} ON *.* TO {}",
+        account.map_or_else(|| "the account".to_owned(), |account| quoted(&account))
+    )
+}
+
+/// `user@host` as a statement takes it; the host holds no @.
+fn quoted(account: &str) -> String {
+    let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
+    format!(
+        "{}@{}",
+        crate::server::quoted(user),
+        crate::server::quoted(host)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_quoted() {
+        assert_eq!(quoted("a@localhost"), "'a'@'localhost'");
+        assert_eq!(quoted("a@b@%"), "'a@b'@'%'");
+        assert_eq!(quoted("o'b@::1"), "'o''b'@'::1'");
+        assert_eq!(quoted("role"), "'role'@'%'");
+    }
+}
