@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use private_server::Flavour;
+use rustix::fs::{FlockOperation, flock};
 
 use crate::place::Place;
 
@@ -81,6 +82,21 @@ fn report(kind: &str, test: &str, text: &str) {
 /// Tests that run at a time: they wait for servers and disks most of the time, even on two cores.
 const AT_A_TIME: usize = 3;
 
+/// Waits for one of the places in the folder `BPE_TEST_PLACES`, which test programs that run side by side share; nothing
+/// where they do not. Held until it is dropped, or the program ends.
+fn take_place() -> Option<std::fs::File> {
+    let folder = std::env::var_os("BPE_TEST_PLACES")?;
+    loop {
+        for entry in std::fs::read_dir(&folder).ok()?.flatten() {
+            let place = std::fs::File::open(entry.path()).ok()?;
+            if flock(&place, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                return Some(place);
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
 /// The tests of one program.
 pub struct Suite {
     subject: &'static str,
@@ -139,6 +155,7 @@ impl Suite {
         self.trials
             .push(Trial::ignorable_test(full.clone(), move || {
                 RUNNING.with_borrow_mut(|running| running.clone_from(&full));
+                let _held = take_place();
                 let started = Instant::now();
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test))
                     .unwrap_or_else(|panic| Err(anyhow::anyhow!("{}", text_of_panic(&*panic))));
