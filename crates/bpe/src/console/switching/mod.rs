@@ -87,8 +87,9 @@ pub fn begin(
                 }
             }
             watched.forget_details();
-            work.end(result);
+            // Whoever sees the end may begin the next change.
             drop(changing);
+            work.end(result);
         })
         .map_err(|error| Refusal::from(Failure::step(format!("cannot start a thread: {error}"))))?;
     Ok(task)
