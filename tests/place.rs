@@ -29,17 +29,15 @@ impl Place {
     /// A new folder with an initialised data directory, copied from one that is made once for each kind of server.
     pub fn new(flavour: Flavour) -> anyhow::Result<Place> {
         let place = Place::empty(flavour)?;
-        let template = template(&place.installation)?;
+        let template = template(&place.installation, &[])?;
         copy_folder(&template, &place.data())?;
         Ok(place)
     }
 
-    /// A new folder with a data directory made with options that must be chosen before the first start.
+    /// The same with a data directory made with options that must be chosen before the first start.
     pub fn initialised(flavour: Flavour, options: &[&str]) -> anyhow::Result<Place> {
         let place = Place::empty(flavour)?;
-        let mut all = initial_options(flavour).to_vec();
-        all.extend(options);
-        place.installation.initialise_with(&place.data(), &all)?;
+        copy_folder(&template(&place.installation, options)?, &place.data())?;
         Ok(place)
     }
 
@@ -50,7 +48,7 @@ impl Place {
         place.root = folder.path().canonicalize()?;
         place.folder = Some(folder).into();
         std::fs::create_dir(place.cache())?;
-        copy_folder(&template(&place.installation)?, &place.data())?;
+        copy_folder(&template(&place.installation, &[])?, &place.data())?;
         // The library too must be in reach.
         copy_folder(library::library()?, &place.root.join("libbpe.so"))?;
         let status = Command::new("chown")
@@ -294,28 +292,25 @@ fn initial_options(flavour: Flavour) -> &'static [&'static str] {
     }
 }
 
-/// An initialised data directory of this very server, made once and copied from then on.
-fn template(installation: &Installation) -> anyhow::Result<PathBuf> {
+/// An initialised data directory of this very server with these options, made once and copied from then on.
+fn template(installation: &Installation, options: &[&str]) -> anyhow::Result<PathBuf> {
     let folder = work_folder()?.join("templates");
     std::fs::create_dir_all(&folder)?;
-    let lock = std::fs::File::create(folder.join("lock"))?;
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
+    let name = [installation.flavour.name(), &installation.version]
+        .into_iter()
+        .chain(options.iter().map(|option| option.trim_matches('-')))
+        .collect::<Vec<_>>()
+        .join("-")
+        .replace(|c| !plain(c), "-");
+    let lock = std::fs::File::create(folder.join(format!("{name}.lock")))?;
     flock(&lock, FlockOperation::LockExclusive)?;
-    let version: String = installation
-        .version
-        .chars()
-        .map(|c| {
-            if c.is_ascii_alphanumeric() || c == '.' {
-                c
-            } else {
-                '-'
-            }
-        })
-        .collect();
-    let template = folder.join(format!("{}-{version}", installation.flavour.name()));
+    let (template, partial) = (folder.join(&name), folder.join(format!("{name}.partial")));
     if !template.exists() {
-        let partial = template.with_extension("partial");
         let _ = std::fs::remove_dir_all(&partial);
-        installation.initialise_with(&partial, initial_options(installation.flavour))?;
+        let mut all = initial_options(installation.flavour).to_vec();
+        all.extend(options);
+        installation.initialise_with(&partial, &all)?;
         std::fs::rename(&partial, &template)?;
     }
     Ok(template)
