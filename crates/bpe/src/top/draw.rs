@@ -58,10 +58,10 @@ fn title_line(state: &State, width: u16) -> Line<'static> {
     };
     let pause = if state.paused { "PAUSED, " } else { "" };
     let right = format!("{pause}every {} s", state.interval);
-    let others = name.len() + extension.len() + 2 + 1 + right.len();
+    let others = name.len() + extension.len() + 2 + 2 + right.len();
     let room = usize::from(width).saturating_sub(others);
     let server = shortened(&state.title, room);
-    let gap = room - server.chars().count() + 1;
+    let gap = room - server.chars().count() + 2;
     Line::from(vec![
         Span::styled(name, Style::new().add_modifier(Modifier::BOLD)),
         Span::styled(extension, style.add_modifier(Modifier::BOLD)),

@@ -141,7 +141,8 @@ mod tests {
                 assert!(first.starts_with(&format!("bpe top  {state}  ")), "{first}");
                 assert!(first.ends_with("every 1 s"), "{first}");
                 if width >= 60 {
-                    contains(first, &["MariaDB", "…", "d.sock "]);
+                    contains(first, &["MariaDB", "…", "d.sock  every"]);
+                    contains(&text, &["data disk\n", "4.32 ms\n"]);
                 }
             }
         }

@@ -15,6 +15,9 @@ use crate::terminal::{coloured, grouped, microseconds};
 const LABEL: usize = 14;
 const VALUE: usize = 11;
 const CHARTS: u16 = 4;
+/// Columns of a place that pages are read from, and the least that its figures need.
+const CELL: usize = 15;
+const CELL_LEAST: usize = 9;
 /// Columns of a bar that shows how full the cache is.
 const BAR: usize = 20;
 
@@ -40,7 +43,10 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
     next(gap);
     let rest = next(u16::MAX);
     draw_charts(frame, charts, state, figures);
-    frame.render_widget(Paragraph::new(places_table(figures)), places);
+    frame.render_widget(
+        Paragraph::new(places_table(figures, places.width.into())),
+        places,
+    );
     frame.render_widget(Paragraph::new(lines(figures)), rest);
 }
 
@@ -93,12 +99,14 @@ fn draw_charts(frame: &mut Frame<'_>, area: Rect, state: &State, figures: &Figur
 }
 
 /// Where pages are read from. The pool's latency is not timed by anybody.
-fn places_table(figures: &Figures) -> Vec<Line<'static>> {
+fn places_table(figures: &Figures, width: usize) -> Vec<Line<'static>> {
+    // Three columns with a gap between them; narrow ones before the last one is cut off.
+    let cell = (width.saturating_sub(LABEL + 2) / 3).clamp(CELL_LEAST, CELL);
     let row = |label: &str, cells: [String; 3]| {
         let [pool, cache, data] = cells;
         Line::from(vec![
             Span::styled(format!("{label:<LABEL$}"), dim()),
-            Span::raw(format!("{pool:>15} {cache:>15} {data:>15}")),
+            Span::raw(format!("{pool:>cell$} {cache:>cell$} {data:>cell$}")),
         ])
     };
     let reads = [
@@ -115,7 +123,7 @@ fn places_table(figures: &Figures) -> Vec<Line<'static>> {
         }
     };
     let latency = |label: &str, of: fn(&Quantiles) -> f64| {
-        let cell = |quantiles: &Option<Quantiles>| {
+        let shown = |quantiles: &Option<Quantiles>| {
             quantiles
                 .as_ref()
                 .map_or_else(|| "-".to_owned(), |quantiles| microseconds(of(quantiles)))
@@ -124,14 +132,19 @@ fn places_table(figures: &Figures) -> Vec<Line<'static>> {
             label,
             [
                 "not timed".to_owned(),
-                cell(&figures.cache_read_us),
-                cell(&figures.data_read_us),
+                shown(&figures.cache_read_us),
+                shown(&figures.data_read_us),
             ],
         )
     };
+    let memory = if cell < CELL {
+        "memory"
+    } else {
+        "InnoDB's memory"
+    };
     let head = format!(
-        "{:<LABEL$}{:>15} {:>15} {:>15}",
-        "Pages from", "InnoDB's memory", "cache", "data disk"
+        "{:<LABEL$}{memory:>cell$} {:>cell$} {:>cell$}",
+        "Pages from", "cache", "data disk"
     );
     let since = if figures.latency_of == "total" {
         "*"
