@@ -311,8 +311,8 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A cache disk that can be made to hang, and the request to switch on with it.
-fn hanging_disk(place: &Place) -> anyhow::Result<(Volume, SocketPath, Value)> {
+/// A cache disk that can be made to hang, and the request to switch on with it. Its socket must outlive it.
+fn hanging_disk(place: &Place) -> anyhow::Result<(SocketPath, Volume, Value)> {
     let (backing, folder) = (place.root().join("backing"), place.root().join("volume"));
     let control = SocketPath::of(place.root(), "volume.sock")?;
     std::fs::create_dir(&backing)?;
@@ -325,7 +325,7 @@ fn hanging_disk(place: &Place) -> anyhow::Result<(Volume, SocketPath, Value)> {
     let volume = CloudVolume::mount_with(&backing, &folder, options)
         .map_err(|error| skip(format!("no FUSE file system: {error}")))?;
     let on = json!({"action": "on", "path": folder.display().to_string(), "size": "64M"});
-    Ok((volume, control, on))
+    Ok((control, volume, on))
 }
 
 const STALL: &str = "stall 600s";
@@ -337,7 +337,8 @@ fn at_work(like: &str) -> String {
 
 /// A statement that goes on after KILL: what is undone beside it is not said to be as it was.
 pub fn a_statement_goes_on(place: &Place) -> Outcome {
-    let (volume, control, on) = hanging_disk(place)?;
+    let (socket, volume, on) = hanging_disk(place)?;
+    let control = socket.path().to_owned();
     let server = place.start(options(place)?)?;
     let between = Between::new(place.root(), server.socket())?;
     let console = console(place, &between)?;
@@ -345,7 +346,7 @@ pub fn a_statement_goes_on(place: &Place) -> Outcome {
     between.at(
         "SET GLOBAL bpe_size",
         Then::Do(Box::new(move || {
-            let _ = cloud_volume::send(control.path(), STALL);
+            let _ = cloud_volume::send(&control, STALL);
         })),
     );
     let answer = console.ask("POST", "/api/servers/main/switch", Some(on));
