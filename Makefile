@@ -1,6 +1,7 @@
 # make build     leaves dist/bpe.so, dist/bpe and dist/cloud-volume, their debug information in dist/debug, manual pages in
 #                dist/man and completions in dist/completions
-# make test      unit tests, and integration tests against real servers; TESTS="ddl memory" runs some of the latter
+# make test      installs what is missing; unit tests, and integration tests against real servers; TESTS="ddl memory" runs
+#                some of the latter
 # make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
 # make life      both servers for hours under loads, rests, growth, DDL, backups and what else a month brings: HOURS=4, or
 #                MINUTES=30; SEED=... repeats the order of things
