@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
-use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, place, skip, sql};
+use integration_tests::{Flavour, Outcome, Place, Server, Suite, altered, note, place, skip, sql};
 
 const CACHE: u64 = 64 << 20;
 
@@ -565,40 +565,11 @@ fn no_room_at_the_start(place: &Place) -> Outcome {
 
 /// A server that does one of its calls by another way than the import that is expected.
 fn imports_missing(place: &Place) -> Outcome {
-    let program = place.root().join("mariadbd");
-    let shim = place.root().join("libshim.so");
-    let source = place.root().join("shim.c");
     // The same call under a name that the plugin does not know.
-    std::fs::write(
-        &source,
-        "#define _GNU_SOURCE\n#include <unistd.h>\n\
-         ssize_t qwrite64(int f, const void *b, size_t n, off_t o) { return pwrite(f, b, n, o); }\n",
-    )?;
-    let compiled = std::process::Command::new("cc")
-        .args(["-shared", "-fPIC", "-O1", "-D_FILE_OFFSET_BITS=64", "-o"])
-        .args([&shim, &source])
-        .output()
-        .context("cc")?;
-    ensure!(
-        compiled.status.success(),
-        "{}",
-        String::from_utf8_lossy(&compiled.stderr)
-    );
-    let mut bytes = std::fs::read(place.installation.server_program())?;
-    let name = b"\0pwrite64\0";
-    let at: Vec<usize> = bytes
-        .windows(name.len())
-        .enumerate()
-        .filter(|(_, window)| window == name)
-        .map(|(at, _)| at)
-        .collect();
-    ensure!(!at.is_empty(), "the server has no import pwrite64");
-    for at in at {
-        bytes[at + 1] = b'q';
-    }
-    std::fs::write(&program, bytes)?;
-    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755))?;
-    let installation = place.installation.with_server_program(&program);
+    let source = "#define _GNU_SOURCE\n#include <unistd.h>\n\
+         ssize_t qwrite64(int f, const void *b, size_t n, off_t o) { return pwrite(f, b, n, o); }\n";
+    let altered::Renamed { installation, shim } =
+        altered::renamed(place, "pwrite64", b'q', source)?;
 
     let server = installation.start(place.early(CACHE)?.preload(&shim))?;
     sql::expect_state(&server, "passive")?;

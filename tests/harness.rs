@@ -50,7 +50,7 @@ pub fn skip_allowed(reason: impl Into<String>) -> anyhow::Error {
     })
 }
 
-/// Servers that CI must have. MariaDB 11.8 is tried where it can be had.
+/// Servers that CI must have. MariaDB 11.8, and 11.4 as its maker builds it, are tried where they can be had.
 const REQUIRED: [Flavour; 2] = [Flavour::MariaDb1011, Flavour::MySql97];
 
 thread_local! {

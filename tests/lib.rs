@@ -16,6 +16,7 @@
 //! [`churn`] makes, empties and removes files beside a load.
 //! [`ordinary`] is what happens to a server in an ordinary month.
 //! [`certificate`] makes one for TLS.
+//! [`altered`] makes servers out of others that import less.
 //! [`cached_pages`] finds and damages pages in a live cache file.
 //! [`stuck`] tells what a server that does not answer is doing.
 //! [`exporter`] runs Prometheus' exporter beside a server.
@@ -25,6 +26,7 @@
 //!
 //! Timing decides nothing: figures are noted ([`harness::note`]) and shown at the end of `make test`.
 
+pub mod altered;
 pub mod cached_pages;
 pub mod certificate;
 pub mod churn;
@@ -45,7 +47,7 @@ pub mod sysbench;
 pub mod trace;
 pub mod verification;
 
-pub use harness::{Outcome, Suite, note, skip};
+pub use harness::{Outcome, Suite, note, skip, skip_allowed};
 pub use place::Place;
 pub use private_server::mysql;
 pub use private_server::{Flavour, Load, Options, Server};

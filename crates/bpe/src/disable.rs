@@ -267,7 +267,16 @@ impl There {
             lines.push(format!("RESET PERSIST {}", self.persisted.join(", ")));
         }
         if let Some(path) = &self.snippet {
-            lines.push(format!("remove {}", path.display()));
+            let off = self
+                .record
+                .as_ref()
+                .is_some_and(|record| record.native_aio_off);
+            let more = if off {
+                "; from the next start innodb_use_native_aio is what it was without it"
+            } else {
+                ""
+            };
+            lines.push(format!("remove {}{more}", path.display()));
         }
         if !self.views.is_empty() {
             lines.push(format!("drop the views bpe.{}", self.views.join(", bpe.")));

@@ -1,11 +1,15 @@
 //! What an executable or library imports and exports, from its dynamic symbol table.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::path::Path;
 
-use object::read::ReadCache;
-use object::{Architecture, Object, ObjectSymbol};
+use interface::code::{self, Machine, Memory};
+use interface::{Executable, Inside, Refusal, Verdict};
+use object::read::{ReadCache, ReadRef};
+use object::{
+    Architecture, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget,
+};
 
 /// The dynamic symbols of one ELF file.
 #[derive(Debug)]
@@ -13,6 +17,8 @@ pub struct Symbols {
     pub architecture: Architecture,
     pub imports: BTreeSet<String>,
     pub exports: BTreeSet<String>,
+    /// Functions for asynchronous I/O that are part of it.
+    linked_in: BTreeMap<String, Inside>,
 }
 
 impl Symbols {
@@ -30,7 +36,9 @@ impl Symbols {
             architecture: object.architecture(),
             imports: BTreeSet::new(),
             exports: BTreeSet::new(),
+            linked_in: BTreeMap::new(),
         };
+        let mut functions = Vec::new();
         for symbol in object.dynamic_symbols() {
             let Ok(name) = symbol.name() else { continue };
             if name.is_empty() {
@@ -38,54 +46,100 @@ impl Symbols {
             }
             if symbol.is_undefined() {
                 symbols.imports.insert(name.to_owned());
-            } else {
-                symbols.exports.insert(name.to_owned());
+                continue;
             }
+            if name.starts_with("io_") && symbol.kind() == object::SymbolKind::Text {
+                functions.push((name.to_owned(), symbol.address(), symbol.size()));
+            }
+            symbols.exports.insert(name.to_owned());
+        }
+        if !functions.is_empty() {
+            let contents = Contents::of(&object);
+            let inside = |(name, address, size)| (name, contents.look(address, size));
+            symbols.linked_in = functions.into_iter().map(inside).collect();
         }
         Ok(symbols)
     }
 
-    fn any(&self, names: &[&str]) -> bool {
-        names.iter().any(|name| self.imports.contains(*name))
+    /// Judges it as the executable of a server, as the plugin does inside.
+    ///
+    /// # Errors
+    /// When its calls would not all be seen, whatever the server is told to use.
+    pub fn judge(&self) -> Result<Verdict, Refusal> {
+        if self.imports.is_empty() {
+            return Err(Refusal::linked_statically());
+        }
+        interface::judge(self)
     }
 }
 
-/// Calls of which every one must be interceptable, each under any of its names. Without one of
-/// them a write or truncation could go unseen, so the extension would stay passive.
-const REQUIRED: [&[&str]; 9] = [
-    &["pread64", "pread", "__pread64_chk", "__pread_chk"],
-    &["pwrite64", "pwrite"],
-    &["open64", "open", "__open64_2", "__open_2"],
-    &["close"],
-    &["ftruncate64", "ftruncate"],
-    &["fallocate64", "fallocate"],
-    &["unlink", "remove", "unlinkat"],
-    &["rename", "renameat"],
-    &["fsync", "fdatasync"],
-];
+impl Executable for Symbols {
+    fn imports(&self, name: &str) -> bool {
+        self.imports.contains(name)
+    }
 
-/// How a server can do asynchronous I/O, by its imports.
-#[derive(Debug, PartialEq, Eq)]
-pub struct AsyncCalls {
-    pub libaio: bool,
-    pub io_uring: bool,
+    fn inside(&self, name: &str) -> Option<Inside> {
+        self.linked_in.get(name).copied()
+    }
 }
 
-/// The first name of each required call that `symbols` does not import.
-pub fn missing(symbols: &Symbols) -> Vec<&'static str> {
-    REQUIRED
-        .iter()
-        .filter(|names| !symbols.any(names))
-        .map(|names| names[0])
-        .collect()
+/// What lies in a file, by the addresses it is made for.
+struct Contents<'data, 'file, R: ReadRef<'data>> {
+    object: &'file object::File<'data, R>,
+    /// Of `syscall`, through which a library that is linked in may reach the kernel.
+    slots: BTreeSet<u64>,
 }
 
-/// Which kinds of asynchronous I/O can be seen.
-pub fn async_calls(symbols: &Symbols) -> AsyncCalls {
-    AsyncCalls {
-        // MariaDB harvests by syscall(SYS_io_getevents).
-        libaio: symbols.any(&["io_submit"]) && symbols.any(&["io_getevents", "syscall"]),
-        io_uring: symbols.any(&["io_uring_queue_init"]) && symbols.any(&["io_uring_submit"]),
+impl<'data, 'file, R: ReadRef<'data>> Contents<'data, 'file, R> {
+    fn of(object: &'file object::File<'data, R>) -> Self {
+        let table = object.dynamic_symbol_table();
+        let is_syscall = |target| match (target, &table) {
+            (RelocationTarget::Symbol(index), Some(table)) => table
+                .symbol_by_index(index)
+                .is_ok_and(|symbol| symbol.name() == Ok("syscall") && symbol.is_undefined()),
+            _ => false,
+        };
+        let relocations = object.dynamic_relocations().into_iter().flatten();
+        let slots = relocations
+            .filter(|(_, relocation)| is_syscall(relocation.target()))
+            .map(|(slot, _)| slot)
+            .collect();
+        Self { object, slots }
+    }
+
+    fn look(&self, address: u64, size: u64) -> Inside {
+        let machine = match self.object.architecture() {
+            Architecture::X86_64 => Machine::X86_64,
+            Architecture::Aarch64 => Machine::Aarch64,
+            _ => return Inside::Unseen,
+        };
+        code::look(machine, self, address, usize::try_from(size).unwrap_or(0))
+    }
+}
+
+impl<'data, R: ReadRef<'data>> Memory for Contents<'data, '_, R> {
+    fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
+        let find = |segment: object::Segment<'data, '_, R>| {
+            segment.data_range(address, length as u64).ok().flatten()
+        };
+        self.object.segments().find_map(find)
+    }
+
+    fn is_redirected(&self, slot: u64) -> bool {
+        self.slots.contains(&slot)
+    }
+}
+
+#[cfg(test)]
+impl Symbols {
+    /// An executable that imports these names.
+    pub fn importing(names: &[&str]) -> Symbols {
+        Symbols {
+            architecture: Architecture::X86_64,
+            imports: names.iter().map(|&name| name.to_owned()).collect(),
+            exports: BTreeSet::new(),
+            linked_in: BTreeMap::new(),
+        }
     }
 }
 
@@ -93,68 +147,12 @@ pub fn async_calls(symbols: &Symbols) -> AsyncCalls {
 mod tests {
     use super::*;
 
-    fn importing(names: &[&str]) -> Symbols {
-        Symbols {
-            architecture: Architecture::X86_64,
-            imports: names.iter().map(|&name| name.to_owned()).collect(),
-            exports: BTreeSet::new(),
-        }
-    }
-
-    const SERVER: [&str; 12] = [
-        "pread64",
-        "pwrite64",
-        "open64",
-        "close",
-        "ftruncate64",
-        "fallocate64",
-        "unlink",
-        "rename",
-        "fdatasync",
-        "io_setup",
-        "io_submit",
-        "syscall",
-    ];
-
     #[test]
-    fn a_whole_server_misses_nothing() {
-        let symbols = importing(&SERVER);
-        assert!(missing(&symbols).is_empty());
+    fn what_imports_nothing_is_static() {
         assert_eq!(
-            async_calls(&symbols),
-            AsyncCalls {
-                libaio: true,
-                io_uring: false
-            }
+            Symbols::importing(&[]).judge(),
+            Err(Refusal::linked_statically())
         );
-    }
-
-    #[test]
-    fn each_missing_call_is_named() {
-        for left_out in &SERVER[..9] {
-            let rest: Vec<_> = SERVER.into_iter().filter(|name| name != left_out).collect();
-            let wanted = if *left_out == "fdatasync" {
-                "fsync"
-            } else {
-                left_out
-            };
-            assert_eq!(missing(&importing(&rest)), [wanted]);
-        }
-    }
-
-    #[test]
-    fn names_without_64_do_as_well() {
-        let names: Vec<_> = SERVER
-            .iter()
-            .map(|name| name.trim_end_matches("64"))
-            .collect();
-        assert!(missing(&importing(&names)).is_empty());
-    }
-
-    #[test]
-    fn submitting_without_harvesting_is_not_enough() {
-        let symbols = importing(&["io_submit"]);
-        assert!(!async_calls(&symbols).libaio);
     }
 
     #[test]

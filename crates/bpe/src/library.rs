@@ -131,6 +131,16 @@ pub fn write_new(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Writes a whole new file and renames it over the old one.
+pub fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    write_new(&new, contents, 0o644)
+        .and_then(|()| fs::rename(&new, path))
+        .inspect_err(|_| {
+            let _ = fs::remove_file(&new);
+        })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,7 @@ mod doctor;
 mod elf;
 mod enable;
 mod failure;
+mod interception;
 mod journal;
 mod library;
 mod maintenance;

@@ -35,6 +35,8 @@ pub struct Record {
     pub library: Option<PathBuf>,
     pub snippet: Option<PathBuf>,
     pub folders: Vec<PathBuf>,
+    /// The snippet keeps InnoDB from native asynchronous I/O, which would go unseen on this server.
+    pub native_aio_off: bool,
     /// Schema `bpe` was there before the views were made in it.
     pub schema_was_there: bool,
 }

@@ -83,7 +83,7 @@ pub fn support(flavour: Flavour, version: Version) -> Support {
         (Flavour::MariaDb, 10, 11) | (Flavour::MariaDb, 11, 8) | (Flavour::MySql, 9, 7) => {
             Support::Tested
         }
-        (Flavour::MariaDb, 10, minor) if minor < 6 => Support::No,
+        (Flavour::MariaDb, 10, minor) if minor < 5 => Support::No,
         (Flavour::MariaDb, ..=9, _) => Support::No,
         (Flavour::MySql, ..=7, _) => Support::No,
         _ => Support::Expected,
@@ -430,7 +430,8 @@ mod tests {
             (Flavour::MySql, version(9, 7, 0), Tested),
             (Flavour::MySql, version(8, 4, 3), Expected),
             (Flavour::MariaDb, version(10, 6, 3), Expected),
-            (Flavour::MariaDb, version(10, 5, 3), No),
+            (Flavour::MariaDb, version(10, 5, 29), Expected),
+            (Flavour::MariaDb, version(10, 4, 3), No),
             (Flavour::MySql, version(5, 7, 44), No),
         ] {
             assert_eq!(support(flavour, version), wanted, "{flavour} {version}");

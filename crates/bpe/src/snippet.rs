@@ -19,16 +19,37 @@ pub struct Snippet {
     pub pool_max: Option<u64>,
     /// What early-plugin-load held before (MySQL takes one value for it).
     pub early_load_before: Option<String>,
+    /// InnoDB has to do without native asynchronous I/O.
+    pub native_aio_off: bool,
+}
+
+const HEAD: &str =
+    "# Written by `bpe enable`: the InnoDB buffer pool extension. `bpe disable` removes it.\n";
+const NATIVE_AIO_OFF: &str = "# Native asynchronous I/O of this server cannot be followed.\n\
+                              innodb_use_native_aio = OFF\n";
+
+/// The snippet that only keeps InnoDB from native asynchronous I/O, or the one that is there with that added. None when it
+/// says so already.
+pub fn without_native_aio(there: Option<&str>) -> Option<String> {
+    let mut text = match there {
+        Some(text) if text.contains(NATIVE_AIO_OFF) => return None,
+        Some(text) => text.to_owned(),
+        // Both servers read this group.
+        None => format!("{HEAD}[mysqld]\n"),
+    };
+    text.push_str(NATIVE_AIO_OFF);
+    Some(text)
 }
 
 impl Snippet {
     pub fn text(&self, flavour: Flavour) -> String {
-        let mut text = String::from(
-            "# Written by `bpe enable`: the InnoDB buffer pool extension. `bpe disable` removes it.\n",
-        );
+        let mut text = String::from(HEAD);
         match flavour {
             Flavour::MariaDb => self.mariadb(&mut text),
             Flavour::MySql => self.mysql(&mut text),
+        }
+        if self.native_aio_off {
+            text.push_str(NATIVE_AIO_OFF);
         }
         text
     }
@@ -101,6 +122,19 @@ mod tests {
         }
         let unchanged = Snippet::default().text(Flavour::MariaDb);
         assert!(!unchanged.contains("pool_size"));
+    }
+
+    #[test]
+    fn native_aio_stays_off() {
+        let alone = without_native_aio(None).unwrap();
+        assert!(alone.contains("[mysqld]\n") && alone.ends_with("innodb_use_native_aio = OFF\n"));
+        assert_eq!(without_native_aio(Some(&alone)), None);
+        for flavour in [Flavour::MariaDb, Flavour::MySql] {
+            let mut snippet = Snippet::default();
+            let added = without_native_aio(Some(&snippet.text(flavour)));
+            snippet.native_aio_off = true;
+            assert_eq!(added, Some(snippet.text(flavour)));
+        }
     }
 
     #[test]

@@ -123,8 +123,19 @@ pub fn submit(requests: Vec<Box<Request>>) {
     let mut waiting: Vec<*mut Request> = requests.into_iter().map(Box::into_raw).collect();
     while !waiting.is_empty() {
         let mut list: Vec<*mut Iocb> = waiting.iter().map(|request| request.cast()).collect();
+        let (count, first) = (list.len() as i64, list.as_mut_ptr());
+        let by_syscall = one_in(4);
+        if by_syscall {
+            reached(Reached::SubmitsBySyscall);
+        }
         // SAFETY: requests of our own, which live until they are harvested.
-        let submit = || unsafe { calls::io_submit(context, list.len() as i64, list.as_mut_ptr()) };
+        let submit = || unsafe {
+            if by_syscall {
+                submit_by_syscall(context, count, first)
+            } else {
+                calls::io_submit(context, count, first)
+            }
+        };
         let result = kernel::as_the_server(submit);
         let accepted = match result {
             refused if refused == -libc::EAGAIN => {
@@ -151,6 +162,22 @@ pub fn submit(requests: Vec<Box<Request>>) {
             }
             request.prepare();
         }
+    }
+}
+
+/// As a libaio does that is linked into the server.
+///
+/// # Safety
+/// As for `io_submit`.
+unsafe fn submit_by_syscall(context: usize, count: i64, requests: *mut *mut Iocb) -> i32 {
+    let (context, requests) = (context as i64, requests as i64);
+    // SAFETY: the caller's promise.
+    match unsafe { calls::syscall(libc::SYS_io_submit, context, count, requests, 0, 0, 0) } {
+        result if result < 0 => {
+            let errno = std::io::Error::last_os_error().raw_os_error();
+            -errno.unwrap_or(libc::EIO)
+        }
+        accepted => accepted as i32,
     }
 }
 

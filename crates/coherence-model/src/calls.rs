@@ -86,6 +86,7 @@ calls! {
     renameat = "renameat"(from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char) -> c_int;
     renameat2 = "renameat2"(from_directory: c_int, from: *const c_char, to_directory: c_int, to: *const c_char, flags: c_uint) -> c_int;
     io_submit = "io_submit"(context: usize, count: c_long, requests: *mut *mut kernel::Iocb) -> c_int;
+    io_setup = "io_setup"(count: c_int, context: *mut usize) -> c_int;
     io_getevents = "io_getevents"(context: usize, least: c_long, most: c_long, events: *mut kernel::IoEvent, timeout: *mut libc::timespec) -> c_int;
     syscall = "syscall"(number: c_long, a: c_long, b: c_long, c: c_long, d: c_long, e: c_long, f: c_long) -> c_long;
     io_uring_submit = "io_uring_submit"(ring: *mut kernel::Ring) -> c_int;

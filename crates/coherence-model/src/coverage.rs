@@ -32,6 +32,7 @@ counted! {
     OverlappedHoles = "holes over freed pages while they are read ahead",
     ShortTransfers = "transfers that came short",
     FailedTransfers = "transfers that failed",
+    SubmitsBySyscall = "submits through syscall",
     RefusedSubmits = "submits refused by the kernel",
     RefusedRedirects = "submits refused because of the cache file",
     PartialSubmits = "submits of which a part was taken",

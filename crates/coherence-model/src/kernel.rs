@@ -10,7 +10,7 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use libc::iovec;
@@ -290,6 +290,20 @@ fn is_redirected(request: *const Iocb) -> bool {
     unsafe { (*request).fd != (*request.cast::<Request>()).fd }
 }
 
+pub unsafe extern "C" fn io_setup(count: c_int, context: *mut usize) -> c_int {
+    if exact() {
+        static LAST: AtomicUsize = AtomicUsize::new(0);
+        // SAFETY: the model's own number to fill in.
+        unsafe { *context = LAST.fetch_add(0x1000, Ordering::Relaxed) + 0x1000 };
+        return 0;
+    }
+    // SAFETY: as above.
+    match unsafe { libc::syscall(libc::SYS_io_setup, count, context) } {
+        0 => 0,
+        _ => -errno(),
+    }
+}
+
 pub unsafe extern "C" fn io_submit(
     context: usize,
     count: c_long,
@@ -507,6 +521,15 @@ pub unsafe extern "C" fn syscall(
             return -1;
         }
         return got;
+    }
+    if number == libc::SYS_io_submit {
+        // SAFETY: the caller's arguments.
+        let result = unsafe { io_submit(a as usize, b, c as *mut *mut Iocb) };
+        if result < 0 {
+            set_errno(-result);
+            return -1;
+        }
+        return result.into();
     }
     // SAFETY: the caller's arguments.
     unsafe { libc::syscall(number, a, b, c, d, e, f) }

@@ -106,11 +106,7 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     redirect_errors(&place.join("journal"))?;
 
     calls::install()?;
-    let contexts = if exact {
-        [0x1000, 0x2000]
-    } else {
-        [set_up_context()?, set_up_context()?]
-    };
+    let contexts = [set_up_context()?, set_up_context()?];
     World::make(&place, cache.path(), contexts, options.trace);
     random::seed(seed, 0);
     println!("seed {seed}, {} thread(s)", options.threads.max(1));
@@ -199,8 +195,12 @@ fn with_threads(seed: u64, threads: u64, until: Instant, last: u64) -> anyhow::R
 fn set_up_context() -> anyhow::Result<usize> {
     let mut context = 0usize;
     // SAFETY: the kernel fills the number in.
-    let result = unsafe { libc::syscall(libc::SYS_io_setup, 256, &raw mut context) };
-    ensure!(result == 0, "io_setup: {}", std::io::Error::last_os_error());
+    let result = unsafe { calls::io_setup(256, &raw mut context) };
+    ensure!(
+        result == 0,
+        "io_setup: {}",
+        std::io::Error::from_raw_os_error(-result)
+    );
     Ok(context)
 }
 

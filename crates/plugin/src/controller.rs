@@ -23,7 +23,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::settings::{self, AsyncIo, Settings};
 use crate::switch::{self, Active};
-use crate::{aio, journal, keys, recorder};
+use crate::{aio, journal, keys, recorder, unseen};
 use retiring::{close_when_unused, retire};
 
 pub use building::{check, commit, follow_for_recording, prepare, settings_changed};
@@ -70,6 +70,8 @@ struct Prepared {
 struct Inner {
     /// Why the calls could not be intercepted.
     passive: Option<String>,
+    /// Which asynchronous I/O of the server passes the hooks by, when it was looked last.
+    unseen: Option<String>,
     /// The administrator wants the extension on. Only a client's ON, or the configuration, sets it.
     wanted: bool,
     /// Raised by every switching off: what was begun under an earlier number must not come into effect any more.
@@ -128,15 +130,39 @@ pub fn start(passive: Option<String>, early: bool) {
         }
     }
     if let Some(reason) = passive {
-        journal::warning(&format!(
-            "passive: {reason}. The server works as it would without the extension."
-        ));
+        say_passive(&reason);
+    } else if !early && nothing_unseen().is_err() {
+        // It is looked again when a client switches it on.
     } else if settings::ENABLED.load(Ordering::SeqCst) != 0 {
         // In the controller's thread: a disk that hangs must not keep the server from starting.
         let mut inner = INNER.lock();
         inner.wanted = true;
         inner.rebuild = true;
         CHANGED.notify_all();
+    }
+}
+
+fn say_passive(reason: &str) {
+    journal::warning(&format!(
+        "passive: {reason} The server works as it would without the extension."
+    ));
+}
+
+/// Looks whether asynchronous I/O passes the hooks by.
+///
+/// # Errors
+/// The reason, which is also kept for status and said in the log.
+fn nothing_unseen() -> Result<(), String> {
+    let reason = unseen::refusal().map(|refusal| refusal.to_string());
+    let before = std::mem::replace(&mut INNER.lock().unseen, reason.clone());
+    match reason {
+        Some(reason) => {
+            if before.as_ref() != Some(&reason) {
+                say_passive(&reason);
+            }
+            Err(reason)
+        }
+        None => Ok(()),
     }
 }
 
@@ -265,7 +291,7 @@ pub fn stop() {
 /// State and reason, for status.
 pub fn state() -> (State, String) {
     let mut inner = INNER.lock();
-    if let Some(reason) = &inner.passive {
+    if let Some(reason) = inner.passive.as_ref().or(inner.unseen.as_ref()) {
         return (State::Passive, reason.clone());
     }
     if let Some(reason) = &inner.distrusted {

@@ -2,11 +2,14 @@
 //!
 //! The main program's relocation tables (`DT_JMPREL` and `DT_RELA`) name, for every imported function, the slots that
 //! hold its address. Full RELRO makes these slots read-only, so the page is made writable for one 8-byte store and
-//! read-only again. All required imports are looked up before the first slot is changed.
+//! read-only again. What the program imports is looked up and judged before the first slot is changed.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use interface::code::{self, Machine, Memory};
+use interface::{Executable, Inside, Refusal};
 use libc::{Elf64_Rela, Elf64_Sym, dl_phdr_info};
 
 /// An import to redirect.
@@ -22,10 +25,8 @@ pub struct Import {
 /// Why nothing was patched.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PatchError {
-    /// The main program has no dynamic section, or one we do not understand.
-    NoDynamicSection,
-    /// Imports that the program must have, by name.
-    Missing(Vec<String>),
+    /// Some of the server's I/O would go unseen.
+    Refused(Refusal),
     /// A page of the GOT could not be made writable.
     Protect { errno: i32 },
 }
@@ -33,20 +34,19 @@ pub enum PatchError {
 impl std::fmt::Display for PatchError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            PatchError::NoDynamicSection => write!(
-                f,
-                "the server's executable has no dynamic section (statically linked?): its I/O cannot be intercepted"
-            ),
-            PatchError::Missing(names) => write!(
-                f,
-                "the server's executable does not import {}: its I/O cannot be followed completely",
-                names.join(", ")
-            ),
+            PatchError::Refused(refusal) => refusal.fmt(f),
             PatchError::Protect { errno } => write!(
                 f,
-                "the server's import table could not be made writable (errno {errno}); is a security policy forbidding mprotect?"
+                "the server's import table could not be made writable (errno {errno}). Look which security policy forbids \
+                 mprotect, and allow it for the server."
             ),
         }
+    }
+}
+
+impl From<Refusal> for PatchError {
+    fn from(refusal: Refusal) -> PatchError {
+        PatchError::Refused(refusal)
     }
 }
 
@@ -78,13 +78,37 @@ struct Dyn {
     value: u64,
 }
 
+/// Segments of a program that are looked at.
+const MOST_SEGMENTS: usize = 8;
+
+/// A part of the program in memory, and its `PF_*` flags.
+#[derive(Clone, Copy, Default)]
+struct Segment {
+    start: usize,
+    end: usize,
+    flags: u32,
+}
+
+impl Segment {
+    fn holds(&self, address: usize) -> bool {
+        (self.start..self.end).contains(&address)
+    }
+}
+
 /// The main program as it lies in memory.
 #[derive(Clone, Copy, Default)]
 struct Program {
     base: usize,
     dynamic: usize,
     relro: (usize, usize),
-    text: (usize, usize),
+    segments: [Segment; MOST_SEGMENTS],
+}
+
+impl Program {
+    fn is_code(&self, address: usize) -> bool {
+        let code = |segment: &&Segment| segment.flags & libc::PF_X != 0;
+        self.segments.iter().filter(code).any(|s| s.holds(address))
+    }
 }
 
 /// A slot of the GOT that holds the address of an import.
@@ -100,14 +124,20 @@ extern "C" fn first_object(info: *mut dl_phdr_info, _size: usize, out: *mut c_vo
         let info = &*info;
         let program = &mut *out.cast::<Program>();
         program.base = info.dlpi_addr as usize;
+        let mut segments = program.segments.iter_mut();
         for index in 0..info.dlpi_phnum as usize {
             let header = &*info.dlpi_phdr.add(index);
             let start = program.base + header.p_vaddr as usize;
-            let range = (start, start + header.p_memsz as usize);
+            let end = start + header.p_memsz as usize;
             match header.p_type {
                 libc::PT_DYNAMIC => program.dynamic = start,
-                libc::PT_GNU_RELRO => program.relro = range,
-                libc::PT_LOAD if header.p_flags & libc::PF_X != 0 => program.text = range,
+                libc::PT_GNU_RELRO => program.relro = (start, end),
+                libc::PT_LOAD => {
+                    if let Some(segment) = segments.next() {
+                        let flags = header.p_flags;
+                        *segment = Segment { start, end, flags };
+                    }
+                }
                 _ => {}
             }
         }
@@ -122,8 +152,72 @@ fn main_program() -> Option<Program> {
     (program.dynamic != 0).then_some(program)
 }
 
-/// Calls `visit(symbol name, slot address)` for every relocation of a named symbol in the main program.
-fn visit_slots(program: &Program, mut visit: impl FnMut(&CStr, usize)) -> Result<(), PatchError> {
+/// What the main program imports and exports.
+pub struct Symbols {
+    program: Program,
+    imports: BTreeSet<Box<str>>,
+    /// Slots of `syscall`, through which a library that is linked in may reach the kernel.
+    syscall_slots: Vec<usize>,
+}
+
+impl Executable for Symbols {
+    fn imports(&self, name: &str) -> bool {
+        self.imports.contains(name)
+    }
+
+    fn inside(&self, name: &str) -> Option<Inside> {
+        const SYMBOL: c_int = 1; // RTLD_DL_SYMENT
+        if self.imports(name) {
+            return None;
+        }
+        let name = CString::new(name).ok()?;
+        // SAFETY: lookups with a valid string and structures for the answers; what is found stays, as the main program is
+        // never unloaded.
+        let (address, length) = unsafe {
+            let address = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+            if !self.program.is_code(address as usize) {
+                return None; // nothing, or another library's
+            }
+            let mut info: libc::Dl_info = std::mem::zeroed();
+            let mut symbol: *mut c_void = std::ptr::null_mut();
+            let found = libc::dladdr1(address, &mut info, &mut symbol, SYMBOL) != 0;
+            let symbol = symbol.cast::<Elf64_Sym>();
+            let length = (found && info.dli_saddr == address && !symbol.is_null())
+                .then(|| (*symbol).st_size as usize);
+            (address as u64, length.unwrap_or(0))
+        };
+        Some(match Machine::OWN {
+            Some(machine) => code::look(machine, self, address, length),
+            None => Inside::Unseen,
+        })
+    }
+}
+
+impl Memory for Symbols {
+    fn bytes(&self, address: u64, length: usize) -> Option<&[u8]> {
+        let start = usize::try_from(address).ok()?;
+        let end = start.checked_add(length)?;
+        let readable = |segment: &Segment| {
+            segment.flags & libc::PF_R != 0
+                && segment.flags & libc::PF_W == 0
+                && segment.start <= start
+                && end <= segment.end
+        };
+        // SAFETY: inside a segment of the main program that can be read and never changes.
+        self.program
+            .segments
+            .iter()
+            .any(readable)
+            .then(|| unsafe { std::slice::from_raw_parts(start as *const u8, length) })
+    }
+
+    fn is_redirected(&self, slot: u64) -> bool {
+        self.syscall_slots.iter().any(|&known| known as u64 == slot)
+    }
+}
+
+/// Calls `visit(symbol name, slot address)` for every relocation of a symbol that the main program imports.
+fn visit_slots(program: &Program, mut visit: impl FnMut(&CStr, usize)) -> Result<(), Refusal> {
     let (mut strings, mut symbols) = (0usize, 0usize);
     let (mut rela, mut rela_bytes, mut jmprel, mut jmprel_bytes) = (0usize, 0usize, 0usize, 0usize);
     // glibc relocates the pointers of the dynamic section in place, others do not.
@@ -153,7 +247,7 @@ fn visit_slots(program: &Program, mut visit: impl FnMut(&CStr, usize)) -> Result
         entry = unsafe { entry.add(1) };
     }
     if strings == 0 || symbols == 0 || (rela == 0 && jmprel == 0) {
-        return Err(PatchError::NoDynamicSection);
+        return Err(Refusal::linked_statically());
     }
     for (table, bytes) in [(rela, rela_bytes), (jmprel, jmprel_bytes)] {
         if table == 0 {
@@ -175,6 +269,9 @@ fn visit_slots(program: &Program, mut visit: impl FnMut(&CStr, usize)) -> Result
                     continue;
                 }
                 let symbol = &*(symbols as *const Elf64_Sym).add(symbol);
+                if symbol.st_shndx != 0 {
+                    continue; // its own
+                }
                 let name = CStr::from_ptr((strings + symbol.st_name as usize) as *const _);
                 visit(name, program.base + relocation.r_offset as usize);
             }
@@ -183,14 +280,28 @@ fn visit_slots(program: &Program, mut visit: impl FnMut(&CStr, usize)) -> Result
     Ok(())
 }
 
-/// Patches every slot of every import that the program has. `required` lists groups of names; of each group at least
-/// one import must exist, otherwise nothing is changed. Returns the names found.
-pub fn patch(imports: &[Import], required: &[&[&str]]) -> Result<Vec<&'static str>, PatchError> {
-    let program = main_program().ok_or(PatchError::NoDynamicSection)?;
+/// Patches every slot of every import that the program has, unless `judge` refuses it for what it imports; then nothing is
+/// changed. Returns what `judge` does.
+pub fn patch<T>(
+    imports: &[Import],
+    judge: impl FnOnce(&Symbols) -> Result<T, Refusal>,
+) -> Result<T, PatchError> {
+    let program = main_program().ok_or_else(Refusal::linked_statically)?;
     let mut slots: Vec<Slot> = Vec::new();
     let mut found: Vec<&'static str> = Vec::new();
+    let mut symbols = Symbols {
+        program,
+        imports: BTreeSet::new(),
+        syscall_slots: Vec::new(),
+    };
     visit_slots(&program, |name, address| {
         let Ok(name) = name.to_str() else { return };
+        if !symbols.imports.contains(name) {
+            symbols.imports.insert(name.into());
+        }
+        if name == "syscall" {
+            symbols.syscall_slots.push(address);
+        }
         for (index, import) in imports.iter().enumerate() {
             if let Some(known) = import.names.iter().find(|known| **known == name) {
                 slots.push(Slot {
@@ -203,14 +314,7 @@ pub fn patch(imports: &[Import], required: &[&[&str]]) -> Result<Vec<&'static st
             }
         }
     })?;
-    let missing: Vec<String> = required
-        .iter()
-        .filter(|group| !group.iter().any(|name| found.contains(name)))
-        .map(|group| group.join(" or "))
-        .collect();
-    if !missing.is_empty() {
-        return Err(PatchError::Missing(missing));
-    }
+    let verdict = judge(&symbols)?;
 
     // Originals first: from the first store on, our functions may be called.
     for slot in &slots {
@@ -220,14 +324,14 @@ pub fn patch(imports: &[Import], required: &[&[&str]]) -> Result<Vec<&'static st
         if original == import.hook {
             continue; // patched by an earlier life of the plugin
         }
-        if (program.text.0..program.text.1).contains(&original) {
+        if program.is_code(original) {
             // Not resolved yet: the slot leads to a stub that would resolve it and overwrite our address.
             let name = import
                 .names
                 .iter()
                 .find(|name| found.contains(name))
                 .unwrap_or(&import.names[0]);
-            let name = std::ffi::CString::new(*name).unwrap_or_default();
+            let name = CString::new(*name).unwrap_or_default();
             // SAFETY: a plain symbol lookup with a valid string.
             original = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize;
         }
@@ -241,7 +345,7 @@ pub fn patch(imports: &[Import], required: &[&[&str]]) -> Result<Vec<&'static st
             store(&program, slot.address, import.hook)?;
         }
     }
-    Ok(found)
+    Ok(verdict)
 }
 
 fn store(program: &Program, address: usize, value: usize) -> Result<(), PatchError> {
@@ -280,22 +384,33 @@ mod tests {
     extern "C" fn never() {}
 
     #[test]
-    fn nothing_is_patched_when_an_import_is_missing() {
+    fn nothing_is_patched_when_it_is_refused() {
         let imports = [Import {
             names: &["malloc"],
             hook: never as *const () as usize,
             original: &ORIGINAL,
         }];
-        let result = patch(&imports, &[&["malloc"], &["no_such_call", "nor_this_one"]]);
-        assert_eq!(
-            result,
-            Err(PatchError::Missing(vec![
-                "no_such_call or nor_this_one".into()
-            ]))
-        );
+        let refusal = Refusal::linked_statically();
+        let result = patch(&imports, |symbols| {
+            assert!(symbols.imports("malloc") && !symbols.imports("no_such_call"));
+            Err::<(), _>(refusal.clone())
+        });
+        assert_eq!(result, Err(PatchError::Refused(refusal)));
         assert_eq!(ORIGINAL.load(Ordering::SeqCst), 0);
         // The heap still works: `malloc` was not touched.
         assert_eq!(vec![1u8; 100_000].len(), 100_000);
+    }
+
+    #[test]
+    fn what_another_library_exports_is_not_inside() {
+        let inside = |symbols: &Symbols| {
+            Ok((
+                symbols.inside("fts_open"),
+                symbols.inside("no_such_call"),
+                symbols.inside("malloc"),
+            ))
+        };
+        assert_eq!(patch(&[], inside), Ok((None, None, None)));
     }
 
     static GETPPID: AtomicUsize = AtomicUsize::new(0);
@@ -313,8 +428,11 @@ mod tests {
             hook: someone as *const () as usize,
             original: &GETPPID,
         }];
-        let found = patch(&imports, &[&["getppid"]]).expect("a program with a GOT");
-        assert_eq!(found, ["getppid"]);
+        patch(&imports, |symbols| {
+            assert!(symbols.imports("getppid"));
+            Ok(())
+        })
+        .expect("a program with a GOT");
         // SAFETY: a plain C call, and the original with its own type.
         unsafe {
             assert_eq!(libc::getppid(), 4242);

@@ -3,7 +3,8 @@
 //! The way of a page through this crate:
 //!
 //! 1. [`abi`] is what the server's plugin loader sees: descriptors, variables, status, `bpe_report()`.
-//! 2. [`got`] redirects the server's imports of the C library to [`calls`], all of them or none.
+//! 2. [`got`] redirects the server's imports of the C library to [`calls`], all of them or none; the crate `interface`
+//!    judges whether they are enough, and [`unseen`] whether the server uses asynchronous I/O that passes them by.
 //! 3. [`calls`] has one function per intercepted call. Each is a single atomic load and a jump while the
 //!    extension is off.
 //! 4. [`files`] knows which descriptors are InnoDB data files; [`coherence`] holds the rules that keep the cache
@@ -50,5 +51,6 @@ pub mod scan;
 pub mod settings;
 pub mod switch;
 pub mod table_name;
+pub mod unseen;
 pub mod uring;
 pub mod verify;

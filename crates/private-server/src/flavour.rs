@@ -5,12 +5,13 @@
 //! runs the server with the root's libraries, in the machine's ordinary file system. Nothing gets
 //! mounted, paths mean the same inside and outside, and to a plugin the process looks as always
 //! (first entry of the link map, `dlopen(NULL)`, AT_PHDR); only `/proc/self/exe` names the loader.
+//! The servers' own makers' builds come from Maven Central ([`crate::maven`]).
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::{Error, Result, root};
+use crate::{Error, Result, maven, root};
 
 /// A server that this crate can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,6 +20,8 @@ pub enum Flavour {
     MariaDb1011,
     /// MariaDB 11.8, Debian 13's.
     MariaDb118,
+    /// MariaDB 11.4 as mariadb.org builds it for every Linux on x86-64: libaio is linked in.
+    MariaDb114Upstream,
     /// MySQL 9.7, Debian unstable's.
     MySql97,
 }
@@ -41,13 +44,19 @@ pub struct Installation {
 
 impl Flavour {
     /// All of them.
-    pub const ALL: [Flavour; 3] = [Flavour::MariaDb1011, Flavour::MariaDb118, Flavour::MySql97];
+    pub const ALL: [Flavour; 4] = [
+        Flavour::MariaDb1011,
+        Flavour::MariaDb118,
+        Flavour::MariaDb114Upstream,
+        Flavour::MySql97,
+    ];
 
-    /// The name on command lines: `mariadb-10.11`, `mariadb-11.8`, `mysql-9.7`.
+    /// The name on command lines: `mariadb-10.11`, `mariadb-11.8`, `mariadb-11.4-upstream`, `mysql-9.7`.
     pub fn name(self) -> &'static str {
         match self {
             Flavour::MariaDb1011 => "mariadb-10.11",
             Flavour::MariaDb118 => "mariadb-11.8",
+            Flavour::MariaDb114Upstream => "mariadb-11.4-upstream",
             Flavour::MySql97 => "mysql-9.7",
         }
     }
@@ -66,13 +75,15 @@ impl Flavour {
         match self {
             Flavour::MariaDb1011 => "10.11.",
             Flavour::MariaDb118 => "11.8.",
+            Flavour::MariaDb114Upstream => "11.4.",
             Flavour::MySql97 => "9.7.",
         }
     }
 
-    /// Suite of Debian and the packages for the private root.
-    fn debian(self) -> root::Recipe {
-        match self {
+    /// Suite of Debian and the packages for the private root, if it comes from there.
+    fn debian(self) -> Option<root::Recipe> {
+        Some(match self {
+            Flavour::MariaDb114Upstream => return None,
             Flavour::MariaDb1011 => root::Recipe {
                 suite: "bookworm",
                 folder: "bookworm",
@@ -88,7 +99,7 @@ impl Flavour {
                 folder: "sid",
                 packages: &["mysql-server-core", "mysql-client-core"],
             },
-        }
+        })
     }
 
     /// Finds the server without changing anything on this machine.
@@ -96,6 +107,10 @@ impl Flavour {
     /// # Errors
     /// [`Error::Unavailable`] with a reason fit for a "skipped" line.
     pub fn find(self) -> Result<Installation> {
+        let Some(recipe) = self.debian() else {
+            let base = maven::existing().map_err(|reason| self.unavailable(reason))?;
+            return self.examine_upstream(&base);
+        };
         let mut seen = Vec::new();
         for program in self.installed_programs() {
             match self.examine(Path::new("/"), &program) {
@@ -103,7 +118,6 @@ impl Flavour {
                 Err(reason) => seen.push(reason),
             }
         }
-        let recipe = self.debian();
         match root::existing(&recipe) {
             Some(root) => self
                 .examine(&root, &root.join(self.program_in_root()))
@@ -130,12 +144,21 @@ impl Flavour {
             Ok(found) => return Ok(found),
             Err(error) => error,
         };
-        let recipe = self.debian();
+        let Some(recipe) = self.debian() else {
+            let base = maven::fetch(progress).map_err(|reason| self.unavailable(reason))?;
+            return self.examine_upstream(&base);
+        };
         if root::existing(&recipe).is_some() {
             return Err(missing);
         }
         let root = root::make(&recipe, progress).map_err(|reason| self.unavailable(reason))?;
         self.examine(&root, &root.join(self.program_in_root()))
+            .map_err(|reason| self.unavailable(reason))
+    }
+
+    fn examine_upstream(self, base: &Path) -> Result<Installation> {
+        let program = base.join("bin/mariadbd");
+        self.examine_program(vec![program.as_os_str().to_owned()], &program, base.into())
             .map_err(|reason| self.unavailable(reason))
     }
 
@@ -178,6 +201,15 @@ impl Flavour {
         } else {
             root::command_in(root, program)?
         };
+        self.examine_program(command, program, root.join("usr"))
+    }
+
+    fn examine_program(
+        self,
+        command: Vec<OsString>,
+        program: &Path,
+        base: PathBuf,
+    ) -> std::result::Result<Installation, String> {
         let output = Command::new(&command[0])
             .args(&command[1..])
             .args(["--no-defaults", "--version"])
@@ -196,9 +228,8 @@ impl Flavour {
         if !version.starts_with(self.version_prefix()) || is_maria == self.is_mysql() {
             return Err(format!("{} is version {version}", program.display()));
         }
-        let base = root.join("usr");
-        // MariaDB 11 moved its files from share/mysql to share/mariadb.
-        let share = ["share/mariadb", "share/mysql"]
+        // MariaDB 11 moved its files from share/mysql to share/mariadb; the makers' builds have them in share.
+        let share = ["share/mariadb", "share/mysql", "share"]
             .iter()
             .map(|dir| base.join(dir))
             .find(|dir| dir.join("english/errmsg.sys").is_file() || dir.join("charsets").is_dir())

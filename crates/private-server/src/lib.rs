@@ -33,6 +33,7 @@
 mod error;
 mod flavour;
 mod initialise;
+mod maven;
 mod options;
 pub mod process;
 pub mod root;

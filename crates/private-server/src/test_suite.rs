@@ -35,8 +35,9 @@ const PLUGINS: [&str; 2] = ["usr/lib/mysql/plugin", "usr/lib/mariadb/plugin"];
 
 impl Flavour {
     /// The root that holds server and suite. MySQL's suite asks for `openssl` and the names of protocols and hosts.
-    fn recipe_of_test_suite(self) -> root::Recipe {
-        match self {
+    fn recipe_of_test_suite(self) -> Option<root::Recipe> {
+        Some(match self {
+            Flavour::MariaDb114Upstream => return None,
             Flavour::MariaDb1011 => root::Recipe {
                 suite: "bookworm",
                 folder: "bookworm-testsuite",
@@ -52,7 +53,7 @@ impl Flavour {
                 folder: "sid-testsuite",
                 packages: &["mysql-testsuite", "openssl", "netbase"],
             },
-        }
+        })
     }
 
     /// Finds the server's suite of tests, or makes a private Debian root with it (one or two minutes and up to 2 GB; needs
@@ -66,8 +67,10 @@ impl Flavour {
                 return Ok(found);
             }
         }
-        let root = root::make(&self.recipe_of_test_suite(), progress)
-            .map_err(|reason| self.unavailable(reason))?;
+        let recipe = self
+            .recipe_of_test_suite()
+            .ok_or_else(|| self.unavailable("its maker's build has no test suite".into()))?;
+        let root = root::make(&recipe, progress).map_err(|reason| self.unavailable(reason))?;
         self.suite_in(&root, &root.join(self.program_in_root()))
             .map_err(|reason| self.unavailable(reason))
     }

@@ -1,7 +1,7 @@
 //! The life of a private server of each flavour, against the real programs.
 //!
 //! A flavour that cannot be had on this machine is reported as skipped with the reason; with CI
-//! set in the environment that is a failure, but for MariaDB 11.8.
+//! set in the environment that is a failure, but for MariaDB 11.8 and the maker's build of 11.4.
 
 use std::io::Write;
 use std::path::Path;
@@ -14,7 +14,8 @@ fn installation(flavour: Flavour) -> Option<Installation> {
         Ok(installation) => Some(installation),
         Err(reason) => {
             assert!(
-                std::env::var_os("CI").is_none() || flavour == Flavour::MariaDb118,
+                std::env::var_os("CI").is_none()
+                    || matches!(flavour, Flavour::MariaDb118 | Flavour::MariaDb114Upstream),
                 "nothing may be skipped in CI: {reason}"
             );
             // Past the capture of output, so that `scripts/test` sees it and does not count it as passed.
@@ -89,6 +90,11 @@ fn life_of_mariadb_10_11() {
 #[test]
 fn life_of_mariadb_11_8() {
     life(Flavour::MariaDb118);
+}
+
+#[test]
+fn life_of_mariadb_11_4_upstream() {
+    life(Flavour::MariaDb114Upstream);
 }
 
 #[test]

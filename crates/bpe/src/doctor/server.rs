@@ -1,11 +1,10 @@
 //! The server itself: is its release known, can its calls be intercepted, how does it do I/O.
 
-use std::fs;
-use std::path::Path;
+use interface::{Verdict, Way};
 
 use super::finding::Finding;
-use crate::elf::{self, Symbols};
 use crate::failure::Failure;
+use crate::interception::{self, Answer};
 use crate::process::Process;
 use crate::server::{Flavour, Server, Support, support};
 use crate::server_options::ServerOptions;
@@ -20,7 +19,7 @@ pub fn version(server: &Server) -> Finding {
         )
         .advise("try it on a replica first"),
         Support::No => Finding::fail("server", format!("{name} is not supported"))
-            .advise("it takes MariaDB 10.6 or MySQL 8.0, or newer"),
+            .advise("it takes MariaDB 10.5 or MySQL 8.0, or newer"),
     }
 }
 
@@ -40,8 +39,8 @@ pub fn engine(server: &mut Server, process: &Process) -> Vec<Finding> {
         ));
         return findings;
     }
-    let symbols = match Symbols::of(&process.executable()) {
-        Ok(symbols) => symbols,
+    let answer = match interception::of(server, process) {
+        Ok(answer) => answer,
         Err(why) => {
             findings.push(
                 Finding::warn(
@@ -53,15 +52,16 @@ pub fn engine(server: &mut Server, process: &Process) -> Vec<Finding> {
             return findings;
         }
     };
-    let native = on(server.variable("innodb_use_native_aio"));
-    findings.push(calls(&symbols, native));
-    if native {
-        findings.push(asynchronous(&symbols, uses_io_uring(process)));
-    } else {
-        findings.push(Finding::ok(
-            "async I/O",
-            "innodb_use_native_aio is OFF: plain calls, all of which are seen",
-        ));
+    findings.push(calls(&answer));
+    if let Answer::Works(verdict) = &answer {
+        if interception::native_aio(server) {
+            findings.push(asynchronous(verdict, interception::uses_io_uring(process)));
+        } else {
+            findings.push(Finding::ok(
+                "async I/O",
+                "innodb_use_native_aio is OFF: plain calls, all of which are seen",
+            ));
+        }
     }
     if let Some(preload) = process.environment.get("LD_PRELOAD") {
         findings.push(Finding::warn(
@@ -72,65 +72,44 @@ pub fn engine(server: &mut Server, process: &Process) -> Vec<Finding> {
     findings
 }
 
-fn calls(symbols: &Symbols, native_aio: bool) -> Finding {
-    if symbols.imports.is_empty() {
-        return Finding::fail(
-            "calls",
-            "the server is linked statically: its calls cannot be intercepted, the extension would \
-             stay passive",
-        )
-        .advise("use a build that links the C library dynamically, as distributions do");
+fn calls(answer: &Answer) -> Finding {
+    match answer {
+        Answer::Works(_) => Finding::ok("calls", "all calls that must be intercepted are imported"),
+        Answer::Refused(refusal) => {
+            Finding::fail("calls", refusal.missing.clone()).advise(refusal.remedy)
+        }
+        Answer::Passive(reason) => {
+            Finding::fail("calls", format!("the extension is passive: {reason}"))
+        }
     }
-    let mut missing = elf::missing(symbols);
-    let found = elf::async_calls(symbols);
-    if native_aio && !found.libaio && !found.io_uring {
-        missing.push("io_submit and io_getevents");
-    }
-    if missing.is_empty() {
-        return Finding::ok("calls", "all calls that must be intercepted are imported");
-    }
-    Finding::fail(
-        "calls",
-        format!(
-            "the server does not import {}: the extension would stay passive",
-            missing.join(", ")
-        ),
-    )
-    .advise("use the server's build of your distribution, or innodb_use_native_aio=OFF if only io_* are missing")
 }
 
-fn asynchronous(symbols: &Symbols, uring_in_use: Option<bool>) -> Finding {
-    let found = elf::async_calls(symbols);
-    match (found.io_uring, found.libaio, uring_in_use) {
-        (true, libaio, Some(true) | None) => {
+fn asynchronous(verdict: &Verdict, uring_in_use: Option<bool>) -> Finding {
+    let (libaio, io_uring) = (verdict.libaio == Way::Seen, verdict.io_uring == Way::Seen);
+    match uring_in_use {
+        Some(true) | None if io_uring => {
             let seen = if uring_in_use.is_some() {
                 "uses io_uring now"
             } else {
                 "may use io_uring"
             };
+            let next = if libaio {
+                "; after its next start it is made to use libaio, and all are"
+            } else {
+                ", and it knows no libaio that could be used instead"
+            };
             Finding::ok(
                 "async I/O",
                 format!(
-                    "the server {seen}: on the running server only synchronous reads are served; \
-                     after its next start it is made to use {}",
-                    if libaio {
-                        "libaio, and all are"
-                    } else {
-                        "plain calls, and all are"
-                    }
+                    "the server {seen}: on the running server only synchronous reads are served{next}"
                 ),
             )
         }
-        _ => Finding::ok("async I/O", "libaio: asynchronous reads are served, too"),
+        _ if verdict.harvested => {
+            Finding::ok("async I/O", "libaio: asynchronous reads are served, too")
+        }
+        _ => Finding::ok("async I/O", "libaio: only synchronous reads are served"),
     }
-}
-
-/// Whether the process has an io_uring open; None when one may not look.
-fn uses_io_uring(process: &Process) -> Option<bool> {
-    let entries = fs::read_dir(format!("/proc/{}/fd", process.pid)).ok()?;
-    Some(entries.flatten().any(|entry| {
-        fs::read_link(entry.path()).is_ok_and(|target| target == Path::new("anon_inode:[io_uring]"))
-    }))
 }
 
 /// How the plugin can be loaded, now and at the next start.
@@ -184,55 +163,54 @@ fn on(value: Result<Option<String>, Failure>) -> bool {
 mod tests {
     use super::super::finding::Level;
     use super::*;
-    use object::Architecture;
-    use std::collections::BTreeSet;
+    use crate::elf::Symbols;
+    use interface::InUse;
 
-    fn importing(names: &[&str]) -> Symbols {
-        Symbols {
-            architecture: Architecture::X86_64,
-            imports: names.iter().map(|&name| name.to_owned()).collect(),
-            exports: BTreeSet::new(),
-        }
-    }
-
-    const PLAIN: [&str; 9] = [
+    const PLAIN: [&str; 7] = [
         "pread64",
         "pwrite64",
         "open64",
         "close",
         "ftruncate64",
-        "fallocate64",
         "unlink",
         "rename",
-        "fdatasync",
     ];
 
+    fn judged(more: &[&str]) -> Verdict {
+        Symbols::importing(&[&PLAIN, more].concat())
+            .judge()
+            .unwrap()
+    }
+
     #[test]
-    fn native_aio_must_be_seen() {
-        let without = importing(&PLAIN);
-        assert_eq!(calls(&without, false).level, Level::Ok);
-        let finding = calls(&without, true);
+    fn what_is_refused_is_told_in_two_sentences() {
+        let verdict = judged(&["io_setup"]);
+        assert_eq!(calls(&Answer::Works(verdict.clone())).level, Level::Ok);
+        let refusal = verdict.with(InUse::by_variable(true)).unwrap_err();
+        let finding = calls(&Answer::Refused(refusal.clone()));
         assert_eq!(finding.level, Level::Fail);
-        assert!(finding.text.contains("io_submit"));
-        assert!(calls(&importing(&[]), true).text.contains("statically"));
+        assert_eq!(finding.text, refusal.missing);
+        assert_eq!(finding.advice.as_deref(), Some(refusal.remedy));
+        let finding = calls(&Answer::Passive(refusal.to_string()));
+        assert!(finding.text.contains(&refusal.missing) && finding.text.contains(refusal.remedy));
     }
 
     #[test]
     fn io_uring_in_use_is_told() {
-        let mut names = PLAIN.to_vec();
-        names.extend([
+        let both = judged(&[
             "io_submit",
             "syscall",
             "io_uring_queue_init",
             "io_uring_submit",
         ]);
-        let both = importing(&names);
-        assert!(
-            asynchronous(&both, Some(true))
-                .text
-                .contains("uses io_uring now")
-        );
-        assert!(asynchronous(&both, None).text.contains("may use io_uring"));
-        assert!(asynchronous(&both, Some(false)).text.starts_with("libaio"));
+        let text = |verdict: &Verdict, ring| asynchronous(verdict, ring).text;
+        assert!(text(&both, Some(true)).contains("uses io_uring now"));
+        assert!(text(&both, None).contains("may use io_uring"));
+        assert!(text(&both, Some(false)).starts_with("libaio"));
+        let ring_only = judged(&["io_uring_queue_init", "io_uring_submit"]);
+        assert!(text(&ring_only, Some(true)).contains("knows no libaio"));
+        // MySQL and MariaDB 10.5 have no io_uring, so no ring need be looked for.
+        let libaio_only = judged(&["io_submit", "io_getevents"]);
+        assert!(text(&libaio_only, None).contains("are served, too"));
     }
 }

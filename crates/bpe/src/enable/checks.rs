@@ -8,11 +8,32 @@ use super::plan::{Copy, Permanence};
 use super::{Args, Wish};
 use crate::elf::Symbols;
 use crate::failure::Failure;
+use crate::interception::{self, Answer};
 use crate::process::Process;
 use crate::server::{Flavour, Server};
 use crate::server_options::{SNIPPET, ServerOptions};
 use crate::size::human;
 use crate::{disk, library};
+
+/// Refuses a server on which the extension would be passive, in the words in which the plugin says it.
+pub fn can_be_followed(
+    server: &mut Server,
+    process: &Process,
+    notes: &mut Vec<String>,
+) -> Result<(), Failure> {
+    match interception::of(server, process) {
+        Ok(Answer::Works(_)) => Ok(()),
+        Ok(Answer::Refused(refusal)) => Err(interception::failure(&refusal)),
+        // What was noticed while it ran may be over; switching on looks again.
+        Ok(Answer::Passive(_)) => Ok(()),
+        Err(why) => {
+            notes.push(format!(
+                "{why}: whether its calls can be followed shows when it is switched on"
+            ));
+            Ok(())
+        }
+    }
+}
 
 /// Finds the library and says whether it must be copied into the server's `plugin_dir`.
 pub fn library(

@@ -3,6 +3,7 @@
 //!
 //! [`plan`] finds out what there is and what must change, with the help of [`checks`], and refuses
 //! what cannot work before anything is touched; [`apply`] does it step by step and puts everything back when one fails.
+//! Where the server's native asynchronous I/O cannot be followed, [`native_aio`] offers to switch it off for the next start.
 //! What was there before is kept in a [`crate::record::Record`] for `bpe disable`. Running it again
 //! changes only what differs.
 
@@ -20,6 +21,7 @@ use crate::{disk, size, terminal, told};
 mod apply;
 mod checks;
 mod describe;
+mod native_aio;
 mod plan;
 
 pub use apply::apply;
@@ -157,6 +159,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut target = args.connection.target()?;
     let mut server = Server::log_in(&mut target)?;
     check_rights(&mut server)?;
+    if let Some(ended) = native_aio::offer(&mut server, &args)? {
+        return Ok(ended);
+    }
     let plan = plan::Plan::make(&mut server, &wish, &args)?;
     say!("{}", plan.to_string().trim_end());
     if plan.is_empty() {

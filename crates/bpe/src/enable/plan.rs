@@ -109,7 +109,7 @@ impl Plan {
                     "{} {} is not supported; nothing was changed",
                     server.flavour, server.version
                 ))
-                .advise("it takes MariaDB 10.6 or MySQL 8.0, or newer"));
+                .advise("it takes MariaDB 10.5 or MySQL 8.0, or newer"));
             }
         }
         let process = Process::find(server);
@@ -130,6 +130,9 @@ impl Plan {
                 .advise("restart the server, then run `bpe enable` again"));
             }
         };
+        if let Ok(process) = &process {
+            checks::can_be_followed(server, process, &mut notes)?;
+        }
         let copy = checks::library(server, &process, args, loaded, &mut notes)?;
         let data = server.variable("datadir")?.unwrap_or_default();
         let folders = match &process {
@@ -271,6 +274,7 @@ impl Plan {
             pool_after,
             pool_max: self.pool.max_to_keep(),
             early_load_before: early_load,
+            native_aio_off: self.record.native_aio_off,
         }
     }
 

@@ -4,11 +4,11 @@ use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::panic::catch_unwind;
 use std::sync::atomic::Ordering;
 
+use super::ServerTable;
 use super::status::{STATUS, StatusVariable};
 use super::variables::{VARIABLES, VariablePointer};
-use super::{Flavour, ServerTable};
 use crate::settings::{self, AsyncIo};
-use crate::{calls, controller, got, journal, scan};
+use crate::{calls, controller, got, journal, scan, unseen};
 
 const DAEMON: c_int = 3;
 const LICENCE_GPL: c_int = 1;
@@ -195,19 +195,18 @@ unsafe extern "C" fn init(_plugin: *mut c_void) -> c_int {
 
 fn start() {
     settings::LOADED.store(true, Ordering::SeqCst);
-    let (passive, has_libaio) = match got::patch(&calls::imports(), calls::REQUIRED) {
-        Ok(found) => (None, found.contains(&"io_submit")),
-        Err(reason) => (Some(reason.to_string()), false),
+    let (passive, verdict) = match got::patch(&calls::imports(), interface::judge) {
+        Ok(verdict) => (None, Some(verdict)),
+        Err(reason) => (Some(reason.to_string()), None),
     };
     let early = passive.is_none() && !scan::innodb_is_running();
-    let (flavour, _) = super::server();
-    // Without libaio the server would fall back to simulated asynchronous I/O.
-    let make_uring_fail = early
-        && has_libaio
-        && flavour == Flavour::MariaDb
-        && settings::async_io() == AsyncIo::Auto
-        && !crate::uring::seen();
-    calls::MAKE_URING_FAIL.store(make_uring_fail, Ordering::SeqCst);
+    if let Some(verdict) = verdict {
+        let chooses = early && settings::async_io() == AsyncIo::Auto && !crate::uring::seen();
+        let fails = unseen::to_make_fail(&verdict);
+        calls::MAKE_URING_FAIL.store(chooses && fails.io_uring, Ordering::SeqCst);
+        calls::MAKE_LIBAIO_FAIL.store(chooses && fails.libaio, Ordering::SeqCst);
+        unseen::begin(verdict);
+    }
     controller::start(passive, early);
 }
 
@@ -235,6 +234,6 @@ mod tests {
 
     #[test]
     fn a_test_program_is_no_server() {
-        assert_eq!(crate::abi::server().0, Flavour::None);
+        assert_eq!(crate::abi::server().0, crate::abi::Flavour::None);
     }
 }

@@ -1,4 +1,6 @@
-//! Calls of asynchronous I/O: libaio's submit and harvest (MariaDB harvests through `syscall`), io_uring's submit.
+//! Calls of asynchronous I/O: libaio's submit and harvest, io_uring's submit.
+//!
+//! MariaDB harvests through `syscall`. A server that has libaio linked in submits through it, too, where libaio itself does.
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,6 +13,7 @@ use crate::got::Import;
 use crate::{switch, uring};
 
 static IO_SUBMIT: Original = Original::new();
+static IO_SETUP: Original = Original::new();
 static IO_GETEVENTS: Original = Original::new();
 static SYSCALL: Original = Original::new();
 static URING_SUBMIT: Original = Original::new();
@@ -18,10 +21,13 @@ static URING_INIT: Original = Original::new();
 
 /// Whether io_uring shall look unavailable, so that the server falls back to libaio, whose completions can be seen.
 pub static MAKE_URING_FAIL: AtomicBool = AtomicBool::new(false);
+/// Whether libaio shall look unavailable, so that the server does without what would go unseen.
+pub static MAKE_LIBAIO_FAIL: AtomicBool = AtomicBool::new(false);
 
 pub(super) fn imports() -> Vec<Import> {
     vec![
         import!(IO_SUBMIT, io_submit, "io_submit"),
+        import!(IO_SETUP, io_setup, "io_setup"),
         import!(IO_GETEVENTS, io_getevents, "io_getevents"),
         import!(SYSCALL, syscall, "syscall"),
         import!(URING_SUBMIT, io_uring_submit, "io_uring_submit"),
@@ -36,18 +42,28 @@ unsafe extern "C" fn io_submit(context: usize, count: c_long, requests: *mut *mu
     if switch::is_off() {
         return real();
     }
-    guarded(real, |real| {
+    // SAFETY: the server passes `count` valid requests.
+    unsafe { submit(context, count, requests, real) }
+}
+
+/// Submits for the server. `real` returns a negative error number, as libaio does.
+///
+/// # Safety
+/// There must be `count` valid requests at `requests`.
+unsafe fn submit(
+    context: usize,
+    count: c_long,
+    requests: *mut *mut Iocb,
+    real: impl Fn() -> c_int + Copy,
+) -> c_int {
+    guarded(real, |once| {
         let count = usize::try_from(count).unwrap_or(0);
         if count == 0 || requests.is_null() {
-            return real();
+            return once();
         }
-        // SAFETY: the server passes `count` valid requests.
+        // SAFETY: the caller's promise.
         let requests = unsafe { std::slice::from_raw_parts(requests, count) };
-        // SAFETY: as for `real`.
-        let again = || unsafe {
-            IO_SUBMIT.get::<Call>()(context, count as c_long, requests.as_ptr().cast_mut())
-        };
-        aio::submit(context, requests, real, &again)
+        aio::submit(context, requests, once, &real)
     })
 }
 
@@ -55,9 +71,47 @@ unsafe extern "C" fn io_submit(context: usize, count: c_long, requests: *mut *mu
 fn submit_one(context: usize, request: *mut Iocb) -> c_int {
     type Call = unsafe extern "C" fn(usize, c_long, *mut *mut Iocb) -> c_int;
     let mut list = [request];
-    // SAFETY: a request that the server has submitted before, to this context, and waits for. The slot was patched: there is
-    // no such request otherwise.
-    unsafe { IO_SUBMIT.get::<Call>()(context, 1, list.as_mut_ptr()) }
+    if IO_SUBMIT.is_there() {
+        // SAFETY: a request that the server has submitted before, to this context, and waits for.
+        return unsafe { IO_SUBMIT.get::<Call>()(context, 1, list.as_mut_ptr()) };
+    }
+    // Its libaio is linked in.
+    type Syscall = unsafe extern "C" fn(c_long, ...) -> c_long;
+    // SAFETY: as above. The slot was patched: there is no such request otherwise.
+    let result = unsafe {
+        SYSCALL.get::<Syscall>()(
+            libc::SYS_io_submit,
+            context as c_long,
+            1 as c_long,
+            list.as_mut_ptr() as c_long,
+        )
+    };
+    if result < 0 {
+        -errno()
+    } else {
+        result as c_int
+    }
+}
+
+unsafe extern "C" fn io_setup(count: c_int, context: *mut usize) -> c_int {
+    type Call = unsafe extern "C" fn(c_int, *mut usize) -> c_int;
+    if is_made_to_fail() {
+        return -libc::ENOSYS;
+    }
+    // SAFETY: the server's own call with the server's own arguments.
+    unsafe { IO_SETUP.get::<Call>()(count, context) }
+}
+
+/// Whether libaio is to look unavailable. Says so in the log.
+fn is_made_to_fail() -> bool {
+    let fails = MAKE_LIBAIO_FAIL.load(Ordering::Relaxed);
+    if fails {
+        crate::journal::note(
+            "libaio reported as unavailable: what the server submits to it would go unseen (bpe_async_io=native leaves it \
+             on, and the extension passive)",
+        );
+    }
+    fails
 }
 
 unsafe extern "C" fn io_getevents(
@@ -162,13 +216,38 @@ unsafe extern "C" fn syscall(
     type Call = unsafe extern "C" fn(c_long, ...) -> c_long;
     // SAFETY: the server's own call with the server's own arguments.
     let real = |e: c_long| unsafe { SYSCALL.get::<Call>()(number, a, b, c, d, e, f) };
-    if number != libc::SYS_io_getevents || switch::is_off() {
-        return real(e);
+    match number {
+        libc::SYS_io_getevents if !switch::is_off() => {
+            let (context, events, timeout) = (a as usize, d as *mut IoEvent, e);
+            harvest(
+                context,
+                c,
+                events,
+                timeout as *mut libc::timespec,
+                |timeout| real(timeout as c_long),
+            )
+        }
+        libc::SYS_io_submit if !switch::is_off() => {
+            // `syscall` returns -1 and says in errno what libaio returns.
+            let real = || match real(e) {
+                result if result < 0 => -errno(),
+                accepted => accepted as c_int,
+            };
+            // SAFETY: the server passes as many valid requests as it says.
+            match unsafe { submit(a as usize, b, c as *mut *mut Iocb, real) } {
+                result if result < 0 => {
+                    set_errno(-result);
+                    -1
+                }
+                accepted => c_long::from(accepted),
+            }
+        }
+        libc::SYS_io_setup if is_made_to_fail() => {
+            set_errno(libc::ENOSYS);
+            -1
+        }
+        _ => real(e),
     }
-    let (context, events, timeout) = (a as usize, d as *mut IoEvent, e as *mut libc::timespec);
-    harvest(context, c, events, timeout, |timeout| {
-        real(timeout as c_long)
-    })
 }
 
 unsafe extern "C" fn io_uring_submit(ring: *mut uring::Ring) -> c_int {

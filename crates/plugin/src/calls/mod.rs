@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::got::Import;
 
-pub use asynchronous::MAKE_URING_FAIL;
+pub use asynchronous::{MAKE_LIBAIO_FAIL, MAKE_URING_FAIL};
 
 /// The address that a GOT slot held before.
 pub struct Original(AtomicUsize);
@@ -21,6 +21,11 @@ pub struct Original(AtomicUsize);
 impl Original {
     const fn new() -> Original {
         Original(AtomicUsize::new(0))
+    }
+
+    /// Whether the server imports the call.
+    fn is_there(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
     }
 
     /// The original function.
@@ -73,7 +78,7 @@ fn guarded<R: Copy>(real: impl Fn() -> R, rules: impl FnOnce(&dyn Fn() -> R) -> 
     result
 }
 
-/// All calls that are intercepted.
+/// All calls that are intercepted: those of [`interface::calls`].
 pub fn imports() -> Vec<Import> {
     let mut imports = input_output::imports();
     imports.extend(names::imports());
@@ -81,23 +86,23 @@ pub fn imports() -> Vec<Import> {
     imports
 }
 
-/// Of each group at least one import must exist in the server, or some of its I/O would go unseen.
-pub const REQUIRED: &[&[&str]] = &[
-    &["pread64", "pread"],
-    &["pwrite64", "pwrite"],
-    &["open64", "open"],
-    &["close"],
-    &["unlink", "unlinkat"],
-    &["rename", "renameat"],
-    &["ftruncate64", "ftruncate"],
-    // Asynchronous I/O must be reachable: a server without these imports has it linked in statically.
-    &["io_submit", "io_uring_submit"],
-    &["io_getevents", "syscall"],
-];
-
 macro_rules! import {
     ($original:ident, $hook:ident, $($name:literal),+) => {
         crate::got::Import { names: &[$($name),+], hook: $hook as *const () as usize, original: &$original.0 }
     };
 }
 use import;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    /// What is judged by is what is intercepted.
+    #[test]
+    fn the_hooks_are_those_of_the_list() {
+        let hooks: BTreeSet<_> = super::imports().iter().map(|i| i.names).collect();
+        let list: BTreeSet<_> = interface::calls::hooked().collect();
+        assert_eq!(hooks, list);
+        assert_eq!(super::imports().len(), hooks.len(), "one hook for each");
+    }
+}

@@ -13,7 +13,7 @@ use super::retiring::{close_retiring, retire, wait_for_retired};
 use super::thread::usual_page;
 use super::{
     AFTER_PANIC, BUILDING, Building, CHANGED, DEFAULT_PAGE, INNER, Inner, PANICKED, Prepared,
-    RETIRE_WAIT, SWITCHED_ON, ensure_thread, spawn,
+    RETIRE_WAIT, SWITCHED_ON, ensure_thread, nothing_unseen, spawn,
 };
 use crate::settings::{self, Settings};
 use crate::switch::{self, Active};
@@ -78,6 +78,7 @@ pub(super) fn prepare_for(
     _building: &Building,
 ) -> Result<Vec<String>, String> {
     const OVERTAKEN: &str = "the extension was switched off by another session meanwhile";
+    nothing_unseen()?;
     let (nominal_page, intent) = {
         let mut inner = INNER.lock();
         if let Some(reason) = &inner.passive {
@@ -144,7 +145,7 @@ pub fn follow_for_recording() -> Result<(), String> {
     let _building = BUILDING.try_lock_for(RECORDING_WAIT).ok_or(BUSY)?;
     let begins_to_follow = {
         let inner = INNER.lock();
-        if let Some(reason) = &inner.passive {
+        if let Some(reason) = inner.passive.as_ref().or(inner.unseen.as_ref()) {
             return Err(format!("the server's I/O cannot be seen: {reason}"));
         }
         if inner.stop || inner.thread.is_none() {

@@ -7,11 +7,12 @@ use super::building::{commit_prepared, prepare_for};
 use super::retiring::{close_retiring, retire, take_unused};
 use super::{
     BUILDING, Building, CHANGED, DEFAULT_PAGE, INNER, Inner, PANICKED, Prepared,
-    clean_up_after_panic, disable_because,
+    clean_up_after_panic, disable, disable_because, nothing_unseen,
 };
 use crate::audit::Audit;
 use crate::settings::Settings;
 use crate::switch;
+use crate::unseen::{self, Watch};
 use crate::{files, journal};
 
 /// A prepared extension that nobody commits is given up after this.
@@ -57,6 +58,7 @@ pub(super) fn failed(reason: String, intent: u64) {
 /// The controller's thread, for one installation of the plugin.
 pub(super) fn run(life: u64) {
     let mut audit = Audit::default();
+    let mut watch = Watch::default();
     let mut someone_builds = false;
     loop {
         let mut inner = INNER.lock();
@@ -81,6 +83,7 @@ pub(super) fn run(life: u64) {
                 tick(&building);
             }
             look_behind_our_back(&mut audit);
+            look_for_unseen(&mut watch);
         }));
     }
 }
@@ -108,7 +111,22 @@ fn look_behind_our_back(audit: &mut Audit) {
     ));
 }
 
+/// Goes passive if the server uses asynchronous I/O that passes the hooks by.
+fn look_for_unseen(watch: &mut Watch) {
+    if switch::active().is_none() {
+        return;
+    }
+    if let Some(refusal) = watch.look() {
+        disable();
+        INNER.lock().unseen = Some(refusal.to_string());
+        journal::error(&format!(
+            "passive: {refusal} Everything cached is dropped and the extension is off."
+        ));
+    }
+}
+
 fn tick(building: &Building) {
+    let waits = unseen::waits_for_innodb();
     let mut inner = INNER.lock();
     if PANICKED.load(Ordering::SeqCst) {
         clean_up_after_panic(&mut inner);
@@ -125,6 +143,10 @@ fn tick(building: &Building) {
     if !inner.wanted || inner.passive.is_some() || PANICKED.load(Ordering::SeqCst) {
         inner.rebuild = false;
         return;
+    }
+    if waits {
+        inner.rebuild = false;
+        return; // what InnoDB will use is not known yet
     }
     let settings = Settings::current();
     let changed = inner
@@ -156,6 +178,13 @@ fn tick(building: &Building) {
     }
     let intent = inner.intent;
     drop(inner);
+    if nothing_unseen().is_err() {
+        let mut inner = INNER.lock();
+        if inner.intent == intent {
+            inner.wanted = false; // until a client asks for it
+        }
+        return;
+    }
     switch_on_or_retry(&settings, intent, building);
 }
 

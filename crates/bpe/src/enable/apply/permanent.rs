@@ -1,14 +1,12 @@
 //! The step that keeps it over a restart: an option file, and what MySQL persists.
 
 use std::fs;
-use std::io;
-use std::path::Path;
 
 use super::super::plan::{Permanence, literal, persisted};
 use super::Run;
 use crate::connection::plain;
 use crate::failure::Failure;
-use crate::library;
+use crate::library::replace;
 use crate::server::{Flavour, quoted};
 
 impl Run<'_> {
@@ -108,14 +106,4 @@ impl Run<'_> {
         self.told.line("  settings persisted");
         Ok(())
     }
-}
-
-/// Writes a whole new file and renames it over the old one.
-fn replace(path: &Path, contents: &[u8]) -> io::Result<()> {
-    let new = path.with_extension(format!("new-{}", std::process::id()));
-    library::write_new(&new, contents, 0o644)
-        .and_then(|()| fs::rename(&new, path))
-        .inspect_err(|_| {
-            let _ = fs::remove_file(&new);
-        })
 }

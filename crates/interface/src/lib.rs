@@ -1,0 +1,20 @@
+//! What the plugin and the command must agree on.
+//!
+//! [`calls`] is the one list of intercepted calls. [`verdict`] judges by it whether everything a server does to its data
+//! files can be seen; [`code`] looks at what is linked into the executable instead of being imported, and [`in_use`] at what
+//! a running server uses. The plugin (in the process, before it redirects anything), `bpe doctor` and `bpe enable` (from the
+//! executable's file) all ask here, so they give one answer in the same words.
+//!
+//! A plain library: no unsafe code, no dependencies, nothing that reads a file by itself.
+#![forbid(unsafe_code)]
+
+pub mod calls;
+pub mod code;
+pub mod in_use;
+#[cfg(test)]
+mod servers;
+pub mod verdict;
+
+pub use code::Inside;
+pub use in_use::InUse;
+pub use verdict::{Executable, Refusal, Verdict, Way, judge};

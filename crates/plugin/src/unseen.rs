@@ -1,0 +1,165 @@
+//! Whether the server uses asynchronous I/O whose submissions no hook sees.
+//!
+//! Some builds have libaio or liburing linked in. As long as InnoDB does without (`innodb_use_native_aio=OFF`, or because the
+//! kernel refuses it) all its I/O is plain calls, which are seen. So what the process has set up is looked at: before
+//! anything is served, and every now and then. InnoDB decides when it starts, before it reads a page.
+//!
+//! The kernel maps a ring of events for every context of libaio, and an io_uring is a descriptor. Bounded reads of the
+//! cache have contexts, too, whose number is known. Those of other plugins cannot be told from InnoDB's.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use interface::in_use::{aio_contexts, is_io_uring};
+use interface::{InUse, Refusal, Verdict, Way};
+use parking_lot::Mutex;
+
+use crate::scan;
+
+/// Between two looks while everything is as it should be.
+const EVERY: Duration = if cfg!(feature = "canary") {
+    Duration::from_secs(1)
+} else {
+    Duration::from_secs(10)
+};
+/// A context of our own is counted a moment after it was made.
+const MOMENT: Duration = Duration::from_millis(20);
+
+static VERDICT: Mutex<Option<Verdict>> = Mutex::new(None);
+/// Nothing may be served before InnoDB has made its choice.
+static WAITS: AtomicBool = AtomicBool::new(false);
+
+/// What shall look unavailable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fails {
+    pub libaio: bool,
+    pub io_uring: bool,
+}
+
+/// What has to look unavailable to a server that has not started InnoDB yet: whatever would go unseen; and io_uring also
+/// where the server can use libaio instead, whose completions are seen. Without libaio it would use no native asynchronous
+/// I/O at all, which is less than to see submissions only.
+pub fn to_make_fail(verdict: &Verdict) -> Fails {
+    let unseen = |way: &Way| matches!(way, Way::Unseen(_));
+    Fails {
+        libaio: verdict.libaio_can_fail && unseen(&verdict.libaio),
+        io_uring: verdict.io_uring_can_fail
+            && (unseen(&verdict.io_uring) || verdict.libaio == Way::Seen),
+    }
+}
+
+/// The calls are intercepted, and what the executable imports has been judged.
+pub fn begin(verdict: Verdict) {
+    let depends = [&verdict.libaio, &verdict.io_uring]
+        .iter()
+        .any(|way| matches!(way, Way::Unseen(_)));
+    WAITS.store(depends, Ordering::SeqCst);
+    *VERDICT.lock() = Some(verdict);
+}
+
+/// Whether it has to be seen first what InnoDB uses, and it has not started.
+pub fn waits_for_innodb() -> bool {
+    WAITS.load(Ordering::SeqCst) && !scan::innodb_is_running()
+}
+
+/// Looks. Why the server cannot be followed, if it cannot.
+pub fn refusal() -> Option<Refusal> {
+    let verdict = VERDICT.lock().clone()?;
+    if !verdict.depends() {
+        return None;
+    }
+    let libaio = match verdict.libaio {
+        Way::Seen => Some(false),
+        _ => uses_libaio(),
+    };
+    let io_uring = match verdict.io_uring {
+        Way::Seen => Some(false),
+        _ => uses_io_uring(),
+    };
+    verdict.with(InUse { libaio, io_uring }).err()
+}
+
+fn uses_libaio() -> Option<bool> {
+    if !has_foreign_contexts()? {
+        return Some(false);
+    }
+    std::thread::sleep(MOMENT);
+    has_foreign_contexts()
+}
+
+fn has_foreign_contexts() -> Option<bool> {
+    let maps = std::fs::read("/proc/self/maps").ok()?;
+    let all = aio_contexts(&String::from_utf8_lossy(&maps)).count();
+    Some(all > extension::aio_contexts())
+}
+
+fn uses_io_uring() -> Option<bool> {
+    let mut unknown = false;
+    for entry in std::fs::read_dir("/proc/self/fd").ok()? {
+        match std::fs::read_link(entry.ok()?.path()) {
+            Ok(target) if is_io_uring(target.as_os_str().as_encoded_bytes()) => return Some(true),
+            // Closed meanwhile.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(_) => unknown = true,
+            Ok(_) => {}
+        }
+    }
+    (!unknown).then_some(false)
+}
+
+/// Looks every now and then.
+#[derive(Default)]
+pub struct Watch {
+    looked: Option<Instant>,
+    /// InnoDB had started when it was looked last.
+    started: bool,
+}
+
+impl Watch {
+    /// To be called often while the extension is active. Why the server cannot be followed any more, if it cannot.
+    pub fn look(&mut self) -> Option<Refusal> {
+        if self.started && self.looked.is_some_and(|when| when.elapsed() < EVERY) {
+            return None;
+        }
+        self.looked = Some(Instant::now());
+        // In this order: what InnoDB has set up when it has started is seen.
+        self.started = scan::innodb_is_running();
+        refusal()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_of_somebody_else_is_noticed() {
+        assert_eq!(uses_libaio(), Some(false));
+        let mut context = 0usize;
+        // SAFETY: the kernel writes the context's number.
+        let made = unsafe { libc::syscall(libc::SYS_io_setup, 8, &raw mut context) };
+        if made != 0 {
+            eprintln!("skipped: unseen: this kernel has no asynchronous I/O for us");
+            return;
+        }
+        assert_eq!(uses_libaio(), Some(true));
+        // SAFETY: the context made above, which nobody uses.
+        unsafe { libc::syscall(libc::SYS_io_destroy, context) };
+        assert_eq!(uses_libaio(), Some(false));
+    }
+
+    #[test]
+    fn a_ring_of_somebody_else_is_noticed() {
+        let mut parameters = [0u8; 120];
+        // SAFETY: `struct io_uring_params`, which the kernel fills.
+        let ring = unsafe { libc::syscall(libc::SYS_io_uring_setup, 4, parameters.as_mut_ptr()) };
+        if ring < 0 {
+            eprintln!("skipped: unseen: this kernel has no io_uring for us");
+            return;
+        }
+        assert_eq!(uses_io_uring(), Some(true));
+        // SAFETY: the descriptor made above.
+        unsafe { libc::close(ring as i32) };
+        assert_eq!(uses_io_uring(), Some(false));
+    }
+}

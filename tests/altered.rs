@@ -1,0 +1,80 @@
+//! Servers whose executable was altered, as another build would be.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, ensure};
+use private_server::Installation;
+
+use crate::place::Place;
+
+/// A server that calls something under another name, which the library to be preloaded has.
+pub struct Renamed {
+    pub installation: Installation,
+    pub shim: PathBuf,
+}
+
+/// The place's server with an import under a name that begins with `begin` instead of its own first letter. `source`: C,
+/// which defines that name.
+pub fn renamed(place: &Place, import: &str, begin: u8, source: &str) -> anyhow::Result<Renamed> {
+    let shim = place.root().join("libshim.so");
+    let file = place.root().join("shim.c");
+    std::fs::write(&file, source)?;
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-D_FILE_OFFSET_BITS=64", "-o"])
+        .args([&shim, &file])
+        .output()
+        .context("cc")?;
+    ensure!(
+        compiled.status.success(),
+        "{}",
+        String::from_utf8_lossy(&compiled.stderr)
+    );
+    let name = [b"\0", import.as_bytes(), b"\0"].concat();
+    let installation = altered(place, |bytes| {
+        let all: Vec<usize> = bytes
+            .windows(name.len())
+            .enumerate()
+            .filter(|(_, window)| *window == name)
+            .map(|(at, _)| at)
+            .collect();
+        ensure!(!all.is_empty(), "the server has no import {import}");
+        for at in all {
+            bytes[at + 1] = begin;
+        }
+        Ok(())
+    })?;
+    Ok(Renamed { installation, shim })
+}
+
+/// The place's server with its executable changed.
+pub fn altered(
+    place: &Place,
+    change: impl FnOnce(&mut [u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<Installation> {
+    let original = place.installation.server_program();
+    let name = original.file_name().context("a program")?;
+    let folder = place.root().join("altered");
+    std::fs::create_dir_all(&folder)?;
+    let program = folder.join(name);
+    let mut bytes = std::fs::read(original)?;
+    change(&mut bytes)?;
+    std::fs::write(&program, bytes)?;
+    std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755))?;
+    Ok(place.installation.with_server_program(&program))
+}
+
+/// Of a server that submits through libaio, without the hooks seeing it.
+pub const SUBMITS_UNSEEN: &str = "#define _GNU_SOURCE\n#include <dlfcn.h>\n\
+    int jo_submit(void *c, long n, void **l) {\n\
+    static int (*real)(void *, long, void **);\n\
+    if (!real) real = dlsym(RTLD_DEFAULT, \"io_submit\");\n\
+    return real(c, n, l); }\n";
+
+/// The same through io_uring.
+pub const RINGS_UNSEEN: &str = "#define _GNU_SOURCE\n#include <dlfcn.h>\n\
+    int jo_uring_submit(void *ring) {\n\
+    static int (*real)(void *);\n\
+    if (!real) real = dlsym(RTLD_DEFAULT, \"io_uring_submit\");\n\
+    return real(ring); }\n";
