@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, ensure};
 use integration_tests::harness::Outcome;
 use integration_tests::place::files_in;
-use integration_tests::{Flavour, Load, Options, Place, Server, Suite, library};
+use integration_tests::{Flavour, Load, Options, Place, Server, Suite, altered, library, sql};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -35,6 +35,16 @@ fn main() -> ExitCode {
         .each("settings_change_or_stay", settings_change_or_stay)
         .each("without_option_folder", without_option_folder)
         .each("doctor_tells", doctor_tells)
+        .with(
+            Flavour::MariaDb1011,
+            "a_server_that_cannot_be_followed",
+            a_server_that_cannot_be_followed,
+        )
+        .with(
+            Flavour::MariaDb114Upstream,
+            "libaio_linked_in_is_followed",
+            libaio_linked_in_is_followed,
+        )
         .with(
             Flavour::MariaDb1011,
             "a_server_that_hangs",
@@ -99,13 +109,20 @@ impl Run {
 struct Host<'a> {
     place: &'a Place,
     server: Option<Server>,
+    /// Another build of the place's server.
+    other: Option<altered::Renamed>,
 }
 
 impl<'a> Host<'a> {
     fn new(place: &'a Place) -> anyhow::Result<Self> {
+        Self::with(place, None)
+    }
+
+    fn with(place: &'a Place, other: Option<altered::Renamed>) -> anyhow::Result<Self> {
         let mut host = Self {
             place,
             server: None,
+            other,
         };
         fs::create_dir(host.conf())?;
         fs::write(
@@ -145,7 +162,10 @@ impl<'a> Host<'a> {
         if with_library {
             options = options.plugin(library::library()?, "bpe", Load::BySql);
         }
-        self.server = Some(self.place.start(options)?);
+        self.server = Some(match &self.other {
+            Some(other) => other.installation.start(options.preload(&other.shim))?,
+            None => self.place.start(options)?,
+        });
         Ok(())
     }
 
@@ -511,6 +531,7 @@ fn without_option_folder(place: &Place) -> Outcome {
     let server = place.start(place.options())?;
     let host = Host {
         place,
+        other: None,
         server: Some(server),
     };
     let before = host.snapshot()?;
@@ -564,6 +585,95 @@ fn doctor_tells(place: &Place) -> Outcome {
     host.unchanged_since(&before)
 }
 
+/// Everybody gives the same two sentences; and the way out is offered, done, and undone.
+fn a_server_that_cannot_be_followed(place: &Place) -> Outcome {
+    let other = altered::renamed(place, "io_submit", b'j', altered::SUBMITS_UNSEEN)?;
+    let mut host = Host::with(place, Some(other))?;
+    let aio = host.conf().join("a.cnf");
+    fs::write(&aio, "[mysqld]\ninnodb_linux_aio = aio\n")?;
+    host.restart(false)?;
+    let before = host.snapshot()?;
+
+    let cache = place.cache().to_string_lossy().into_owned();
+    let doctor = |host: &Host| {
+        host.bpe(&[
+            "doctor",
+            "--json",
+            "--no-measure",
+            "--path",
+            &cache,
+            "--size",
+            "256M",
+        ])
+    };
+    let said = doctor(&host)?.expect(1, &[])?.json()?;
+    let calls = said["findings"]
+        .as_array()
+        .and_then(|all| all.iter().find(|finding| finding["topic"] == "calls"))
+        .with_context(|| said.to_string())?;
+    let missing = calls["text"].as_str().context("a text")?;
+    let remedy = calls["advice"].as_str().context("advice")?;
+    ensure!(missing.contains("io_submit") && remedy.contains("innodb_use_native_aio=OFF"));
+
+    // The plugin and its log say the same.
+    let reason = format!("{missing}. {remedy}.");
+    host.restart(true)?;
+    host.server().sql("INSTALL SONAME 'bpe'")?;
+    let state = sql::status(host.server(), "state_reason")?;
+    ensure!(state == reason, "{state}");
+    ensure!(host.log_text()?.contains(&reason), "not in the log");
+    // With the plugin there, too.
+    doctor(&host)?.expect(1, &[missing, remedy])?;
+    host.server().sql("UNINSTALL SONAME 'bpe'")?;
+    host.restart(false)?;
+
+    // `enable` offers the option and writes it; nothing else.
+    host.enable(&place.cache(), &CACHE.to_string(), &[])?
+        .expect(1, &[missing, remedy, "Restart the server"])?;
+    ensure!(fs::read_to_string(host.snippet())?.contains("innodb_use_native_aio = OFF"));
+    ensure!(host.value("SELECT @@innodb_use_native_aio")? == "1");
+    host.enable(&place.cache(), &CACHE.to_string(), &[])?
+        .expect(1, &["already", "Restart the server"])?;
+    // ... which `disable` takes back.
+    host.disable()?;
+    host.unchanged_since(&before)?;
+
+    host.enable(&place.cache(), &CACHE.to_string(), &[])?
+        .expect(1, &["Not enabled yet"])?;
+    host.restart(false)?;
+    ensure!(host.value("SELECT @@innodb_use_native_aio")? == "0");
+    doctor(&host)?.expect(0, &[])?;
+    host.enable_well()?;
+    host.bpe(&["status"])?.expect(0, &["active"])?;
+    ensure!(fs::read_to_string(host.snippet())?.contains("innodb_use_native_aio = OFF"));
+    host.restart(true)?;
+    host.bpe(&["status"])?.expect(0, &["active"])?;
+    host.disable()?.expect(0, &["as it was before"])?;
+    host.unchanged_since(&before)?;
+    host.restart(false)?;
+    ensure!(host.value("SELECT @@innodb_use_native_aio")? == "1");
+    Ok(())
+}
+
+/// What mariadb.org builds is followed, whatever it uses.
+fn libaio_linked_in_is_followed(place: &Place) -> Outcome {
+    let mut host = Host::new(place)?;
+    let cache = place.cache().to_string_lossy().into_owned();
+    for value in ["ON", "OFF"] {
+        fs::write(
+            host.conf().join("a.cnf"),
+            format!("[mysqld]\ninnodb_use_native_aio = {value}\n"),
+        )?;
+        host.restart(false)?;
+        host.bpe(&["doctor", "--no-measure", "--path", &cache, "--size", "256M"])?
+            .expect(0, &["all calls that must be intercepted are imported"])?;
+        host.enable_well()?;
+        host.bpe(&["status"])?.expect(0, &["active"])?;
+        host.disable()?.expect(0, &["as it was before"])?;
+    }
+    Ok(())
+}
+
 fn super_read_only_stays(place: &Place) -> Outcome {
     let host = Host::new(place)?;
     host.server().sql("SET GLOBAL super_read_only = ON")?;
@@ -601,6 +711,7 @@ fn permissions(_: &Place) -> Outcome {
     let place = Place::readable_by("nobody", Flavour::MariaDb1011)?;
     let host = Host {
         place: &place,
+        other: None,
         server: Some(place.start(place.options().user("nobody"))?),
     };
     fs::create_dir(host.conf())?;
