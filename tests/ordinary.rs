@@ -17,6 +17,7 @@ use private_server::{Options, Server};
 
 use crate::harness::Outcome;
 use crate::place::Place;
+use crate::verification::Compared;
 use crate::{churn, sql, trace, verification};
 
 /// Long enough for files to count as quiet.
@@ -145,7 +146,8 @@ impl<'a> Month<'a> {
             "{suspicions} suspicions, but {} were made",
             self.expected
         );
-        let compared = verification::compare_cached(self.server)?;
+        let mut compared = Compared::default();
+        verification::compare_cached(self.server, &mut compared)?;
         ensure!(compared.wrong == 0, "{compared:?}");
         Ok(compared.compared)
     }

@@ -3,10 +3,11 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::ensure;
 use integration_tests::ledger::Ledger;
 use integration_tests::place::ROOMY;
-use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql, trace};
+use integration_tests::verification::{Compared, compare_cached};
+use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql};
 
 const CACHE: u64 = 64 << 20;
 
@@ -23,49 +24,18 @@ fn main() -> ExitCode {
         .run()
 }
 
-#[derive(Default, Debug)]
-struct Sums {
-    compared: u64,
-    skipped: u64,
-    unproven: u64,
-    wrong: u64,
-}
-
-/// Goes through all files once.
-fn verify(server: &Server, sums: &mut Sums) -> Outcome {
-    let mut connection = server.connect()?;
-    let mut name = format!("verify-start {}", trace::set_key(&mut connection)?);
-    loop {
-        let answer = trace::ask(&mut connection, &name)?;
-        ensure!(answer["error"].is_null(), "{answer}");
-        if name.starts_with("verify-start") {
-            name = answer["next"].as_str().context("a name")?.into();
-            continue;
-        }
-        let number = |name: &str| answer[name].as_u64().context("a number");
-        sums.compared += number("compared")?;
-        sums.skipped += number("skipped")?;
-        sums.unproven += number("unproven")?;
-        sums.wrong += number("wrong")?;
-        match answer["next"].as_str() {
-            Some(next) => name = next.into(),
-            None => return Ok(()),
-        }
-    }
-}
-
 const CREATE_FUNCTION: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
 
 fn compare_under_load(server: &Server) -> Outcome {
     server.sql(CREATE_FUNCTION)?;
     let ledger = Ledger::create(server, 2, 5000, 2500, 6)?;
     ledger.run(server, Duration::from_secs(3))?;
-    let mut sums = Sums::default();
+    let mut sums = Compared::default();
     let before = sql::figure(server, "hits")?;
     let counts = ledger.run_while(server, Duration::from_secs(8), || {
         let until = std::time::Instant::now() + Duration::from_secs(6);
         while std::time::Instant::now() < until {
-            verify(server, &mut sums)?;
+            compare_cached(server, &mut sums)?;
         }
         Ok(())
     })?;
@@ -107,16 +77,16 @@ fn a_stale_page_is_found(place: &Place) -> Outcome {
     sql::read_all(&mut server.connect()?, "d.t", 8000)?;
     server.sql("UPDATE d.t SET pad = REVERSE(pad) WHERE id BETWEEN 1000 AND 1400")?;
     server.sql("FLUSH TABLES d.t FOR EXPORT")?;
-    let mut sums = Sums::default();
-    verify(&server, &mut sums)?;
+    let mut sums = Compared::default();
+    compare_cached(&server, &mut sums)?;
     ensure!(sums.wrong > 0, "{sums:?}");
     let log = place.last_words();
     ensure!(
         log.contains("in the cache is not that of the data file"),
         "{log}"
     );
-    let mut again = Sums::default();
-    verify(&server, &mut again)?;
+    let mut again = Compared::default();
+    compare_cached(&server, &mut again)?;
     note(format!("found: {sums:?}, then {again:?}"));
     ensure!(again.wrong == 0, "{again:?}");
     server.kill();
