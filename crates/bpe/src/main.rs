@@ -78,10 +78,14 @@ enum Command {
     /// Say beforehand whether the extension will work and help
     Doctor(doctor::Args),
     /// Record the stream of page reads and writes of a live server, to be replayed with `bpe replay`
+    ///
+    /// The account needs the right to SET GLOBAL: SUPER on MariaDB, SYSTEM_VARIABLES_ADMIN on MySQL.
     Record(recording::Args),
     /// Show servers on a web page, and switch the extension there
     Console(console::Args),
     /// Compare cached pages with the data files of a live server
+    ///
+    /// The account needs the right to SET GLOBAL: SUPER on MariaDB, SYSTEM_VARIABLES_ADMIN on MySQL.
     Verify(verify::Args),
     /// Make, drop or print the views of schema bpe, which show the extension in SQL
     Views(views::Args),
