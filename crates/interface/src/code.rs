@@ -278,7 +278,7 @@ mod tests {
         let bl = 0x9400_0000 | (((TABLE as i64 - (HERE as i64 + 4)) / 4) as u32 & 0x03ff_ffff);
         let code = words(&[0xd503_201f, bl, 0xd65f_03c0]);
         // adrp x16, +3 pages; ldr x17, [x16, #0x18]; add; br x17
-        let adrp = 0x9000_0010 | (3 & 3) << 29 | (3 >> 2) << 5;
+        let adrp = 0x9000_0010 | 3 << 29;
         let entry = [adrp, 0xf940_0211 | 3 << 10, 0x9100_6210, 0xd61f_0220];
         let slot = TABLE + 0x3000 + 0x18;
         let plain = words(&entry);
