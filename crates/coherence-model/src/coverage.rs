@@ -73,12 +73,14 @@ counted! {
     Stale = "insertions turned away by the generation",
     Invalidated = "pages dropped by a write",
     Evicted = "pages evicted",
+    HeldBack = "reads of a cache file that were answered late",
     GivenUp = "reads of the cache disk given up",
 }
 
 /// What cannot be had on every machine, or only with threads.
 const OPTIONAL: &[&str] = &[
     "files created with the inode of a dropped one",
+    "reads of a cache file that were answered late",
     "reads of the cache disk given up",
 ];
 

@@ -353,6 +353,9 @@ fn take(context: usize, count: c_long, requests: *mut *mut Iocb, by_plugin: bool
             MARKED.lock().insert(copy.data, copy);
         }
     }
+    if accepted == 1 && !exact() && one_in(4) && hold_back(context, list[0]) {
+        return 1;
+    }
     let result = if exact() {
         for &request in &list[..accepted] {
             // SAFETY: the model's own request.
@@ -377,6 +380,68 @@ fn take(context: usize, count: c_long, requests: *mut *mut Iocb, by_plugin: bool
     };
     perturb();
     result
+}
+
+/// A read of the cache disk that is answered late: the disk gets it only when somebody harvests again.
+struct HeldBack {
+    context: usize,
+    copy: Box<Iocb>,
+    request: u64,
+}
+
+/// Those that the disk has not got yet, and those that it has, by the address that the kernel knows.
+#[derive(Default)]
+struct Held {
+    waiting: Vec<HeldBack>,
+    made: BTreeMap<u64, HeldBack>,
+}
+
+static HELD: Mutex<Held> = Mutex::new(Held {
+    waiting: Vec::new(),
+    made: BTreeMap::new(),
+});
+
+/// Only what the plugin has marked may be late: it is read into memory of its own.
+fn hold_back(context: usize, request: *mut Iocb) -> bool {
+    // SAFETY: the model's own request, not submitted yet.
+    let copy = unsafe { *request };
+    if copy.data == 0 {
+        return false;
+    }
+    coverage::reached(Reached::HeldBack);
+    HELD.lock().waiting.push(HeldBack {
+        context,
+        copy: Box::new(copy),
+        request: request as u64,
+    });
+    true
+}
+
+/// The disk gets some of what was held back on this context.
+fn let_go(context: usize) {
+    let mut held = HELD.lock();
+    for at in (0..held.waiting.len()).rev() {
+        if held.waiting[at].context != context || !one_in(3) {
+            continue;
+        }
+        let mut one = held.waiting.swap_remove(at);
+        let address = &raw mut *one.copy;
+        let list = [address];
+        // SAFETY: a copy that lives until its event was seen; the memory it names belongs to the plugin, which keeps it.
+        if unsafe { libc::syscall(libc::SYS_io_submit, context, 1, list.as_ptr()) } == 1 {
+            held.made.insert(address as u64, one);
+        } else {
+            held.waiting.push(one);
+            return;
+        }
+    }
+}
+
+/// The event is that of the request, not of its copy.
+fn give_name_back(event: &mut IoEvent) {
+    if let Some(one) = HELD.lock().made.remove(&event.request) {
+        event.request = one.request;
+    }
 }
 
 /// In the exact mode: one of the requests under way is done, or several.
@@ -428,6 +493,7 @@ fn get_events(
     let got = if exact() {
         simulated_events(context, room) as c_long
     } else {
+        let_go(context);
         // SAFETY: the model's own context and array.
         let got = unsafe {
             libc::syscall(
@@ -442,6 +508,7 @@ fn get_events(
         if got < 0 { -c_long::from(errno()) } else { got }
     };
     for event in room.iter_mut().take(usize::try_from(got).unwrap_or(0)) {
+        give_name_back(event);
         spoil(event);
     }
     perturb();

@@ -283,7 +283,9 @@ impl Device {
         if self.unbounded.load(Ordering::Relaxed) {
             text.push_str("; the kernel gives no asynchronous reads of it, so bpe_read_timeout does not apply");
         }
-        text.push_str(self.health.overdue.submissions.describe());
+        if self.health.answers() {
+            text.push_str(self.health.overdue.submissions.describe());
+        }
         if self.health.active() && self.speed.lags() {
             text.push_str(
                 "; its writes take much longer than those of other devices, so it gets fewer",

@@ -13,7 +13,7 @@
 //! Others use the same disk, so its requests may be taken although we have few: then no more than [`MOST_SUBMITTING`]
 //! threads are caught at a time.
 //!
-//! Locks: both the orders and a handover are leaves.
+//! Locks: the orders, then a handover; nothing else under either.
 
 use std::collections::VecDeque;
 use std::io;

@@ -100,8 +100,9 @@ pub fn expected() -> bool {
     TAGGED.load(Ordering::SeqCst) > 0
 }
 
-/// What was late was looked for on a context at this time, by its number among the armed ones.
-static LOOKED: [AtomicU64; CONTEXTS] = [const { AtomicU64::new(0) }; CONTEXTS];
+/// What was late was looked for on a context at this time, by its number among the armed ones. The last one is for all that are
+/// not armed any more, because the extension was switched on or off meanwhile.
+static LOOKED: [AtomicU64; CONTEXTS + 1] = [const { AtomicU64::new(0) }; CONTEXTS + 1];
 
 /// Whether the late reads of a context are to be looked for now.
 fn is_due(number: usize, now: u64) -> bool {
@@ -121,7 +122,7 @@ pub fn give_up(context: usize, room: usize, submit: Submit<'_>) -> Option<IoEven
     if !expected() || room == 0 {
         return None;
     }
-    let number = super::number_of(context)?;
+    let number = super::number_of(context).unwrap_or(CONTEXTS);
     let begun = Instant::now();
     if !is_due(number, EPOCH.elapsed().as_millis() as u64) {
         return None;
