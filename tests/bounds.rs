@@ -57,7 +57,7 @@ fn few_slots_of_a_disk(place: &Place) -> Outcome {
     let volume = volume(place, None)?;
     let folder = place.root().join("disk");
     let image: PathBuf = volume.mountpoint().join("image");
-    let mount = Mount::image_in(&image, &folder, 256 << 20)?;
+    let mut mount = Mount::image_in(&image, &folder, 256 << 20)?;
     mount.set_requests(u32::from(SLOTS))?;
     let result = hangs(place, &volume, mount.path());
     volume.resume();

@@ -38,6 +38,8 @@ pub fn fuse_control() -> anyhow::Result<()> {
 pub struct Mount {
     folder: PathBuf,
     image: Option<PathBuf>,
+    /// What is to be put back: a loop device keeps it when it is used for something else.
+    requests: Option<(PathBuf, String)>,
 }
 
 impl Mount {
@@ -57,6 +59,7 @@ impl Mount {
         Ok(Mount {
             folder: folder.to_path_buf(),
             image: None,
+            requests: None,
         })
     }
 
@@ -77,20 +80,28 @@ impl Mount {
         Ok(Mount {
             folder: folder.to_path_buf(),
             image: Some(image.to_path_buf()),
+            requests: None,
         })
     }
 
     /// Lets the disk below have only so many requests under way: whoever submits one more waits in the kernel.
-    pub fn set_requests(&self, requests: u32) -> anyhow::Result<()> {
+    pub fn set_requests(&mut self, requests: u32) -> anyhow::Result<()> {
         let device = std::fs::metadata(&self.folder)?.dev();
         let queue = format!(
             "/sys/dev/block/{}:{}/queue",
             libc::major(device),
             libc::minor(device)
         );
-        let set = std::fs::write(format!("{queue}/scheduler"), "none")
-            .and_then(|()| std::fs::write(format!("{queue}/nr_requests"), requests.to_string()));
-        set.map_err(|error| skip(format!("cannot set the requests of a disk: {error}")))
+        let number = Path::new(&queue).join("nr_requests");
+        let set = std::fs::write(format!("{queue}/scheduler"), "none").and_then(|()| {
+            let before = std::fs::read_to_string(&number)?;
+            std::fs::write(&number, requests.to_string())?;
+            Ok(before)
+        });
+        let before =
+            set.map_err(|error| skip(format!("cannot set the requests of a disk: {error}")))?;
+        self.requests = Some((number.canonicalize()?, before));
+        Ok(())
     }
 
     /// Remounts it read-only or writable.
@@ -113,6 +124,9 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
+        if let Some((number, before)) = &self.requests {
+            let _ = std::fs::write(number, before.trim());
+        }
         // A server that is being killed may hold it for a moment; lazily then.
         if run(Command::new("umount").arg(&self.folder)).is_err() {
             let _ = run(Command::new("umount").arg("--lazy").arg(&self.folder));
