@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::config::{Config, OpenError};
-use crate::device::storage::Storage;
+use crate::device::queue::{Part, Queue};
+use crate::device::storage::{Storage, write_all};
 use crate::extension::Extension;
 use crate::generation::Generations;
 
@@ -32,6 +33,67 @@ impl Storage for Slow {
 
     fn raw_fd(&self) -> RawFd {
         self.file.raw_fd()
+    }
+
+    fn queue(&self, _threaded: bool) -> Option<Box<dyn Queue>> {
+        Some(Box::new(SlowQueue {
+            file: self.file.try_clone().ok()?,
+            time: self.time,
+            under_way: Vec::new(),
+        }))
+    }
+}
+
+/// Writes under way take that time each, all at once, and are made when it has passed.
+struct SlowQueue {
+    file: File,
+    time: Duration,
+    under_way: Vec<Write>,
+}
+
+struct Write {
+    slot: usize,
+    due: Instant,
+    parts: Vec<Part>,
+    offset: u64,
+}
+
+// SAFETY: the parts stay as they are until the write has landed, whoever asks for that.
+unsafe impl Send for SlowQueue {}
+
+impl Queue for SlowQueue {
+    unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64) -> io::Result<()> {
+        self.under_way.push(Write {
+            slot,
+            due: Instant::now() + self.time,
+            parts: parts.to_vec(),
+            offset,
+        });
+        Ok(())
+    }
+
+    fn land(&mut self, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
+        let Some(first) = self.under_way.iter().map(|write| write.due).min() else {
+            return;
+        };
+        std::thread::sleep(first.saturating_duration_since(Instant::now()).min(wait));
+        let now = Instant::now();
+        let (due, rest) = std::mem::take(&mut self.under_way)
+            .into_iter()
+            .partition(|write: &Write| write.due <= now);
+        self.under_way = rest;
+        let due: Vec<Write> = due;
+        for write in due {
+            let mut offset = write.offset;
+            let written = write.parts.iter().try_fold(0, |sum, part| {
+                // SAFETY: see `submit`.
+                let bytes = unsafe { std::slice::from_raw_parts(part.start, part.bytes) };
+                write_all(&self.file, bytes, offset)?;
+                offset += part.bytes as u64;
+                Ok(sum + part.bytes)
+            });
+            landed.push((write.slot, written));
+        }
     }
 }
 

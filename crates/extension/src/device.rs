@@ -7,26 +7,29 @@
 pub(crate) mod bounded;
 pub(crate) mod file;
 pub(crate) mod health;
+pub(crate) mod queue;
 pub(crate) mod speed;
 pub(crate) mod storage;
 pub(crate) mod submission;
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
 use crate::config::{DeviceConfig, OpenError, ReadTimeout};
 use crate::memory::{BOUNCE, with_bounce};
-use crate::segment::format::{Header, SegmentName};
+use crate::segment::format::{BLOCK, Header, SegmentName};
 use crate::segment::{Geometry, Table};
 use crate::statistics::{Counter, DeviceStatistics};
 use bounded::{Request, Unread};
 use file::{CacheFile, Wrap};
 use health::Health;
+use queue::Part;
 use speed::Speed;
 use storage::{Closed, read_exact, write_all};
 
@@ -47,6 +50,8 @@ pub(crate) struct Device {
     /// reserve.
     pub compacts: AtomicBool,
     pub free_segments: Counter,
+    /// Bytes of staged pages that its writer has taken, and that are not on the device yet.
+    pub in_hand: Counter,
     pub reads: Counter,
     pub bytes_read: Counter,
     pub writes: Counter,
@@ -86,6 +91,7 @@ impl Device {
             closed: AtomicBool::new(true),
             compacts: AtomicBool::new(false),
             free_segments: Counter::default(),
+            in_hand: Counter::default(),
             reads: Counter::default(),
             bytes_read: Counter::default(),
             writes: Counter::default(),
@@ -274,6 +280,63 @@ impl Device {
                 self.health.note_write_error(&error);
                 Err(Fault::Error)
             }
+        }
+    }
+
+    /// A write that was submitted has landed: `result` is the bytes written. What is missing is written now.
+    pub fn landed(
+        &self,
+        parts: &[Part],
+        offset: u64,
+        began: Instant,
+        result: io::Result<usize>,
+    ) -> Result<(), Fault> {
+        let bytes: usize = parts.iter().map(|part| part.bytes).sum();
+        let result = match result {
+            Ok(written) => self.write_rest(parts, offset, written),
+            // What is not possible asynchronously may be otherwise.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINVAL)) => {
+                self.write_rest(parts, offset, 0)
+            }
+            Err(error) => Err(error),
+        };
+        self.writes.add(1);
+        self.speed.landed(bytes, began);
+        match result {
+            Ok(()) => {
+                self.bytes_written.add(bytes as u64);
+                Ok(())
+            }
+            Err(error) => {
+                self.health.note_write_error(&error);
+                Err(Fault::Error)
+            }
+        }
+    }
+
+    /// Writes these parts but for the first bytes.
+    fn write_rest(&self, parts: &[Part], mut offset: u64, mut written: usize) -> io::Result<()> {
+        let file = self.file.load();
+        for part in parts {
+            if written < part.bytes {
+                // SAFETY: the memory is held by whoever holds the write.
+                let bytes = unsafe { std::slice::from_raw_parts(part.start, part.bytes) };
+                // From a whole block on: direct writes need that.
+                let from = written / BLOCK * BLOCK;
+                write_all(&*file.storage, &bytes[from..], offset + from as u64)?;
+            }
+            written = written.saturating_sub(part.bytes);
+            offset += part.bytes as u64;
+        }
+        Ok(())
+    }
+
+    pub fn fail_if_stalled(&self) {
+        if let Some(time) = self.speed.stalled() {
+            self.health.fail(format_args!(
+                "no write was answered for {} ms",
+                time.as_millis()
+            ));
         }
     }
 

@@ -242,10 +242,7 @@ impl Extension {
         let mut writers = Vec::new();
         for device in 0..shared.devices.len() {
             let writer = Writer::new(Arc::clone(&shared), device, Arc::clone(&wrap), threaded);
-            writers.push(writer.map_err(|source| OpenError::Memory {
-                bytes: Writer::BYTES,
-                source,
-            })?);
+            writers.push(writer);
         }
         let extension = Extension {
             shared,
@@ -356,10 +353,11 @@ impl Extension {
         self.shared.staging.used()
     }
 
-    /// Bytes of memory for staged pages, with the books kept about them: fixed when the extension was opened, and part of
-    /// `Statistics::memory_bytes`. The rest of that grows with the number of pages.
+    /// Bytes of memory that staged pages take now, with the books kept about them: part of `Statistics::memory_bytes`. The
+    /// rest of that grows with the number of pages.
     pub fn staging_memory_bytes(&self) -> u64 {
-        Staging::memory_needed(self.shared.staging.capacity())
+        let staging = &self.shared.staging;
+        Staging::memory_needed(staging.capacity()) - staging.untouched()
     }
 
     pub fn statistics(&self) -> Statistics {

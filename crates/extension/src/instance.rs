@@ -13,7 +13,7 @@ use crate::device::Device;
 use crate::directory::{Directory, Entry, Kind, Slot};
 use crate::page::{FileHasher, FileId, PageId};
 use crate::shared::Shared;
-use crate::staging::{Filling, Frame, NONE, Pinned};
+use crate::staging::{Filling, FrameList, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::writeback::Writeback;
@@ -24,6 +24,8 @@ const HAND_STEPS: usize = 64;
 const NEW_CLOCK: u8 = 2;
 /// Pages remembered as the first to go.
 const MOST_LEAVING: usize = 128;
+/// Waiting pages that are compared when staging is full.
+const DISPLACED_AMONG: usize = 16;
 /// Pages that may have to go for one.
 const MOST_EVICTIONS: usize = 4;
 
@@ -89,9 +91,7 @@ pub(crate) struct InstanceState {
     leaving: VecDeque<(u32, u32)>,
     /// Every file that has had a page here and is not forgotten.
     files: HashMap<FileId, FilePages, BuildHasherDefault<FileHasher>>,
-    head: Frame,
-    tail: Frame,
-    staged: u64,
+    staged: FrameList,
     pub accesses: u64,
     /// Accesses when the hits of all instances were last looked at.
     looked_at: u64,
@@ -136,9 +136,7 @@ impl Instance {
                 admission,
                 leaving: VecDeque::with_capacity(MOST_LEAVING),
                 files: HashMap::default(),
-                head: NONE,
-                tail: NONE,
-                staged: 0,
+                staged: FrameList::EMPTY,
                 accesses: 0,
                 looked_at: 0,
                 lock_accesses: 0,
@@ -180,7 +178,7 @@ impl Instance {
             hits: self.counters.hits.get(),
             misses: self.counters.misses(),
             pages: state.directory.used(),
-            staged: state.staged,
+            staged: state.staged.length,
             capacity: state.directory.capacity(),
         }
     }
@@ -198,7 +196,11 @@ impl Instance {
         let state = self.state.lock();
         // Garbage is shared out evenly.
         let all: u64 = state.files.values().map(|pages| pages.records).sum();
-        let alive = state.directory.used().saturating_sub(state.staged).min(all);
+        let alive = state
+            .directory
+            .used()
+            .saturating_sub(state.staged.length)
+            .min(all);
         for (file, sum) in files.iter().zip(sums) {
             let records = state.files.get(file).map_or(0, |pages| pages.records);
             *sum += (u128::from(records) * u128::from(alive) / u128::from(all.max(1))) as u64;
@@ -268,8 +270,7 @@ impl InstanceState {
     ) {
         let key = self.directory.key(page);
         if let Some(slot) = self.directory.find(key) {
-            let old = self.directory.remove(slot);
-            shared.entry_removed(old);
+            self.remove(shared, slot);
         }
         let frame = filling.stage();
         let entry = Entry {
@@ -279,18 +280,12 @@ impl InstanceState {
             clock: NEW_CLOCK,
         };
         if let Some(victim) = self.directory.insert(key, entry) {
-            shared.entry_removed(victim);
+            self.entry_removed(shared, victim);
             instance.counters.directory_full.add(1);
         }
         let file = self.files.entry(page.file).or_default();
         file.highest = file.highest.max(page.page);
-        if self.tail == NONE {
-            self.head = frame;
-        } else {
-            shared.staging.set_next(self.tail, frame);
-        }
-        self.tail = frame;
-        self.staged += 1;
+        self.staged.push(&shared.staging, frame);
     }
 
     /// Counts an access to a page for admission. Whether it was asked for before, of late.
@@ -367,26 +362,51 @@ impl InstanceState {
 
     /// Takes the next frame off the list.
     pub fn take_staged<'a>(&mut self, shared: &'a Shared) -> Option<Pinned<'a>> {
-        if self.head == NONE {
-            return None;
-        }
-        let frame = self.head;
-        self.head = shared.staging.next(frame);
-        if self.head == NONE {
-            self.tail = NONE;
-        }
-        self.staged -= 1;
-        Some(shared.staging.collected(frame))
+        self.staged.take(&shared.staging, self.staged.first()?)
     }
 
     /// Bytes of the next frame on the list.
     pub fn next_staged(&self, shared: &Shared) -> Option<usize> {
-        (self.head != NONE).then(|| shared.staging.length(self.head))
+        self.staged
+            .first()
+            .map(|frame| shared.staging.length(frame))
     }
 
     pub fn remove(&mut self, shared: &Shared, slot: Slot) {
         let entry = self.directory.remove(slot);
+        self.entry_removed(shared, entry);
+    }
+
+    /// A frame that waits for a writer goes with its entry.
+    fn entry_removed(&mut self, shared: &Shared, entry: Entry) {
+        if entry.kind == Kind::STAGED {
+            drop(self.staged.take(&shared.staging, entry.location));
+        }
         shared.entry_removed(entry);
+    }
+
+    /// Staging is full: gives up the least asked for of the oldest pages of this length that wait here, if this one is asked
+    /// for more. Whether one was given up.
+    pub fn displace(&mut self, shared: &Shared, page: PageId, length: usize, update: bool) -> bool {
+        let staging = &shared.staging;
+        let identity = |page| self.directory.identity(self.directory.key(page));
+        let frequency = |page| self.admission.frequency(identity(page));
+        let waiting = self.staged.iter(staging).take(DISPLACED_AMONG);
+        let coldest = waiting
+            .filter(|&frame| staging.length(frame) == length)
+            .map(|frame| (frequency(staging.page(frame)), frame))
+            .min_by_key(|&(frequency, _)| frequency);
+        let Some((cold, frame)) = coldest else {
+            return false;
+        };
+        if frequency(page) + u32::from(update) <= cold {
+            return false;
+        }
+        let still = self.still(staging.page(frame), frame, Kind::STAGED);
+        if let Some((slot, _)) = still {
+            self.remove(shared, slot);
+        }
+        still.is_some()
     }
 
     /// The entry of the page, if it is still the one that was found in this place.

@@ -17,6 +17,7 @@ mod device;
 mod directory;
 mod drift;
 mod extension;
+mod flight;
 #[cfg(feature = "fuzz")]
 pub mod fuzzing;
 mod generation;

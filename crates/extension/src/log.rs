@@ -8,17 +8,19 @@
 //! an emptied segment costs four to five writes of old pages for each new one. Only if the holes are too small for a page
 //! are segments emptied ([`crate::reclaim`]); what that moves goes to an open segment of its own.
 //!
-//! Pages are collected in a chunk of at most 256 KiB, which is one write; only when that has succeeded are their entries
+//! Pages are collected in a chunk of at most 256 KiB, which is one write: *gathered*, if all of them are whole blocks and
+//! several writes can be under way ([`crate::flight`]), or copied. Only when the write has succeeded are their entries
 //! turned, under the locks of their instances, from the frame, or from the old place, to the new place - those which still
 //! refer there. The frames are let go after that, so a page can be read at any time.
 
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
+use crate::device::queue::Part;
 use crate::device::{Device, Fault};
 use crate::directory::{Entry, Kind};
-use crate::memory::Mapped;
+use crate::flight::FLOWN_FOOTER;
+use crate::memory::Bounce;
 use crate::page::PageId;
 use crate::segment::format::{self, BLOCK, Record};
 use crate::shared::{CHUNK, RESERVED_SEGMENTS, Shared};
@@ -59,12 +61,12 @@ impl Origin {
 }
 
 /// A page in the chunk.
-struct Pending {
-    page: PageId,
+pub(crate) struct Pending {
+    pub page: PageId,
     check: u32,
     location: u32,
     kind: Kind,
-    origin: Origin,
+    pub origin: Origin,
 }
 
 /// An open segment, and the chunk that is to be written to it next.
@@ -75,7 +77,11 @@ pub(crate) struct Stream {
     pub tail: usize,
     /// Free places in the segment besides the one that is being filled, in whole units.
     pub holes: Vec<Range<usize>>,
-    chunk: Mapped<u8>,
+    /// Made when it is first needed: gathered pages are written from where they lie.
+    chunk: Bounce,
+    /// The pages in the chunk are gathered, from these places.
+    gathered: bool,
+    parts: Vec<Part>,
     /// Where the chunk begins in the segment, in whole blocks; how much of it is used, what lies there already included; and
     /// where the hole ends that it is in.
     start: usize,
@@ -86,20 +92,45 @@ pub(crate) struct Stream {
     pub held: usize,
 }
 
+// SAFETY: the parts point into frames that the stream holds.
+unsafe impl Send for Stream {}
+
 impl Stream {
-    pub fn new() -> io::Result<Stream> {
-        Ok(Stream {
+    pub fn new() -> Stream {
+        Stream {
             open: None,
             records: Vec::with_capacity(256),
             tail: 0,
             holes: Vec::with_capacity(256),
-            chunk: Mapped::new(CHUNK)?,
+            chunk: Bounce::NONE,
+            gathered: false,
+            parts: Vec::new(),
             start: 0,
             used: 0,
             end: 0,
             pending: Vec::with_capacity(CHUNK / UNIT),
             held: 0,
-        })
+        }
+    }
+
+    /// Where the chunk begins in the segment.
+    pub fn start(&self) -> usize {
+        self.start
+    }
+
+    /// Hands over what was gathered. What follows goes behind it.
+    pub fn take_off(&mut self, pending: &mut Vec<Pending>, parts: &mut Vec<Part>) {
+        parts.clear();
+        std::mem::swap(&mut self.pending, pending);
+        std::mem::swap(&mut self.parts, parts);
+        self.held = 0;
+        self.start += self.used;
+        self.used = 0;
+    }
+
+    /// The chunk's memory, `None` if there is none to be had.
+    fn chunk(&mut self) -> Option<&mut [u8]> {
+        self.chunk.grow(CHUNK).then(|| self.chunk.bytes_mut())
     }
 
     pub fn has_pending(&self) -> bool {
@@ -139,7 +170,9 @@ impl Stream {
     fn carry(&mut self) {
         let rest = self.used % BLOCK;
         let whole = self.used - rest;
-        self.chunk.copy_within(whole..self.used, 0);
+        if rest > 0 {
+            self.chunk.bytes_mut().copy_within(whole..self.used, 0);
+        }
         self.start += whole;
         self.used = rest;
     }
@@ -180,11 +213,35 @@ impl Writer {
         } else {
             UNIT
         };
+        let gathered = to == NEW
+            && self.flights.possible()
+            && matches!(origin, Origin::Staged(_))
+            && kind.is_raw()
+            && bytes.len() % BLOCK == 0;
+        if gathered != self.streams[to].gathered {
+            self.flush(shared, device, to)?;
+            self.streams[to].gathered = gathered;
+        }
+        if !gathered {
+            self.streams[to].chunk().ok_or(Fault::Error)?;
+        }
         let (segment, at) = self.make_place(shared, device, to, bytes.len(), align)?;
         let stream = &mut self.streams[to];
+        if gathered && stream.pending.is_empty() {
+            // What may be carried over is written already.
+            (stream.start, stream.used) = (at, 0);
+        }
         let within = at - stream.start;
-        stream.chunk[stream.used..within].fill(0);
-        stream.chunk[within..within + bytes.len()].copy_from_slice(bytes);
+        if gathered {
+            stream.parts.push(Part {
+                start: bytes.as_ptr(),
+                bytes: bytes.len(),
+            });
+        } else {
+            let chunk = stream.chunk.bytes_mut();
+            chunk[stream.used..within].fill(0);
+            chunk[within..within + bytes.len()].copy_from_slice(bytes);
+        }
         stream.used = within + bytes.len();
         let units = bytes.len() / UNIT;
         stream.records.push(Record {
@@ -259,7 +316,10 @@ impl Writer {
         (stream.start, stream.used, stream.end) = (start, hole.start - start, hole.end);
         if stream.used > 0 {
             let location = device.geometry.location(segment, start);
-            let read = device.read_into(location, &mut stream.chunk[..BLOCK]);
+            let read = match stream.chunk() {
+                Some(chunk) => device.read_into(location, &mut chunk[..BLOCK]),
+                None => Err(Fault::Error),
+            };
             if read.is_err() {
                 (stream.used, stream.end) = (0, 0);
             }
@@ -274,12 +334,13 @@ impl Writer {
         let length = stream.used.next_multiple_of(BLOCK);
         let end = stream.start + length;
         if end <= stream.end {
-            stream.chunk[stream.used..length].fill(0);
+            stream.chunk.bytes_mut()[stream.used..length].fill(0);
         } else if stream.used < length {
             let mut block = [0; BLOCK];
             device.read_into(device.geometry.location(segment, end - BLOCK), &mut block)?;
             let used = stream.used % BLOCK;
-            stream.chunk[length - BLOCK + used..length].copy_from_slice(&block[used..]);
+            let rest = &mut stream.chunk.bytes_mut()[length - BLOCK + used..length];
+            rest.copy_from_slice(&block[used..]);
         }
         Ok(length)
     }
@@ -332,26 +393,36 @@ impl Writer {
         // Closed first: without its footer it is reclaimed by a sweep.
         self.closed.push(segment);
         let length = format::footer_bytes(stream.records.len());
+        if to == NEW && self.flights.possible() && length <= FLOWN_FOOTER {
+            return self.launch_footer(shared, device, segment);
+        }
+        let stream = &mut self.streams[to];
+        stream.chunk().ok_or(Fault::Error)?;
         format::encode_footer(
             device.segment_name(segment),
             &stream.records,
-            &mut stream.chunk[..length],
+            &mut stream.chunk.bytes_mut()[..length],
         );
         self.pace(shared, length);
         let end = device.geometry.segment_offset(segment) + device.geometry.segment_bytes;
-        device.write(&self.streams[to].chunk[..length], end - length as u64)
+        let footer = &self.streams[to].chunk.bytes()[..length];
+        device.write(footer, end - length as u64)
     }
 
-    /// Writes the chunk and turns the entries of its pages to it. On failure those entries are removed.
+    /// Writes the chunk and turns the entries of its pages to it. On failure those entries are removed. Of a chunk that is
+    /// gathered the write is only begun.
     pub fn flush(&mut self, shared: &Shared, device: &Device, to: usize) -> Result<(), Fault> {
         let stream = &self.streams[to];
         let Some(segment) = stream.open.filter(|_| stream.has_pending()) else {
             return Ok(());
         };
+        if stream.gathered {
+            return self.launch(shared, device, segment);
+        }
         let offset = device.geometry.segment_offset(segment) + stream.start as u64;
         let written = self.fill_up(device, to, segment).and_then(|length| {
             self.pace(shared, length);
-            device.write(&self.streams[to].chunk[..length], offset)
+            device.write(&self.streams[to].chunk.bytes()[..length], offset)
         });
         let stream = &mut self.streams[to];
         stream.carry();
@@ -372,14 +443,21 @@ impl Writer {
         written
     }
 
-    fn abandon_pending(&mut self, shared: &Shared, to: usize) {
+    pub fn abandon_pending(&mut self, shared: &Shared, to: usize) {
         let mut pending = std::mem::take(&mut self.streams[to].pending);
         pending
             .iter()
             .for_each(|p| self.discard(shared, p.page, p.origin));
         pending.clear();
-        self.streams[to].pending = pending;
-        self.streams[to].held = 0;
+        let stream = &mut self.streams[to];
+        stream.pending = pending;
+        stream.parts.clear();
+        stream.held = 0;
+        if stream.gathered {
+            // The place is lost until the segment is opened anew.
+            stream.start += stream.used;
+            stream.used = 0;
+        }
     }
 
     /// Forgets the open segment. The entries of its pending pages are removed; those of the others are the caller's business.
@@ -405,7 +483,7 @@ impl Writer {
 }
 
 /// The chunk is on the device: turns the entries of its pages to it.
-fn publish(shared: &Shared, device: &Device, segment: u32, pending: &[Pending]) {
+pub(crate) fn publish(shared: &Shared, device: &Device, segment: u32, pending: &[Pending]) {
     let instances = shared.instances.len() as u32;
     let instance = |p: &Pending| p.page.instance(instances);
     for group in pending.chunk_by(|a, b| instance(a) == instance(b)) {

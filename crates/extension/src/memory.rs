@@ -2,7 +2,7 @@
 //!
 //! Mapped rather than allocated, for three reasons: a failure is an error and not an abort of the server; every page is
 //! touched at once, so that what the extension reports is what the process shows; and the contents, which are pages of
-//! tables, stay out of core dumps.
+//! tables, stay out of core dumps. What is only reserved ([`Mapped::reserve`]) is touched, and given back, in parts.
 
 use std::cell::RefCell;
 use std::io;
@@ -66,6 +66,18 @@ impl<T: Zeroable> Mapped<T> {
 
     #[cfg(not(miri))]
     fn from_kernel(length: usize, bytes: usize) -> io::Result<Mapped<T>> {
+        let memory = Self::untouched(length, bytes)?;
+        if bytes >= HUGE_PAGE {
+            // SAFETY: the range is the mapping just made; the advice changes no contents.
+            let _ = unsafe { madvise(memory.as_ptr().cast(), bytes, Advice::LinuxHugepage) };
+        }
+        // SAFETY: the mapping just made, which nobody else knows yet.
+        unsafe { touch(memory.as_ptr().cast(), bytes)? };
+        Ok(memory)
+    }
+
+    #[cfg(not(miri))]
+    fn untouched(length: usize, bytes: usize) -> io::Result<Mapped<T>> {
         // SAFETY: a new anonymous mapping touches no existing memory.
         let start = unsafe {
             mmap_anonymous(
@@ -76,35 +88,82 @@ impl<T: Zeroable> Mapped<T> {
             )?
         };
         // SAFETY: the range is the mapping just made; the advice changes no contents.
-        unsafe {
-            let _ = madvise(start, bytes, Advice::LinuxDontDump);
-            if bytes >= HUGE_PAGE {
-                let _ = madvise(start, bytes, Advice::LinuxHugepage);
-            }
-        }
-        let memory = Mapped {
+        let _ = unsafe { madvise(start, bytes, Advice::LinuxDontDump) };
+        Ok(Mapped {
             start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
             length,
-        };
-        // SAFETY: as above.
-        match unsafe { madvise(start, bytes, Advice::LinuxPopulateWrite) } {
-            Ok(()) => {}
-            Err(rustix::io::Errno::INVAL) => {
-                // Kernels before 5.14: touch every page.
-                for offset in (0..bytes).step_by(PAGE) {
-                    // SAFETY: within the mapping, which nobody else knows yet.
-                    unsafe { start.cast::<u8>().add(offset).write_volatile(0) };
-                }
-            }
-            Err(error) => return Err(error.into()),
-        }
-        Ok(memory)
+        })
     }
 
     fn bytes_of(length: usize) -> Option<usize> {
         length
             .checked_mul(size_of::<T>())?
             .checked_next_multiple_of(PAGE)
+    }
+}
+
+/// Makes zeroed memory resident.
+///
+/// # Safety
+/// The range is mapped, in whole pages, and nobody uses it.
+#[cfg(not(miri))]
+unsafe fn touch(start: *mut u8, bytes: usize) -> io::Result<()> {
+    // SAFETY: populating changes no contents.
+    match unsafe { madvise(start.cast(), bytes, Advice::LinuxPopulateWrite) } {
+        Ok(()) => Ok(()),
+        Err(rustix::io::Errno::INVAL) => {
+            // Kernels before 5.14: touch every page.
+            for offset in (0..bytes).step_by(PAGE) {
+                // SAFETY: the caller's promise.
+                unsafe { start.add(offset).write_volatile(0) };
+            }
+            Ok(())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Mapped<u8> {
+    /// Address space alone: each part must be touched before it is used.
+    pub fn reserve(bytes: usize) -> io::Result<Mapped<u8>> {
+        #[cfg(miri)]
+        return Self::new(bytes);
+        #[cfg(not(miri))]
+        {
+            let rounded = Self::bytes_of(bytes).ok_or(io::ErrorKind::OutOfMemory)?;
+            let memory = Self::untouched(bytes, rounded)?;
+            // SAFETY: the mapping just made. A huge page would touch more than was asked for.
+            let _ = unsafe { madvise(memory.as_ptr().cast(), rounded, Advice::LinuxNoHugepage) };
+            Ok(memory)
+        }
+    }
+
+    /// Makes a part of reserved memory resident.
+    ///
+    /// # Safety
+    /// The part has whole pages, and nobody uses it.
+    pub unsafe fn touch(&self, part: std::ops::Range<usize>) -> io::Result<()> {
+        debug_assert!(part.end <= self.length);
+        #[cfg(not(miri))]
+        // SAFETY: within the mapping; the rest is the caller's promise.
+        unsafe {
+            touch(self.as_ptr().add(part.start), part.len())?;
+        }
+        Ok(())
+    }
+
+    /// Gives a part of reserved memory back to the kernel, contents and all.
+    ///
+    /// # Safety
+    /// The part has whole pages, and nobody uses it.
+    pub unsafe fn give_back(&self, part: std::ops::Range<usize>) {
+        debug_assert!(part.end <= self.length);
+        #[cfg(not(miri))]
+        // SAFETY: within the mapping; nobody uses the contents, says the caller.
+        unsafe {
+            let start = self.as_ptr().add(part.start).cast();
+            let _ = madvise(start, part.len(), Advice::LinuxDontNeed);
+        }
     }
 }
 
@@ -187,7 +246,7 @@ impl Bounce {
         self.0.as_deref().unwrap_or_default()
     }
 
-    fn bytes_mut(&mut self) -> &mut [u8] {
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
         self.0.as_deref_mut().unwrap_or_default()
     }
 

@@ -7,6 +7,7 @@ use crate::extension::{Extension, OfferOutcome, Source};
 use crate::generation::ReadTicket;
 use crate::instance::{Instance, InstanceState};
 use crate::page::{PageId, check, is_page_length};
+use crate::staging::Filling;
 
 impl Extension {
     /// Offers the bytes of a completed read or write. They are copied if the page is admitted. Never waits for a device.
@@ -69,8 +70,7 @@ impl Extension {
                 return OfferOutcome::Rejected;
             }
         }
-        let Some(mut filling) = shared.staging.allocate(bytes.len()) else {
-            shared.wake.announce();
+        let Some(mut filling) = self.find_frame(instance, page, bytes.len(), source) else {
             return OfferOutcome::StagingFull;
         };
         filling.fill(page, bytes, check(page, bytes));
@@ -84,10 +84,33 @@ impl Extension {
         state.evict(shared);
         state.stage(shared, instance, page, filling);
         drop(state);
-        if shared.staging.used() >= shared.wake.staged {
+        if shared.waiting() >= shared.wake.staged {
             shared.wake.announce();
         }
         OfferOutcome::Admitted
+    }
+
+    /// A frame, if need be that of a page that is worth less.
+    fn find_frame(
+        &self,
+        instance: &Instance,
+        page: PageId,
+        length: usize,
+        source: Source,
+    ) -> Option<Filling<'_>> {
+        let shared = &*self.shared;
+        if let Some(filling) = shared.staging.allocate(length) {
+            return Some(filling);
+        }
+        shared.wake.announce();
+        let update = source == Source::Write { was_cached: true };
+        let displaced = instance.lock().displace(shared, page, length, update);
+        if !displaced {
+            return None;
+        }
+        instance.counters.staging_full.add(1);
+        // Another thread may have been faster.
+        shared.staging.allocate(length)
     }
 
     /// Whether the page is worth a place for which it has to compete.

@@ -18,10 +18,12 @@ use crate::staging::{Staging, UNIT};
 use crate::statistics::Padded;
 use crate::writer::Writer;
 
-const LEAST_STAGING: u64 = 1 << 20;
+/// Staging may take this part of the devices, within bounds, when pages come in a burst. Of that only what is needed is
+/// resident. A limit on memory may lower it to the least.
+const STAGING_SHARE: u64 = 320;
+const USUAL_STAGING: u64 = 4 << 20;
 const MOST_STAGING: u64 = 64 << 20;
-/// Staging is this part of the devices.
-const STAGING_SHARE: u64 = 640;
+const LEAST_STAGING: u64 = 1 << 20;
 /// What is not worth planning: histograms, counters, small vectors.
 const SUNDRIES: u64 = 64 << 10;
 /// Pages that fit into the space of a page when they are compressed, times five: text shrinks to a half or a third. Where less
@@ -40,6 +42,8 @@ struct Plan {
     least_pages: u64,
     sketch_quarters: u64,
     staging: u64,
+    /// What writers take when they need it.
+    buffers: u64,
     fixed: u64,
 }
 
@@ -64,7 +68,8 @@ impl Plan {
             pages,
             least_pages,
             sketch_quarters: SKETCH_QUARTERS,
-            staging: (bytes / STAGING_SHARE).clamp(LEAST_STAGING, MOST_STAGING),
+            staging: (bytes / STAGING_SHARE).clamp(USUAL_STAGING, MOST_STAGING),
+            buffers: geometries.len() as u64 * Writer::MOST_BUFFERS,
             fixed: segments
                 + geometries.len() as u64 * Writer::BYTES
                 + Generations::BYTES
@@ -85,7 +90,7 @@ impl Plan {
     fn memory(&self) -> u64 {
         let instance = Directory::memory_needed(self.entries)
             + Admission::memory_needed(self.pages, self.sketch_quarters);
-        self.instances * instance + Staging::memory_needed(self.staging) + self.fixed
+        self.instances * instance + Staging::memory_needed(self.staging) + self.buffers + self.fixed
     }
 
     /// Gives up staging, then counters, then places for pages that compression would make room for, until the plan fits.
@@ -228,7 +233,7 @@ pub(crate) fn open(
         config.io_capacity,
         Arc::clone(&config.budget),
         config.nominal_page as usize,
-        plan.memory(),
+        plan.memory() - plan.buffers,
     ))
 }
 
@@ -255,12 +260,17 @@ mod tests {
         Plan::new(config, &lay_out(config).unwrap())
     }
 
+    /// Of directory and counters.
+    fn without_the_rest(plan: &Plan) -> u64 {
+        plan.memory() - Staging::memory_needed(plan.staging) - plan.buffers - plan.fixed
+    }
+
     #[test]
     fn at_most_sixteen_bytes_a_page_for_directory_and_sketch() {
         for (bytes, instances) in [(1 << 30, 1), (64 << 30, 8), (1 << 40, 16)] {
             let plan = plan(&config(bytes, instances));
             let pages = bytes / 16384;
-            let memory = plan.memory() - Staging::memory_needed(plan.staging) - plan.fixed;
+            let memory = without_the_rest(&plan);
             let most = if instances > 8 || instances == 1 {
                 16 * pages
             } else {
@@ -300,12 +310,12 @@ mod tests {
             ..config(64 << 30, 8)
         });
         let pages = (64 << 30) / 16384 * LZ4_FIFTHS / 5;
-        let memory = lz4.memory() - Staging::memory_needed(lz4.staging) - lz4.fixed;
+        let memory = without_the_rest(&lz4);
         assert!(
             memory <= pages * 17,
             "sixteen bytes for each page that is cached"
         );
-        let without = raw.memory() - Staging::memory_needed(raw.staging) - raw.fixed;
+        let without = without_the_rest(&raw);
         assert!(memory > without * 2);
         // Before it is refused it makes do with what it would have without.
         let least = raw.fit(1 << 20, 1).unwrap_err();

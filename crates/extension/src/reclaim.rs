@@ -14,12 +14,11 @@
 //!
 //! If a footer cannot be read, the directories are swept for entries into the segment, and it is free.
 
-use std::io;
 use std::ops::Range;
 
 use crate::device::{Device, Fault};
 use crate::log::{MOVED, NEW, Origin, Stored};
-use crate::memory::Mapped;
+use crate::memory::Bounce;
 use crate::page::{MAX_PAGE, PageId, check};
 use crate::segment::format::{self, BLOCK, Record};
 use crate::shared::{CHUNK, RESERVED_SEGMENTS, Shared};
@@ -33,8 +32,8 @@ const GAP: usize = 32 << 10;
 
 /// Buffers of a writer's reclaim.
 pub(crate) struct Buffers {
-    /// Part of the segment.
-    window: Mapped<u8>,
+    /// Part of the segment; made when it is first needed.
+    window: Bounce,
     records: Vec<Record>,
     keep: Vec<Keep>,
     page: Vec<u8>,
@@ -47,13 +46,13 @@ struct Keep {
 }
 
 impl Buffers {
-    pub fn new() -> io::Result<Buffers> {
-        Ok(Buffers {
-            window: Mapped::new(CHUNK)?,
+    pub fn new() -> Buffers {
+        Buffers {
+            window: Bounce::NONE,
             records: Vec::with_capacity(256),
             keep: Vec::with_capacity(256),
             page: vec![0; MAX_PAGE],
-        })
+        }
     }
 }
 
@@ -71,7 +70,7 @@ impl Writer {
         if shared.canary.skip_reopening() {
             return Ok(false);
         }
-        let Some(victim) = self.choose_victim(device) else {
+        let Some(victim) = self.choose_victim(shared, device) else {
             return Ok(false);
         };
         let segment_bytes = device.geometry.segment_bytes as usize;
@@ -116,7 +115,7 @@ impl Writer {
             if self.free.len() + self.vacated.len() > RESERVED_SEGMENTS {
                 break;
             }
-            let Some(victim) = self.choose_victim(device) else {
+            let Some(victim) = self.choose_victim(shared, device) else {
                 break;
             };
             self.compact_segment(shared, device, victim)?;
@@ -127,10 +126,17 @@ impl Writer {
         Ok(())
     }
 
-    /// The segment with the least in it that is alive.
-    fn choose_victim(&mut self, device: &Device) -> Option<u32> {
-        let live = |at: &usize| device.table.live_units(self.closed[*at]);
-        let at = (0..self.closed.len()).min_by_key(live)?;
+    /// The segment with the least in it that is alive. Not one to which something is on the way: that is not counted yet.
+    fn choose_victim(&mut self, shared: &Shared, device: &Device) -> Option<u32> {
+        let least = |writer: &Writer| {
+            let grounded = |at: &usize| !writer.is_flown_to(writer.closed[*at]);
+            let live = |at: &usize| device.table.live_units(writer.closed[*at]);
+            (0..writer.closed.len()).filter(grounded).min_by_key(live)
+        };
+        let at = least(self).or_else(|| {
+            self.settle(shared, device);
+            least(self)
+        })?;
         Some(self.closed.swap_remove(at))
     }
 
@@ -163,6 +169,8 @@ impl Writer {
 
     fn move_kept(&mut self, shared: &Shared, device: &Device, victim: u32, buffers: &mut Taken) {
         let mut window = 0..0;
+        // Without it nothing is read, and what was to be kept is dropped.
+        buffers.window.grow(CHUNK);
         for at in 0..buffers.keep.len() {
             let record = buffers.keep[at].record;
             let (start, end) = (record.start(), record.start() + record.length());
@@ -171,11 +179,12 @@ impl Writer {
                 kind: record.kind,
             };
             if start < window.start || end > window.end {
-                window = load_window(device, victim, &buffers.keep[at..], &mut buffers.window);
+                let memory = buffers.window.bytes_mut();
+                window = load_window(device, victim, &buffers.keep[at..], memory);
             }
             let mut moved = false;
             if start >= window.start && end <= window.end {
-                let bytes = &buffers.window[start - window.start..end - window.start];
+                let bytes = &buffers.window.bytes()[start - window.start..end - window.start];
                 if is_sound(bytes, record, &mut buffers.page) {
                     let Record {
                         page, check, kind, ..
@@ -218,15 +227,16 @@ fn load_window(device: &Device, victim: u32, keep: &[Keep], window: &mut [u8]) -
         }
     }
     let location = device.geometry.location(victim, whole.start);
-    match device.read_into(location, &mut window[..whole.len()]) {
-        Ok(()) => whole,
-        Err(_) => 0..0,
+    let part = window.get_mut(..whole.len());
+    match part.map(|part| device.read_into(location, part)) {
+        Some(Ok(())) => whole,
+        _ => 0..0,
     }
 }
 
 /// The buffers, out of the writer's reach while it appends.
 struct Taken {
-    window: Mapped<u8>,
+    window: Bounce,
     records: Vec<Record>,
     keep: Vec<Keep>,
     page: Vec<u8>,
@@ -235,7 +245,7 @@ struct Taken {
 impl Taken {
     fn of(buffers: &mut Buffers) -> Taken {
         Taken {
-            window: std::mem::replace(&mut buffers.window, Mapped::empty()),
+            window: std::mem::replace(&mut buffers.window, Bounce::NONE),
             records: std::mem::take(&mut buffers.records),
             keep: std::mem::take(&mut buffers.keep),
             page: std::mem::take(&mut buffers.page),
@@ -283,7 +293,10 @@ fn read_footer(device: &Device, victim: u32, buffers: &mut Taken) -> bool {
     let end = device.geometry.segment_bytes as usize;
     let mut length = BLOCK;
     loop {
-        let area = &mut buffers.window[..length];
+        if !buffers.window.grow(length) {
+            return false;
+        }
+        let area = &mut buffers.window.bytes_mut()[..length];
         if device
             .read_into(device.geometry.location(victim, end - length), area)
             .is_err()

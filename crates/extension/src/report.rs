@@ -18,7 +18,7 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         reinserted: written.reinserted.get(),
         purged: written.purged.get(),
         failed_proofs: written.failed_proofs.get(),
-        memory_bytes: shared.memory_bytes + bounce_bytes(),
+        memory_bytes: shared.memory_bytes - shared.staging.untouched() + bounce_bytes(),
         bytes_cached: shared.staging.used(),
         read_latency: shared.latency.snapshot(),
         ..Statistics::default()

@@ -42,7 +42,7 @@ pub(crate) struct Shared {
     pub wake: Wake,
     pub latency: LatencyHistogram,
     pub written: Written,
-    /// Bytes of all memory whose size is fixed when the extension is opened.
+    /// Bytes of all memory whose size is fixed when the extension is opened, and all that is reserved for staging.
     pub memory_bytes: u64,
     pub nominal_page: usize,
     /// Of room for which pages compete although nobody would have to go.
@@ -87,7 +87,7 @@ impl Shared {
             .map(|instance| instance.0.capacity())
             .sum::<u64>();
         let drift = Drift::new(pages, instances.len());
-        let wake_at = (CHUNK as u64).min(staging.capacity() / 4);
+        let wake_at = (CHUNK as u64).min(staging.capacity() / 8);
         let shared = Shared {
             generations,
             instances,
@@ -170,6 +170,12 @@ impl Shared {
                 (hits + counters.hits.get(), misses + counters.misses())
             });
         self.drift.look(hits, hits + misses, !self.has_spare_room());
+    }
+
+    /// Bytes of staged pages that no writer has taken.
+    pub fn waiting(&self) -> u64 {
+        let taken: u64 = self.devices.iter().map(|device| device.in_hand.get()).sum();
+        self.staging.used().saturating_sub(taken)
     }
 
     /// Some device takes pages.

@@ -6,7 +6,11 @@
 //! references falls to zero: the list, later the writer, holds one, and so does every reader while it copies. A reader
 //! takes its reference under the lock of the instance, after it has found an entry that names the frame; entries name
 //! only frames that the list or a writer still holds, since both remove or redirect the entry, under that lock, before
-//! they let go. So a count never rises from zero.
+//! they let go. So a count never rises from zero. An entry that is removed while its frame is in the list takes the frame
+//! along: what nobody can ask for any more is neither kept nor written.
+//!
+//! The memory is as much as bursts may need ([`crate::open`]), but only reserved: a block becomes resident when it is used
+//! first, the most recently used are used again first, and what has not been needed for a while goes back to the kernel.
 
 use std::io;
 
@@ -26,6 +30,13 @@ const CLASSES: usize = 7;
 pub(crate) type Frame = u32;
 /// No frame: end of a list.
 pub(crate) const NONE: Frame = u32::MAX;
+/// In place of a neighbour: the frame is in no list.
+const UNLISTED: Frame = u32::MAX - 1;
+/// Free blocks that stay resident.
+const KEPT: usize = 4;
+/// Of the free blocks beyond those, one of so many goes back at a time, and at most so many.
+const TRIM_PART: usize = 16;
+const MOST_TRIMMED: usize = 8;
 
 /// What is known about a frame, kept at the index of its first unit. Plain values in atomics: the instance lock and the
 /// reference count order all accesses.
@@ -36,8 +47,9 @@ pub(crate) struct FrameFacts {
     page: AtomicU32,
     check: AtomicU32,
     length: AtomicU32,
-    /// Next frame in the list of the instance.
+    /// Neighbours in the list of the instance.
     next: AtomicU32,
+    previous: AtomicU32,
 }
 
 #[cfg(not(checker))]
@@ -72,7 +84,7 @@ impl Staging {
     pub fn new(bytes: u64) -> io::Result<Staging> {
         let blocks = Self::blocks_of(bytes);
         Ok(Staging {
-            memory: Mapped::new(blocks * MAX_PAGE)?,
+            memory: Mapped::reserve(blocks * MAX_PAGE)?,
             facts: new_facts(blocks * UNITS_PER_BLOCK)?,
             blocks: Mutex::new(Blocks::new(blocks)),
             used: Padded::default(),
@@ -102,6 +114,26 @@ impl Staging {
         self.memory.len() as u64
     }
 
+    /// Bytes of memory that are reserved and not resident.
+    pub fn untouched(&self) -> u64 {
+        let resident = self.blocks.lock().resident;
+        (self.memory.len() - resident * MAX_PAGE) as u64
+    }
+
+    /// Gives some of the memory back that nobody has needed of late.
+    pub fn trim(&self) {
+        let mut blocks = self.blocks.lock();
+        let spare = blocks.ready.saturating_sub(KEPT);
+        for _ in 0..spare.div_ceil(TRIM_PART).min(MOST_TRIMMED) {
+            let block = blocks.leave_ready() as usize;
+            // SAFETY: a whole block that is free, and cannot be taken meanwhile.
+            unsafe {
+                self.memory
+                    .give_back(block * MAX_PAGE..(block + 1) * MAX_PAGE);
+            }
+        }
+    }
+
     /// Bytes of frames in use.
     pub fn used(&self) -> u64 {
         self.used.0.load(Ordering::Relaxed)
@@ -111,11 +143,16 @@ impl Staging {
     pub fn allocate(&self, length: usize) -> Option<Filling<'_>> {
         debug_assert!(crate::page::is_page_length(length));
         let class = (length / UNIT).trailing_zeros() as usize;
-        let frame = self.blocks.lock().allocate(class)?;
+        let frame = self.blocks.lock().allocate(class, |block| {
+            let start = block as usize * MAX_PAGE;
+            // SAFETY: a block that nobody uses.
+            unsafe { self.memory.touch(start..start + MAX_PAGE).is_ok() }
+        })?;
         self.used.0.fetch_add(length as u64, Ordering::Relaxed);
         let facts = &self.facts[frame as usize];
         facts.length.store(length as u32, Ordering::Relaxed);
         facts.references.store(1, Ordering::Relaxed);
+        facts.previous.store(UNLISTED, Ordering::Relaxed);
         Some(Filling {
             staging: self,
             frame,
@@ -138,15 +175,16 @@ impl Staging {
         self.facts[frame as usize].length.load(Ordering::Relaxed) as usize
     }
 
-    pub fn next(&self, frame: Frame) -> Frame {
-        self.facts[frame as usize].next.load(Ordering::Relaxed)
-    }
-
-    /// Only under the lock of the instance in whose list both are.
-    pub fn set_next(&self, frame: Frame, next: Frame) {
+    fn set_next(&self, frame: Frame, next: Frame) {
         self.facts[frame as usize]
             .next
             .store(next, Ordering::Relaxed);
+    }
+
+    fn set_previous(&self, frame: Frame, previous: Frame) {
+        self.facts[frame as usize]
+            .previous
+            .store(previous, Ordering::Relaxed);
     }
 
     /// Takes a reference. Only under the lock of the instance whose directory names the frame.
@@ -201,7 +239,6 @@ impl Filling<'_> {
         facts.file.store(page.file.0, Ordering::Relaxed);
         facts.page.store(page.page, Ordering::Relaxed);
         facts.check.store(check, Ordering::Relaxed);
-        facts.next.store(NONE, Ordering::Relaxed);
     }
 
     /// Hands the reference over to the list of an instance, whose lock is held.
@@ -255,10 +292,73 @@ impl Drop for Pinned<'_> {
     }
 }
 
+/// The frames of an instance that wait for a writer, oldest first. All under the lock of the instance.
+pub(crate) struct FrameList {
+    head: Frame,
+    tail: Frame,
+    pub length: u64,
+}
+
+impl FrameList {
+    pub const EMPTY: FrameList = FrameList {
+        head: NONE,
+        tail: NONE,
+        length: 0,
+    };
+
+    /// Takes over the reference of a filled frame.
+    pub fn push(&mut self, staging: &Staging, frame: Frame) {
+        staging.set_next(frame, NONE);
+        staging.set_previous(frame, self.tail);
+        match self.tail {
+            NONE => self.head = frame,
+            tail => staging.set_next(tail, frame),
+        }
+        self.tail = frame;
+        self.length += 1;
+    }
+
+    /// Takes a frame out, unless a writer has it; what the list held is the caller's.
+    pub fn take<'a>(&mut self, staging: &'a Staging, frame: Frame) -> Option<Pinned<'a>> {
+        let facts = &staging.facts[frame as usize];
+        let (next, previous) = (
+            facts.next.load(Ordering::Relaxed),
+            facts.previous.swap(UNLISTED, Ordering::Relaxed),
+        );
+        match previous {
+            UNLISTED => return None,
+            NONE => self.head = next,
+            previous => staging.set_next(previous, next),
+        }
+        match next {
+            NONE => self.tail = previous,
+            next => staging.set_previous(next, previous),
+        }
+        self.length -= 1;
+        Some(staging.collected(frame))
+    }
+
+    /// The oldest.
+    pub fn first(&self) -> Option<Frame> {
+        (self.head != NONE).then_some(self.head)
+    }
+
+    /// The oldest frames.
+    pub fn iter<'a>(&self, staging: &'a Staging) -> impl Iterator<Item = Frame> + use<'a> {
+        let next = |frame: &Frame| staging.facts[*frame as usize].next.load(Ordering::Relaxed);
+        std::iter::successors(self.first(), move |frame| {
+            Some(next(frame)).filter(|&frame| frame != NONE)
+        })
+    }
+}
+
 /// Which frames are free.
 struct Blocks {
-    /// Blocks of no class.
+    /// Blocks of no class. The last `ready` of them are resident.
     whole: Vec<u32>,
+    ready: usize,
+    /// Resident blocks, those in use included.
+    resident: usize,
     /// Blocks of a class with at least one free frame.
     partial: [Vec<u32>; CLASSES],
     /// For each block: bit n set if the frame beginning at its unit n is free.
@@ -273,6 +373,8 @@ impl Blocks {
     fn new(blocks: usize) -> Blocks {
         Blocks {
             whole: (0..blocks as u32).rev().collect(),
+            ready: 0,
+            resident: 0,
             partial: std::array::from_fn(|_| Vec::with_capacity(blocks)),
             free: vec![0; blocks],
             position: vec![0; blocks],
@@ -286,11 +388,28 @@ impl Blocks {
             .fold(0, |mask, unit| mask | 1 << unit)
     }
 
-    fn allocate(&mut self, class: usize) -> Option<Frame> {
+    /// The free block that has been ready for longest is so no more.
+    fn leave_ready(&mut self) -> u32 {
+        let block = self.whole[self.whole.len() - self.ready];
+        self.ready -= 1;
+        self.resident -= 1;
+        block
+    }
+
+    /// `touch` makes a block resident, or fails to.
+    fn allocate(&mut self, class: usize, touch: impl FnOnce(u32) -> bool) -> Option<Frame> {
         let block = match self.partial[class].last() {
             Some(&block) => block,
             None => {
-                let block = self.whole.pop()?;
+                let block = *self.whole.last()?;
+                if self.ready > 0 {
+                    self.ready -= 1;
+                } else if touch(block) {
+                    self.resident += 1;
+                } else {
+                    return None;
+                }
+                self.whole.pop();
                 self.free[block as usize] = Self::all(class);
                 self.list(block, class);
                 block
@@ -319,6 +438,7 @@ impl Blocks {
         if self.free[block as usize] == Self::all(class) {
             self.unlist(block, class);
             self.whole.push(block);
+            self.ready += 1;
         }
     }
 
@@ -381,6 +501,59 @@ mod tests {
             }
             assert_eq!(staging.used(), live.iter().map(|l| l.1 as u64).sum::<u64>());
         }
+    }
+
+    #[test]
+    fn memory_is_resident_while_it_is_needed() {
+        let staging = Staging::new(1 << 20).unwrap();
+        let resident = || (1 << 20) - staging.untouched();
+        assert_eq!(resident(), 0);
+        for round in 0..3 {
+            let frames: Vec<_> = (0..32).filter_map(|n| stage(&staging, 16384, n)).collect();
+            assert_eq!((frames.len(), resident()), (32, 8 * 65536), "round {round}");
+            for frame in frames {
+                let pinned = staging.collected(frame);
+                assert!(
+                    pinned
+                        .bytes()
+                        .iter()
+                        .step_by(999)
+                        .all(|&b| b == pinned.bytes()[0])
+                );
+            }
+            assert_eq!(
+                resident(),
+                8 * 65536,
+                "what was used is ready for the next burst"
+            );
+            (0..20).for_each(|_| staging.trim());
+            assert_eq!(resident(), KEPT as u64 * 65536);
+        }
+    }
+
+    #[test]
+    fn frames_leave_the_list_in_any_order() {
+        let staging = Staging::new(1 << 20).unwrap();
+        let mut list = FrameList::EMPTY;
+        let frames: Vec<_> = (0..5).filter_map(|n| stage(&staging, 4096, n)).collect();
+        frames.iter().for_each(|&f| list.push(&staging, f));
+        let now = |list: &FrameList| list.iter(&staging).collect::<Vec<_>>();
+        assert_eq!(now(&list), frames);
+        for (gone, left) in [(2, vec![0, 1, 3, 4]), (0, vec![1, 3, 4]), (4, vec![1, 3])] {
+            assert_eq!(
+                list.take(&staging, frames[gone]).unwrap().frame(),
+                frames[gone]
+            );
+            let left: Vec<_> = left.into_iter().map(|n: usize| frames[n]).collect();
+            assert_eq!(now(&list), left);
+        }
+        let reader = staging.pin(frames[1]);
+        drop(list.take(&staging, frames[1]));
+        assert!(list.take(&staging, frames[1]).is_none(), "only once");
+        assert_eq!(reader.bytes()[0], 1);
+        drop(reader);
+        list.take(&staging, frames[3]);
+        assert_eq!((list.first(), list.length, staging.used()), (None, 0, 0));
     }
 
     #[test]

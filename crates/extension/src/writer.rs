@@ -6,7 +6,6 @@
 //! A writer pulls: a slow device takes fewer pages than a fast one, and a failed one none. When it leaves pages to the others:
 //! [`crate::spread`].
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +14,10 @@ use crate::compression::Compressor;
 use crate::config::{Compression, OpenError};
 use crate::device::file::Wrap;
 use crate::device::health::State;
+use crate::device::queue::DEPTH;
 use crate::device::{Device, Fault, speed};
 use crate::directory::Kind;
+use crate::flight::{FLOWN_FOOTER, Flights};
 use crate::instance::Instance;
 use crate::log::{MOVED, NEW, Origin, Stored, Stream};
 use crate::page::{PageId, is_numbered};
@@ -45,11 +46,13 @@ pub(crate) enum Step {
 }
 
 pub(crate) struct Writer {
+    /// First: what is under way holds on to what `shared` has.
+    pub flights: Flights,
     pub shared: Arc<Shared>,
     device: usize,
     wrap: Arc<Wrap>,
     /// Runs in a thread of its own, and so may wait.
-    threaded: bool,
+    pub threaded: bool,
     /// Of new pages, and of pages that compaction moves.
     pub streams: [Stream; 2],
     pub free: Vec<u32>,
@@ -62,6 +65,7 @@ pub(crate) struct Writer {
     batch: Vec<(PageId, Frame)>,
     next_instance: usize,
     checked_at: Instant,
+    trimmed_at: Instant,
     /// Since the device failed: no entry refers to it any more.
     purged: bool,
     probe_at: Instant,
@@ -70,36 +74,35 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Memory of a writer.
-    pub const BYTES: u64 = 3 * CHUNK as u64 + (256 << 10) + Compressor::BYTES;
+    /// Memory of a writer, besides what it takes when it is needed.
+    pub const BYTES: u64 = (256 << 10) + Compressor::BYTES;
+    /// What it takes when it is needed: chunks of pages that are copied, the window of reclaim, footers.
+    pub const MOST_BUFFERS: u64 = 3 * CHUNK as u64 + (DEPTH * FLOWN_FOOTER) as u64;
 
-    pub fn new(
-        shared: Arc<Shared>,
-        device: usize,
-        wrap: Arc<Wrap>,
-        threaded: bool,
-    ) -> io::Result<Writer> {
+    pub fn new(shared: Arc<Shared>, device: usize, wrap: Arc<Wrap>, threaded: bool) -> Writer {
         let segments = shared.devices[device].geometry.segments;
         let now = Instant::now();
-        Ok(Writer {
+        Writer {
             device,
             wrap,
             threaded,
-            streams: [Stream::new()?, Stream::new()?],
+            flights: Flights::new(),
+            streams: [Stream::new(), Stream::new()],
             free: (0..segments).rev().collect(),
             closed: Vec::with_capacity(segments as usize),
             vacated: Vec::new(),
-            reclaim: crate::reclaim::Buffers::new()?,
+            reclaim: crate::reclaim::Buffers::new(),
             compressor: (shared.compression == Compression::Lz4).then(Compressor::new),
             batch: Vec::with_capacity(CHUNK / UNIT),
             next_instance: device,
             checked_at: now,
+            trimmed_at: now,
             purged: false,
             probe_at: now,
             probe_after: FIRST_PROBE,
             active_since: now,
             shared,
-        })
+        }
     }
 
     /// Body of the thread.
@@ -134,6 +137,11 @@ impl Writer {
                 Step::Failed(time) => shared.wake.pause(time.min(FIRST_PROBE)),
             }
         }
+        // As long as it takes: what is under way holds memory and the file.
+        let device = &shared.devices[self.device];
+        while self.flights.any() {
+            self.land(&shared, device, FIRST_PROBE);
+        }
     }
 
     pub fn step(&mut self) -> Step {
@@ -147,13 +155,35 @@ impl Writer {
             return self.recover(&shared, device);
         }
         self.check_file(device);
-        let collected = self.collect(&shared, device);
-        let _ = self.flush(&shared, device, NEW);
+        self.prepare_flights(device);
+        self.land(&shared, device, Duration::ZERO);
         // Below the mark the rest can wait for company.
-        let company = !self.threaded || shared.staging.used() >= shared.wake.staged;
+        let company = |shared: &Shared| !self.threaded || shared.waiting() >= shared.wake.staged;
+        let collected = if company(&shared) || !self.flights.any() {
+            self.collect(&shared, device)
+        } else {
+            Step::Idle
+        };
+        let _ = self.flush(&shared, device, NEW);
+        self.note_in_hand(device);
+        let company = !self.threaded || shared.waiting() >= shared.wake.staged;
         match collected {
             Step::Worked | Step::Waiting if company => collected,
-            _ => Step::Idle,
+            _ if self.flights.any() => {
+                self.land(&shared, device, LEAVE);
+                Step::Worked
+            }
+            _ => {
+                self.trim(&shared);
+                Step::Idle
+            }
+        }
+    }
+
+    fn trim(&mut self, shared: &Shared) {
+        if self.trimmed_at.elapsed() >= TICK {
+            self.trimmed_at = Instant::now();
+            shared.staging.trim();
         }
     }
 
@@ -162,9 +192,12 @@ impl Writer {
         let mut any = false;
         let most = shared.most_held() / 2;
         for _ in 0..shared.instances.len() {
-            let waiting = self.streams[NEW].waiting() / UNIT;
+            let waiting = (self.streams[NEW].waiting() + self.flights.held()) / UNIT;
             if !shared.may_take(self.device, waiting as u64) {
                 return if any { Step::Worked } else { Step::Waiting };
+            }
+            while self.held() > most && self.flights.any() && device.health.active() {
+                self.land(shared, device, LEAVE);
             }
             let at = self.next_instance % shared.instances.len();
             self.next_instance = at + 1;
@@ -200,8 +233,9 @@ impl Writer {
                     self.discard(shared, page, Origin::Staged(frame));
                     shared.written.evicted.add(1);
                 }
-                if self.streams[NEW].held > most {
+                if self.held() > most {
                     let _ = self.flush(shared, device, NEW);
+                    self.land(shared, device, Duration::ZERO);
                 }
             }
             batch.clear();
@@ -313,6 +347,12 @@ impl Writer {
         if device.health.state() == State::Defunct {
             return Step::Failed(Duration::MAX);
         }
+        // What is under way may not be written over what comes after a purge, and holds frames.
+        self.land(shared, device, Duration::ZERO);
+        if self.flights.any() {
+            return Step::Failed(TICK);
+        }
+        self.end_flights();
         if !self.purged {
             self.purge(shared, device);
             self.purged = true;

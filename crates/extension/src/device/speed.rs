@@ -52,6 +52,24 @@ impl Speed {
         result
     }
 
+    /// By the device's writer: one of several writes has landed, which was begun then.
+    pub fn landed(&self, bytes: usize, began: Instant) {
+        self.note(bytes, began.elapsed().as_nanos() as u64);
+    }
+
+    /// By the device's writer: when the oldest of the writes under way was begun.
+    pub fn set_oldest(&self, began: Option<Instant>) {
+        let began = began.map_or(0, |began| {
+            (began.saturating_duration_since(self.epoch).as_nanos() as u64).max(1)
+        });
+        self.began.store(began, Ordering::Relaxed);
+    }
+
+    /// Whether a write has not been answered for so long that none is expected any more.
+    pub fn stalled(&self) -> Option<Duration> {
+        Some(self.under_way()).filter(|&time| time > STALL)
+    }
+
     fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
@@ -100,12 +118,7 @@ pub(crate) fn compare(devices: &[Device]) {
     for device in active() {
         let speed = &device.speed;
         let under_way = speed.under_way();
-        if under_way > STALL {
-            device.health.fail(format_args!(
-                "no write was answered for {} ms",
-                under_way.as_millis()
-            ));
-        }
+        device.fail_if_stalled();
         let waits = under_way > LONG.max(Duration::from_nanos(best) * 4);
         speed
             .lags

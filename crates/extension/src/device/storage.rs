@@ -5,6 +5,10 @@ use std::io;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 
+use rustix::fs::OFlags;
+
+use super::queue::{KernelQueue, Queue};
+
 pub(crate) trait Storage: Send + Sync {
     /// As pread: may come short.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
@@ -13,6 +17,11 @@ pub(crate) trait Storage: Send + Sync {
     /// Bytes of the file, and the names it has.
     fn facts(&self) -> io::Result<(u64, u64)>;
     fn raw_fd(&self) -> RawFd;
+    /// For several writes at once, good as long as the storage is; `None`: one after the other. `threaded`: the writer has a
+    /// thread of its own, and need not do the same each time.
+    fn queue(&self, _threaded: bool) -> Option<Box<dyn Queue>> {
+        None
+    }
 }
 
 impl Storage for File {
@@ -31,6 +40,15 @@ impl Storage for File {
 
     fn raw_fd(&self) -> RawFd {
         self.as_raw_fd()
+    }
+
+    fn queue(&self, threaded: bool) -> Option<Box<dyn Queue>> {
+        let direct = || rustix::fs::fcntl_getfl(self).is_ok_and(|f| f.contains(OFlags::DIRECT));
+        if !threaded || !direct() {
+            return None;
+        }
+        let queue = KernelQueue::new(self.as_raw_fd())?;
+        Some(Box::new(queue))
     }
 }
 

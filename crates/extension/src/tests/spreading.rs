@@ -185,12 +185,12 @@ fn a_device_that_hangs_in_a_write_holds_little() {
     pair.millis.store(u64::MAX, Ordering::SeqCst);
     // More than staging holds, several times.
     pair.offer(0..1500);
-    let devices = pair.devices();
-    assert!(devices[0].pages > 1300, "{devices:?}");
     let held = pair.fixture.extension.shared.most_held() as u64;
     while pair.fixture.extension.staged_bytes() > held {
         std::thread::sleep(Duration::from_millis(1));
     }
+    let devices = pair.devices();
+    assert!(devices[0].pages > 1300, "{devices:?}");
     // What it holds is served from memory.
     let served = (0..1500)
         .filter(|&n| pair.fixture.read(page(1, n), 1, 16384) == ReadOutcome::Hit)
