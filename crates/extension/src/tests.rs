@@ -4,6 +4,8 @@
 mod basics;
 #[cfg(not(checker))]
 mod faults;
+#[cfg(not(checker))]
+mod flights;
 #[cfg(checker)]
 mod interleavings;
 #[cfg(not(checker))]

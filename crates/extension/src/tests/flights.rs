@@ -1,0 +1,343 @@
+//! Several writes under way at once, on a device that lands them in whatever order it is told, or fails some of them. What
+//! is under way must never be touched by another write, nor read.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::*;
+use crate::device::queue::{DEPTH, Part, Queue};
+use crate::device::storage::{Storage, write_all};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Landing {
+    /// Some of them, in any order.
+    AtRandom(u64),
+    /// None.
+    Held,
+}
+
+struct Write {
+    slot: usize,
+    parts: Vec<Part>,
+    offset: u64,
+}
+
+// SAFETY: the writer keeps the parts until the write has landed.
+unsafe impl Send for Write {}
+
+impl Write {
+    fn range(&self) -> Range<u64> {
+        let bytes: usize = self.parts.iter().map(|part| part.bytes).sum();
+        self.offset..self.offset + bytes as u64
+    }
+}
+
+struct Sky {
+    landing: Landing,
+    under_way: Vec<Write>,
+    /// Of those that have landed, one in so many fails; 0: none.
+    fails: u64,
+    most: usize,
+    random: u64,
+}
+
+impl Sky {
+    fn next(&mut self, below: usize) -> usize {
+        self.random = crate::page::mix64(self.random.wrapping_add(0x9e37_79b9_7f4a_7c15));
+        (self.random >> 32) as usize % below
+    }
+
+    fn assert_clear(&self, what: &str, range: Range<u64>) {
+        for other in self.under_way.iter().map(Write::range) {
+            let apart = range.end <= other.start || other.end <= range.start;
+            assert!(apart, "{what} of {range:?} while {other:?} is written");
+        }
+    }
+}
+
+struct Unruly {
+    file: File,
+    sky: Arc<Mutex<Sky>>,
+}
+
+impl Storage for Unruly {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        let range = offset..offset + buffer.len() as u64;
+        self.sky.lock().assert_clear("a read", range);
+        Storage::read_at(&self.file, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        let range = offset..offset + bytes.len() as u64;
+        self.sky.lock().assert_clear("a write", range);
+        Storage::write_at(&self.file, bytes, offset)
+    }
+
+    fn facts(&self) -> io::Result<(u64, u64)> {
+        self.file.facts()
+    }
+
+    fn raw_fd(&self) -> RawFd {
+        self.file.raw_fd()
+    }
+
+    fn queue(&self, _: bool) -> Option<Box<dyn Queue>> {
+        let (file, sky) = (self.file.try_clone().ok()?, Arc::clone(&self.sky));
+        Some(Box::new(UnrulyQueue { file, sky }))
+    }
+}
+
+struct UnrulyQueue {
+    file: File,
+    sky: Arc<Mutex<Sky>>,
+}
+
+impl Queue for UnrulyQueue {
+    unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64) -> io::Result<()> {
+        let mut sky = self.sky.lock();
+        let parts = parts.to_vec();
+        let write = Write {
+            slot,
+            parts,
+            offset,
+        };
+        assert!(sky.under_way.iter().all(|other| other.slot != slot) && slot < DEPTH);
+        sky.assert_clear("a write", write.range());
+        sky.under_way.push(write);
+        sky.most = sky.most.max(sky.under_way.len());
+        Ok(())
+    }
+
+    fn land(&mut self, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
+        let mut sky = self.sky.lock();
+        let Landing::AtRandom(one_in) = sky.landing else {
+            return;
+        };
+        while !sky.under_way.is_empty() {
+            if sky.next(one_in as usize) != 0 && (wait.is_zero() || !landed.is_empty()) {
+                break;
+            }
+            let count = sky.under_way.len();
+            let at = sky.next(count);
+            let write = sky.under_way.swap_remove(at);
+            let fails = sky.fails as usize;
+            if fails > 0 && sky.next(fails) == 0 {
+                let error = io::Error::from_raw_os_error(libc::EIO);
+                landed.push((write.slot, Err(error)));
+                continue;
+            }
+            let mut offset = write.offset;
+            for part in &write.parts {
+                // SAFETY: the writer keeps it until the write has landed.
+                let bytes = unsafe { std::slice::from_raw_parts(part.start, part.bytes) };
+                write_all(&self.file, bytes, offset).unwrap();
+                offset += part.bytes as u64;
+            }
+            // Now and then it comes short, and the rest is written by the writer.
+            let written = (offset - write.offset) as usize;
+            let short = if sky.next(8) == 0 { 4096 } else { 0 };
+            landed.push((write.slot, Ok(written - short)));
+        }
+    }
+}
+
+impl Drop for UnrulyQueue {
+    /// As the kernel, which waits.
+    fn drop(&mut self) {
+        let forgotten = !self.sky.lock().under_way.is_empty();
+        assert!(
+            !forgotten || std::thread::panicking(),
+            "writes are forgotten"
+        );
+    }
+}
+
+fn unruly(landing: Landing, change: impl FnOnce(&mut Config)) -> (Fixture, Arc<Mutex<Sky>>) {
+    let sky = Arc::new(Mutex::new(Sky {
+        landing,
+        under_way: Vec::new(),
+        fails: 0,
+        most: 0,
+        random: 1,
+    }));
+    let directory = tempfile::tempdir().unwrap();
+    let mut config = config(directory.path(), SMALLEST);
+    change(&mut config);
+    let generations = Arc::new(Generations::new());
+    let wrapped = Arc::clone(&sky);
+    let wrap = move |file| -> Box<dyn Storage> {
+        let sky = Arc::clone(&wrapped);
+        Box::new(Unruly { file, sky })
+    };
+    let extension =
+        Extension::open_with(&config, Arc::clone(&generations), Arc::new(wrap), false).unwrap();
+    let fixture = Fixture {
+        extension,
+        generations,
+        directory,
+    };
+    (fixture, sky)
+}
+
+fn step(f: &Fixture) -> crate::writer::Step {
+    f.extension.with_writers(|writers| writers[0].step())
+}
+
+fn on_device(f: &Fixture) -> u64 {
+    f.extension.device_statistics()[0].pages
+}
+
+#[test]
+fn a_later_write_may_land_first_and_an_entry_turns_only_when_its_own_has() {
+    let (f, sky) = unruly(Landing::Held, |c| c.instances = 1);
+    for n in 0..60 {
+        f.offer(page(1, n), 1, 16384);
+    }
+    (0..4).for_each(|_| _ = step(&f));
+    let under_way = sky.lock().under_way.len();
+    assert_eq!(under_way, 4, "writes of 256 KiB");
+    let all_hit = |f: &Fixture, new: u32| {
+        (0..60).for_each(|n| {
+            let version = if n == new { 2 } else { 1 };
+            assert_eq!(f.read(page(1, n), version, 16384), ReadOutcome::Hit, "{n}");
+        });
+    };
+    all_hit(&f, 60);
+    assert_eq!(on_device(&f), 0);
+    // A page of the first write is written anew while that is under way.
+    f.write(page(1, 3), 2, 16384);
+    all_hit(&f, 3);
+    // The last one lands.
+    let earlier: Vec<_> = sky.lock().under_way.drain(..under_way - 1).collect();
+    sky.lock().landing = Landing::AtRandom(1);
+    step(&f);
+    assert!((12..=13).contains(&on_device(&f)), "{}", on_device(&f));
+    all_hit(&f, 3);
+    sky.lock().under_way.extend(earlier);
+    f.pump();
+    assert_eq!(on_device(&f), 60);
+    all_hit(&f, 3);
+    f.check_books();
+}
+
+#[test]
+fn one_write_fails_among_others_and_nothing_is_purged_before_all_have_landed() {
+    let (f, sky) = unruly(Landing::Held, |c| c.instances = 1);
+    for n in 0..64 {
+        f.offer(page(1, n), 1, 16384);
+    }
+    (0..4).for_each(|_| _ = step(&f));
+    // The second fails, the third lands, two are left.
+    let mut others = std::mem::take(&mut sky.lock().under_way);
+    let (third, second) = (others.remove(2), others.remove(1));
+    sky.lock().under_way.push(second);
+    sky.lock().landing = Landing::AtRandom(1);
+    sky.lock().fails = 1;
+    step(&f);
+    let state = || f.extension.device_statistics()[0].state.clone();
+    assert!(state().contains("a write failed"), "{}", state());
+    sky.lock().fails = 0;
+    sky.lock().under_way.push(third);
+    step(&f);
+    assert_eq!(f.extension.statistics().purged, 0);
+    assert!(
+        f.extension.staged_bytes() >= 32 * 16384,
+        "held until they land"
+    );
+    f.extension.with_writers(|writers| writers[0].hurry_probe());
+    step(&f);
+    assert!(state().starts_with("failed"), "not tried before that");
+    sky.lock().under_way.extend(others);
+    for _ in 0..3 {
+        step(&f);
+        f.extension.with_writers(|writers| writers[0].hurry_probe());
+    }
+    f.pump();
+    assert_eq!(state(), "active");
+    let s = f.extension.statistics();
+    assert_eq!(
+        (s.pages_cached, f.extension.staged_bytes(), s.purged),
+        (0, 0, 48)
+    );
+    for n in 0..64 {
+        assert_ne!(f.read(page(1, n), 1, 16384), ReadOutcome::Hit);
+        f.offer(page(1, n), 1, 16384);
+    }
+    f.pump();
+    (0..64).for_each(|n| assert_eq!(f.read(page(1, n), 1, 16384), ReadOutcome::Hit));
+    f.check_books();
+}
+
+#[test]
+fn a_page_written_again_while_it_waits_is_written_once() {
+    let (f, _) = unruly(Landing::AtRandom(1), |_| {});
+    f.offer(page(1, 1), 1, 16384);
+    (2..500).for_each(|version| {
+        assert_eq!(f.write(page(1, 1), version, 16384), OfferOutcome::Admitted);
+        assert_eq!(f.extension.staged_bytes(), 16384);
+    });
+    f.pump();
+    assert_eq!(f.read(page(1, 1), 499, 16384), ReadOutcome::Hit);
+    assert_eq!(f.extension.statistics().bytes_written_user, 16384);
+    f.check_books();
+}
+
+/// Pages of these lengths, more than fit, read, offered and written at random, with writes landing at random.
+fn churn(lengths: &[usize], fails: u64, steps: u64) {
+    let (f, sky) = unruly(Landing::AtRandom(3), |c| c.nominal_page = 4096);
+    sky.lock().fails = fails;
+    let mut versions = vec![0; (96 << 20) / lengths.iter().max().unwrap()];
+    let mut hits = 0;
+    for step in 0..steps {
+        let random = crate::page::mix64(7 << 32 | step);
+        let n = random as usize % versions.len();
+        let (page, length) = (page(1, n as u32), lengths[n % lengths.len()]);
+        if random >> 40 & 3 == 0 {
+            versions[n] += 1;
+            f.write(page, versions[n], length);
+        } else {
+            match f.read(page, versions[n], length) {
+                ReadOutcome::Hit => hits += 1,
+                ReadOutcome::Miss(_) => _ = f.offer(page, versions[n], length),
+            }
+        }
+        if random >> 50 & 15 == 0 {
+            self::step(&f);
+        }
+        if fails > 0 && step % 256 == 0 {
+            f.extension.with_writers(|writers| writers[0].hurry_probe());
+        }
+    }
+    sky.lock().fails = 0;
+    while !f.extension.device_statistics()[0].active || !sky.lock().under_way.is_empty() {
+        f.extension.with_writers(|writers| writers[0].hurry_probe());
+        self::step(&f);
+    }
+    f.pump();
+    let s = f.extension.statistics();
+    let most = sky.lock().most;
+    assert!(
+        hits > 100 && s.evicted + s.purged > 0 && most > 2,
+        "{hits} {most} {s:?}"
+    );
+    assert_eq!((s.failed_proofs, s.misses_failed_proof), (0, 0));
+    f.check_books();
+}
+
+#[test]
+fn no_two_writes_meet_while_a_full_device_is_churned() {
+    churn(&[16384], 0, 16_000);
+    churn(&[16384, 4096, 65536], 0, 10_000);
+    churn(&[16384, 1024, 4096, 2048, 8192], 0, 10_000);
+}
+
+#[test]
+fn no_two_writes_meet_while_some_fail() {
+    churn(&[16384], 40, 10_000);
+    churn(&[16384, 1024, 4096, 2048, 8192], 40, 10_000);
+}
