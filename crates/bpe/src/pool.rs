@@ -83,11 +83,11 @@ fn step(chunk: u64, instances: u64) -> u64 {
 }
 
 /// Memory the extension will take for a cache of `size` bytes in all: about 16 bytes for each page,
-/// the staging frames, and what it takes whatever the size (measured: within a few percent of
-/// `Bpe_memory_bytes` from 64 MiB to 16 GiB).
+/// the staging frames of a burst, and what it takes whatever the size: the most that it takes with
+/// pages of one length (`Bpe_memory_bytes` is lower while less is staged).
 pub fn expected_memory(size: u64, page_size: u64) -> u64 {
-    const STANDING: u64 = 2 * MIB;
-    size / page_size.max(1) * 16 + (size / 512).clamp(MIB, 64 * MIB) + STANDING
+    const STANDING: u64 = MIB;
+    size / page_size.max(1) * 16 + (size / 400).clamp(3 * MIB, 64 * MIB) + STANDING
 }
 
 /// The largest cache whose expected memory stays within 4 % of a pool of `pool` bytes, 0 if none.

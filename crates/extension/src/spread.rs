@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 
 use crate::config::Compression;
 use crate::device::Device;
+use crate::device::queue::DEPTH;
 use crate::page::MAX_PAGE;
 use crate::segment::Geometry;
 use crate::shared::{CHUNK, Shared};
@@ -102,9 +103,12 @@ impl Shared {
         live as f64 <= emptiest * most as f64 + ahead as f64 || live < most && self.pressed()
     }
 
-    /// Bytes of staging that one writer may hold.
+    /// Bytes of staging that one writer may hold. Where there is only one, there is nobody else to leave some to.
     pub fn most_held(&self) -> usize {
-        let part = self.staging.capacity() / (2 * self.devices.len() as u64);
-        (part as usize).clamp(2 * MAX_PAGE, 8 * CHUNK)
+        let part = match self.devices.len() as u64 {
+            1 => self.staging.capacity(),
+            several => self.staging.capacity() / (2 * several),
+        };
+        (part as usize).clamp(2 * MAX_PAGE, 2 * DEPTH * CHUNK)
     }
 }

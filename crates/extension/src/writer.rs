@@ -158,8 +158,8 @@ impl Writer {
         self.prepare_flights(device);
         self.land(&shared, device, Duration::ZERO);
         // Below the mark the rest can wait for company.
-        let company = |shared: &Shared| !self.threaded || shared.waiting() >= shared.wake.staged;
-        let collected = if company(&shared) || !self.flights.any() {
+        let company = !self.threaded || shared.waiting() >= shared.wake.staged;
+        let collected = if company || !self.flights.any() {
             self.collect(&shared, device)
         } else {
             Step::Idle
@@ -196,8 +196,9 @@ impl Writer {
             if !shared.may_take(self.device, waiting as u64) {
                 return if any { Step::Worked } else { Step::Waiting };
             }
-            while self.held() > most && self.flights.any() && device.health.active() {
-                self.land(shared, device, LEAVE);
+            // What is held must land before more is taken.
+            if self.held() > most && self.flights.any() {
+                return Step::Idle;
             }
             let at = self.next_instance % shared.instances.len();
             self.next_instance = at + 1;
@@ -233,9 +234,8 @@ impl Writer {
                     self.discard(shared, page, Origin::Staged(frame));
                     shared.written.evicted.add(1);
                 }
-                if self.held() > most {
+                if self.streams[NEW].held > most {
                     let _ = self.flush(shared, device, NEW);
-                    self.land(shared, device, Duration::ZERO);
                 }
             }
             batch.clear();

@@ -395,7 +395,7 @@ export const ja: Messages = {
     "bottleneck.tail": "キャッシュからの読み取りの 100 回に 1 回は ({cache_p99_us})、データディスクの典型的な読み取り ({data_p50_us}) より長くかかりました。キャッシュディスクかプロセッサーが時々ほかの処理でふさがっています。",
     "bottleneck.locks": "スレッドが互いに待っています。インスタンスへのアクセスの {lock_wait_percent} でロックが取られていました。bpe_instances を増やしてください。現在 {instances} (0: 8 コア未満は 1、以上は 8)。",
     "bottleneck.io_capacity": "キャッシュの蓄積が本来より遅くなっています。bpe_io_capacity が毎秒 {io_capacity} 回の書き込みしか許さないため、{admitted_per_s} ページを取り込む間に毎秒 {dropped_staging_full_per_s} ページを見送りました。ディスクに余裕があれば増やしてください。",
-    "bottleneck.writing": "キャッシュディスクの書き込みがページの到着に追いつきません。{admitted_per_s} ページを取り込む間に毎秒 {dropped_staging_full_per_s} ページを見送りました。次に読まれたときにまた機会があります。bpe_path に複数のディスクを並べると分担されます。",
+    "bottleneck.writing": "ページの到着がキャッシュディスクへの書き込みより速くなっています。{admitted_per_s} ページを取り込む間に毎秒 {dropped_staging_full_per_s} ページ（{dropped_percent}）を、参照の少ないものから見送りました。次に読まれたときにまた機会があります。より速いディスク、bpe_path に並べた複数のディスク、余裕のあるプロセッサーなら、もっと取り込めます。",
     "bottleneck.write_limit": "bpe_daily_write_limit ({limit_bytes}) により毎秒 {write_limit_rejected_per_s} ページが見送られています。直近 24 時間の書き込みは {written_24h_bytes} です。ディスクの耐久性に余裕があれば増やしてください。",
     "bottleneck.none": "拡張そのものはボトルネックではありません。キャッシュからの読み取り 100 回のうち 99 回は {cache_p99_us} 以内、データディスクの典型的な読み取りは {data_p50_us}、ロックが取られていたのはアクセスの {lock_wait_percent}、ディスクのエラーは {device_errors} 回です。",
     "memory.large": "メモリーを {memory_bytes} 使っています。これは InnoDB のプール {pool_bytes} の {memory_percent} です。bpe_size を小さくすれば減り、その分を InnoDB のプールに回せます。",

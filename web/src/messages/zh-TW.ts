@@ -395,7 +395,7 @@ export const zhTW: Messages = {
     "bottleneck.tail": "從快取的讀取每一百次有一次（{cache_p99_us}）比資料磁碟的一般讀取（{data_p50_us}）更久：快取磁碟或處理器偶爾忙於其他工作。",
     "bottleneck.locks": "執行緒互相等待：對執行個體的存取有 {lock_wait_percent} 遇到鎖已被持有。請提高 bpe_instances，目前為 {instances}（0：少於 8 核心為 1，其餘為 8）。",
     "bottleneck.io_capacity": "快取填充得比可能的慢：bpe_io_capacity 每秒只允許 {io_capacity} 次寫入，每秒收入 {admitted_per_s} 頁的同時放棄了 {dropped_staging_full_per_s} 頁。若磁碟還有餘裕請提高。",
-    "bottleneck.writing": "快取磁碟的寫入跟不上頁面到達的速度：每秒收入 {admitted_per_s} 頁的同時放棄了 {dropped_staging_full_per_s} 頁。再次讀取時還有機會；在 bpe_path 放多個磁碟可以分擔。",
+    "bottleneck.writing": "頁面到達的速度快過寫入快取磁碟的速度：每秒收入 {admitted_per_s} 頁的同時放棄了 {dropped_staging_full_per_s} 頁（{dropped_percent}），最少被要求的先放棄。再次讀取時還有機會；更快的磁碟、bpe_path 中的多個磁碟，或較空閒的處理器，都能收下更多。",
     "bottleneck.write_limit": "bpe_daily_write_limit（{limit_bytes}）每秒擋下 {write_limit_rejected_per_s} 頁：過去 24 小時寫入了 {written_24h_bytes}。若磁碟承受得起請提高。",
     "bottleneck.none": "擴充本身不是瓶頸：從快取的讀取每 100 次有 99 次不超過 {cache_p99_us}，資料磁碟的一般讀取為 {data_p50_us}；{lock_wait_percent} 的存取遇到鎖被持有；磁碟錯誤 {device_errors} 次。",
     "memory.large": "使用了 {memory_bytes} 記憶體，為 InnoDB 緩衝池 {pool_bytes} 的 {memory_percent}。縮小 bpe_size 可減少，讓 InnoDB 用於緩衝池。",

@@ -26,7 +26,7 @@ const WORTH: f64 = 5.0;
 /// Percent of accesses that find an instance's lock held, from which on threads wait noticeably.
 const CONTENDED: f64 = 5.0;
 /// Percent of the pages worth caching that are dropped because they cannot be written fast enough.
-const BEHIND: f64 = 5.0;
+const BEHIND: f64 = 1.0;
 /// Percent of InnoDB's page reads from which on it matters that the extension does not see them.
 const UNSEEN: f64 = 20.0;
 /// Memory that the extension should take at most, in percent of the pool.
@@ -483,10 +483,14 @@ fn bottlenecks(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
             Sentence::new(
                 "bottleneck.writing",
                 Level::Note,
-                "The cache disk does not take writes as fast as pages come: {dropped_staging_full_per_s} a second were dropped \
-                 beside {admitted_per_s} taken in. They get another chance when they are read again; several disks in bpe_path \
-                 share the work.",
-                &values[..2],
+                "Pages come faster than they are written to the cache disk: {dropped_staging_full_per_s} a second were dropped \
+                 beside {admitted_per_s} taken in ({dropped_percent}), those asked for least first. They get another chance when \
+                 they are read again; a faster disk, or several in bpe_path, take more, and so does a processor with time for it.",
+                &[
+                    values[0].clone(),
+                    values[1].clone(),
+                    ("dropped_percent", json!(behind)),
+                ],
             )
         });
     }

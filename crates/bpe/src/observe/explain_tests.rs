@@ -304,7 +304,11 @@ fn what_holds_things_up_and_what_to_change() {
         about.instances = 4;
     });
     let behind = |f: &mut Figures, _: &mut Circumstances| f.dropped_staging_full_per_s = 30.0;
-    rule("bottleneck.writing", &["30 a second were dropped"], behind);
+    rule(
+        "bottleneck.writing",
+        &["30 a second were dropped", "taken in ("],
+        behind,
+    );
     rule(
         "bottleneck.io_capacity",
         &["allows 200 writes"],

@@ -215,10 +215,10 @@ fn staging_is_bounded() {
             .iter()
             .filter(|o| **o == OfferOutcome::Admitted)
             .count(),
-        256
+        192
     );
     assert_eq!(outcomes.last(), Some(&OfferOutcome::StagingFull));
-    assert_eq!(f.extension.statistics().dropped_staging_full, 44);
+    assert_eq!(f.extension.statistics().dropped_staging_full, 108);
     f.pump();
     assert_eq!(f.offer(page(1, 299), 1, 16384), OfferOutcome::Admitted);
 }

@@ -5,8 +5,12 @@
 //! that the page has had between the beginning and the end of the read. Each part of the protocol is taken out once, to show
 //! that the checker notices.
 
+use std::fs::File;
+use std::io;
+use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::AtomicU32 as PlainU32;
+use std::time::Duration;
 
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::sync::RwLock;
@@ -14,6 +18,8 @@ use shuttle::thread;
 use shuttle::{Config as Checker, Runner};
 
 use super::*;
+use crate::device::queue::{Part, Queue};
+use crate::device::storage::{Storage, write_all};
 
 const LENGTH: usize = 4096;
 
@@ -30,7 +36,71 @@ static HITS: PlainU32 = PlainU32::new(0);
 static STALE: PlainU32 = PlainU32::new(0);
 static LOCATED: PlainU32 = PlainU32::new(0);
 
-fn world(break_it: fn(&Canary)) -> Arc<World> {
+/// A device with several writes under way, of which the last lands first.
+struct Aloft(File);
+
+struct Sky {
+    file: File,
+    under_way: Vec<(usize, Vec<Part>, u64)>,
+}
+
+// SAFETY: the writer keeps the parts until the write has landed.
+unsafe impl Send for Sky {}
+
+static ALOFT: PlainU32 = PlainU32::new(0);
+
+impl Storage for Aloft {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Storage::read_at(&self.0, buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<usize> {
+        Storage::write_at(&self.0, bytes, offset)
+    }
+
+    fn facts(&self) -> io::Result<(u64, u64)> {
+        self.0.facts()
+    }
+
+    fn raw_fd(&self) -> RawFd {
+        self.0.raw_fd()
+    }
+
+    fn queue(&self, _: bool) -> Option<Box<dyn Queue>> {
+        Some(Box::new(Sky {
+            file: self.0.try_clone().ok()?,
+            under_way: Vec::new(),
+        }))
+    }
+}
+
+impl Queue for Sky {
+    unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64) -> io::Result<()> {
+        self.under_way.push((slot, parts.to_vec(), offset));
+        ALOFT.fetch_max(self.under_way.len() as u32, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn land(&mut self, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
+        thread::yield_now();
+        if wait.is_zero() {
+            return;
+        }
+        if let Some((slot, parts, mut offset)) = self.under_way.pop() {
+            let begun = offset;
+            for part in parts {
+                // SAFETY: as above.
+                let bytes = unsafe { std::slice::from_raw_parts(part.start, part.bytes) };
+                write_all(&self.file, bytes, offset).unwrap();
+                offset += part.bytes as u64;
+            }
+            thread::yield_now();
+            landed.push((slot, Ok((offset - begun) as usize)));
+        }
+    }
+}
+
+fn world(aloft: bool, break_it: fn(&Canary)) -> Arc<World> {
     let directory = match Path::new("/dev/shm").is_dir() {
         true => tempfile::tempdir_in("/dev/shm"),
         false => tempfile::tempdir(),
@@ -42,7 +112,14 @@ fn world(break_it: fn(&Canary)) -> Arc<World> {
         ..config(directory.path(), SMALLEST)
     };
     let generations = Arc::new(Generations::new());
-    let extension = Extension::open_inline(config, Arc::clone(&generations)).unwrap();
+    let wrap = move |file| -> Box<dyn Storage> {
+        match aloft {
+            true => Box::new(Aloft(file)),
+            false => Box::new(file),
+        }
+    };
+    let extension =
+        Extension::open_with(&config, Arc::clone(&generations), Arc::new(wrap), false).unwrap();
     break_it(&extension.shared.canary);
     Arc::new(World {
         extension,
@@ -94,10 +171,7 @@ impl World {
         // Aligned for direct I/O.
         let mut block = vec![0; 2 * LENGTH];
         let shift = block.as_ptr().align_offset(LENGTH);
-        if file
-            .read_at(&mut block[shift..shift + LENGTH], located.offset)
-            .is_err()
-        {
+        if FileExt::read_at(&*file, &mut block[shift..shift + LENGTH], located.offset).is_err() {
             return self.extension.release_failed(located, libc::EIO);
         }
         let bytes = &block[shift..shift + LENGTH];
@@ -143,8 +217,8 @@ impl World {
 }
 
 /// Two readers of a page, a writer of it, somebody with another page, and the thread that writes to the device.
-fn lives_of_pages(break_it: fn(&Canary)) {
-    let world = world(break_it);
+fn lives_of_pages(aloft: bool, break_it: fn(&Canary)) {
+    let world = world(aloft, break_it);
     let threads: [(fn(&World), usize); 4] = [
         (|w| (0..2).for_each(|_| w.read(0)), 1),
         (
@@ -224,14 +298,16 @@ fn in_all_ways(body: fn()) {
 
 #[test]
 fn no_schedule_makes_an_old_page_a_hit() {
-    in_all_ways(|| lives_of_pages(|_| ()));
+    in_all_ways(|| lives_of_pages(false, |_| ()));
+    in_all_ways(|| lives_of_pages(true, |_| ()));
     let [hits, located, stale] =
         [&HITS, &LOCATED, &STALE].map(|count| count.load(Ordering::Relaxed));
     println!(
         "{} schedules: {hits} hits, {located} of them located, {stale} insertions turned away",
-        2 * schedules()
+        4 * schedules()
     );
     assert!(hits > 0 && located > 0 && stale > 0);
+    assert!(ALOFT.load(Ordering::Relaxed) > 1);
 }
 
 fn is_noticed(body: fn()) -> bool {
@@ -243,14 +319,14 @@ fn is_noticed(body: fn()) -> bool {
 
 #[test]
 fn insertion_without_comparing_generations_is_noticed() {
-    assert!(is_noticed(|| lives_of_pages(|canary| canary
+    assert!(is_noticed(|| lives_of_pages(true, |canary| canary
         .generation
         .store(true, Ordering::Relaxed))));
 }
 
 #[test]
 fn writes_that_drop_nothing_are_noticed() {
-    assert!(is_noticed(|| lives_of_pages(|canary| canary
+    assert!(is_noticed(|| lives_of_pages(true, |canary| canary
         .invalidation
         .store(true, Ordering::Relaxed))));
 }
