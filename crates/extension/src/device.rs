@@ -331,15 +331,6 @@ impl Device {
         Ok(())
     }
 
-    pub fn fail_if_stalled(&self) {
-        if let Some(time) = self.speed.stalled() {
-            self.health.fail(format_args!(
-                "no write was answered for {} ms",
-                time.as_millis()
-            ));
-        }
-    }
-
     /// For people.
     fn describe(&self) -> String {
         let mut text = self.health.describe();

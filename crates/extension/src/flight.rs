@@ -215,7 +215,6 @@ impl Writer {
         }
         self.flights.landed = landed;
         device.speed.set_oldest(self.flights.oldest());
-        device.fail_if_stalled();
         self.note_in_hand(device);
     }
 
@@ -244,7 +243,7 @@ impl Writer {
 
     /// Waits until nothing is under way, or, if the device does not answer, until it is given up.
     pub fn settle(&mut self, shared: &Shared, device: &Device) {
-        while self.flights.any() && device.health.active() {
+        while self.flights.any() && device.health.active() && !shared.wake.stopped() {
             self.land(shared, device, TICK);
         }
     }

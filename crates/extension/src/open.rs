@@ -71,7 +71,7 @@ impl Plan {
             staging: (bytes / STAGING_SHARE).clamp(USUAL_STAGING, MOST_STAGING),
             buffers: geometries.len() as u64 * Writer::MOST_BUFFERS,
             fixed: segments
-                + geometries.len() as u64 * Writer::BYTES
+                + geometries.len() as u64 * Writer::bytes(config.compression)
                 + Generations::BYTES
                 + SUNDRIES,
         }
@@ -322,6 +322,8 @@ mod tests {
         let OpenError::MemoryLimit { needed, .. } = least else {
             panic!()
         };
+        // And the compressor.
+        let needed = needed + Writer::bytes(Compression::Lz4) - Writer::bytes(Compression::Off);
         let tight = lz4.fit(needed, 1).unwrap();
         assert_eq!(tight.pages, raw.pages);
         assert!(lz4.fit(needed - 1, 1).is_err());

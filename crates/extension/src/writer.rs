@@ -75,7 +75,14 @@ pub(crate) struct Writer {
 
 impl Writer {
     /// Memory of a writer, besides what it takes when it is needed.
-    pub const BYTES: u64 = (256 << 10) + Compressor::BYTES;
+    pub fn bytes(compression: Compression) -> u64 {
+        let compressor = match compression {
+            Compression::Off => 0,
+            Compression::Lz4 => Compressor::BYTES,
+        };
+        (256 << 10) + compressor
+    }
+
     /// What it takes when it is needed: chunks of pages that are copied, the window of reclaim, footers.
     pub const MOST_BUFFERS: u64 = 3 * CHUNK as u64 + (DEPTH * FLOWN_FOOTER) as u64;
 

@@ -48,10 +48,12 @@ pub fn random_reads(
     figure(&job, "/read/iops")
 }
 
-/// Bytes per second with which a file of `bytes` is written in sequence, in blocks of `block` bytes.
-pub fn sequential_writes(file: &Path, bytes: u64, block: usize) -> Outcome<f64> {
+/// Bytes per second with which a file of `bytes` is written in sequence, in blocks of `block` bytes, so many of them under way.
+pub fn sequential_writes(file: &Path, bytes: u64, block: usize, depth: usize) -> Outcome<f64> {
     let job = run(&[
         "--rw=write".into(),
+        "--ioengine=libaio".into(),
+        format!("--iodepth={depth}"),
         "--fallocate=native".into(),
         format!("--filename={}", file.display()),
         format!("--size={bytes}"),
@@ -60,10 +62,13 @@ pub fn sequential_writes(file: &Path, bytes: u64, block: usize) -> Outcome<f64> 
     figure(&job, "/write/bw_bytes")
 }
 
-/// Bytes per second with which blocks of `block` bytes of an existing file of `bytes` are written anew, in any order.
-pub fn random_writes(file: &Path, bytes: u64, block: usize) -> Outcome<f64> {
+/// Bytes per second with which blocks of `block` bytes of an existing file of `bytes` are written anew, in any
+/// order, so many of them under way.
+pub fn random_writes(file: &Path, bytes: u64, block: usize, depth: usize) -> Outcome<f64> {
     let job = run(&[
         "--rw=randwrite".into(),
+        "--ioengine=libaio".into(),
+        format!("--iodepth={depth}"),
         "--allow_file_create=0".into(),
         format!("--filename={}", file.display()),
         format!("--size={bytes}"),

@@ -65,11 +65,6 @@ impl Speed {
         self.began.store(began, Ordering::Relaxed);
     }
 
-    /// Whether a write has not been answered for so long that none is expected any more.
-    pub fn stalled(&self) -> Option<Duration> {
-        Some(self.under_way()).filter(|&time| time > STALL)
-    }
-
     fn now(&self) -> u64 {
         self.epoch.elapsed().as_nanos() as u64
     }
@@ -118,7 +113,12 @@ pub(crate) fn compare(devices: &[Device]) {
     for device in active() {
         let speed = &device.speed;
         let under_way = speed.under_way();
-        device.fail_if_stalled();
+        if under_way > STALL {
+            device.health.fail(format_args!(
+                "no write was answered for {} ms",
+                under_way.as_millis()
+            ));
+        }
         let waits = under_way > LONG.max(Duration::from_nanos(best) * 4);
         speed
             .lags

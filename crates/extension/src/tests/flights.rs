@@ -287,6 +287,25 @@ fn a_page_written_again_while_it_waits_is_written_once() {
     f.check_books();
 }
 
+#[test]
+fn when_staging_is_full_the_page_that_was_asked_for_least_goes() {
+    let (f, _) = unruly(Landing::AtRandom(1), |c| c.instances = 1);
+    let room = f.extension.shared.staging.capacity() as u32 / 16384;
+    (0..room).for_each(|n| assert_eq!(f.offer(page(1, n), 1, 16384), OfferOutcome::Admitted));
+    let known = |n| (0..2).for_each(|_| _ = f.read(page(1, n), 1, 16384));
+    (1..room).for_each(known);
+    assert_eq!(f.offer(page(1, 5000), 1, 16384), OfferOutcome::StagingFull);
+    known(6000);
+    known(6000);
+    assert_eq!(f.offer(page(1, 6000), 1, 16384), OfferOutcome::Admitted);
+    assert_eq!(f.read(page(1, 6000), 1, 16384), ReadOutcome::Hit);
+    let gone = (0..room).filter(|&n| f.read(page(1, n), 1, 16384) != ReadOutcome::Hit);
+    assert_eq!(gone.collect::<Vec<_>>(), [0]);
+    assert_eq!(f.extension.statistics().dropped_staging_full, 2);
+    f.pump();
+    f.check_books();
+}
+
 /// Pages of these lengths, more than fit, read, offered and written at random, with writes landing at random.
 fn churn(lengths: &[usize], fails: u64, steps: u64) {
     let (f, sky) = unruly(Landing::AtRandom(3), |c| c.nominal_page = 4096);
