@@ -32,6 +32,7 @@ use health::Health;
 use queue::Part;
 use speed::Speed;
 use storage::{Closed, read_exact, write_all};
+use submission::Submissions;
 
 pub(crate) struct Device {
     pub config: DeviceConfig,
@@ -263,13 +264,18 @@ impl Device {
         }
     }
 
+    /// What is under way at the device.
+    pub fn submissions(&self) -> &Submissions {
+        &self.health.overdue.submissions
+    }
+
     /// Writes whole blocks. By the device's writer.
     pub fn write(&self, bytes: &[u8], offset: u64) -> Result<(), Fault> {
         let file = self.file.load();
         self.writes.add(1);
         let write = || {
-            let submissions = &self.health.overdue.submissions;
-            submissions.during_write(bytes.len(), || write_all(&*file.storage, bytes, offset))
+            self.submissions()
+                .during_write(bytes.len(), || write_all(&*file.storage, bytes, offset))
         };
         match self.speed.measured(bytes.len(), write) {
             Ok(()) => {

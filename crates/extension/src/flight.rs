@@ -42,6 +42,12 @@ struct Flight {
 // SAFETY: the parts point into frames and the footer, which the flight holds.
 unsafe impl Send for Flight {}
 
+impl Flight {
+    fn bytes(&self) -> usize {
+        self.parts.iter().map(|part| part.bytes).sum()
+    }
+}
+
 /// The writes of a writer that may be under way.
 pub(crate) struct Flights {
     /// First, so that it waits for what is under way before anything else is let go.
@@ -176,6 +182,7 @@ impl Writer {
         let flight = &mut flights.flights[slot];
         flight.began = Instant::now();
         flight.under_way = true;
+        device.submissions().begin_write(flight.bytes());
         let submitted = match &mut flights.queue {
             // SAFETY: the frames are held by the flight, as the footer is, until it has landed.
             Some(queue) => unsafe { queue.submit(slot, &flight.parts, flight.offset) },
@@ -228,6 +235,7 @@ impl Writer {
         let Some(flight) = self.flights.flights.get_mut(slot).filter(|f| f.under_way) else {
             return;
         };
+        device.submissions().end_write(flight.bytes());
         let written = device.landed(&flight.parts, flight.offset, flight.began, result);
         flight.under_way = false;
         let mut pending = std::mem::take(&mut flight.pending);

@@ -109,7 +109,7 @@ pub fn executable(bytes: &[u8]) {
     };
     if std::fs::write(file.path(), bytes).is_ok() {
         if let Ok(symbols) = elf::Symbols::of(file.path()) {
-            let _ = (elf::missing(&symbols), elf::async_calls(&symbols));
+            let _ = symbols.judge();
         }
     }
 }

@@ -216,13 +216,23 @@ struct Event {
     result2: i64,
 }
 
-/// Contexts of the kernel's asynchronous I/O that were made here; they are kept for the life of the process.
+/// Contexts of the kernel's asynchronous I/O that were made here: those of the slots, which are kept for the life of the
+/// process, and those of writers.
 static CONTEXTS: AtomicUsize = AtomicUsize::new(0);
 
 /// Contexts of the kernel's asynchronous I/O that the extension has set up in this process, as against those of others in it.
-/// They are never given back.
 pub fn aio_contexts() -> usize {
     CONTEXTS.load(Ordering::Relaxed)
+}
+
+/// A context was made elsewhere in the extension.
+pub(crate) fn count_context() {
+    CONTEXTS.fetch_add(1, Ordering::Relaxed);
+}
+
+/// A context that was counted is about to be given back.
+pub(crate) fn uncount_context() {
+    CONTEXTS.fetch_sub(1, Ordering::Relaxed);
 }
 
 /// `IOCB_CMD_PREAD` of linux/aio_abi.h.

@@ -7,6 +7,8 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
+use super::bounded::{count_context, uncount_context};
+
 /// Writes under way at most.
 pub(crate) const DEPTH: usize = 16;
 
@@ -59,7 +61,11 @@ impl KernelQueue {
         let mut context: libc::c_ulong = 0;
         // SAFETY: asks for a context; the kernel writes its number.
         let result = unsafe { libc::syscall(libc::SYS_io_setup, DEPTH, &raw mut context) };
-        (result == 0).then_some(KernelQueue {
+        if result != 0 {
+            return None;
+        }
+        count_context();
+        Some(KernelQueue {
             fd,
             context,
             vectors: Vec::new(),
@@ -128,6 +134,8 @@ impl Queue for KernelQueue {
 impl Drop for KernelQueue {
     /// Waits for what is under way.
     fn drop(&mut self) {
+        // First: the kernel may wait, and its ring is gone by then.
+        uncount_context();
         // SAFETY: the context is ours, and not used any more.
         unsafe {
             libc::syscall(libc::SYS_io_destroy, self.context);

@@ -138,11 +138,22 @@ impl Submissions {
 
     /// Counts a write while it is made.
     pub fn during_write<R>(&self, bytes: usize, write: impl FnOnce() -> R) -> R {
+        self.begin_write(bytes);
+        let result = write();
+        self.end_write(bytes);
+        result
+    }
+
+    /// A write of so many bytes is under way, until [`end_write`](Submissions::end_write).
+    pub fn begin_write(&self, bytes: usize) {
         let requests = bytes.div_ceil(WRITE_PIECE) as u64;
         self.state.fetch_add(requests, Ordering::AcqRel);
-        let result = write();
+    }
+
+    /// A write that was begun with as many bytes has landed.
+    pub fn end_write(&self, bytes: usize) {
+        let requests = bytes.div_ceil(WRITE_PIECE) as u64;
         self.state.fetch_sub(requests, Ordering::AcqRel);
-        result
     }
 
     /// Requests of ours under way.
