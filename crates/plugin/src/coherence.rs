@@ -304,6 +304,45 @@ pub fn change_looks<R>(file: Option<&'static DataFile>, real: impl FnOnce() -> R
 mod tests {
     use super::*;
 
+    /// The audit leaves a file alone from before each of these until after it.
+    #[test]
+    fn every_change_counts_from_its_beginning_to_its_end() {
+        use std::os::fd::AsRawFd;
+        let folder = tempfile::tempdir().unwrap();
+        let file = std::fs::File::create_new(folder.path().join("a.ibd")).unwrap();
+        let fd = file.as_raw_fd();
+        let stat = files::stat_descriptor(fd).unwrap();
+        files::attach(fd, &stat, b"a.ibd", files::Attach::Opened { anew: true });
+        let known = files::of_descriptor(fd).unwrap();
+        assert_eq!(known.page_of_read(16384, 16384), Some(1));
+
+        let mut before = known.at_rest();
+        let mut counted = |what: &str| {
+            let now = known.at_rest();
+            assert!(before.is_some() && now > before, "{what}");
+            before = now;
+        };
+        let under_way = || assert_eq!(known.at_rest(), None);
+        for offset in [0, 16384, 100, -1] {
+            let write = begin_write(fd, 16384, offset, true).unwrap();
+            under_way();
+            finish_write(write, None, None);
+            counted("a write");
+        }
+        // Of a write whose end is not seen only the beginning counts.
+        drop(begin_write(fd, 16384, 0, false));
+        counted("a write whose end is not seen");
+        change_range(fd, 16384, 0, under_way);
+        counted("a range");
+        change_file(Some(known), under_way);
+        counted("the whole file");
+        change_looks(Some(known), under_way);
+        counted("size or times");
+        change_unfollowed(fd, under_way);
+        counted("a write without an offset");
+        files::detach(fd);
+    }
+
     #[test]
     fn zero_and_short_pages_have_no_header() {
         assert_eq!(header_page(&[0; 1024]), None);
