@@ -9,8 +9,9 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use integration_tests::ledger::Ledger;
+use integration_tests::mysql::Conn;
 use integration_tests::ordinary::{self, EVENTS, Month, REST};
 use integration_tests::place::ROOMY;
 use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, trace};
@@ -154,17 +155,7 @@ fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
             }
             Ok(())
         });
-        let outcome = (|| {
-            for _ in 0..2 {
-                sql::read_all(&mut connection, "d.t", ROWS)?;
-            }
-            let before = table_hits(&server)?;
-            sql::read_all(&mut connection, "d.t", ROWS)?;
-            let after = table_hits(&server)?;
-            ensure!(before == after, "{} hits", after - before);
-            ensure!(suspicions(&server)? == 1);
-            Ok(())
-        })();
+        let outcome = nothing_is_served(&server, &mut connection);
         stop.store(true, Ordering::Relaxed);
         toucher.join().map_err(|_| anyhow::anyhow!("panicked"))??;
         outcome
@@ -175,19 +166,35 @@ fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
         Ok(table_hits(&server)? > before + 100)
     })?;
     ensure!(state(&server)? == ("active".into(), String::new()));
-    ensure!(suspicions(&server)? == 1);
     // A second time within the hour: counted, and not said again.
-    std::thread::sleep(REST);
-    file.set_modified(SystemTime::now())?;
-    sql::wait_until("suspected again", Duration::from_secs(60), || {
-        Ok(suspicions(&server)? == 2)
+    let before = suspicions(&server)?;
+    sql::wait_until("suspected again", Duration::from_secs(120), || {
+        std::thread::sleep(REST);
+        file.set_modified(SystemTime::now())?;
+        std::thread::sleep(Duration::from_secs(3));
+        Ok(suspicions(&server)? > before)
     })?;
-    std::thread::sleep(Duration::from_secs(3));
     let log = std::fs::read_to_string(server.log())?;
     ensure!(log.matches("none differs").count() == 1, "{log}");
     ensure!(sql::verify_pads(&mut connection, "d.t", WIDTH)? == ROWS);
     server.stop()?;
     Ok(())
+}
+
+/// Reads the table while its file is touched. If the machine is so busy that the touches pause, it may come to rest meanwhile;
+/// then it is tried again.
+fn nothing_is_served(server: &Server, connection: &mut Conn) -> Outcome {
+    let mut served = 0;
+    for _ in 0..10 {
+        let suspected = suspicions(server)?;
+        let before = table_hits(server)?;
+        sql::read_all(connection, "d.t", ROWS)?;
+        served = table_hits(server)? - before;
+        if served == 0 && suspicions(server)? == suspected {
+            return Ok(());
+        }
+    }
+    bail!("{served} hits although the file is suspected")
 }
 
 /// Reads of the table that the cache has served.
@@ -313,7 +320,7 @@ fn growth_that_is_not_counted_is_noticed(place: &Place) -> Outcome {
     let server = place.start(options)?;
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", 4000, 2000, "")?;
-    sql::wait_until("suspected", Duration::from_secs(120), || {
+    sql::wait_until("suspected", Duration::from_secs(300), || {
         sql::run(&server, &["FLUSH TABLES d.t FOR EXPORT"])?;
         std::thread::sleep(REST);
         let rows = sql::number(&server, "SELECT COUNT(*) FROM d.t")? as u32;

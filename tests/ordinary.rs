@@ -346,14 +346,16 @@ impl<'a> Month<'a> {
     fn touch(&mut self) -> Outcome {
         let path = self.data().join("month/rests.ibd");
         let before = sql::figure(self.server, "audit_suspicions")?;
-        let until = Instant::now() + Duration::from_secs(180);
+        let until = Instant::now() + Duration::from_secs(300);
         loop {
             // On a busy machine it may not have counted as quiet yet.
             std::thread::sleep(REST);
             touch(&path)?;
-            std::thread::sleep(Duration::from_secs(2));
-            let now = sql::figure(self.server, "audit_suspicions")?;
-            if now > before {
+            // Not a second time before it has surely been looked at: that might count twice.
+            let noticed = sql::wait_until("suspected", Duration::from_secs(20), || {
+                Ok(sql::figure(self.server, "audit_suspicions")? > before)
+            });
+            if noticed.is_ok() {
                 self.expected += 1;
                 return Ok(());
             }
