@@ -308,6 +308,7 @@ mod tests {
     #[test]
     fn every_change_counts_from_its_beginning_to_its_end() {
         use std::os::fd::AsRawFd;
+        let _turn = switch::MODE_UNDER_TEST.lock(); // others forget all files
         let folder = tempfile::tempdir().unwrap();
         let file = std::fs::File::create_new(folder.path().join("a.ibd")).unwrap();
         let fd = file.as_raw_fd();
