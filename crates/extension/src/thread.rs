@@ -11,9 +11,61 @@ use crate::writer::Writer;
 const STACK: usize = 512 << 10;
 const SMALL_STACK: usize = 128 << 10;
 
+/// Niceness of a writer, where the system allows that: it comes before the server's threads.
+const NICE: i32 = -5;
+/// How long a writer runs at a time when others want the processor, in nanoseconds. Linux 6.12 and later runs a thread that asks
+/// for little the sooner when it wakes.
+const SLICE: u64 = 200_000;
+
+/// `struct sched_attr` of linux/sched/types.h, as it was first.
+#[repr(C)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+/// Sees to it that this thread does not wait for long for a processor when there is something to write: it needs little, and
+/// what comes meanwhile has to be kept in memory. Whatever is refused is left as it is.
+fn be_prompt() {
+    // SAFETY: plain calls about this thread.
+    let (policy, nice) = unsafe {
+        (
+            libc::sched_getscheduler(0),
+            libc::getpriority(libc::PRIO_PROCESS, 0),
+        )
+    };
+    if policy != libc::SCHED_OTHER {
+        return;
+    }
+    for nice in [nice.min(NICE), nice] {
+        let attributes = Attributes {
+            size: size_of::<Attributes>() as u32,
+            policy: libc::SCHED_OTHER as u32,
+            flags: 0,
+            nice,
+            priority: 0,
+            runtime: SLICE,
+            deadline: 0,
+            period: 0,
+        };
+        // SAFETY: the structure has the length that it says, and is only read.
+        let result = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+        if result == 0 {
+            return;
+        }
+    }
+}
+
 /// Starts the thread of a writer.
 pub(crate) fn spawn(wake: &Wake, number: usize, writer: Writer) -> io::Result<()> {
     spawn_named(wake, format!("bpe-writer-{number}"), STACK, move || {
+        be_prompt();
         writer.run();
     })
 }
