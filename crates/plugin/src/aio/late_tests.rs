@@ -168,6 +168,9 @@ impl Sent {
     }
 }
 
+/// A pass ends early when its thread is held up: so many are tried.
+const MOST_PASSES: usize = 50;
+
 fn taken(_: usize, _: *mut Iocb) -> i32 {
     1
 }
@@ -190,9 +193,11 @@ fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
         made.borrow_mut().push((context, request as u64));
         1
     };
-    // At once: nobody has waited for the first, and that the first was looked after does not hold up the second.
-    assert!(give_up(CONTEXTS[0], 8, &make).is_none());
-    assert!(give_up(CONTEXTS[1], 8, &make).is_none());
+    // At once: nobody has waited for the first, and that the first was looked after does not hold up the second. A pass that
+    // was itself held up leaves the rest to the next, which is due then.
+    for context in [CONTEXTS[0], CONTEXTS[1]] {
+        (0..MOST_PASSES).for_each(|_| assert!(give_up(context, 8, &make).is_none()));
+    }
     let mut made = made.into_inner();
     made.sort_unstable();
     let mut expected: Vec<_> = busy.iter().map(|sent| (CONTEXTS[0], sent.key())).collect();
@@ -226,7 +231,8 @@ fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
     let refuse = |_: usize, _: *mut Iocb| -libc::EAGAIN;
     let mut seen = Vec::new();
     for _ in &sent {
-        let event = give_up(CONTEXTS[0], 8, &refuse).expect("one more");
+        let event = (0..MOST_PASSES).find_map(|_| give_up(CONTEXTS[0], 8, &refuse));
+        let event = event.expect("one more");
         assert_eq!(event.result, PAGE as i64);
         seen.push(event.data);
     }
