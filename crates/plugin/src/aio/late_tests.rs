@@ -97,6 +97,10 @@ impl Cached {
         }
         while active.extension.pump() {}
         CONTEXTS.into_iter().for_each(entering_harvest);
+        // The test before has looked a moment ago.
+        LOOKED
+            .iter()
+            .for_each(|looked| looked.store(0, Ordering::Relaxed));
         let direct = active.extension.device_statistics()[0].direct_io;
         let cached = Cached {
             file,
