@@ -64,6 +64,7 @@ counted! {
     LooksAfterChanges = "looks at a file that was seen to change",
     SwitchedOff = "switched off",
     SwitchedOn = "switched on",
+    MinutesPassed = "times that a minute passed",
     Identities = "new identities of a file",
     Hits = "hits",
     HitsStaged = "of them: from staging",

@@ -66,6 +66,31 @@ pub fn perturb() {
     set_errno(kept);
 }
 
+/// A moment inside the registry of files. With threads the thread may be held up with its lock or without; in the exact mode
+/// something else happens where the lock is free, above all that the extension is switched.
+#[cfg(feature = "canary")]
+pub fn hold_up(_moment: &'static str) {
+    // Of the exact mode's switching on nobody else can come in between the steps.
+    if !READY.load(Ordering::Relaxed) || exact() && SWITCHING.load(Ordering::Relaxed) {
+        return;
+    }
+    let kept = errno();
+    if !exact() {
+        if one_in(10) {
+            std::thread::sleep(Duration::from_micros(below(300) as u64));
+        } else if SWITCHING.load(Ordering::Relaxed) && one_in(4) {
+            std::thread::sleep(Duration::from_millis(below(20) as u64));
+        }
+    } else if random::depth() < DEEPEST && bpe::files::registry_is_free() && one_in(12) {
+        if one_in(3) {
+            random::nested(crate::switching::off_or_on);
+        } else {
+            random::nested(crate::operations::step);
+        }
+    }
+    set_errno(kept);
+}
+
 fn around<R>(call: impl FnOnce() -> R) -> R {
     perturb();
     let result = call();

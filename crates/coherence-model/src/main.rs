@@ -106,6 +106,8 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     redirect_errors(&place.join("journal"))?;
 
     calls::install()?;
+    #[cfg(feature = "canary")]
+    bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
     let contexts = [set_up_context()?, set_up_context()?];
     World::make(&place, cache.path(), contexts, options.trace);
     random::seed(seed, 0);

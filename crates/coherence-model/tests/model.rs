@@ -18,6 +18,10 @@ const CANARIES: [(&str, &str); 12] = [
     ("reopening", "a file opened again is taken for unchanged"),
     ("unfollowed", "writes without an offset"),
     ("second-names", "a file opened under another name"),
+    (
+        "store-outside-lock",
+        "a descriptor is stored outside the registry's lock",
+    ),
     ("rings", "requests of io_uring"),
     ("results", "failed writes are offered"),
     ("proof", "an asynchronous hit is believed"),
@@ -177,22 +181,22 @@ fn the_two_main_canaries_are_noticed_by_several_threads() {
     }
 }
 
+/// This build also holds threads up inside the registry of files, and lets minutes pass.
 #[test]
 fn the_build_with_the_switches_is_right_when_none_is_used() {
-    let (passed, text) = run(
-        wrong_on_purpose(),
-        "none",
-        &[
+    for (threads, operations) in [("1", "60000"), ("4", "120000")] {
+        let arguments = [
             "--threads",
-            "1",
+            threads,
             "--seed",
             "3",
             "--operations",
-            "60000",
+            operations,
             "--partial",
-        ],
-    );
-    assert!(passed, "{text}");
+        ];
+        let (passed, text) = run(wrong_on_purpose(), "none", &arguments);
+        assert!(passed, "{text}");
+    }
 }
 
 #[test]

@@ -32,6 +32,10 @@ pub const RULES: &[(&str, &str)] = &[
         "second-names",
         "a file opened under another name is not followed",
     ),
+    (
+        "store-outside-lock",
+        "a descriptor is stored after the registry's lock was let go",
+    ),
     ("rings", "requests of io_uring are not looked at"),
     ("results", "a write is offered whether it succeeded or not"),
     ("proof", "an asynchronous read of a cache file is believed"),

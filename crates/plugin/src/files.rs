@@ -5,15 +5,21 @@
 //! changed in a way that was not followed page by page; whatever is cached under the old one is then out of reach.
 //!
 //! Data files are never freed, only reused after a long rest, so that a hook may hold a reference without counting.
+//!
+//! The table from descriptors to files is written under the registry's lock only, so that what it says and what the registry
+//! knows never differ: a descriptor that leads to a file at rest would sooner or later lead to the pages of another inode.
+//! Hooks read the table without the lock.
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use extension::{FileId, MAX_PAGE, MIN_PAGE};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::{clock, switch};
 
 /// Descriptors beyond this are not followed; a data file on one of them is never cached.
 const DESCRIPTORS: usize = 1 << 20;
@@ -21,7 +27,8 @@ const DESCRIPTORS: usize = 1 << 20;
 /// Closed files that are remembered, in case the server opens them again unchanged.
 const CLOSED_FILES: usize = 32 * 1024;
 
-/// A file that was forgotten rests this long before its memory stands for another one.
+/// A file that was forgotten rests this long before its memory stands for another one. A thread that found it before has
+/// left the hook by then, or holds a [`Blocked`].
 const REST: Duration = Duration::from_secs(60);
 
 /// In [`DataFile`]'s count of changes: one beginning. Fewer changes than this are under way at any time.
@@ -30,6 +37,7 @@ const BEGINNING: u64 = 1 << 24;
 /// Reads of another length than the page size in a row before the page size is learned anew.
 const RELEARN_AFTER: u32 = 64;
 
+/// Which file each descriptor leads to.
 static TABLE: [AtomicPtr<DataFile>; DESCRIPTORS] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
 
@@ -41,9 +49,9 @@ static TABLE: [AtomicPtr<DataFile>; DESCRIPTORS] =
 const FOUND: usize = 1;
 
 /// After this no thread is on its way any more.
-const PROVE_FOR: i128 = 60 * 1_000_000_000;
+const PROVE_FOR: Duration = Duration::from_secs(60);
 
-/// When descriptors were last found, by [`coarse_time`] in nanoseconds since 1970; 0: never.
+/// When descriptors were last found, by [`clock::running`] in nanoseconds.
 static FOUND_AT: AtomicU64 = AtomicU64::new(0);
 
 /// One more than the highest descriptor that was ever registered.
@@ -109,15 +117,35 @@ fn is_settled(stat: &libc::stat64, now: i128) -> bool {
         }
 }
 
-/// The clock of the file systems' times, in nanoseconds.
-fn coarse_time() -> i128 {
-    // SAFETY: the call fills the structure.
-    let now = unsafe {
-        let mut now: libc::timespec = std::mem::zeroed();
-        libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &mut now);
-        now
-    };
-    i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
+/// What a file was when the last descriptor of it was closed, by which it is known again.
+#[derive(Clone, Copy)]
+struct Closed {
+    identity: Identity,
+    /// By [`clock::since_boot`] and [`clock::file_time`].
+    since_boot: i128,
+    file_time: i128,
+}
+
+impl Closed {
+    /// `None` if a change from now on might leave the times that the file has.
+    fn of(stat: &libc::stat64) -> Option<Closed> {
+        let file_time = clock::file_time();
+        is_settled(stat, file_time).then(|| Closed {
+            identity: Identity::of(stat),
+            since_boot: clock::since_boot(),
+            file_time,
+        })
+    }
+
+    /// Whether a file that looks like this was not changed since. Where the clock of the files was set back meanwhile, a
+    /// change may have got the times of the one before.
+    fn is(&self, stat: &libc::stat64) -> bool {
+        let passed = clock::since_boot() - self.since_boot;
+        // By how much clocks that nobody sets may differ: a tick, and what is allowed for to keep them right.
+        let allowed = 20_000_000 + passed / 500;
+        let shown = clock::file_time() - self.file_time;
+        self.identity == Identity::of(stat) && shown >= passed - allowed
+    }
 }
 
 /// One inode that holds an InnoDB tablespace or a part of one.
@@ -128,8 +156,10 @@ pub struct DataFile {
     page_size: AtomicU32,
     strange_reads: AtomicU32,
     /// Operations under way that change the whole file: while there are any, no read is cached.
+    /// Also keeps the object from being reused.
     blocked: AtomicU32,
-    opens: AtomicU32,
+    /// How often a descriptor of it was registered.
+    attached: AtomicU64,
     /// Waits in the registry's list of closed files.
     listed_as_closed: AtomicBool,
     /// Changes of size, times or contents that were seen: in the lower bits those under way, above them the beginnings.
@@ -150,7 +180,9 @@ pub struct DataFile {
 struct Details {
     key: (u64, u64),
     name: String,
-    closed_as: Option<Identity>,
+    /// Those the server has of the file. Changed under the registry's lock only.
+    descriptors: Vec<i32>,
+    closed_as: Option<Closed>,
     later_part: bool,
 }
 
@@ -162,7 +194,7 @@ impl DataFile {
             page_size: AtomicU32::new(0),
             strange_reads: AtomicU32::new(0),
             blocked: AtomicU32::new(0),
-            opens: AtomicU32::new(0),
+            attached: AtomicU64::new(0),
             listed_as_closed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             barred: AtomicBool::new(false),
@@ -306,7 +338,7 @@ impl DataFile {
     pub fn replace_contents(&self) {
         self.note_change();
         let old = self.id.swap(next_file_id(), Ordering::SeqCst);
-        if let Some(active) = &*crate::switch::active() {
+        if let Some(active) = &*switch::active() {
             active.extension.forget_file(FileId(old));
         }
     }
@@ -336,6 +368,10 @@ impl DataFile {
     /// Takes back [`bar`](Self::bar), when the operation that was feared did not happen.
     pub fn unbar(&self, before: bool) {
         self.barred.store(before, Ordering::SeqCst);
+    }
+
+    fn is_open(&self) -> bool {
+        !self.details.lock().descriptors.is_empty()
     }
 
     /// As the server named it when it opened it.
@@ -387,7 +423,8 @@ fn next_file_id() -> u32 {
 #[derive(Default)]
 struct Registry {
     by_inode: HashMap<(u64, u64), &'static DataFile>,
-    resting: VecDeque<(Instant, &'static DataFile)>,
+    /// With the time since when, by [`clock::running`].
+    resting: VecDeque<(Duration, &'static DataFile)>,
     /// Closed, the longest ago first; some of them may be open again.
     closed: VecDeque<&'static DataFile>,
     objects: u32,
@@ -401,7 +438,7 @@ pub fn of_descriptor(fd: i32) -> Option<&'static DataFile> {
     let slot = TABLE.get(fd as usize)?;
     let pointer = slot.load(Ordering::Acquire);
     if pointer.addr() & FOUND != 0 {
-        return proven(fd, slot, pointer);
+        return proven(fd, slot);
     }
     // SAFETY: the table holds null or pointers to objects that are never freed, marked as above or not.
     unsafe { pointer.as_ref() }
@@ -413,46 +450,60 @@ fn file_of(entry: *mut DataFile) -> Option<&'static DataFile> {
     unsafe { entry.map_addr(|address| address & !FOUND).as_ref() }
 }
 
-/// Whether an entry of the table stands for this file, marked or not.
-fn stands_for(entry: *mut DataFile, file: &'static DataFile) -> bool {
-    file_of(entry).is_some_and(|known| std::ptr::eq(known, file))
-}
-
 /// Whether a descriptor that was found is still what it was; if not, it is forgotten.
 #[cold]
-fn proven(fd: i32, slot: &AtomicPtr<DataFile>, marked: *mut DataFile) -> Option<&'static DataFile> {
-    let file = file_of(marked)?;
-    let key = file.details.lock().key;
-    if stat_descriptor(fd).is_some_and(|stat| (stat.st_dev, stat.st_ino) == key) {
-        if coarse_time() - i128::from(FOUND_AT.load(Ordering::SeqCst)) > PROVE_FOR {
-            let plain = std::ptr::from_ref(file).cast_mut();
-            let _ = slot.compare_exchange(marked, plain, Ordering::SeqCst, Ordering::SeqCst);
+fn proven(fd: i32, slot: &AtomicPtr<DataFile>) -> Option<&'static DataFile> {
+    loop {
+        let entry = slot.load(Ordering::SeqCst);
+        let file = file_of(entry)?;
+        if entry.addr() & FOUND == 0 {
+            return Some(file);
         }
-        return Some(file);
+        let attached = file.attached.load(Ordering::SeqCst);
+        if slot.load(Ordering::SeqCst) != entry {
+            continue;
+        }
+        let key = file.details.lock().key;
+        // Not under the registry's lock: it may have to ask a file server.
+        let is = stat_descriptor(fd).is_some_and(|stat| (stat.st_dev, stat.st_ino) == key);
+        let found_at = Duration::from_nanos(FOUND_AT.load(Ordering::SeqCst));
+        if is && clock::running().saturating_sub(found_at) <= PROVE_FOR {
+            return Some(file);
+        }
+        let mut registry = REGISTRY.lock();
+        // An equal entry may have been made anew meanwhile; of that one nothing was asked.
+        if slot.load(Ordering::SeqCst) != entry || file.attached.load(Ordering::SeqCst) != attached
+        {
+            continue;
+        }
+        if is {
+            slot.store(std::ptr::from_ref(file).cast_mut(), Ordering::SeqCst);
+            return Some(file);
+        }
+        slot.store(std::ptr::null_mut(), Ordering::SeqCst);
+        registry.release(file, fd, None);
+        return None;
     }
-    let gone = slot.compare_exchange(
-        marked,
-        std::ptr::null_mut(),
-        Ordering::SeqCst,
-        Ordering::SeqCst,
-    );
-    if gone.is_ok() {
-        release(file, None);
-    }
-    None
 }
 
 /// Looks at the descriptors of a file that were found: one that was closed unseen must not count as open.
 fn prove_found(file: &'static DataFile) {
-    if FOUND_AT.load(Ordering::SeqCst) == 0 {
-        return;
-    }
-    let below = REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS);
-    for (fd, slot) in TABLE[..below].iter().enumerate() {
-        let entry = slot.load(Ordering::Acquire);
-        if entry.addr() & FOUND != 0 && stands_for(entry, file) {
-            let _ = of_descriptor(fd as i32);
-        }
+    let is_found = |fd: &i32| {
+        TABLE
+            .get(*fd as usize)
+            .is_some_and(|slot| slot.load(Ordering::Acquire).addr() & FOUND != 0)
+    };
+    let found: Vec<i32> = {
+        let details = file.details.lock();
+        details
+            .descriptors
+            .iter()
+            .copied()
+            .filter(is_found)
+            .collect()
+    };
+    for fd in found {
+        let _ = of_descriptor(fd);
     }
 }
 
@@ -517,73 +568,68 @@ pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
     if let Some(known) = of_inode(stat) {
         prove_found(known);
     }
-    let file = {
-        let mut registry = REGISTRY.lock();
-        let key = (stat.st_dev, stat.st_ino);
-        let file = match registry.by_inode.get(&key) {
-            Some(file) => file,
-            None => {
-                let file = registry.fresh();
-                file.start(key, name);
-                registry.by_inode.insert(key, file);
-                file
-            }
-        };
-        let mut details = file.details.lock();
-        let was_open = file.opens.fetch_add(1, Ordering::SeqCst) != 0;
-        let same =
-            was_open || details.closed_as == Some(Identity::of(stat)) || left_out!("reopening");
-        details.closed_as = None;
-        drop(details);
-        if how == (Attach::Opened { anew: true }) || !same {
-            file.replace_contents();
-        }
-        if !was_open {
-            file.barred.store(stat.st_nlink == 0, Ordering::SeqCst);
-        }
-        file
+    hold_up!("attach");
+    let mut registry = REGISTRY.lock();
+    // Once nobody follows files, a close is not seen either: a thread that comes late must leave nothing behind.
+    if !switch::follows(switch::mode()) {
+        return;
+    }
+    let slot = TABLE.get(fd as usize);
+    let found = how == Attach::Found;
+    if found && slot.is_some_and(|slot| !slot.load(Ordering::SeqCst).is_null()) {
+        return; // an open that was seen was faster
+    }
+    let file = registry.of((stat.st_dev, stat.st_ino), name);
+    registry.add(file, fd, stat, how);
+    if left_out!("store-outside-lock") {
+        MutexGuard::unlocked(&mut registry, || hold_up!("attach, registered"));
+    } else {
+        hold_up!("attach, registered");
+    }
+    let Some(slot) = slot else {
+        file.bar();
+        return;
     };
     REGISTERED_BELOW.fetch_max(fd as usize + 1, Ordering::SeqCst);
-    match TABLE.get(fd as usize) {
-        Some(slot) if how == Attach::Found => {
-            let now = u64::try_from(coarse_time()).unwrap_or(u64::MAX);
-            FOUND_AT.fetch_max(now, Ordering::SeqCst);
-            let new = std::ptr::from_ref(file)
-                .cast_mut()
-                .map_addr(|address| address | FOUND);
-            if slot
-                .compare_exchange(
-                    std::ptr::null_mut(),
-                    new,
-                    Ordering::SeqCst,
-                    Ordering::SeqCst,
-                )
-                .is_err()
-            {
-                release(file, None);
-            }
-        }
-        Some(slot) => {
-            let before = slot.swap(std::ptr::from_ref(file).cast_mut(), Ordering::SeqCst);
-            // A leftover means that a close was not seen.
-            if let Some(before) = file_of(before) {
-                release(before, None);
-            }
-        }
-        None => {
-            file.bar();
-        }
+    let mut entry = std::ptr::from_ref(file).cast_mut();
+    if found {
+        let now = u64::try_from(clock::running().as_nanos()).unwrap_or(u64::MAX);
+        FOUND_AT.fetch_max(now, Ordering::SeqCst);
+        entry = entry.map_addr(|address| address | FOUND);
+    }
+    let before = slot.swap(entry, Ordering::SeqCst);
+    // A leftover means that a close was not seen.
+    if let Some(before) = file_of(before) {
+        registry.release(before, fd, None);
     }
 }
 
 /// The descriptor is about to be closed by the server.
 pub fn detach(fd: i32) {
+    if registered(fd) {
+        // Not under the registry's lock: it may have to ask a file server.
+        let last_seen = stat_descriptor(fd);
+        take(fd, last_seen.as_ref());
+    }
+}
+
+fn registered(fd: i32) -> bool {
+    TABLE
+        .get(fd as usize)
+        .is_some_and(|slot| !slot.load(Ordering::Acquire).is_null())
+}
+
+/// Takes a descriptor out of the table. `last_seen` is its file's state just before.
+fn take(fd: i32, last_seen: Option<&libc::stat64>) {
     let Some(slot) = TABLE.get(fd as usize) else {
         return;
     };
+    hold_up!("detach");
+    let mut registry = REGISTRY.lock();
     let before = slot.swap(std::ptr::null_mut(), Ordering::SeqCst);
+    hold_up!("detach, taken");
     if let Some(file) = file_of(before) {
-        release(file, stat_descriptor(fd).as_ref());
+        registry.release(file, fd, last_seen);
     }
 }
 
@@ -592,53 +638,18 @@ pub fn verify_found(fd: i32) {
     let _ = of_descriptor(fd);
 }
 
-/// One descriptor less. `last_seen` is the file's state just before.
-fn release(file: &'static DataFile, last_seen: Option<&libc::stat64>) {
-    let mut registry = REGISTRY.lock();
-    let mut details = file.details.lock();
-    if file.opens.fetch_sub(1, Ordering::SeqCst) != 1 {
-        return;
-    }
-    details.closed_as = last_seen
-        .filter(|stat| is_settled(stat, coarse_time()))
-        .map(Identity::of);
-    let gone = last_seen.is_none_or(|stat| stat.st_nlink == 0);
-    let key = details.key;
-    drop(details);
-    if gone {
-        file.replace_contents();
-        registry.by_inode.remove(&key);
-        registry.resting.push_back((Instant::now(), file));
-    } else if !file.listed_as_closed.swap(true, Ordering::SeqCst) {
-        registry.closed.push_back(file);
-        registry.forget_oldest_closed();
-    }
-}
-
 /// The inode is gone or replaced; called after the server's call succeeded.
 pub fn forget_unlinked(file: &'static DataFile) {
     let mut registry = REGISTRY.lock();
-    if file.opens.load(Ordering::SeqCst) == 0 {
-        let key = file.details.lock().key;
-        if registry
-            .by_inode
-            .get(&key)
-            .is_some_and(|known| std::ptr::eq(*known, file))
-        {
-            registry.by_inode.remove(&key);
-            registry.resting.push_back((Instant::now(), file));
-        }
+    if !file.is_open() {
+        registry.rest(file);
     }
 }
 
 /// The server was given this descriptor by an open: what it stood for before, if a close was not seen, is over.
 pub fn opened_anew(fd: i32) {
-    if of_descriptor(fd).is_none() {
-        return;
-    }
-    let before = TABLE[fd as usize].swap(std::ptr::null_mut(), Ordering::SeqCst);
-    if let Some(file) = file_of(before) {
-        release(file, None);
+    if of_descriptor(fd).is_some() {
+        take(fd, None);
     }
 }
 
@@ -658,21 +669,52 @@ pub fn forget_all() {
             slot.store(std::ptr::null_mut(), Ordering::SeqCst);
         }
     }
+    hold_up!("forget_all, table emptied");
     registry.closed.clear();
-    let now = Instant::now();
-    let files: Vec<&'static DataFile> = registry.by_inode.drain().map(|(_, file)| file).collect();
+    let now = clock::running();
+    let mut files: Vec<&'static DataFile> =
+        registry.by_inode.drain().map(|(_, file)| file).collect();
+    // An order that a seed of the model repeats.
+    files.sort_unstable_by_key(|file| file.owner);
     for file in files {
-        file.opens.store(0, Ordering::SeqCst);
+        file.details.lock().descriptors.clear();
         registry.resting.push_back((now, file));
     }
 }
 
 /// A descriptor that the server has of this file just now.
 pub fn descriptor_of(file: &'static DataFile) -> Option<i32> {
-    TABLE[..REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS)]
+    let details = file.details.lock();
+    let mut in_table = details.descriptors.iter().copied();
+    in_table.find(|fd| TABLE.get(*fd as usize).is_some())
+}
+
+/// Whether nobody holds the registry's lock, so that more may be done at a moment of [`crate::hold_up`].
+#[cfg(any(test, feature = "canary"))]
+pub fn registry_is_free() -> bool {
+    REGISTRY.try_lock().is_some()
+}
+
+/// What the registry and the table say of each other that is not true, for tests.
+#[cfg(any(test, feature = "canary"))]
+pub fn contradictions() -> Vec<String> {
+    let registry = REGISTRY.lock();
+    let mut wrong = Vec::new();
+    for (fd, slot) in TABLE[..REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS)]
         .iter()
-        .position(|slot| stands_for(slot.load(Ordering::Acquire), file))
-        .and_then(|fd| i32::try_from(fd).ok())
+        .enumerate()
+    {
+        let Some(file) = file_of(slot.load(Ordering::SeqCst)) else {
+            continue;
+        };
+        let details = file.details.lock();
+        if !registry.stands(details.key, file) {
+            wrong.push(format!("descriptor {fd} leads to a file at rest"));
+        } else if !details.descriptors.contains(&(fd as i32)) {
+            wrong.push(format!("descriptor {fd} is none of its file's"));
+        }
+    }
+    wrong
 }
 
 /// How many descriptors the process may have.
@@ -699,10 +741,81 @@ pub fn all() -> Vec<&'static DataFile> {
 /// Memory of the file objects and the touched part of the descriptor table, bytes.
 pub fn memory_bytes() -> u64 {
     let objects = u64::from(REGISTRY.lock().objects);
-    objects * (size_of::<DataFile>() as u64 + 96) + 4096
+    objects * (size_of::<DataFile>() as u64 + 128) + 4096
 }
 
 impl Registry {
+    /// Whether the object stands for this inode now.
+    fn stands(&self, key: (u64, u64), file: &'static DataFile) -> bool {
+        self.by_inode
+            .get(&key)
+            .is_some_and(|known| std::ptr::eq(*known, file))
+    }
+
+    /// The object that stands for an inode, a new one if there is none.
+    fn of(&mut self, key: (u64, u64), name: &[u8]) -> &'static DataFile {
+        if let Some(file) = self.by_inode.get(&key) {
+            return file;
+        }
+        let file = self.fresh();
+        file.start(key, name);
+        self.by_inode.insert(key, file);
+        file
+    }
+
+    /// One descriptor more.
+    fn add(&mut self, file: &'static DataFile, fd: i32, stat: &libc::stat64, how: Attach) {
+        file.attached.fetch_add(1, Ordering::SeqCst);
+        let mut details = file.details.lock();
+        let was_open = !details.descriptors.is_empty();
+        let same = was_open
+            || details.closed_as.is_some_and(|closed| closed.is(stat))
+            || left_out!("reopening");
+        details.closed_as = None;
+        // One that has no place in the table is never released.
+        if TABLE.get(fd as usize).is_some() || !details.descriptors.contains(&fd) {
+            details.descriptors.push(fd);
+        }
+        drop(details);
+        if how == (Attach::Opened { anew: true }) || !same {
+            file.replace_contents();
+        }
+        if !was_open {
+            file.barred.store(stat.st_nlink == 0, Ordering::SeqCst);
+        }
+    }
+
+    /// One descriptor less, which the table has forgotten. `last_seen` is the file's state just before.
+    fn release(&mut self, file: &'static DataFile, fd: i32, last_seen: Option<&libc::stat64>) {
+        let mut details = file.details.lock();
+        let Some(at) = details.descriptors.iter().position(|known| *known == fd) else {
+            return;
+        };
+        details.descriptors.swap_remove(at);
+        if !details.descriptors.is_empty() {
+            return;
+        }
+        details.closed_as = last_seen.and_then(Closed::of);
+        let gone = last_seen.is_none_or(|stat| stat.st_nlink == 0);
+        drop(details);
+        if gone {
+            file.replace_contents();
+            self.rest(file);
+        } else if !file.listed_as_closed.swap(true, Ordering::SeqCst) {
+            self.closed.push_back(file);
+            self.forget_oldest_closed();
+        }
+    }
+
+    /// The object stands for no inode any more, unless it is at rest already.
+    fn rest(&mut self, file: &'static DataFile) {
+        let key = file.details.lock().key;
+        if self.stands(key, file) {
+            self.by_inode.remove(&key);
+            self.resting.push_back((clock::running(), file));
+        }
+    }
+
     /// Keeps the number of files that are remembered though closed within its bound. What is cached of a file that is
     /// forgotten is out of reach: it gets another identity when it is opened again.
     fn forget_oldest_closed(&mut self) {
@@ -711,31 +824,28 @@ impl Registry {
                 return;
             };
             file.listed_as_closed.store(false, Ordering::SeqCst);
-            if file.opens.load(Ordering::SeqCst) != 0 {
+            if file.is_open() {
                 continue; // open again; listed anew when it is closed
             }
             let key = file.details.lock().key;
-            if self
-                .by_inode
-                .get(&key)
-                .is_some_and(|known| std::ptr::eq(*known, file))
-            {
+            if self.stands(key, file) {
                 file.replace_contents();
-                self.by_inode.remove(&key);
-                self.resting.push_back((Instant::now(), file));
+                self.rest(file);
             }
         }
     }
 
     fn fresh(&mut self) -> &'static DataFile {
-        if self
+        let rested = self
             .resting
             .front()
-            .is_some_and(|(since, _)| since.elapsed() >= REST)
-        {
-            if let Some((_, file)) = self.resting.pop_front() {
+            .is_some_and(|(since, _)| clock::running().saturating_sub(*since) >= REST);
+        if let Some((_, file)) = rested.then(|| self.resting.pop_front()).flatten() {
+            // Somebody on the way for that long will come back to it.
+            if file.blocked.load(Ordering::SeqCst) == 0 {
                 return file;
             }
+            self.resting.push_back((clock::running(), file));
         }
         self.objects += 1;
         Box::leak(Box::new(DataFile::new(self.objects)))
@@ -751,6 +861,7 @@ impl DataFile {
         *details = Details {
             key,
             name: String::from_utf8_lossy(name).into_owned(),
+            descriptors: Vec::new(),
             closed_as: None,
             later_part,
         };
@@ -760,7 +871,6 @@ impl DataFile {
         );
         self.page_size.store(0, Ordering::SeqCst);
         self.strange_reads.store(0, Ordering::Relaxed);
-        self.opens.store(0, Ordering::SeqCst);
         self.listed_as_closed.store(false, Ordering::SeqCst);
         self.barred.store(false, Ordering::SeqCst);
         self.hits.store(0, Ordering::Relaxed);
@@ -787,6 +897,9 @@ impl DataFile {
         DataFile::new(1)
     }
 }
+
+#[cfg(test)]
+mod registry_tests;
 
 #[cfg(test)]
 mod tests {

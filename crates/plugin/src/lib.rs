@@ -33,16 +33,27 @@ macro_rules! left_out {
     }};
 }
 
+/// A moment at which a test can hold the thread up; nothing in every build that is not for tests.
+macro_rules! hold_up {
+    ($moment:literal) => {{
+        #[cfg(any(test, feature = "canary"))]
+        crate::hold_up::at($moment);
+    }};
+}
+
 pub mod abi;
 pub mod aio;
 pub mod audit;
 pub mod calls;
 #[cfg(feature = "canary")]
 pub mod canary;
+pub mod clock;
 pub mod coherence;
 pub mod controller;
 pub mod files;
 pub mod got;
+#[cfg(any(test, feature = "canary"))]
+pub mod hold_up;
 pub mod journal;
 pub mod keys;
 pub mod recorder;

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use parking_lot::RwLock;
+
 use crate::calls;
 use crate::coverage::{Reached, reached};
 use crate::kernel::exact;
@@ -64,10 +66,15 @@ const EXACT: &[(u32, Operation)] = &[
     (300, crate::switching::pump),
     (4, crate::switching::off_or_on),
     (30, crate::switching::on_again),
+    (60, crate::switching::let_a_minute_pass),
 ];
+
+/// Held by whoever is inside an operation, so that it can be told that nobody is. Of several threads only.
+pub static INSIDE: RwLock<()> = RwLock::new(());
 
 /// One operation at random.
 pub fn step() {
+    let _inside = (!exact()).then(|| INSIDE.read());
     let world = world();
     world.operations.fetch_add(1, Ordering::Relaxed);
     close_what_is_quiet();

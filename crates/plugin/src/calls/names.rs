@@ -201,6 +201,8 @@ unsafe fn around_removal(
                 stat.st_nlink <= 1 && replaced_by != Some((stat.st_dev, stat.st_ino))
             })
             .map(|(file, _)| file);
+        // Also keeps its object from standing for another file until we are back from the kernel.
+        let _blocked = victim.map(DataFile::block_inserts);
         let barred_before = victim.is_some_and(DataFile::bar);
         let result = real();
         if let Some(file) = victim {

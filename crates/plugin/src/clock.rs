@@ -1,0 +1,55 @@
+//! The clocks that decide something here.
+//!
+//! How long something lasted is told by a clock that nobody can set. It stands still while the machine sleeps, as every
+//! thread of the server does then. The clock of the file systems' times is another one: an administrator may set it.
+
+use std::time::Duration;
+
+#[cfg(any(test, feature = "canary"))]
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// Nanoseconds by which tests have let time pass, for [`running`].
+#[cfg(any(test, feature = "canary"))]
+pub static PASSED: AtomicU64 = AtomicU64::new(0);
+
+/// Nanoseconds by which tests have set the clock of [`file_time`].
+#[cfg(any(test, feature = "canary"))]
+pub static SET_BY: AtomicI64 = AtomicI64::new(0);
+
+/// How long the machine has run, without the time that it slept.
+pub fn running() -> Duration {
+    let now = read(libc::CLOCK_MONOTONIC_COARSE);
+    #[cfg(any(test, feature = "canary"))]
+    let now = now + Duration::from_nanos(PASSED.load(Ordering::SeqCst));
+    now
+}
+
+/// How long ago the machine was started, in nanoseconds, with the time that it slept.
+pub fn since_boot() -> i128 {
+    nanoseconds(read(libc::CLOCK_BOOTTIME))
+}
+
+/// The clock of the file systems' times, in nanoseconds since 1970. It may be set forth and back.
+pub fn file_time() -> i128 {
+    let now = nanoseconds(read(libc::CLOCK_REALTIME_COARSE));
+    #[cfg(any(test, feature = "canary"))]
+    let now = now + i128::from(SET_BY.load(Ordering::SeqCst));
+    now
+}
+
+fn nanoseconds(duration: Duration) -> i128 {
+    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
+}
+
+fn read(clock: libc::clockid_t) -> Duration {
+    // SAFETY: an all-zero time is a valid value; the call fills it.
+    let now = unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(clock, &mut now);
+        now
+    };
+    Duration::new(
+        u64::try_from(now.tv_sec).unwrap_or(0),
+        u32::try_from(now.tv_nsec).unwrap_or(0),
+    )
+}
