@@ -179,6 +179,8 @@ impl Bucket {
 pub(crate) struct Directory {
     buckets: Mapped<Bucket>,
     used: u64,
+    /// Entries that have gone, for whatever reason.
+    gone: u64,
     /// Hand of the clock.
     hand: Slot,
 }
@@ -199,6 +201,7 @@ impl Directory {
         Ok(Directory {
             buckets: Mapped::new(buckets as usize)?,
             used: 0,
+            gone: 0,
             hand: Slot { bucket: 0, way: 0 },
         })
     }
@@ -211,6 +214,17 @@ impl Directory {
     /// Pages entered.
     pub fn used(&self) -> u64 {
         self.used
+    }
+
+    /// Entries that have gone so far, for whatever reason.
+    pub fn gone(&self) -> u64 {
+        self.gone
+    }
+
+    /// Breaks it: an entry that has gone is not counted.
+    #[cfg(test)]
+    pub fn forget_one_gone(&mut self) {
+        self.gone -= 1;
     }
 
     /// Pages for which it was sized.
@@ -352,6 +366,7 @@ impl Directory {
         let entry = bucket.get(slot.way.into());
         bucket.marks[usize::from(slot.way)] = 0;
         self.used -= 1;
+        self.gone += 1;
         entry
     }
 
@@ -425,6 +440,7 @@ impl Directory {
             }
         }
         self.used -= removed;
+        self.gone += removed;
     }
 }
 

@@ -9,8 +9,8 @@
 //!    the frame to the place on the device, if it still refers to that frame, and the frame is free again.
 //! 3. *Hit*: [`Extension::read`] finds the entry under the lock, reads without it - so that a read can be given up, into
 //!    memory of our own; without a bound in time straight into the caller's buffer, where alignment allows - and believes what it has read only if the check of the bytes is the entry's, and the entry is still
-//!    there. The latter need not be looked at if nothing in the segment was written anew (its sequence number) and no write
-//!    has removed any entry of the instance (its count of removals) since the entry was found.
+//!    there. The latter need not be looked at if nothing in the segment was written anew (its sequence number) and no entry
+//!    of the instance has gone (its count of removals), by a write, an eviction or otherwise, since the entry was found.
 //! 4. *Moved*, rarely, when its segment is compacted: written again, and the entry turned to the new place as in 2.
 //! 5. *Dropped* by [`Extension::invalidate`], which a write calls after it has moved the generation and before it is
 //!    forwarded; or *evicted* to make room for another; or swept away with its device.
@@ -312,7 +312,7 @@ impl Extension {
                 let page = PageId { file, page: number };
                 if let Some((slot, _)) = state.find(&self.shared, page) {
                     state.remove(&self.shared, slot);
-                    instance.note_removal();
+                    instance.counters.invalidated.add(1);
                     any = true;
                 }
             }

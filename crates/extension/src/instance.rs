@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
+use std::ops::{Deref, DerefMut};
 
 use crate::admission::{Admission, Candidate};
 use crate::config::AdmissionMode;
@@ -31,7 +32,7 @@ const MOST_EVICTIONS: usize = 4;
 
 pub(crate) struct Instance {
     state: Mutex<InstanceState>,
-    /// Entries removed because their page was written. Raised under the lock, read without it.
+    /// Entries that have gone, for whatever reason. Raised before the lock is let go, read without it.
     removals: AtomicU64,
     pub counters: Counters,
 }
@@ -147,7 +148,7 @@ impl Instance {
         }
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, InstanceState> {
+    pub fn lock(&self) -> Locked<'_> {
         let mut waits = 0;
         let mut state = self.state.try_lock().unwrap_or_else(|| {
             waits = 1;
@@ -155,18 +156,16 @@ impl Instance {
         });
         state.lock_accesses += 1;
         state.lock_waits += waits;
-        state
+        Locked {
+            removals: &self.removals,
+            state,
+        }
     }
 
-    /// Without the lock: whether an entry found when `removals` was read may have been removed by a write since.
+    /// Without the lock: if it is what it was when an entry was found, the entry is still there, and so its page was not
+    /// written since.
     pub fn removals(&self) -> u64 {
         self.removals.load(Ordering::SeqCst)
-    }
-
-    /// Under the lock.
-    pub fn note_removal(&self) {
-        self.removals.fetch_add(1, Ordering::SeqCst);
-        self.counters.invalidated.add(1);
     }
 
     pub fn statistics(&self) -> InstanceStatistics {
@@ -204,6 +203,39 @@ impl Instance {
         for (file, sum) in files.iter().zip(sums) {
             let records = state.files.get(file).map_or(0, |pages| pages.records);
             *sum += (u128::from(records) * u128::from(alive) / u128::from(all.max(1))) as u64;
+        }
+    }
+}
+
+/// An instance whose lock is held. Whatever has gone from its directory meanwhile is counted for those who read without
+/// the lock before others get it: a page without an entry can be written unnoticed.
+pub(crate) struct Locked<'a> {
+    removals: &'a AtomicU64,
+    state: MutexGuard<'a, InstanceState>,
+}
+
+impl Deref for Locked<'_> {
+    type Target = InstanceState;
+
+    #[inline]
+    fn deref(&self) -> &InstanceState {
+        &self.state
+    }
+}
+
+impl DerefMut for Locked<'_> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut InstanceState {
+        &mut self.state
+    }
+}
+
+impl Drop for Locked<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let gone = self.state.directory.gone();
+        if gone != self.removals.load(Ordering::Relaxed) {
+            self.removals.store(gone, Ordering::SeqCst);
         }
     }
 }
@@ -329,10 +361,28 @@ impl InstanceState {
             let Some(slot) = leaving.or_else(|| self.directory.next_victim(HAND_STEPS)) else {
                 break;
             };
-            let entry = self.directory.remove(slot);
-            shared.entry_removed(entry);
-            shared.written.evicted.add(1);
+            self.evict_this(shared, slot);
         }
+    }
+
+    fn evict_this(&mut self, shared: &Shared, slot: Slot) {
+        let entry = self.directory.remove(slot);
+        #[cfg(test)]
+        if shared.canary.skip_counting_evictions() {
+            self.directory.forget_one_gone();
+        }
+        shared.entry_removed(entry);
+        shared.written.evicted.add(1);
+    }
+
+    /// As if the hand of the clock had come to this page.
+    #[cfg(all(test, checker))]
+    pub fn evict_page(&mut self, shared: &Shared, page: PageId) -> bool {
+        let Some((slot, _)) = self.find(shared, page) else {
+            return false;
+        };
+        self.evict_this(shared, slot);
+        true
     }
 
     /// The page that was the first to be hit of those that InnoDB is likely to write back.

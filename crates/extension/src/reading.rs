@@ -170,7 +170,7 @@ impl Extension {
         Err(MissReason::FailedProof)
     }
 
-    /// Whether a write may have removed an entry found when the instance had counted so many removals.
+    /// Whether an entry may have gone that was found when the instance had counted so many removals.
     fn removals_moved(&self, instance: &Instance, found_at: u64) -> bool {
         instance.removals() != found_at
     }

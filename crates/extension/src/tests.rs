@@ -32,6 +32,8 @@ pub(crate) struct Canary {
     pub generation: AtomicBool,
     pub invalidation: AtomicBool,
     pub proof: AtomicBool,
+    /// Whoever reads without the lock is not told of evictions.
+    pub eviction: AtomicBool,
     /// Breaks nothing: segments are emptied, and none is opened anew.
     pub compaction: AtomicBool,
 }
@@ -47,6 +49,10 @@ impl Canary {
 
     pub fn skip_reopening(&self) -> bool {
         self.compaction.load(Ordering::Relaxed)
+    }
+
+    pub fn skip_counting_evictions(&self) -> bool {
+        self.eviction.load(Ordering::Relaxed)
     }
 
     pub fn skip_proof(&self) -> bool {

@@ -35,6 +35,7 @@ struct World {
 static HITS: PlainU32 = PlainU32::new(0);
 static STALE: PlainU32 = PlainU32::new(0);
 static LOCATED: PlainU32 = PlainU32::new(0);
+static EVICTED: PlainU32 = PlainU32::new(0);
 
 /// A device with several writes under way, of which the last lands first.
 struct Aloft(File);
@@ -176,9 +177,20 @@ impl World {
         }
         let bytes = &block[shift..shift + LENGTH];
         thread::yield_now();
+        // What is proven is what the page is while it is proven, not only while it was read.
+        let before = before.max(*self.pages[n].read().unwrap());
         if self.extension.prove(&located, bytes) {
             LOCATED.fetch_add(1, Ordering::Relaxed);
             self.check(n, bytes, before);
+        }
+    }
+
+    /// The page has to go for another one.
+    fn evict(&self, n: usize) {
+        let shared = &*self.extension.shared;
+        let page = Self::page(n);
+        if shared.instance(page).lock().evict_page(shared, page) {
+            EVICTED.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -219,7 +231,15 @@ impl World {
 /// Two readers of a page, a writer of it, somebody with another page, and the thread that writes to the device.
 fn lives_of_pages(aloft: bool, break_it: fn(&Canary)) {
     let world = world(aloft, break_it);
-    let threads: [(fn(&World), usize); 4] = [
+    let threads: [(fn(&World), usize); 5] = [
+        (
+            |w| {
+                thread::yield_now();
+                w.evict(0);
+                w.evict(1);
+            },
+            1,
+        ),
         (|w| (0..2).for_each(|_| w.read(0)), 1),
         (
             |w| {
@@ -300,13 +320,13 @@ fn in_all_ways(body: fn()) {
 fn no_schedule_makes_an_old_page_a_hit() {
     in_all_ways(|| lives_of_pages(false, |_| ()));
     in_all_ways(|| lives_of_pages(true, |_| ()));
-    let [hits, located, stale] =
-        [&HITS, &LOCATED, &STALE].map(|count| count.load(Ordering::Relaxed));
+    let [hits, located, stale, evicted] =
+        [&HITS, &LOCATED, &STALE, &EVICTED].map(|count| count.load(Ordering::Relaxed));
     println!(
-        "{} schedules: {hits} hits, {located} of them located, {stale} insertions turned away",
+        "{} schedules: {hits} hits, {located} of them located, {stale} insertions turned away, {evicted} evictions",
         4 * schedules()
     );
-    assert!(hits > 0 && located > 0 && stale > 0);
+    assert!(hits > 0 && located > 0 && stale > 0 && evicted > 0);
     assert!(ALOFT.load(Ordering::Relaxed) > 1);
 }
 
@@ -328,5 +348,12 @@ fn insertion_without_comparing_generations_is_noticed() {
 fn writes_that_drop_nothing_are_noticed() {
     assert!(is_noticed(|| lives_of_pages(true, |canary| canary
         .invalidation
+        .store(true, Ordering::Relaxed))));
+}
+
+#[test]
+fn evictions_that_are_not_counted_are_noticed() {
+    assert!(is_noticed(|| lives_of_pages(true, |canary| canary
+        .eviction
         .store(true, Ordering::Relaxed))));
 }
