@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 
 /// Behind `bpe_enabled`.
 pub static ENABLED: AtomicU8 = AtomicU8::new(0);
-/// Behind `bpe_path`.
+/// Behind `bpe_path`. Once the plugin is initialised it points to text of ours ([`intern`]), which stays.
 pub static PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 /// Behind `bpe_size`, bytes.
 pub static SIZE: AtomicU64 = AtomicU64::new(0);
@@ -284,26 +284,44 @@ fn smaller(size: u64, devices: &[DeviceConfig]) -> impl Iterator<Item = &DeviceC
 /// Whether the server's variables exist: not before the plugin is initialised, nor after it was unloaded.
 pub static LOADED: AtomicBool = AtomicBool::new(false);
 
-/// The value of `bpe_path`. The server frees the old text when the variable is set, so the pointer is looked at again
-/// after the copy: if it is still the same, what was copied was the value.
+/// The variables get values from now on. The text of `bpe_path` that the server took from the command line or an option
+/// file lies in memory that the server frees once the plugin is initialised: from now on it is ours.
+///
+/// # Safety
+/// To be called while the server initialises the plugin: what `bpe_path` points to is valid until then.
+pub unsafe fn load() {
+    // SAFETY: the caller's promise.
+    unsafe { set_path(PATH.load(Ordering::SeqCst)) };
+    LOADED.store(true, Ordering::SeqCst);
+}
+
+/// Gives `bpe_path` a value: a copy of the text, which nobody frees, so that it can be read at any time. Null is empty.
+///
+/// # Safety
+/// `text` must be null or a valid string during the call.
+pub unsafe fn set_path(text: *const c_char) {
+    let text = if text.is_null() {
+        c""
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { CStr::from_ptr(text) }
+    };
+    PATH.store(intern(text), Ordering::SeqCst);
+}
+
+/// The value of `bpe_path`.
 fn path() -> String {
     if !LOADED.load(Ordering::SeqCst) {
         return String::new();
     }
-    loop {
-        let before = PATH.load(Ordering::SeqCst);
-        if before.is_null() {
-            return String::new();
-        }
-        // SAFETY: a string of the server; that it is replaced in these nanoseconds is noticed by the second look, and
-        // its memory is not given back to the system by then.
-        let copy = unsafe { CStr::from_ptr(before) }
-            .to_string_lossy()
-            .into_owned();
-        if PATH.load(Ordering::SeqCst) == before {
-            return copy;
-        }
+    let text = PATH.load(Ordering::SeqCst);
+    if text.is_null() {
+        return String::new();
     }
+    // SAFETY: since the plugin was loaded it points to interned text, which is never freed.
+    unsafe { CStr::from_ptr(text) }
+        .to_string_lossy()
+        .into_owned()
 }
 
 /// Whether the cache file of this device that is there now can be replaced by one of the size wanted.
@@ -457,6 +475,25 @@ mod tests {
         assert!(devices.iter().all(|device| device.bytes == 100));
         assert!(devices[1].path.is_absolute());
         assert_eq!(devices[0].path, Path::new("/a/x"));
+    }
+
+    #[test]
+    fn the_path_does_not_lie_in_memory_of_the_server() {
+        let mut of_the_server = CString::new("/fast:/faster").unwrap().into_bytes_with_nul();
+        PATH.store(of_the_server.as_mut_ptr().cast(), Ordering::SeqCst);
+        // SAFETY: valid during the call, as in a server that initialises the plugin.
+        unsafe { load() };
+        of_the_server.fill(b'x');
+        assert_eq!(path(), "/fast:/faster");
+        let mut of_the_server = CString::new("/other").unwrap().into_bytes_with_nul();
+        // SAFETY: as above.
+        unsafe { set_path(of_the_server.as_ptr().cast()) };
+        of_the_server.fill(b'x');
+        assert_eq!(path(), "/other");
+        // SAFETY: null is allowed.
+        unsafe { set_path(std::ptr::null()) };
+        assert_eq!(path(), "");
+        LOADED.store(false, Ordering::SeqCst);
     }
 
     #[test]

@@ -194,7 +194,8 @@ unsafe extern "C" fn init(_plugin: *mut c_void) -> c_int {
 }
 
 fn start() {
-    settings::LOADED.store(true, Ordering::SeqCst);
+    // SAFETY: the server is initialising the plugin; the values of the variables are there, and valid.
+    unsafe { settings::load() };
     let (passive, verdict) = match got::patch(&calls::imports(), interface::judge) {
         Ok(verdict) => (None, Some(verdict)),
         Err(reason) => (Some(reason.to_string()), None),

@@ -25,8 +25,6 @@ const READ_ONLY: c_int = 0x200;
 const NO_OPTION: c_int = 0x800;
 /// MySQL only: `SET PERSIST` is refused.
 const NOT_PERSISTED: c_int = 0x1_0000;
-/// The server keeps a copy of the text, and frees it.
-const COPIED: c_int = 0x8000;
 const OPTIONAL_ARGUMENT: c_int = 0x2000;
 const REQUIRED_ARGUMENT: c_int = 0;
 
@@ -125,11 +123,11 @@ static BPE_ENABLED: ServerTable<SystemVariable> = variable(
 );
 
 static BPE_PATH: ServerTable<SystemVariable> = variable(
-    STR | COPIED | REQUIRED_ARGUMENT,
+    STR | REQUIRED_ARGUMENT, // the text is ours, so that the server does not free it while it is read
     c"path",
     c"Files or directories on fast local disks, separated by colons; in a directory a file of the server's own name is made",
     Some(check_path),
-    None,
+    Some(update_path),
     settings::PATH.as_ptr().cast(),
     [0; 4], // default: an empty string, see `EMPTY`
 );
@@ -458,6 +456,20 @@ unsafe extern "C" fn update_key(
         };
         // The target stays as it is: nobody reads a key.
         keys::set(&text.to_string_lossy());
+        Ok(())
+    });
+}
+
+/// With the text that was checked, or the default.
+unsafe extern "C" fn update_path(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: a place that holds a pointer to a string, or null.
+        unsafe { settings::set_path(*save.cast::<*const c_char>()) };
         Ok(())
     });
 }
