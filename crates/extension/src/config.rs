@@ -114,6 +114,8 @@ pub struct DeviceFacts {
     pub device_number: u64,
     /// Bytes an unprivileged user may still allocate on the file system.
     pub free_bytes: u64,
+    /// What is to be said of it though it can be used.
+    pub warnings: Vec<String>,
 }
 
 /// Why the extension could not be opened.

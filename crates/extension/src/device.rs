@@ -5,6 +5,7 @@
 //! numbers tell readers that were busy throughout.
 
 pub(crate) mod bounded;
+pub(crate) mod exposure;
 pub(crate) mod file;
 pub(crate) mod health;
 pub(crate) mod queue;

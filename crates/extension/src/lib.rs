@@ -50,6 +50,7 @@ pub use config::{
     OwnerIdentity, ReadTimeout,
 };
 pub use device::bounded::{GivenUp, aio_contexts};
+pub use device::exposure::{Exposure, Who, exposures};
 pub use device::file::{check_device, reserve, room};
 pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};

@@ -254,6 +254,7 @@ impl Settings {
                     continue;
                 }
             };
+            warnings.extend(facts.warnings);
             if Some(facts.device_number) == data_device {
                 warnings.push(format!(
                     "'{}' lies on the same file system as the data directory; the cache helps only on a faster disk",

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::exposure::{Who, exposures};
 use super::storage::{Storage, read_exact, write_all};
 use crate::config::{DeviceConfig, DeviceFacts, OpenError};
 use crate::memory::with_bounce;
@@ -106,6 +107,7 @@ struct Survey {
     path: PathBuf,
     parent: PathBuf,
     existing: Option<fs::Metadata>,
+    warnings: Vec<String>,
 }
 
 fn survey(config: &DeviceConfig) -> Result<Survey, OpenError> {
@@ -119,7 +121,7 @@ fn survey(config: &DeviceConfig) -> Result<Survey, OpenError> {
     }
     let path = file_path(config)?;
     let parent = path.parent().unwrap_or(Path::new("/")).to_path_buf();
-    check_parent(&parent)?;
+    let warnings = check_parent(&parent)?;
     let existing = match fs::symlink_metadata(&path) {
         Ok(metadata) => {
             check_file(&path, &metadata)?;
@@ -132,20 +134,37 @@ fn survey(config: &DeviceConfig) -> Result<Survey, OpenError> {
         path,
         parent,
         existing,
+        warnings,
     })
 }
 
-/// In a directory that everybody may write to without its sticky bit, anybody can replace our file.
-fn check_parent(parent: &Path) -> Result<(), OpenError> {
-    let metadata = fs::metadata(parent).map_err(failed(parent, "use directory", ADVICE_ACCESS))?;
-    if metadata.mode() & 0o002 != 0 && metadata.mode() & 0o1000 == 0 {
-        return Err(OpenError::Insecure {
-            path: parent.to_path_buf(),
-            what: String::from("is a directory that every user may write to"),
-            advice: "remove that right (chmod o-w) or set the sticky bit (chmod +t)",
-        });
+/// Whoever may write to a directory on the way, up to the root, can replace our file. A place where everybody can is refused.
+/// Where a group or the owner of a directory can, that may be wanted: it is said.
+fn check_parent(parent: &Path) -> Result<Vec<String>, OpenError> {
+    let refused = failed(parent, "use directory", ADVICE_ACCESS);
+    let (user, group) = (
+        rustix::process::geteuid().as_raw(),
+        rustix::process::getegid().as_raw(),
+    );
+    let exposures = parent
+        .canonicalize()
+        .and_then(|parent| exposures(&parent, user, group, |path| fs::metadata(path)))
+        .map_err(refused)?;
+    let mut warnings = Vec::new();
+    for exposure in exposures {
+        if exposure.who == Who::Everybody {
+            return Err(OpenError::Insecure {
+                advice: exposure.advice(),
+                path: exposure.directory,
+                what: String::from("is a directory that every user may write to"),
+            });
+        }
+        warnings.push(format!(
+            "{exposure}, so that others than root and the server's user can replace the cache file or a directory on the way to it; {}",
+            exposure.advice()
+        ));
     }
-    Ok(())
+    Ok(warnings)
 }
 
 fn check_file(path: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
@@ -271,6 +290,7 @@ pub fn check_device(config: &DeviceConfig) -> Result<DeviceFacts, OpenError> {
         direct,
         device_number: parent.dev(),
         free_bytes,
+        warnings: survey.warnings,
     })
 }
 

@@ -1,0 +1,161 @@
+//! Who could put another file or directory in the place of a cache file.
+//!
+//! What others cannot do in any case: read or change the cache file, which is 0600, or make the extension believe one that
+//! is not the server's own. What they could: take its name away, or lead the next cache file to another place.
+
+use std::fmt;
+use std::fs::Metadata;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Who may change which directory on the way to a cache file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exposure {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Who may take away and replace what lies in it, beside root and the server's user.
+    pub who: Who,
+}
+
+/// Somebody else than root and the server's user.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// Every user of the machine. Such a place is refused.
+    Everybody,
+    /// The members of this group.
+    Group(u32),
+    /// This user, who owns the directory.
+    User(u32),
+}
+
+impl fmt::Display for Exposure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let directory = self.directory.display();
+        match self.who {
+            Who::Everybody => write!(f, "every user may write to '{directory}'"),
+            Who::Group(group) => {
+                write!(f, "the members of group {group} may write to '{directory}'")
+            }
+            Who::User(user) => write!(f, "'{directory}' belongs to user {user}"),
+        }
+    }
+}
+
+impl Exposure {
+    /// What to do about it.
+    pub fn advice(&self) -> &'static str {
+        match self.who {
+            Who::Everybody => "remove that right (chmod o-w) or set the sticky bit (chmod +t)",
+            Who::Group(_) => {
+                "remove that right (chmod g-w), or make root's or the server's group its group (chgrp)"
+            }
+            Who::User(_) => "make root or the server's user its owner (chown)",
+        }
+    }
+}
+
+/// All directories from `directory` up to the root that somebody else may change, the nearest first. `directory` should be
+/// canonical. `user` and `group` are the server's; what root's group and the server's own may do is the administrator's
+/// wish. In a directory with the sticky bit only its owner may replace what belongs to others.
+///
+/// `look` is `stat`, for those who see the server's files under another path. Directories above `directory` that cannot be
+/// looked at are left out.
+///
+/// # Errors
+/// If `directory` cannot be looked at.
+pub fn exposures(
+    directory: &Path,
+    user: u32,
+    group: u32,
+    look: impl Fn(&Path) -> io::Result<Metadata>,
+) -> io::Result<Vec<Exposure>> {
+    let nearest = look(directory)?;
+    let above = directory.ancestors().skip(1);
+    let above = above.filter_map(|path| Some((path, look(path).ok()?)));
+    Ok(std::iter::once((directory, nearest))
+        .chain(above)
+        .filter_map(|(path, metadata)| {
+            let who = who(metadata.mode(), metadata.uid(), metadata.gid(), user, group)?;
+            Some(Exposure {
+                directory: path.to_path_buf(),
+                who,
+            })
+        })
+        .collect())
+}
+
+fn who(mode: u32, owner: u32, owners: u32, user: u32, group: u32) -> Option<Who> {
+    let sticky = mode & 0o1000 != 0;
+    if mode & 0o002 != 0 && !sticky {
+        Some(Who::Everybody)
+    } else if owner != 0 && owner != user {
+        Some(Who::User(owner))
+    } else if mode & 0o020 != 0 && !sticky && owners != 0 && owners != group {
+        Some(Who::Group(owners))
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_replace_what_lies_in_a_directory() {
+        const SERVER: u32 = 101;
+        let other = 1000;
+        for (mode, owner, group, expected) in [
+            (0o755, 0, 0, None), // a mount point
+            (0o700, SERVER, SERVER, None),
+            (0o770, SERVER, SERVER, None), // the server's own group
+            (0o775, 0, 0, None),           // root's group
+            (0o1777, 0, 0, None),          // /tmp
+            (0o777, 0, 0, Some(Who::Everybody)),
+            (0o702, SERVER, SERVER, Some(Who::Everybody)),
+            (0o775, 0, other, Some(Who::Group(other))),
+            (0o775, SERVER, other, Some(Who::Group(other))),
+            (0o1775, SERVER, other, None),
+            (0o755, other, other, Some(Who::User(other))),
+            (0o1777, other, other, Some(Who::User(other))), // its owner may, in spite of the sticky bit
+        ] {
+            assert_eq!(
+                who(mode, owner, group, SERVER, SERVER),
+                expected,
+                "{mode:o} {owner} {group}"
+            );
+        }
+    }
+
+    #[test]
+    fn every_directory_up_to_the_root_counts() {
+        use std::os::unix::fs::PermissionsExt;
+        let top = tempfile::tempdir().unwrap();
+        let folder = top.path().canonicalize().unwrap().join("a/b/c");
+        std::fs::create_dir_all(&folder).unwrap();
+        let us = rustix::process::geteuid().as_raw();
+        let exposed = || -> Vec<Exposure> {
+            let all = exposures(&folder, us, us, |path| std::fs::metadata(path)).unwrap();
+            all.into_iter()
+                .filter(|exposure| exposure.directory.starts_with(top.path()))
+                .collect()
+        };
+        assert_eq!(exposed(), []);
+        let middle = folder.parent().unwrap();
+        std::fs::set_permissions(middle, std::fs::Permissions::from_mode(0o777)).unwrap();
+        assert_eq!(
+            exposed(),
+            [Exposure {
+                directory: middle.to_path_buf(),
+                who: Who::Everybody
+            }]
+        );
+        assert!(
+            exposures(&folder.join("missing"), us, us, |path| std::fs::metadata(
+                path
+            ))
+            .is_err()
+        );
+    }
+}
