@@ -89,6 +89,9 @@ pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Pa
             },
         });
     }
+    if let Some(process) = process {
+        findings.extend(exposed(&own_folder(path, &seen), process));
+    }
     findings.push(room(path, &seen, &folder, share));
     let direct = disk::direct_io(&folder);
     let usable = direct.is_ok().then(|| folder.clone());
@@ -110,6 +113,43 @@ pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Pa
         findings.extend(data_direct(data));
     }
     Look { findings, usable }
+}
+
+/// The folder that holds the cache file, as the server names it.
+fn own_folder(path: &Path, seen: &Path) -> PathBuf {
+    if seen.is_dir() {
+        path.to_path_buf()
+    } else {
+        parent(path)
+    }
+}
+
+/// Who else may replace the cache file, as the extension tells it when it is switched on.
+fn exposed(folder: &Path, process: &Process) -> Vec<Finding> {
+    let group = process.groups.last().copied().unwrap_or(0); // that of the files it makes
+    let look = |path: &Path| fs::metadata(process.seen(path));
+    let Ok(exposures) = extension::exposures(folder, process.uid, group, look) else {
+        return Vec::new();
+    };
+    exposures
+        .into_iter()
+        .map(|exposure| {
+            let finding = if exposure.who == extension::Who::Everybody {
+                Finding::fail(
+                    "safety",
+                    format!("{exposure}: the extension refuses a place that everybody can change"),
+                )
+            } else {
+                Finding::warn(
+                    "safety",
+                    format!(
+                        "{exposure}, so that others than root and the server's user can replace the                          cache file or a directory on the way to it"
+                    ),
+                )
+            };
+            finding.advise(exposure.advice().to_owned())
+        })
+        .collect()
 }
 
 fn parent(path: &Path) -> PathBuf {
