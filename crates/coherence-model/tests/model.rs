@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 const PATIENCE: &str = "600";
 
 /// Rules of `plugin::canary`, with a seed of the exact mode that finds it soon, whatever the machine.
-const CANARIES: [(&str, &str); 12] = [
+const CANARIES: [(&str, &str); 13] = [
     ("writes", "a write drops nothing"),
     ("generations", "an insertion ignores the generation"),
     ("ranges", "holes and vectored writes drop nothing"),

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwap;
 
 use crate::config::{DeviceConfig, OpenError, ReadTimeout};
-use crate::memory::{BOUNCE, with_bounce};
+use crate::memory::BOUNCE;
 use crate::segment::format::{BLOCK, Header, SegmentName};
 use crate::segment::{Geometry, Table};
 use crate::statistics::{Counter, DeviceStatistics};
@@ -180,7 +180,7 @@ impl Device {
         }
     }
 
-    /// Reads `length` bytes, at most a largest page, into a bounce buffer and passes them on.
+    /// Reads `length` bytes, at most a largest page, into the memory of a slot and passes them on.
     pub fn read_with<R>(
         &self,
         location: u32,
@@ -216,11 +216,11 @@ impl Device {
                     other => return other,
                 }
             }
-            with_bounce(|bounce| {
-                read_exact(&*file.storage, &mut bounce[..whole], start).map_err(Unread::Failed)?;
-                Ok(pass(bounce))
-            })
-            .unwrap_or(Err(Unread::Busy))
+            // Its memory is one of a limited number of slots: without a free one the page is not read from here.
+            let mut slot = bounded::lend(whole, self.slots()).ok_or(Unread::Busy)?;
+            read_exact(&*file.storage, slot.bytes_mut(), start).map_err(Unread::Failed)?;
+            // SAFETY: the read has ended.
+            Ok(pass(unsafe { slot.bytes() }))
         });
         passed?.ok_or(Fault::Error)
     }

@@ -27,7 +27,7 @@
 //!    bound, which is only tried.
 //!
 //! No lock is held during I/O or while a page is copied, but for that of the slot which is read into. Calls other than `open`, `statistics` and their like allocate
-//! nothing, but for the thread's bounce buffer at its first use and the table of files as that grows.
+//! nothing, but for the memory of a slot at its first use and the table of files as that grows.
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -411,5 +411,6 @@ impl Drop for Extension {
         if !self.inline.lock().is_empty() {
             self.shared.devices.iter().for_each(|device| device.close());
         }
+        crate::device::bounded::give_memory_back();
     }
 }

@@ -4,7 +4,6 @@
 //! touched at once, so that what the extension reports is what the process shows; and the contents, which are pages of
 //! tables, stay out of core dumps. What is only reserved ([`Mapped::reserve`]) is touched, and given back, in parts.
 
-use std::cell::RefCell;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
@@ -263,23 +262,14 @@ impl Drop for Bounce {
     }
 }
 
-thread_local! {
-    static BUFFER: RefCell<Bounce> = const { RefCell::new(Bounce::NONE) };
-}
-
-/// Bytes of the bounce buffer: a largest page and a block on either side.
+/// Bytes of a buffer between: a largest page and a block on either side.
 pub(crate) const BOUNCE: usize = crate::page::MAX_PAGE + 2 * PAGE;
 
-/// Lends the thread's page-aligned buffer of [`BOUNCE`] bytes, made at the first use. `None` if it cannot be made, is in
-/// use further up the stack or the thread is about to end.
-pub(crate) fn with_bounce<R>(use_buffer: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-    BUFFER
-        .try_with(|cell| {
-            let mut bounce = cell.try_borrow_mut().ok()?;
-            bounce.grow(BOUNCE).then(|| use_buffer(bounce.bytes_mut()))
-        })
-        .ok()
-        .flatten()
+/// Lends a page-aligned buffer of [`BOUNCE`] bytes for something rare. `None` if there is no memory for it. What reads pages
+/// takes its memory from the slots of [`crate::device::bounded`], of which there is a limited number.
+pub(crate) fn with_buffer<R>(use_buffer: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    let mut buffer = Bounce::NONE;
+    buffer.grow(BOUNCE).then(|| use_buffer(buffer.bytes_mut()))
 }
 
 /// Counts memory that the kernel maps for a bounce buffer.
@@ -312,12 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bounce_buffer_is_lent_once_at_a_time() {
-        let inner = with_bounce(|outer| {
-            assert_eq!(outer.len(), BOUNCE);
-            with_bounce(|_| ()).is_some()
-        });
-        assert_eq!(inner, Some(false));
-        assert!(bounce_bytes() >= BOUNCE as u64);
+    fn a_buffer_is_as_long_as_a_page_and_its_blocks() {
+        assert_eq!(with_buffer(|buffer| buffer.len()), Some(BOUNCE));
     }
 }

@@ -408,12 +408,29 @@ impl LentSlot {
         // SAFETY: the slot's memory stays as it is while it is lent; nobody writes to it, says the caller.
         unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
     }
+
+    /// To be filled by whoever has it, who has submitted no read into it.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the slot's memory belongs to whoever has this value, which is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+    }
 }
 
 impl Drop for LentSlot {
     /// To be dropped only when no read into the memory is under way.
     fn drop(&mut self) {
         SLOTS[self.number].0.lock().state = State::Free;
+    }
+}
+
+/// Gives the memory of all slots back that are not in use; it is taken anew when it is needed.
+pub(crate) fn give_memory_back() {
+    for (number, slot) in SLOTS.iter().enumerate() {
+        if let Some(mut slot) = slot.0.try_lock() {
+            if slot.is_free(number) {
+                slot.memory = Bounce::NONE;
+            }
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use rustix::io::Errno;
 use super::exposure::{Who, exposures};
 use super::storage::{Storage, read_exact, write_all};
 use crate::config::{DeviceConfig, DeviceFacts, OpenError};
-use crate::memory::with_bounce;
+use crate::memory::with_buffer;
 use crate::segment::LEAST_DEVICE_BYTES;
 use crate::segment::format::{BLOCK, HEADER_BYTES, Header, HeaderError, PROBE_OFFSET, VERSION};
 use crate::share::Room;
@@ -382,7 +382,7 @@ fn check_header(path: &Path, file: &File, config: &DeviceConfig) -> Result<bool,
     if metadata.len() < HEADER_BYTES as u64 {
         return Err(foreign());
     }
-    let header = with_bounce(|buffer| {
+    let header = with_buffer(|buffer| {
         read_exact(file, &mut buffer[..HEADER_BYTES], 0)?;
         Ok(Header::decode(&buffer[..HEADER_BYTES]))
     });
@@ -496,7 +496,7 @@ impl CacheFile {
     }
 
     pub fn write_header(&self, header: Header) -> io::Result<()> {
-        with_bounce(|buffer| {
+        with_buffer(|buffer| {
             header.encode(&mut buffer[..HEADER_BYTES]);
             write_all(&*self.storage, &buffer[..HEADER_BYTES], 0)
         })
@@ -510,7 +510,7 @@ impl CacheFile {
                 word.copy_from_slice(&crate::page::mix64(nonce ^ i as u64).to_le_bytes());
             }
         };
-        with_bounce(|buffer| {
+        with_buffer(|buffer| {
             let (written, read) = buffer.split_at_mut(BLOCK);
             fill(written);
             write_all(&*self.storage, written, PROBE_OFFSET)?;
@@ -532,7 +532,7 @@ impl CacheFile {
         if !self.direct {
             return 1;
         }
-        let small = with_bounce(|buffer| {
+        let small = with_buffer(|buffer| {
             self.storage
                 .read_at(&mut buffer[512..1024], PROBE_OFFSET + 512)
         });

@@ -446,3 +446,42 @@ fn writers_in_threads_write_and_end() {
     drop(f.extension);
     assert!(!f.directory.path().join("cache").exists());
 }
+
+#[test]
+fn many_threads_read_without_a_bound_in_bounded_memory() {
+    const THREADS: usize = 80;
+    let f = inline(|c| {
+        c.compression = Compression::Lz4;
+        c.read_timeout.set(std::time::Duration::ZERO);
+    });
+    for n in 0..THREADS as u32 {
+        f.offer(page(1, n), 1, 65536);
+        f.pump();
+    }
+    let before = crate::memory::bounce_bytes();
+    let (done, measured) = (
+        std::sync::Barrier::new(THREADS + 1),
+        std::sync::Barrier::new(THREADS + 1),
+    );
+    let grown = std::thread::scope(|scope| {
+        for n in 0..THREADS as u32 {
+            let (f, done, measured) = (&f, &done, &measured);
+            scope.spawn(move || {
+                f.read(page(1, n), 1, 65536);
+                done.wait();
+                measured.wait();
+            });
+        }
+        done.wait();
+        let grown = crate::memory::bounce_bytes().saturating_sub(before);
+        measured.wait();
+        grown
+    });
+    let counters = f.extension.statistics();
+    assert!(counters.hits > 0, "{counters:?}");
+    // The least number of slots is 32; other tests use buffers of their own meanwhile.
+    assert!(
+        grown < 60 * crate::memory::BOUNCE as u64,
+        "{grown} bytes for {THREADS} threads"
+    );
+}
