@@ -116,11 +116,17 @@ fn target_folder() -> &'static Path {
 #[test]
 fn each_rule_that_is_left_out_is_noticed() {
     for (rule, what) in CANARIES {
+        // It takes a thread that is held up over OFF, ON and a rest: most seeds need some 100,000 operations for it.
+        let seed = if rule == "store-outside-lock" {
+            "1"
+        } else {
+            "3"
+        };
         let arguments = [
             "--threads",
             "1",
             "--seed",
-            "3",
+            seed,
             "--operations",
             "400000",
             "--partial",
@@ -136,7 +142,7 @@ fn each_rule_that_is_left_out_is_noticed() {
             .unwrap_or_default();
         println!("{rule}: {violation}");
         assert!(
-            text.contains("--seed 3 --threads 1"),
+            text.contains(&format!("--seed {seed} --threads 1")),
             "it says how to repeat it: {text}"
         );
     }
