@@ -180,6 +180,23 @@ impl Device {
         }
     }
 
+    /// Reads whole blocks into aligned memory, as long as it takes. By the device's writer alone, who may wait.
+    pub fn read_whole(&self, location: u32, buffer: &mut [u8]) -> Result<(), Fault> {
+        let file = self.file.load();
+        self.reads.add(1);
+        match read_exact(&*file.storage, buffer, self.geometry.offset_of(location)) {
+            Ok(()) => {
+                self.bytes_read.add(buffer.len() as u64);
+                self.health.note_success();
+                Ok(())
+            }
+            Err(error) => {
+                self.health.note_error(&error);
+                Err(Fault::Error)
+            }
+        }
+    }
+
     /// Reads `length` bytes, at most a largest page, into the memory of a slot and passes them on.
     pub fn read_with<R>(
         &self,
@@ -302,7 +319,14 @@ impl Device {
         let result = match result {
             Ok(written) => self.write_rest(parts, offset, written),
             // What is not possible asynchronously may be otherwise.
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINVAL)) => {
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(
+                        libc::EAGAIN | libc::EINVAL | libc::ENOSYS | libc::EPERM | libc::EOPNOTSUPP
+                    )
+                ) =>
+            {
                 self.write_rest(parts, offset, 0)
             }
             Err(error) => Err(error),

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use crate::device::file::CacheFile;
 use crate::device::queue::{DEPTH, Part, Queue};
+use crate::device::submission::requests;
 use crate::device::{Device, Fault};
 use crate::log::{NEW, Pending, publish};
 use crate::memory::Bounce;
@@ -25,6 +26,9 @@ use crate::writer::Writer;
 
 /// A footer is flown if it is not longer than this, which are those of segments of pages of 16 KiB.
 pub(crate) const FLOWN_FOOTER: usize = 2 * BLOCK;
+
+/// So many writes may be under way however few requests the disk has.
+const LEAST_FLIGHTS: usize = 2;
 
 /// A write that is under way, or the room for one.
 struct Flight {
@@ -93,7 +97,13 @@ impl Flights {
         under_way.map(|flight| flight.held).sum()
     }
 
-    fn free(&self) -> Option<usize> {
+    /// Room for one more, while those under way take fewer requests of the disk than this.
+    fn free(&self, most_requests: usize) -> Option<usize> {
+        let under_way = || self.flights.iter().filter(|flight| flight.under_way);
+        let requests: usize = under_way().map(|flight| requests(flight.bytes())).sum();
+        if requests >= most_requests && under_way().count() >= LEAST_FLIGHTS {
+            return None;
+        }
         self.flights.iter().position(|flight| !flight.under_way)
     }
 
@@ -136,7 +146,8 @@ impl Writer {
             self.abandon_pending(shared, NEW);
             return Err(Fault::Failed);
         };
-        self.pace(shared, self.streams[NEW].waiting());
+        let waiting = self.streams[NEW].waiting();
+        self.pace(shared, device, waiting);
         let stream = &mut self.streams[NEW];
         let flight = &mut self.flights.flights[slot];
         flight.segment = segment;
@@ -172,7 +183,7 @@ impl Writer {
             start: footer.as_ptr(),
             bytes: length,
         });
-        self.pace(shared, length);
+        self.pace(shared, device, length);
         self.submit(shared, device, slot);
         Ok(())
     }
@@ -183,22 +194,28 @@ impl Writer {
         flight.began = Instant::now();
         flight.under_way = true;
         device.submissions().begin_write(flight.bytes());
+        // Before: the kernel may hold the writer up while it submits.
+        device.speed.set_oldest(flights.oldest());
+        let flight = &flights.flights[slot];
         let submitted = match &mut flights.queue {
             // SAFETY: the frames are held by the flight, as the footer is, until it has landed.
             Some(queue) => unsafe { queue.submit(slot, &flight.parts, flight.offset) },
             None => Ok(()),
         };
-        device.speed.set_oldest(flights.oldest());
         if let Err(error) = submitted {
             self.arrive(shared, device, slot, Err(error));
+            device.speed.set_oldest(self.flights.oldest());
         }
         self.note_in_hand(device);
     }
 
     /// Room for a flight, once there is; `None`: the device was failed meanwhile, or everything ends.
     fn free_slot(&mut self, shared: &Shared, device: &Device) -> Option<usize> {
+        // What has landed holds frames.
+        self.land(shared, device, Duration::ZERO);
         loop {
-            if let Some(slot) = self.flights.free() {
+            let most = device.submissions().most_of_writes();
+            if let Some(slot) = self.flights.free(most) {
                 return device.health.active().then_some(slot);
             }
             if !device.health.active() || shared.wake.stopped() {

@@ -213,11 +213,14 @@ impl Writer {
         } else {
             UNIT
         };
-        let gathered = to == NEW
+        let may = to == NEW
             && self.flights.possible()
             && matches!(origin, Origin::Staged(_))
             && kind.is_raw()
             && bytes.len() % BLOCK == 0;
+        // A chunk that was begun with copies goes on with them.
+        let stream = &self.streams[to];
+        let gathered = may && (stream.gathered || !stream.has_pending());
         if gathered != self.streams[to].gathered {
             self.flush(shared, device, to)?;
             self.streams[to].gathered = gathered;
@@ -314,10 +317,13 @@ impl Writer {
         stream.leave_hole();
         let start = hole.start / BLOCK * BLOCK;
         (stream.start, stream.used, stream.end) = (start, hole.start - start, hole.end);
+        if stream.gathered {
+            (stream.start, stream.used) = (hole.start.next_multiple_of(BLOCK), 0);
+        }
         if stream.used > 0 {
             let location = device.geometry.location(segment, start);
             let read = match stream.chunk() {
-                Some(chunk) => device.read_into(location, &mut chunk[..BLOCK]),
+                Some(chunk) => device.read_whole(location, &mut chunk[..BLOCK]),
                 None => Err(Fault::Error),
             };
             if read.is_err() {
@@ -403,7 +409,7 @@ impl Writer {
             &stream.records,
             &mut stream.chunk.bytes_mut()[..length],
         );
-        self.pace(shared, length);
+        self.pace(shared, device, length);
         let end = device.geometry.segment_offset(segment) + device.geometry.segment_bytes;
         let footer = &self.streams[to].chunk.bytes()[..length];
         device.write(footer, end - length as u64)
@@ -421,7 +427,7 @@ impl Writer {
         }
         let offset = device.geometry.segment_offset(segment) + stream.start as u64;
         let written = self.fill_up(device, to, segment).and_then(|length| {
-            self.pace(shared, length);
+            self.pace(shared, device, length);
             device.write(&self.streams[to].chunk.bytes()[..length], offset)
         });
         let stream = &mut self.streams[to];

@@ -228,7 +228,7 @@ fn load_window(device: &Device, victim: u32, keep: &[Keep], window: &mut [u8]) -
     }
     let location = device.geometry.location(victim, whole.start);
     let part = window.get_mut(..whole.len());
-    match part.map(|part| device.read_into(location, part)) {
+    match part.map(|part| device.read_whole(location, part)) {
         Some(Ok(())) => whole,
         _ => 0..0,
     }
@@ -298,7 +298,7 @@ fn read_footer(device: &Device, victim: u32, buffers: &mut Taken) -> bool {
         }
         let area = &mut buffers.window.bytes_mut()[..length];
         if device
-            .read_into(device.geometry.location(victim, end - length), area)
+            .read_whole(device.geometry.location(victim, end - length), area)
             .is_err()
         {
             return false;

@@ -155,6 +155,10 @@ impl Writer {
         let shared = Arc::clone(&self.shared);
         let device = &shared.devices[self.device];
         shared.budget.charge(0, shared.clock.now());
+        if device.health.active() {
+            // First: what has landed is under way no more, when the devices are compared.
+            self.land(&shared, device, Duration::ZERO);
+        }
         if self.threaded {
             speed::compare(&shared.devices);
         }
@@ -163,7 +167,6 @@ impl Writer {
         }
         self.check_file(device);
         self.prepare_flights(device);
-        self.land(&shared, device, Duration::ZERO);
         // Below the mark the rest can wait for company.
         let company = !self.threaded || shared.waiting() >= shared.wake.staged;
         let collected = if company || !self.flights.any() {
@@ -312,7 +315,7 @@ impl Writer {
     }
 
     /// Waits until so many bytes may be written.
-    pub fn pace(&self, shared: &Shared, bytes: usize) {
+    pub fn pace(&mut self, shared: &Shared, device: &Device, bytes: usize) {
         let bytes = bytes as u64;
         shared.budget.charge(bytes, shared.clock.now());
         while let Some(time) = shared.pacer.take(bytes, shared.clock.now()) {
@@ -323,8 +326,13 @@ impl Writer {
             if !self.threaded || shared.wake.stopped() {
                 return;
             }
-            // In small pieces: the capacity may be raised meanwhile.
-            shared.wake.pause(time.min(TICK));
+            // In small pieces: the capacity may be raised meanwhile, and what lands is not under way any more.
+            let time = time.min(TICK);
+            if self.flights.any() {
+                self.land(shared, device, time);
+            } else {
+                shared.wake.pause(time);
+            }
         }
     }
 

@@ -225,12 +225,12 @@ pub fn aio_contexts() -> usize {
     CONTEXTS.load(Ordering::Relaxed)
 }
 
-/// A context was made elsewhere in the extension.
+/// A context is about to be made: it must never look like somebody else's.
 pub(crate) fn count_context() {
     CONTEXTS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// A context that was counted is about to be given back.
+/// A context that was counted was not made, or was given back.
 pub(crate) fn uncount_context() {
     CONTEXTS.fetch_sub(1, Ordering::Relaxed);
 }
@@ -309,13 +309,14 @@ impl Slot {
 
     fn set_up(&mut self) -> Result<(), Unread> {
         if self.context == 0 {
+            count_context();
             // SAFETY: asks for a context for one request; the kernel writes the context's number.
             let result = unsafe { libc::syscall(libc::SYS_io_setup, 1, &raw mut self.context) };
             if result != 0 {
+                uncount_context();
                 self.context = 0;
                 return Err(Unread::Unsupported);
             }
-            CONTEXTS.fetch_add(1, Ordering::Relaxed);
             add_bounce_bytes(ring_bytes());
         }
         Ok(())

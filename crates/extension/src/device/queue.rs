@@ -59,12 +59,13 @@ impl KernelQueue {
     /// For a file that is open for direct writes, and stays open. `None`: the kernel has none to give.
     pub fn new(fd: RawFd) -> Option<KernelQueue> {
         let mut context: libc::c_ulong = 0;
+        count_context();
         // SAFETY: asks for a context; the kernel writes its number.
         let result = unsafe { libc::syscall(libc::SYS_io_setup, DEPTH, &raw mut context) };
         if result != 0 {
+            uncount_context();
             return None;
         }
-        count_context();
         Some(KernelQueue {
             fd,
             context,
@@ -134,11 +135,10 @@ impl Queue for KernelQueue {
 impl Drop for KernelQueue {
     /// Waits for what is under way.
     fn drop(&mut self) {
-        // First: the kernel may wait, and its ring is gone by then.
-        uncount_context();
         // SAFETY: the context is ours, and not used any more.
         unsafe {
             libc::syscall(libc::SYS_io_destroy, self.context);
         }
+        uncount_context();
     }
 }

@@ -38,6 +38,11 @@ const UNKNOWN_LIMIT: u32 = 8;
 /// Of a write, what is likely to be one request of the disk.
 const WRITE_PIECE: usize = 128 << 10;
 
+/// Requests of the disk that a write of so many bytes is likely to be.
+pub(crate) fn requests(bytes: usize) -> usize {
+    bytes.div_ceil(WRITE_PIECE)
+}
+
 const ONE: u64 = 1;
 const SUBMITTING: u64 = 1 << 32;
 
@@ -146,14 +151,19 @@ impl Submissions {
 
     /// A write of so many bytes is under way, until [`end_write`](Submissions::end_write).
     pub fn begin_write(&self, bytes: usize) {
-        let requests = bytes.div_ceil(WRITE_PIECE) as u64;
-        self.state.fetch_add(requests, Ordering::AcqRel);
+        self.state
+            .fetch_add(requests(bytes) as u64, Ordering::AcqRel);
     }
 
     /// A write that was begun with as many bytes has landed.
     pub fn end_write(&self, bytes: usize) {
-        let requests = bytes.div_ceil(WRITE_PIECE) as u64;
-        self.state.fetch_sub(requests, Ordering::AcqRel);
+        self.state
+            .fetch_sub(requests(bytes) as u64, Ordering::AcqRel);
+    }
+
+    /// Requests that writes may have under way: half of what is ours, so that reads are not turned away for them.
+    pub fn most_of_writes(&self) -> usize {
+        self.limit.load(Ordering::Relaxed) as usize / 2
     }
 
     /// Requests of ours under way.
