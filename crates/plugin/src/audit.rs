@@ -8,7 +8,8 @@
 //! A suspicion costs the file and nothing else. From that moment none of its pages is served or inserted; a sample of what is
 //! cached of it is compared with the data file; then all of it is dropped. If a page differs, the extension is not to be
 //! trusted any more: it drops everything, and stays off until an administrator asks for it again. If none does, the file is
-//! cached again once it has been at rest, looking the same, for as long as it takes to be remembered.
+//! cached again once it has been at rest, looking the same, for as long as it takes to be remembered, or after a longer time
+//! in which the server was seen to change it again and again.
 //!
 //! Only what the kernel says of the file now and then is compared, never clocks, so that a file server with a clock of its
 //! own does no harm. A file that a change is under way of is not looked at ([`DataFile::at_rest`]).
@@ -36,6 +37,12 @@ const QUIET: Duration = if cfg!(feature = "canary") {
     Duration::from_secs(4)
 } else {
     Duration::from_secs(90)
+};
+/// A file that was suspected is cached again after this, though the server goes on changing it: its looks tell nothing then.
+const LONGEST: Duration = if cfg!(feature = "canary") {
+    Duration::from_secs(40)
+} else {
+    Duration::from_secs(900)
 };
 /// Files that are looked at in one go.
 const AT_A_TIME: usize = 256;
@@ -138,8 +145,11 @@ impl Watch {
 enum Suspicion {
     /// Its pages are still to be compared. How it looked otherwise.
     Open(Suspended<'static>, String),
-    /// They were, and dropped; it has to come to rest.
-    Cleared(#[allow(dead_code, reason = "suspends the file")] Suspended<'static>),
+    /// They were, and dropped; it has to come to rest. Since when nothing suspicious was seen.
+    Cleared(
+        #[allow(dead_code, reason = "suspends the file")] Suspended<'static>,
+        Instant,
+    ),
 }
 
 /// What is known of a file.
@@ -202,7 +212,12 @@ impl Audit {
         self.known
             .retain(|owner, _| all.binary_search_by_key(owner, |file| file.owner).is_ok());
         let from = all.partition_point(|file| file.owner < self.next);
-        let part: Vec<_> = all[from..].iter().take(AT_A_TIME).collect();
+        // Of a file of which no page was read nothing is cached; another tool of the server may be filling it (clone).
+        let part: Vec<_> = all[from..]
+            .iter()
+            .filter(|file| file.page_size() != 0)
+            .take(AT_A_TIME)
+            .collect();
         self.next = match part.last() {
             Some(last) if part.len() == AT_A_TIME => last.owner + 1,
             _ => 0,
@@ -217,7 +232,7 @@ impl Audit {
             watch: Watch::new(Instant::now()),
             suspicion: None,
         });
-        match (known.watch.look_at(file, QUIET), &known.suspicion) {
+        match (known.watch.look_at(file, QUIET), &mut known.suspicion) {
             (Seen::Otherwise(difference), None) => {
                 let suspended = file.suspend();
                 // Switched off meanwhile, the server changes files, and nobody follows that.
@@ -226,7 +241,11 @@ impl Audit {
                     known.suspicion = Some(Suspicion::Open(suspended, difference));
                 }
             }
-            (Seen::Quiet { steady: true }, Some(Suspicion::Cleared(_))) => known.suspicion = None,
+            (Seen::Otherwise(_), Some(Suspicion::Cleared(_, since))) => *since = Instant::now(),
+            (Seen::Quiet { steady: true }, Some(Suspicion::Cleared(..))) => known.suspicion = None,
+            (_, Some(Suspicion::Cleared(_, since))) if since.elapsed() >= LONGEST => {
+                known.suspicion = None;
+            }
             _ => {}
         }
     }
@@ -289,7 +308,7 @@ impl Audit {
             return None;
         };
         file.replace_contents();
-        known.suspicion = Some(Suspicion::Cleared(suspended));
+        known.suspicion = Some(Suspicion::Cleared(suspended, Instant::now()));
         known.watch = Watch::new(Instant::now());
         if self.said.may_say(&file.name(), Instant::now()) {
             journal::warning(&format!(

@@ -18,7 +18,9 @@ pub const GOOD_FOR: Duration = Duration::from_secs(60);
 /// Keys that wait at a time.
 const MOST: usize = 16;
 /// Letters and digits of a key.
-const LENGTH: std::ops::RangeInclusive<usize> = 16..=64;
+const LENGTH: std::ops::RangeInclusive<usize> = 16..=LONGEST;
+/// Bytes of the longest key.
+pub const LONGEST: usize = 64;
 
 struct Key {
     text: String,

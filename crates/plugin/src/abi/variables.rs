@@ -4,7 +4,7 @@
 //! assigning it is one store. The other variables are checked for what can be wrong with them; the controller notices the
 //! change of one that the extension is built from, and rebuilds it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, UnsafeCell};
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -414,9 +414,18 @@ unsafe extern "C" fn check_path(
     })
 }
 
+/// Bytes of the longest key and its end.
+const KEY_BYTES: usize = keys::LONGEST + 1;
+/// Keys that a statement may set; it checks all before it assigns the first.
+const KEYS_AT_ONCE: usize = 8;
+
+/// Keys between check and update of a statement, and which place is next.
+type CheckedKeys = (Cell<usize>, UnsafeCell<[[u8; KEY_BYTES]; KEYS_AT_ONCE]>);
+
 thread_local! {
-    /// The key between check and update of a statement, which one thread does.
-    static KEY: RefCell<CString> = RefCell::default();
+    /// One thread checks and updates. The places stay, so that what the server was given always leads to a text.
+    static KEYS: CheckedKeys =
+        const { (Cell::new(0), UnsafeCell::new([[0; KEY_BYTES]; KEYS_AT_ONCE])) };
 }
 
 unsafe extern "C" fn check_key(
@@ -429,10 +438,19 @@ unsafe extern "C" fn check_key(
         // SAFETY: called by the server with a value.
         let text = unsafe { text_of(value) }.unwrap_or_default();
         keys::check(&text.to_string_lossy())?;
-        KEY.with_borrow_mut(|key| {
-            *key = text;
-            // SAFETY: a place for a pointer; the text stays until this thread checks another one.
-            unsafe { *save.cast::<*const c_char>() = key.as_ptr() };
+        let bytes = text.as_bytes_with_nul();
+        if bytes.len() > KEY_BYTES {
+            return Err("the key is too long".into());
+        }
+        KEYS.with(|(next, places)| {
+            let at = next.get() % KEYS_AT_ONCE;
+            next.set(at + 1);
+            // SAFETY: this thread's own memory, with room for these bytes; and a place for a pointer.
+            unsafe {
+                let place = places.get().cast::<[u8; KEY_BYTES]>().add(at).cast::<u8>();
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
+                *save.cast::<*const c_char>() = place.cast();
+            }
         });
         Ok(())
     })
