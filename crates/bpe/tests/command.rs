@@ -647,6 +647,7 @@ fn a_server_that_cannot_be_followed(place: &Place) -> Outcome {
     host.bpe(&["status"])?.expect(0, &["active"])?;
     ensure!(fs::read_to_string(host.snippet())?.contains("innodb_use_native_aio = OFF"));
     host.restart(true)?;
+    sql::expect_state(host.server(), "active")?;
     host.bpe(&["status"])?.expect(0, &["active"])?;
     host.disable()?.expect(0, &["as it was before"])?;
     host.unchanged_since(&before)?;

@@ -309,6 +309,7 @@ mod tests {
     fn every_change_counts_from_its_beginning_to_its_end() {
         use std::os::fd::AsRawFd;
         let _turn = switch::MODE_UNDER_TEST.lock(); // others forget all files
+        switch::start_tracking(files::forget_all);
         let folder = tempfile::tempdir().unwrap();
         let file = std::fs::File::create_new(folder.path().join("a.ibd")).unwrap();
         let fd = file.as_raw_fd();
@@ -342,6 +343,7 @@ mod tests {
         change_unfollowed(fd, under_way);
         counted("a write without an offset");
         files::detach(fd);
+        let _ = switch::kill();
     }
 
     #[test]
