@@ -344,7 +344,10 @@ fn a_sweep_finds_entries_that_insertions_move_about() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for n in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
-                f.offer(page(1, n), 1, 1024);
+                // A server reads a page before it offers one: it does not keep the lock from the writer for ever.
+                if f.offer(page(1, n), 1, 1024) == OfferOutcome::StagingFull {
+                    std::thread::sleep(std::time::Duration::from_micros(50));
+                }
             }
         });
         // The writer notices if an entry is left.
