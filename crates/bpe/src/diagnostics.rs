@@ -15,11 +15,11 @@ const DENIED: [u16; 3] = [1044, 1142, 1227];
 /// No such variable.
 const UNKNOWN: u16 = 1193;
 
-/// Sets a new key. `what` may not be done without the right to that, as in "recording".
+/// Random bytes of the system's.
 ///
 /// # Errors
-/// The account lacks the right, or the server's plugin has no such variable.
-pub fn key(server: &mut Server, what: &str) -> Result<String, Failure> {
+/// When the system gives none.
+pub fn random<const BYTES: usize>() -> Result<[u8; BYTES], Failure> {
     let mut bytes = [0; BYTES];
     File::open("/dev/urandom")
         .and_then(|mut random| random.read_exact(&mut bytes))
@@ -28,6 +28,15 @@ pub fn key(server: &mut Server, what: &str) -> Result<String, Failure> {
                 "cannot read random numbers from /dev/urandom: {error}"
             ))
         })?;
+    Ok(bytes)
+}
+
+/// Sets a new key. `what` may not be done without the right to that, as in "recording".
+///
+/// # Errors
+/// The account lacks the right, or the server's plugin has no such variable.
+pub fn key(server: &mut Server, what: &str) -> Result<String, Failure> {
+    let bytes = random::<BYTES>()?;
     let key: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
     let Err(error) = server.execute(&format!("SET GLOBAL bpe_diagnostics_key = '{key}'")) else {
         return Ok(key);

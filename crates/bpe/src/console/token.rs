@@ -1,8 +1,8 @@
 //! The console's token: who has it may do everything the console can do, so it is long, random, compared in constant
 //! time, and kept in a file only when that was wished.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -11,6 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use subtle::ConstantTimeEq;
 
 use super::private_file::PrivateFile;
+use crate::diagnostics::random;
 use crate::failure::Failure;
 
 /// Random bytes of a token that is made here.
@@ -36,15 +37,7 @@ impl Token {
     /// # Errors
     /// When the system gives none.
     pub fn random() -> Result<Self, Failure> {
-        let mut bytes = [0; BYTES];
-        File::open("/dev/urandom")
-            .and_then(|mut random| random.read_exact(&mut bytes))
-            .map_err(|error| {
-                Failure::refused(format!(
-                    "cannot read random numbers from /dev/urandom: {error}"
-                ))
-            })?;
-        Ok(Self(URL_SAFE_NO_PAD.encode(bytes)))
+        Ok(Self(URL_SAFE_NO_PAD.encode(random::<BYTES>()?)))
     }
 
     /// The one in this file; a new one is written there when the file does not exist.

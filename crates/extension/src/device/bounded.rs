@@ -208,11 +208,11 @@ static SLOTS: [Padded<Mutex<Slot>>; MOST_SLOTS] = [const {
 
 /// `struct io_event` of linux/aio_abi.h.
 #[repr(C)]
-#[derive(Default)]
-struct Event {
-    data: u64,
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Event {
+    pub data: u64,
     request: u64,
-    result: i64,
+    pub result: i64,
     result2: i64,
 }
 

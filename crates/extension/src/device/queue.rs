@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use super::bounded::{count_context, uncount_context};
+use super::bounded::{Event, count_context, uncount_context};
 
 /// Writes under way at most.
 pub(crate) const DEPTH: usize = 16;
@@ -34,16 +34,6 @@ pub(crate) trait Queue: Send {
 
 /// `IOCB_CMD_PWRITEV` of linux/aio_abi.h.
 const PWRITEV: u16 = 8;
-
-/// `struct io_event` of linux/aio_abi.h.
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-struct Event {
-    data: u64,
-    request: u64,
-    result: i64,
-    result2: i64,
-}
 
 /// A context of the kernel.
 pub(crate) struct KernelQueue {
