@@ -65,29 +65,10 @@ fn open(
     }
 }
 
-#[test]
-fn of_four_million_pages() {
-    let directory = std::env::var_os("BPE_TEST_DIRECTORY")
-        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
-    let folder = tempfile::tempdir_in(directory).unwrap();
-    let generations = Arc::new(Generations::new());
-
-    // What the writer and others take for themselves, however many pages there are. It stays open, so that nothing of it is
-    // used again below.
-    let before = resident();
-    let least = (LEAST_DEVICE_BYTES / u64::from(PAGE)) as u32;
-    let Some(smallest) = open(folder.path(), "smallest", least, &generations) else {
-        return;
-    };
-    let variable = smallest.staging_memory_bytes() + u64::from(least) * MOST_BYTES as u64;
-    let fixed = (resident() - before).saturating_sub(variable);
-
-    let before = resident();
-    let Some(cache) = open(folder.path(), "cache", ROOM, &generations) else {
-        return;
-    };
+/// Offers so many pages, and writes them.
+fn fill(cache: &Extension, pages: u32, generations: &Generations) {
     let mut bytes = vec![7; PAGE as usize];
-    for number in 0..ROOM {
+    for number in 0..pages {
         bytes[4..8].copy_from_slice(&number.to_be_bytes());
         let ticket = generations.begin_read(1, number).unwrap();
         cache.offer(PageId::new(FileId(1), number), &bytes, ticket, Source::Read);
@@ -96,6 +77,31 @@ fn of_four_million_pages() {
         }
     }
     cache.pump();
+}
+
+#[test]
+fn of_four_million_pages() {
+    let directory = std::env::var_os("BPE_TEST_DIRECTORY")
+        .map_or_else(|| PathBuf::from(env!("CARGO_TARGET_TMPDIR")), PathBuf::from);
+    let folder = tempfile::tempdir_in(directory).unwrap();
+    let generations = Arc::new(Generations::new());
+
+    // What the writer and others take for themselves while they work, however many pages there are. It stays open, so that
+    // nothing of it is used again below.
+    let before = resident();
+    let least = (LEAST_DEVICE_BYTES / u64::from(PAGE)) as u32;
+    let Some(smallest) = open(folder.path(), "smallest", least, &generations) else {
+        return;
+    };
+    fill(&smallest, least, &generations);
+    let variable = smallest.staging_memory_bytes() + u64::from(least) * MOST_BYTES as u64;
+    let fixed = (resident() - before).saturating_sub(variable);
+
+    let before = resident();
+    let Some(cache) = open(folder.path(), "cache", ROOM, &generations) else {
+        return;
+    };
+    fill(&cache, ROOM, &generations);
     let grown = resident() - before;
     let statistics = cache.statistics();
     let (cached, said) = (statistics.pages_cached, statistics.memory_bytes);
