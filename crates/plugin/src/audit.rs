@@ -24,6 +24,9 @@ use crate::files::{self, DataFile, Looks, Suspended};
 use crate::journal;
 use crate::switch;
 use crate::verify::{self, Sample};
+use suspended::Listed;
+
+mod suspended;
 
 /// Between two looks at the files.
 const EVERY: Duration = if cfg!(feature = "canary") {
@@ -44,14 +47,28 @@ const LONGEST: Duration = if cfg!(feature = "canary") {
 } else {
     Duration::from_secs(900)
 };
-/// Files that are looked at in one go.
+/// Looks in which all files come round, however many there are: a minute. A file is remembered after two or three rounds.
+const LOOKS_A_ROUND: usize = 6;
+/// Files that are looked at in one go at least.
 const AT_A_TIME: usize = 256;
+/// Time for the others: half a percent of a processor. A look at a file takes about a microsecond, on a file server much more.
+const AT_MOST: Duration = Duration::from_millis(50);
 
 static SUSPICIONS: AtomicU64 = AtomicU64::new(0);
 
 /// How often a file looked otherwise without a change that was seen, since the server started.
 pub fn suspicions() -> u64 {
     SUSPICIONS.load(Ordering::Relaxed)
+}
+
+/// How many files are suspended now.
+pub fn suspended_files() -> u64 {
+    suspended::count()
+}
+
+/// The suspended files, for `bpe_report('suspended')`.
+pub fn suspended_report() -> serde_json::Value {
+    suspended::report(QUIET, LONGEST)
 }
 
 /// What was seen of one file.
@@ -142,14 +159,18 @@ impl Watch {
 }
 
 /// A file that is suspected; nothing of it is served while this lives.
-enum Suspicion {
+struct Suspicion {
+    #[allow(dead_code, reason = "suspends the file")]
+    suspended: Suspended<'static>,
+    listed: Listed,
+    stage: Stage,
+}
+
+enum Stage {
     /// Its pages are still to be compared. How it looked otherwise.
-    Open(Suspended<'static>, String),
+    Open(String),
     /// They were, and dropped; it has to come to rest. Since when nothing suspicious was seen.
-    Cleared(
-        #[allow(dead_code, reason = "suspends the file")] Suspended<'static>,
-        Instant,
-    ),
+    Cleared(Instant),
 }
 
 /// What is known of a file.
@@ -211,18 +232,31 @@ impl Audit {
         all.sort_unstable_by_key(|file| file.owner);
         self.known
             .retain(|owner, _| all.binary_search_by_key(owner, |file| file.owner).is_ok());
-        let from = all.partition_point(|file| file.owner < self.next);
         // Of a file of which no page was read nothing is cached; another tool of the server may be filling it (clone).
-        let part: Vec<_> = all[from..]
-            .iter()
-            .filter(|file| file.page_size() != 0)
-            .take(AT_A_TIME)
-            .collect();
-        self.next = match part.last() {
-            Some(last) if part.len() == AT_A_TIME => last.owner + 1,
-            _ => 0,
+        all.retain(|file| file.page_size() != 0);
+        // How long those stay uncached must not depend on how many others there are.
+        let suspected = |file: &&&DataFile| {
+            let known = self.known.get(&file.owner);
+            known.is_some_and(|known| known.suspicion.is_some())
         };
-        for file in part {
+        let first: Vec<_> = all
+            .iter()
+            .filter(suspected)
+            .take(AT_A_TIME)
+            .copied()
+            .collect();
+        for file in first {
+            self.look_at(file);
+        }
+        let begun = Instant::now();
+        let mut part = Part::of(all.len());
+        let from = all.partition_point(|file| file.owner < self.next);
+        self.next = 0;
+        for &file in &all[from..] {
+            if part.is_over(|| begun.elapsed()) {
+                self.next = file.owner;
+                break;
+            }
             self.look_at(file);
         }
     }
@@ -238,13 +272,26 @@ impl Audit {
                 // Switched off meanwhile, the server changes files, and nobody follows that.
                 if self.epoch.is_some_and(switch::still_serves) {
                     SUSPICIONS.fetch_add(1, Ordering::Relaxed);
-                    known.suspicion = Some(Suspicion::Open(suspended, difference));
+                    known.suspicion = Some(Suspicion {
+                        suspended,
+                        listed: Listed::new(file.name(), difference.clone()),
+                        stage: Stage::Open(difference),
+                    });
                 }
             }
-            (Seen::Otherwise(_), Some(Suspicion::Cleared(_, since))) => *since = Instant::now(),
-            (Seen::Quiet { steady: true }, Some(Suspicion::Cleared(..))) => known.suspicion = None,
-            (_, Some(Suspicion::Cleared(_, since))) if since.elapsed() >= LONGEST => {
-                known.suspicion = None;
+            (seen, Some(suspicion)) => {
+                let Stage::Cleared(since) = &mut suspicion.stage else {
+                    return;
+                };
+                match seen {
+                    Seen::Otherwise(_) => {
+                        *since = Instant::now();
+                        suspicion.listed.again();
+                    }
+                    Seen::Quiet { steady: true } => known.suspicion = None,
+                    _ if since.elapsed() >= LONGEST => known.suspicion = None,
+                    _ => {}
+                }
             }
             _ => {}
         }
@@ -255,12 +302,13 @@ impl Audit {
         if self.comparing.is_some() {
             return;
         }
-        let open = self.known.iter().find_map(|(owner, known)| {
-            let Some(Suspicion::Open(_, difference)) = &known.suspicion else {
-                return None;
-            };
-            Some((*owner, difference.clone()))
-        });
+        let open =
+            self.known
+                .iter()
+                .find_map(|(owner, known)| match &known.suspicion.as_ref()?.stage {
+                    Stage::Open(difference) => Some((*owner, difference.clone())),
+                    Stage::Cleared(_) => None,
+                });
         let Some((owner, difference)) = open else {
             return;
         };
@@ -304,11 +352,13 @@ impl Audit {
             ));
         }
         let known = self.known.get_mut(&file.owner)?;
-        let Some(Suspicion::Open(suspended, _)) = known.suspicion.take() else {
-            return None;
-        };
+        let suspicion = known
+            .suspicion
+            .as_mut()
+            .filter(|suspicion| matches!(suspicion.stage, Stage::Open(_)))?;
         file.replace_contents();
-        known.suspicion = Some(Suspicion::Cleared(suspended, Instant::now()));
+        suspicion.stage = Stage::Cleared(Instant::now());
+        suspicion.listed.cleared(compared);
         known.watch = Watch::new(Instant::now());
         if self.said.may_say(&file.name(), Instant::now()) {
             journal::warning(&format!(
@@ -319,6 +369,28 @@ impl Audit {
             ));
         }
         None
+    }
+}
+
+/// How much of a round is made in one look: more where there are more files, so that a round takes as long as ever.
+struct Part {
+    files: usize,
+    looked: usize,
+}
+
+impl Part {
+    fn of(files: usize) -> Part {
+        Part {
+            files: files.div_ceil(LOOKS_A_ROUND).max(AT_A_TIME),
+            looked: 0,
+        }
+    }
+
+    /// Whether the rest is left to the next look; if not, one more file is looked at.
+    fn is_over(&mut self, taken: impl FnOnce() -> Duration) -> bool {
+        let over = self.looked >= self.files || self.looked >= AT_A_TIME && taken() >= AT_MOST;
+        self.looked += usize::from(!over);
+        over
     }
 }
 
@@ -415,6 +487,38 @@ mod tests {
         // A closed file is no affair of the audit's.
         assert_eq!(file.0.look(Some(8), None, file.1, QUIET), Seen::Busy);
         file.rest(8, 50);
+    }
+
+    /// Looks that a round over so many files takes, each of them so long.
+    fn round(files: usize, each: Duration) -> usize {
+        let (mut left, mut looks) = (files, 0);
+        while left > 0 {
+            let mut part = Part::of(files);
+            let before = left;
+            while left > 0 && !part.is_over(|| each * (before - left) as u32) {
+                left -= 1;
+            }
+            looks += 1;
+        }
+        looks
+    }
+
+    #[test]
+    fn a_round_takes_a_minute_however_many_files_there_are() {
+        let fast = Duration::from_nanos(1500);
+        for (files, looks) in [
+            (1, 1),
+            (256, 1),
+            (257, 2),
+            (1536, 6),
+            (10_000, 6),
+            (100_000, 6),
+        ] {
+            assert_eq!(round(files, fast), looks, "{files}");
+        }
+        // Bounded where a look takes long, and never fewer than before.
+        assert_eq!(round(100_000, Duration::from_micros(50)), 100);
+        assert_eq!(round(1024, Duration::from_secs(1)), 4);
     }
 
     #[test]

@@ -20,7 +20,7 @@
 //! An outer lock may be held while taking an inner one, never the reverse:
 //! recording session → controller command → controller state → file registry → file identity → reads given up →
 //! in-flight table shard → (extension's locks, slots of bounded reads last).
-//! The state text, the log, keys for diagnostics and verifications under way are leaves.
+//! The state text, the log, keys for diagnostics, verifications under way and the list of suspended files are leaves.
 
 /// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
 macro_rules! left_out {

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use extension::{Extension, HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
-use crate::{aio, controller, files, keys, recorder, settings, switch, table_name, verify};
+use crate::{aio, audit, controller, files, keys, recorder, settings, switch, table_name, verify};
 
 /// Totals at one moment.
 pub struct Totals {
@@ -109,13 +109,15 @@ pub fn named(name: &str) -> Option<Value> {
         "instances" => instances(),
         "devices" => devices(),
         "files" => file_table(),
+        "suspended" => audit::suspended_report(),
         "latency" => latencies(),
         _ => return verify::answer(name).or_else(|| recorder::answer(name)),
     })
 }
 
 /// Names that [`named`] knows.
-pub const NAMES: &str = "'summary', 'status', 'instances', 'devices', 'files' or 'latency'";
+pub const NAMES: &str =
+    "'summary', 'status', 'instances', 'devices', 'files', 'suspended' or 'latency'";
 
 fn summary() -> Value {
     let totals = totals();
@@ -242,7 +244,7 @@ mod tests {
     #[test]
     fn reports_by_name() {
         assert!(named("summary").is_some_and(|value| value.is_object()));
-        for table in ["instances", "devices", "files"] {
+        for table in ["instances", "devices", "files", "suspended"] {
             assert!(
                 named(table).is_some_and(|value| value.is_array()),
                 "{table}"

@@ -185,6 +185,7 @@ fn figures() -> Vec<(CString, Figure)> {
         ("reads_busy", Number(cache.reads_busy)),
         ("failed_proofs", Number(cache.failed_proofs)),
         ("audit_suspicions", Number(audit::suspicions())),
+        ("suspended_files", Number(audit::suspended_files())),
         ("instance_lock_accesses", Number(cache.lock_accesses)),
         ("instance_lock_waits", Number(cache.lock_waits)),
     ];

@@ -1,0 +1,135 @@
+//! The list of suspended files, for status and reports: which, why, for how long, and what is known of them.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::table_name;
+
+/// By number of entry, so the oldest comes first. The lock is a leaf.
+static LIST: Mutex<BTreeMap<u64, Row>> = Mutex::new(BTreeMap::new());
+static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// One file of the list.
+struct Row {
+    file: String,
+    why: String,
+    since: Instant,
+    /// Pages that were compared, and since when nothing suspicious was seen; `None` until they are.
+    cleared: Option<(u64, Instant)>,
+}
+
+/// An entry of the list; taken off it when this is dropped.
+pub struct Listed(u64);
+
+impl Listed {
+    /// A file is suspended from now on, for this reason.
+    pub fn new(file: String, why: String) -> Listed {
+        let entry = NEXT.fetch_add(1, Ordering::Relaxed);
+        let row = Row {
+            file,
+            why,
+            since: Instant::now(),
+            cleared: None,
+        };
+        LIST.lock().insert(entry, row);
+        Listed(entry)
+    }
+
+    /// So many cached pages were compared with the file, and none differed.
+    pub fn cleared(&self, compared: u64) {
+        if let Some(row) = LIST.lock().get_mut(&self.0) {
+            row.cleared = Some((compared, Instant::now()));
+        }
+    }
+
+    /// The file looks otherwise once more.
+    pub fn again(&self) {
+        if let Some((_, since)) = LIST
+            .lock()
+            .get_mut(&self.0)
+            .and_then(|row| row.cleared.as_mut())
+        {
+            *since = Instant::now();
+        }
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        LIST.lock().remove(&self.0);
+    }
+}
+
+/// How many files are suspended now.
+pub fn count() -> u64 {
+    LIST.lock().len() as u64
+}
+
+/// The list for `bpe_report('suspended')`, the oldest first. Times in seconds. `compared_pages` and `latest_s` are null until
+/// the pages have been compared; `latest_s` is when the file is cached again though the server goes on changing it.
+pub fn report(rest: Duration, longest: Duration) -> Value {
+    let list = LIST.lock();
+    let row = |row: &Row| {
+        let table = table_name::of_path(&row.file);
+        json!({
+            "file": row.file,
+            "schema": table.as_ref().map(|table| &table.schema),
+            "table": table.as_ref().map(|table| &table.table),
+            "partition": table.as_ref().and_then(|table| table.partition.as_ref()),
+            "why": row.why,
+            "suspended_s": row.since.elapsed().as_secs(),
+            "compared_pages": row.cleared.map(|(compared, _)| compared),
+            "rest_s": rest.as_secs(),
+            "latest_s": row.cleared.map(|(_, since)| longest.saturating_sub(since.elapsed()).as_secs()),
+        })
+    };
+    list.values().map(row).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rows of one test's files: other tests have theirs in the list at the same time.
+    fn rows(file: &str) -> Vec<Value> {
+        let report = report(Duration::from_secs(90), Duration::from_secs(900));
+        let rows = report.as_array().cloned().unwrap_or_default();
+        rows.into_iter().filter(|row| row["file"] == file).collect()
+    }
+
+    #[test]
+    fn a_file_is_listed_while_it_is_suspended() {
+        let file = "./listed/t.ibd";
+        let listed = Listed::new(file.into(), "it had 1 bytes and has 2 now".into());
+        let row = &rows(file)[0];
+        assert_eq!(
+            (&row["schema"], &row["table"]),
+            (&json!("listed"), &json!("t"))
+        );
+        assert_eq!(row["why"], "it had 1 bytes and has 2 now");
+        assert_eq!(
+            (&row["compared_pages"], &row["latest_s"]),
+            (&Value::Null, &Value::Null)
+        );
+        listed.again();
+        assert!(rows(file)[0]["latest_s"].is_null(), "not compared yet");
+        listed.cleared(17);
+        let row = &rows(file)[0];
+        assert_eq!(
+            (&row["compared_pages"], &row["rest_s"]),
+            (&json!(17), &json!(90))
+        );
+        assert!(
+            row["latest_s"]
+                .as_u64()
+                .is_some_and(|left| (800..=900).contains(&left))
+        );
+        assert!(count() >= 1);
+        drop(listed);
+        assert!(rows(file).is_empty());
+    }
+}
