@@ -3,7 +3,9 @@
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::net::Shutdown;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -119,9 +121,13 @@ pub fn send(socket: &Path, command: &str) -> io::Result<String> {
     }
 }
 
-/// The listening socket. It vanishes when this is dropped.
+/// The listening socket. It vanishes when this is dropped, unless somebody has put another one in its place.
 pub(crate) struct Control {
     path: PathBuf,
+    /// Device and inode of the socket's name.
+    identity: (u64, u64),
+    /// A second descriptor of the listener, by which its thread is woken: the name may be gone by then.
+    listener: UnixStream,
     stopping: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -143,6 +149,8 @@ impl Control {
         }
         let listener = UnixListener::bind(path)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600))?;
+        let identity = identity(path)?;
+        let second = UnixStream::from(OwnedFd::from(listener.try_clone()?));
         let stopping = Arc::new(AtomicBool::new(false));
         let stop = stopping.clone();
         let thread = std::thread::Builder::new()
@@ -163,6 +171,8 @@ impl Control {
             })?;
         Ok(Control {
             path: path.to_owned(),
+            identity,
+            listener: second,
             stopping,
             thread: Some(thread),
         })
@@ -185,11 +195,18 @@ fn converse(stream: &UnixStream, controls: &Controls) -> io::Result<()> {
 impl Drop for Control {
     fn drop(&mut self) {
         self.stopping.store(true, Ordering::Release);
-        // Wakes the listener.
-        let _ = UnixStream::connect(&self.path);
+        // Ends the listener's accept, and refuses connections from now on.
+        let _ = self.listener.shutdown(Shutdown::Both);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-        let _ = fs::remove_file(&self.path);
+        if identity(&self.path).is_ok_and(|found| found == self.identity) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
+}
+
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    let found = fs::symlink_metadata(path)?;
+    Ok((found.dev(), found.ino()))
 }

@@ -4,6 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -101,6 +102,34 @@ fn a_signal_unmounts() {
         assert!(!mounted.file().exists());
         assert!(!mounted.folder.path().join("control").exists());
         assert!(mounted.folder.path().join("backing/file").exists());
+    }
+}
+
+#[test]
+fn a_control_socket_that_was_removed_or_replaced_holds_nothing_up() {
+    for replaced in [false, true] {
+        let Some(mut mounted) = Mounted::start(&[]) else {
+            return;
+        };
+        let control = mounted.folder.path().join("control");
+        fs::remove_file(&control).unwrap();
+        let other = replaced.then(|| UnixListener::bind(&control).unwrap());
+        mounted.signal(Signal::TERM);
+        let patience = Instant::now() + Duration::from_secs(30);
+        let ended = loop {
+            if let Some(status) = mounted.process.try_wait().unwrap() {
+                break status;
+            }
+            if Instant::now() >= patience {
+                mounted.signal(Signal::KILL); // or the test would hang as well
+                panic!("it does not end (replaced: {replaced})");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(ended.success());
+        assert!(!mounted.file().exists());
+        // What somebody else has put there is somebody else's.
+        assert_eq!(control.exists(), other.is_some());
     }
 }
 
