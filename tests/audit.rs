@@ -155,7 +155,8 @@ fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
             }
             Ok(())
         });
-        let outcome = nothing_is_served(&server, &mut connection);
+        let outcome =
+            nothing_is_served(&server, &mut connection).and_then(|()| it_is_said(&server));
         stop.store(true, Ordering::Relaxed);
         toucher.join().map_err(|_| anyhow::anyhow!("panicked"))??;
         outcome
@@ -165,6 +166,8 @@ fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
         sql::read_all(&mut connection, "d.t", ROWS)?;
         Ok(table_hits(&server)? > before + 100)
     })?;
+    ensure!(sql::figure(&server, "suspended_files")? == 0);
+    ensure!(suspended(&server)? == serde_json::json!([]));
     ensure!(state(&server)? == ("active".into(), String::new()));
     // A second time within the hour: counted, and not said again.
     let before = suspicions(&server)?;
@@ -179,6 +182,33 @@ fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
     ensure!(sql::verify_pads(&mut connection, "d.t", WIDTH)? == ROWS);
     server.stop()?;
     Ok(())
+}
+
+/// Which file is suspended, why, for how long, and what comes of it.
+fn it_is_said(server: &Server) -> Outcome {
+    ensure!(sql::figure(server, "suspended_files")? == 1);
+    let list = suspended(server)?;
+    note(&list.to_string());
+    let file = &list[0];
+    ensure!(list[1].is_null(), "{list}");
+    ensure!(
+        file["file"]
+            .as_str()
+            .is_some_and(|name| name.ends_with("d/t.ibd"))
+    );
+    ensure!(file["schema"] == "d" && file["table"] == "t");
+    ensure!(file["why"] == "its time of change is another one");
+    for number in ["suspended_s", "compared_pages", "rest_s", "latest_s"] {
+        ensure!(file[number].as_u64() > Some(0), "{number}");
+    }
+    ensure!(file["latest_s"].as_u64() <= Some(40) && file["rest_s"] == 4);
+    Ok(())
+}
+
+/// The files that are suspended.
+fn suspended(server: &Server) -> anyhow::Result<serde_json::Value> {
+    let text = server.value("SELECT bpe_report('suspended')")?;
+    Ok(serde_json::from_str(&text.context("no answer")?)?)
 }
 
 /// Reads the table while its file is touched. If the machine is so busy that the touches pause, it may come to rest meanwhile;

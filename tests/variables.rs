@@ -129,6 +129,7 @@ fn status(place: &Place) -> Outcome {
         "reads_busy",
         "failed_proofs",
         "audit_suspicions",
+        "suspended_files",
         "instance_lock_accesses",
         "instance_lock_waits",
         "instances_active",
@@ -228,7 +229,7 @@ fn reports(place: &Place) -> Outcome {
         Ok(report(name)?.as_array().context("not an array")?.len())
     };
     ensure!(report("summary")?["state"] == "disabled");
-    for name in ["instances", "devices", "files"] {
+    for name in ["instances", "devices", "files", "suspended"] {
         ensure!(rows(name)? == 0 || name == "files", "{name} while disabled");
     }
     server.sql("SET GLOBAL bpe_enabled = ON")?;
@@ -249,6 +250,7 @@ fn reports(place: &Place) -> Outcome {
     ensure!(rows("instances")? == 3);
     ensure!(rows("devices")? == 1);
     ensure!(rows("files")? >= 2);
+    ensure!(rows("suspended")? == 0);
     let device = &report("devices")?[0];
     ensure!(
         device["path"]

@@ -78,7 +78,7 @@ export class PretendedServer {
       bytes_cached: on ? this.filled * this.settings.bpe_size : 0,
       capacity_bytes: on ? this.settings.bpe_size : 0, memory_bytes: on ? 4.9 * MIB : 0.2 * MIB, pool_bytes: this.pool,
       admitted_per_s: writes / 16384, rejected_per_s: on ? data * 0.4 : 0, evicted_per_s: on && this.filled > 0.95 ? 120 : 0,
-      invalidated_per_s: on ? 3 : 0, device_errors: this.errors, failed_proofs: 0,
+      invalidated_per_s: on ? 3 : 0, device_errors: this.errors, failed_proofs: 0, audit_suspicions: 0, suspended_files: 0,
     };
     this.history.push(figures);
     this.history.splice(0, this.history.length - 900);

@@ -51,6 +51,8 @@ export interface Figures {
   invalidated_per_s: number;
   device_errors: number;
   failed_proofs: number;
+  audit_suspicions: number;
+  suspended_files: number;
 }
 
 export interface About {

@@ -16,7 +16,7 @@ const figures = (at: number, more: Partial<Figures> = {}): Figures => ({
   cache_read_us: { p50: 100, p95: 200, p99: 300 }, data_read_us: { p50: 1000, p95: 2000, p99: 3000 }, latency_of: "interval", saved_reads_total: 0, saved_bytes_per_s: 0,
   saved_bytes_total: 0, saved_ms_per_s: 0, cache_written_bytes_per_s: 0, cache_written_bytes_24h: 0, data_written_bytes_per_s: 0,
   pages_cached: 0, bytes_cached: 100, capacity_bytes: 100, memory_bytes: 1, pool_bytes: 1, admitted_per_s: 0, rejected_per_s: 0,
-  evicted_per_s: 0, invalidated_per_s: 0, device_errors: 0, failed_proofs: 0, ...more,
+  evicted_per_s: 0, invalidated_per_s: 0, device_errors: 0, failed_proofs: 0, audit_suspicions: 0, suspended_files: 0, ...more,
 });
 
 test("the verdict follows the figures", () => {

@@ -64,7 +64,7 @@ impl Watched {
         let answer = ask(&mut connection);
         let mut answer = answer.map_err(|failure| connection.without_answer(failure))?;
         if let Some(figures) = self.latest() {
-            let about = Circumstances::read(&mut connection);
+            let about = Circumstances::read(&mut connection, &figures);
             let about = about.map_err(|failure| connection.without_answer(failure))?;
             answer["explain"] = json!(explain(&figures, &about));
         }

@@ -60,6 +60,7 @@ struct Sampler<'a> {
 struct Before {
     state: Option<(String, String)>,
     troubles: u64,
+    suspicions: u64,
 }
 
 impl<'a> Sampler<'a> {
@@ -174,6 +175,15 @@ impl<'a> Sampler<'a> {
             );
         }
         self.before.troubles = troubles;
+        if figures.audit_suspicions > self.before.suspicions && !first {
+            self.server.note(
+                Level::Warning,
+                "a data file was changed, but not by a call of the server; nothing of it is cached for a while, and the server's \
+                 error log names it"
+                    .to_owned(),
+            );
+        }
+        self.before.suspicions = figures.audit_suspicions;
     }
 }
 

@@ -29,6 +29,8 @@ const CONTENDED: f64 = 5.0;
 const BEHIND: f64 = 1.0;
 /// Percent of InnoDB's page reads from which on it matters that the extension does not see them.
 const UNSEEN: f64 = 20.0;
+/// Suspended files that are told of one by one.
+const TOLD: usize = 3;
 /// Memory that the extension should take at most, in percent of the pool.
 const MEMORY: f64 = 4.0;
 
@@ -44,6 +46,37 @@ pub struct Circumstances {
     /// Milliseconds.
     pub read_timeout: u64,
     pub devices: Vec<Device>,
+    /// The data files that the audit has suspended, the oldest first; no more than are told of.
+    pub suspended: Vec<SuspendedFile>,
+}
+
+/// A data file that looked otherwise without a change by the server; nothing of it is cached for a while.
+#[derive(Debug, Clone, Default)]
+pub struct SuspendedFile {
+    pub file: String,
+    pub why: String,
+    pub suspended_s: u64,
+    /// Pages that were compared with the file and equal; `None` until they are.
+    pub compared_pages: Option<u64>,
+    /// How long the file has to be at rest.
+    pub rest_s: u64,
+    /// When it is cached again though the server goes on changing it.
+    pub latest_s: u64,
+}
+
+impl SuspendedFile {
+    fn of(row: &Value) -> Self {
+        let text = |name: &str| row[name].as_str().unwrap_or_default().to_owned();
+        let number = |name: &str| row[name].as_u64();
+        Self {
+            file: text("file"),
+            why: text("why"),
+            suspended_s: number("suspended_s").unwrap_or(0),
+            compared_pages: number("compared_pages"),
+            rest_s: number("rest_s").unwrap_or(0),
+            latest_s: number("latest_s").unwrap_or(0),
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default)]
@@ -54,11 +87,12 @@ pub struct Device {
 }
 
 impl Circumstances {
-    /// Takes two statements. Devices are not known where the function `bpe_report` is missing.
+    /// Takes two statements, three where files are suspended. Devices and files are not known where the function `bpe_report`
+    /// is missing.
     ///
     /// # Errors
     /// When the server does not answer.
-    pub fn read(server: &mut Server) -> Result<Self, Failure> {
+    pub fn read(server: &mut Server, figures: &Figures) -> Result<Self, Failure> {
         let variables = server.variables("bpe%")?;
         let number = |name: &str| -> u64 {
             let text = variables.get(name);
@@ -69,9 +103,16 @@ impl Circumstances {
         } else {
             report::ask_if_any(server, "devices")?
         };
-        let devices: Value = devices
-            .and_then(|text| serde_json::from_str(&text).ok())
-            .unwrap_or_default();
+        let suspended = if figures.suspended_files == 0 {
+            None
+        } else {
+            report::ask_if_any(server, "suspended")?
+        };
+        let json = |text: Option<String>| -> Value {
+            text.and_then(|text| serde_json::from_str(&text).ok())
+                .unwrap_or_default()
+        };
+        let (devices, suspended) = (json(devices), json(suspended));
         Ok(Self {
             io_capacity: number("bpe_io_capacity"),
             daily_write_limit: number("bpe_daily_write_limit"),
@@ -86,6 +127,13 @@ impl Circumstances {
                     active: device["active"].as_bool().unwrap_or(false),
                     state: device["state"].as_str().unwrap_or_default().to_owned(),
                 })
+                .collect(),
+            suspended: suspended
+                .as_array()
+                .into_iter()
+                .flatten()
+                .take(TOLD)
+                .map(SuspendedFile::of)
                 .collect(),
         })
     }
@@ -111,6 +159,7 @@ pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     sentences.extend(unseen(figures));
     sentences.extend(disks(about));
     sentences.extend(troubles(figures, about));
+    sentences.extend(suspicions(figures, about));
     let bottlenecks = bottlenecks(figures, about);
     if bottlenecks.is_empty() && reads >= IDLE {
         sentences.extend(no_bottleneck(figures));
@@ -421,6 +470,68 @@ fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
                 ("reads_given_up", json!(figures.reads_given_up)),
                 ("read_timeout_ms", json!(about.read_timeout)),
             ],
+        ));
+    }
+    sentences
+}
+
+/// Data files that somebody else seems to write to.
+fn suspicions(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
+    let minutes = |seconds: u64| json!(seconds as f64 / 60.0);
+    let mut sentences: Vec<_> = about
+        .suspended
+        .iter()
+        .map(|suspended| {
+            let values = [
+                ("file", json!(suspended.file)),
+                ("why", json!(suspended.why)),
+                ("suspended_minutes", minutes(suspended.suspended_s)),
+            ];
+            match suspended.compared_pages {
+                None => Sentence::new(
+                    "trouble.comparing",
+                    Level::Note,
+                    "The data file {file} has not been cached for {suspended_minutes}: {why}, but not by a call of the server. \
+                     Its cached pages are now compared with it. If one differs, the extension drops everything and goes passive.",
+                    &values,
+                ),
+                Some(compared) => {
+                    let more = [
+                        ("compared_pages", json!(compared)),
+                        ("rest_s", json!(suspended.rest_s)),
+                        ("latest_minutes", minutes(suspended.latest_s)),
+                    ];
+                    Sentence::new(
+                        "trouble.suspended",
+                        Level::Note,
+                        "The data file {file} has not been cached for {suspended_minutes}: {why}, but not by a call of the \
+                         server. {compared_pages} cached pages of it were compared with the file, and none differed. It is cached \
+                         again once nothing has changed it for {rest_s} seconds, or after {latest_minutes} in which only the \
+                         server changes it. Find out what sets the times of data files: a copy, a restore, `touch`. SET GLOBAL \
+                         bpe_enabled = OFF and ON caches it at once, but empties the cache.",
+                        &[&values[..], &more].concat(),
+                    )
+                }
+            }
+        })
+        .collect();
+    let told = sentences.len() as u64;
+    if figures.suspended_files > told {
+        sentences.push(Sentence::new(
+            "trouble.suspended_more",
+            Level::Note,
+            "{more_files} more data files are not cached because they were changed, but not by a call of the server. SELECT \
+             bpe_report('suspended') names them all, and the error log each of the first.",
+            &[("more_files", json!(figures.suspended_files - told))],
+        ));
+    }
+    if figures.suspended_files == 0 && figures.audit_suspicions > 0 {
+        sentences.push(Sentence::new(
+            "trouble.suspicions",
+            Level::Note,
+            "Since the server started, a data file was changed {audit_suspicions} times, but not by a call of the server. No cached \
+             page differed, and the files are cached again. The error log names them: find out what writes there, or sets times.",
+            &[("audit_suspicions", json!(figures.audit_suspicions))],
         ));
     }
     sentences

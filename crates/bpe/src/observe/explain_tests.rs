@@ -58,6 +58,8 @@ pub fn good() -> Figures {
         device_errors: 0,
         reads_given_up: 0,
         failed_proofs: 0,
+        audit_suspicions: 0,
+        suspended_files: 0,
     }
 }
 
@@ -288,6 +290,65 @@ fn disks_and_what_went_wrong() {
         f.reads_given_up = 7;
     });
     assert!(!keys(&said(|f, _| f.device_errors = 1)).contains(&"bottleneck.none"));
+}
+
+#[test]
+fn files_that_somebody_else_seems_to_write_to() {
+    let row = json!({
+        "file": "./d/t.ibd", "why": "it had 1 bytes and has 2 now", "suspended_s": 150, "compared_pages": null, "rest_s": 90,
+        "latest_s": null,
+    });
+    let suspended = SuspendedFile::of(&row);
+    rule(
+        "trouble.comparing",
+        &[
+            "./d/t.ibd",
+            "for 3 min",
+            "1 bytes and has 2",
+            "goes passive",
+        ],
+        |f, about| {
+            (f.audit_suspicions, f.suspended_files) = (1, 1);
+            about.suspended.push(suspended.clone());
+        },
+    );
+    let compared = SuspendedFile {
+        compared_pages: Some(1157),
+        latest_s: 600,
+        ..suspended
+    };
+    rule(
+        "trouble.suspended",
+        &[
+            "./d/t.ibd",
+            "1,157 cached pages",
+            "90 seconds",
+            "after 10 min",
+            "`touch`",
+            "OFF and ON",
+        ],
+        |f, about| {
+            (f.audit_suspicions, f.suspended_files) = (1, 1);
+            about.suspended.push(compared.clone());
+        },
+    );
+    rule("trouble.suspended_more", &["6 more"], |f, about| {
+        f.suspended_files = 7;
+        about.suspended.push(compared.clone());
+    });
+    // The function is missing: the number is known all the same.
+    rule("trouble.suspended_more", &["7 more"], |f, _| {
+        f.suspended_files = 7
+    });
+    rule("trouble.suspicions", &["2 times", "error log"], |f, _| {
+        f.audit_suspicions = 2
+    });
+    let now = said(|f, about| {
+        (f.audit_suspicions, f.suspended_files) = (2, 1);
+        about.suspended.push(compared.clone());
+    });
+    assert!(!keys(&now).contains(&"trouble.suspicions"), "said by file");
+    assert!(!keys(&now).contains(&"trouble.suspended_more"));
 }
 
 #[test]

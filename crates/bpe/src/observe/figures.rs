@@ -94,6 +94,10 @@ pub struct Figures {
     /// Reads of cache disks that were not answered within bpe_read_timeout.
     pub reads_given_up: u64,
     pub failed_proofs: u64,
+    /// How often a data file looked otherwise without a change by the server, since it started.
+    pub audit_suspicions: u64,
+    /// Data files that are not cached for that reason now.
+    pub suspended_files: u64,
 }
 
 impl Figures {
@@ -185,6 +189,8 @@ impl Figures {
             device_errors: now.count("bpe_device_errors"),
             reads_given_up: now.count("bpe_reads_given_up"),
             failed_proofs: now.count("bpe_failed_proofs"),
+            audit_suspicions: now.count("bpe_audit_suspicions"),
+            suspended_files: now.count("bpe_suspended_files"),
         }
     }
 }

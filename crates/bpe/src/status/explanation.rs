@@ -45,7 +45,7 @@ impl Explanation {
         }
         drop(progress);
         let figures = Figures::between(&before, &Sample::take(server)?);
-        let sentences = explain(&figures, &Circumstances::read(server)?);
+        let sentences = explain(&figures, &Circumstances::read(server, &figures)?);
         Ok(Self { figures, sentences })
     }
 

@@ -123,6 +123,14 @@ impl Snapshot {
                 troubles
             },
         );
+        let suspended = self.number("bpe_suspended_files");
+        if suspended > 0.0 {
+            let text = format!(
+                "data files that are not cached, as something else than the server seems to write to them: {} (`bpe status --explain`)",
+                grouped(suspended)
+            );
+            line("", paint.yellow(&text));
+        }
         self.device_lines(&mut line, paint);
         self.instance_lines(&mut line);
         line(

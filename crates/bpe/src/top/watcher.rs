@@ -109,7 +109,7 @@ fn table(observer: &mut Observer, view: View, figures: Option<&Figures>) -> Tabl
             None => return Table::None,
             Some(figures) => observer
                 .server()
-                .and_then(Circumstances::read)
+                .and_then(|server| Circumstances::read(server, figures))
                 .map(|about| Table::Sentences(explain(figures, &about))),
         },
         View::Devices => rows(observer, "devices").map(Table::Rows),
