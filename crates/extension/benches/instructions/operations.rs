@@ -8,11 +8,8 @@ use extension::{
 use fastrand::Rng;
 
 use crate::common::cache::{Buffer, Cache, PAGE};
+use crate::common::instructions::{Act, Prepare};
 use crate::common::options::{Outcome, memory_directory};
-
-/// One call of an operation; the number of the call varies what it is called with.
-pub type Act = dyn FnMut(u32);
-type Prepare = fn() -> Outcome<Box<Act>>;
 
 pub const OPERATIONS: [(&str, Prepare); 13] = [
     ("locate, hit", locate_hit),

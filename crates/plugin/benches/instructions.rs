@@ -1,0 +1,27 @@
+//! Instructions of whole hooks, from the server's call to its return, counted by valgrind's callgrind as those of the
+//! extension are (`crates/extension/benches/instructions.rs`).
+//!
+//! `cargo bench -p plugin --bench instructions [-- --record]`
+//!
+//! The calls behind the hooks do next to nothing, so that what is counted is the hook and the extension below it.
+
+#[path = "../../extension/benches/common/instructions.rs"]
+mod instructions;
+#[path = "instructions/operations.rs"]
+mod operations;
+#[allow(dead_code, reason = "each bench uses a part")]
+#[path = "../../extension/benches/common/options.rs"]
+mod options;
+
+use std::process::ExitCode;
+
+use instructions::Bench;
+
+fn main() -> ExitCode {
+    instructions::main(&Bench {
+        krate: "plugin",
+        folder: env!("CARGO_MANIFEST_DIR"),
+        operations: &operations::OPERATIONS,
+        remark: |_| None,
+    })
+}
