@@ -30,9 +30,10 @@ use parking_lot::Mutex;
 
 use crate::calls::input_output::{real_pread, vector_bytes};
 use crate::coherence::{self, Target, Write};
+use crate::files::DataFile;
 use crate::recorder;
 use crate::settings::{self, AsyncIo};
-use crate::switch::{self, Pending, RECORD, SERVE};
+use crate::switch::{self, Mode, Pending};
 
 /// The kernel's `struct iocb`, as libaio lays it out.
 #[repr(C)]
@@ -174,7 +175,7 @@ fn number_of(context: usize) -> Option<usize> {
 
 /// A harvester is about to wait inside the hook: completions of this context will be seen.
 pub fn entering_harvest(context: usize) {
-    if switch::mode() & SERVE == 0 || context == 0 || is_armed(context) {
+    if !switch::mode().serves() || context == 0 || is_armed(context) {
         return;
     }
     for slot in &ARMED {
@@ -190,29 +191,31 @@ pub fn entering_harvest(context: usize) {
 ///
 /// `real` makes the server's call; `again` makes it once more, after a call that submitted nothing.
 pub fn submit(
+    mode: Mode,
     context: usize,
     requests: &[*mut Iocb],
-    real: &dyn Fn() -> c_int,
-    again: &dyn Fn() -> c_int,
+    real: impl FnOnce() -> c_int,
+    again: impl FnOnce() -> c_int,
 ) -> c_int {
-    let mode = switch::mode();
-    if !switch::follows(mode) {
+    if !mode.follows() {
         return real();
     }
     if !seen() {
         SEEN.store(true, Ordering::Relaxed);
     }
-    let context = (mode & SERVE != 0 && is_armed(context)).then_some(context);
+    let context = (mode.serves() && is_armed(context)).then_some(context);
     let mut redirected = false;
     let mut tagged = Vec::new();
     for &request in requests {
         // SAFETY: the server's requests are valid until they are harvested.
         if let Some(iocb) = unsafe { request.as_mut() } {
-            if mode & RECORD != 0 {
-                // SAFETY: as above.
-                unsafe { note_write(iocb) };
+            if let Some(file) = crate::files::of_descriptor(iocb.fd) {
+                if mode.records() {
+                    // SAFETY: as above.
+                    unsafe { note_write(iocb, file) };
+                }
+                redirected |= prepare(mode, iocb, file, context);
             }
-            redirected |= prepare(iocb, context);
             if late::is_tag(iocb.data) {
                 tagged.push((request as usize, iocb.data));
             }
@@ -233,8 +236,10 @@ pub fn submit(
         for &request in requests {
             // SAFETY: as above.
             if let Some(iocb) = unsafe { request.as_mut() } {
-                if iocb.opcode != PREAD {
-                    prepare(iocb, context);
+                if let Some(file) =
+                    crate::files::of_descriptor(iocb.fd).filter(|_| iocb.opcode != PREAD)
+                {
+                    prepare(mode, iocb, file, context);
                 }
             }
         }
@@ -292,20 +297,20 @@ fn follow_own(iocb: &Iocb, target: Target, context: usize) {
 
 /// Prepares a request before it is submitted; `context` is given if its completions are seen. Whether the request was
 /// pointed at a cache file.
-fn prepare(iocb: &mut Iocb, context: Option<usize>) -> bool {
+fn prepare(mode: Mode, iocb: &mut Iocb, file: &'static DataFile, context: Option<usize>) -> bool {
     match (iocb.opcode, context) {
         (PREAD, Some(context)) if settings::async_io() != AsyncIo::Off => {
-            return prepare_read(iocb, context);
+            return prepare_read(mode, iocb, file, context);
         }
-        (PREAD, _) if switch::is_recording() => {
+        (PREAD, _) if mode.records() => {
             // Passes untouched.
-            let _ = coherence::target_of_read(iocb.fd, iocb.length as usize, iocb.offset);
+            let _ = coherence::target_of_read(mode, file, iocb.length as usize, iocb.offset);
         }
-        (PWRITE, _) => prepare_write(iocb, iocb.length as usize, context),
+        (PWRITE, _) => prepare_write(iocb, file, iocb.length as usize, context),
         (PWRITEV, _) => {
             // SAFETY: the server's own vector.
             let length = unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
-            prepare_write(iocb, length, None);
+            prepare_write(iocb, file, length, None);
         }
         _ => {}
     }
@@ -316,10 +321,7 @@ fn prepare(iocb: &mut Iocb, context: Option<usize>) -> bool {
 ///
 /// # Safety
 /// A write must be one that the server is about to submit, with its buffer.
-unsafe fn note_write(iocb: &Iocb) {
-    let Some(file) = crate::files::of_descriptor(iocb.fd) else {
-        return;
-    };
+unsafe fn note_write(iocb: &Iocb, file: &DataFile) {
     match iocb.opcode {
         PWRITE if iocb.length != 0 => {
             let length = iocb.length as usize;
@@ -365,8 +367,9 @@ fn take(request: usize) -> Option<Request> {
     shard(request).lock().remove(&request)
 }
 
-fn prepare_read(iocb: &mut Iocb, context: usize) -> bool {
-    let Some(target) = coherence::target_of_read(iocb.fd, iocb.length as usize, iocb.offset) else {
+fn prepare_read(mode: Mode, iocb: &mut Iocb, file: &'static DataFile, context: usize) -> bool {
+    let Some(target) = coherence::target_of_read(mode, file, iocb.length as usize, iocb.offset)
+    else {
         return false;
     };
     let guard = switch::active();
@@ -430,14 +433,11 @@ fn prepare_read(iocb: &mut Iocb, context: usize) -> bool {
     }
 }
 
-fn prepare_write(iocb: &mut Iocb, length: usize, context: Option<usize>) {
-    if crate::files::of_descriptor(iocb.fd).is_none() {
-        return;
-    }
+fn prepare_write(iocb: &Iocb, file: &'static DataFile, length: usize, context: Option<usize>) {
     let guard = switch::active();
     let pending = context.filter(|_| guard.is_some()).and_then(begin);
     let settles = pending.is_some();
-    let Some(write) = coherence::begin_write(iocb.fd, length, iocb.offset, settles) else {
+    let Some(write) = coherence::begin_write(file, length, iocb.offset, settles) else {
         return;
     };
     if let (Some(pending), Some(active)) = (pending, &*guard) {
@@ -543,7 +543,7 @@ fn count_data_read(fd: c_int, started: Instant) {
 /// Whether reads of this context may become overdue while its harvester waits.
 pub fn may_be_late() -> bool {
     late::expected()
-        || switch::mode() & SERVE != 0 && settings::READ_TIMEOUT.load(Ordering::Relaxed) != 0
+        || switch::mode().serves() && settings::READ_TIMEOUT.load(Ordering::Relaxed) != 0
 }
 
 pub use late::{SLICE, give_up};

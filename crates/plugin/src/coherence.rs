@@ -12,9 +12,9 @@ use std::time::Instant;
 
 use extension::{PageId, ReadOutcome, ReadTicket, Source};
 
-use crate::files::{self, Blocked, DataFile};
+use crate::files::{Blocked, DataFile};
 use crate::recorder;
-use crate::switch::{self, Active};
+use crate::switch::{self, Active, Mode};
 
 /// A write of more pages than this drops the whole file instead of page by page.
 const PAGES_BY_PAGE: u32 = 4096;
@@ -31,10 +31,14 @@ pub struct Target {
 /// The page that a read asks for, if it asks for exactly one that may be cached. To be called once for each read of the
 /// server, before it is passed on.
 #[inline]
-pub fn target_of_read(fd: i32, length: usize, offset: i64) -> Option<Target> {
-    let file = files::of_descriptor(fd)?;
+pub fn target_of_read(
+    mode: Mode,
+    file: &'static DataFile,
+    length: usize,
+    offset: i64,
+) -> Option<Target> {
     let page = file.page_of_read(length, offset)?;
-    if switch::is_recording() {
+    if mode.records() {
         recorder::note_read(file, page);
     }
     let id = file.cacheable()?;
@@ -139,12 +143,13 @@ pub enum Write {
 
 /// Before a write is passed on. `settles` tells whether [`finish_write`] will be called when it has completed; without,
 /// the write only moves the generations on.
-pub fn begin_write(fd: i32, length: usize, offset: i64, settles: bool) -> Option<Write> {
-    if left_out!("writes") {
-        return None;
-    }
-    let file = files::of_descriptor(fd)?;
-    if length == 0 {
+pub fn begin_write(
+    file: &'static DataFile,
+    length: usize,
+    offset: i64,
+    settles: bool,
+) -> Option<Write> {
+    if left_out!("writes") || length == 0 {
         return None;
     }
     if offset < 0 {
@@ -232,20 +237,19 @@ pub fn finish_write(write: Write, active: Option<&Active>, written: Option<&[u8]
 /// # Safety
 /// `buffer` must be valid for reads of `length` bytes, as the server's own call requires.
 pub unsafe fn write(
-    fd: i32,
+    mode: Mode,
+    file: &'static DataFile,
     buffer: *const u8,
     length: usize,
     offset: i64,
     real: impl FnOnce() -> isize,
 ) -> isize {
-    if switch::is_recording() && length != 0 {
-        if let Some(file) = files::of_descriptor(fd) {
-            // SAFETY: the caller's promise.
-            let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
-            recorder::note_write(file, Some(bytes), length, offset);
-        }
+    if mode.records() && length != 0 {
+        // SAFETY: the caller's promise.
+        let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
+        recorder::note_write(file, Some(bytes), length, offset);
     }
-    let Some(write) = begin_write(fd, length, offset, true) else {
+    let Some(write) = begin_write(file, length, offset, true) else {
         return real();
     };
     let result = real();
@@ -257,13 +261,18 @@ pub unsafe fn write(
 }
 
 /// Passes on a change of a range of a file that brings no bytes (holes, zeroing).
-pub fn change_range<R>(fd: i32, length: i64, offset: i64, real: impl FnOnce() -> R) -> R {
+pub fn change_range<R>(
+    file: &'static DataFile,
+    length: i64,
+    offset: i64,
+    real: impl FnOnce() -> R,
+) -> R {
     if left_out!("ranges") {
         return real();
     }
     let write = usize::try_from(length)
         .ok()
-        .and_then(|length| begin_write(fd, length, offset, true));
+        .and_then(|length| begin_write(file, length, offset, true));
     let result = real();
     if let Some(write) = write {
         finish_write(write, None, None);
@@ -281,13 +290,12 @@ pub fn change_file<R>(file: Option<&'static DataFile>, real: impl FnOnce() -> R)
 }
 
 /// Passes on a call after which the file's contents are not known to us any more, until it is opened anew.
-pub fn change_unfollowed<R>(fd: i32, real: impl FnOnce() -> R) -> R {
+pub fn change_unfollowed<R>(file: &'static DataFile, real: impl FnOnce() -> R) -> R {
     if left_out!("unfollowed") {
         return real();
     }
-    let file = files::of_descriptor(fd);
-    let _changing = file.map(DataFile::change);
-    file.map(DataFile::bar);
+    let _changing = file.change();
+    file.bar();
     real()
 }
 
@@ -303,6 +311,7 @@ pub fn change_looks<R>(file: Option<&'static DataFile>, real: impl FnOnce() -> R
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::files;
 
     /// The audit leaves a file alone from before each of these until after it.
     #[test]
@@ -326,21 +335,21 @@ mod tests {
         };
         let under_way = || assert_eq!(known.at_rest(), None);
         for offset in [0, 16384, 100, -1] {
-            let write = begin_write(fd, 16384, offset, true).unwrap();
+            let write = begin_write(known, 16384, offset, true).unwrap();
             under_way();
             finish_write(write, None, None);
             counted("a write");
         }
         // Of a write whose end is not seen only the beginning counts.
-        drop(begin_write(fd, 16384, 0, false));
+        drop(begin_write(known, 16384, 0, false));
         counted("a write whose end is not seen");
-        change_range(fd, 16384, 0, under_way);
+        change_range(known, 16384, 0, under_way);
         counted("a range");
         change_file(Some(known), under_way);
         counted("the whole file");
         change_looks(Some(known), under_way);
         counted("size or times");
-        change_unfollowed(fd, under_way);
+        change_unfollowed(known, under_way);
         counted("a write without an offset");
         files::detach(fd);
         let _ = switch::kill();

@@ -12,6 +12,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::ffi::CStr;
+use std::ptr::NonNull;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -432,27 +433,48 @@ struct Registry {
 
 static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
 
+/// What the table says of a descriptor that is one of a data file.
+#[derive(Clone, Copy)]
+pub struct Entry {
+    fd: i32,
+    pointer: NonNull<DataFile>,
+}
+
+/// What the table says of a descriptor: one load.
+#[inline(always)]
+pub fn look_up(fd: i32) -> Option<Entry> {
+    let pointer = TABLE.get(fd as usize)?.load(Ordering::Acquire);
+    NonNull::new(pointer).map(|pointer| Entry { fd, pointer })
+}
+
+impl Entry {
+    /// The data file, unless the descriptor was found open and turns out to be another file's by now.
+    #[inline(always)]
+    pub fn file(self) -> Option<&'static DataFile> {
+        if self.pointer.addr().get() & FOUND != 0 {
+            return proven(self.fd);
+        }
+        // SAFETY: the table holds null or pointers to objects that are never freed, marked as above or not.
+        Some(unsafe { self.pointer.as_ref() })
+    }
+}
+
 /// The data file behind a descriptor of the server.
 #[inline(always)]
 pub fn of_descriptor(fd: i32) -> Option<&'static DataFile> {
-    let slot = TABLE.get(fd as usize)?;
-    let pointer = slot.load(Ordering::Acquire);
-    if pointer.addr() & FOUND != 0 {
-        return proven(fd, slot);
-    }
-    // SAFETY: the table holds null or pointers to objects that are never freed, marked as above or not.
-    unsafe { pointer.as_ref() }
+    look_up(fd)?.file()
 }
 
 /// The file that an entry of the table stands for, marked or not.
 fn file_of(entry: *mut DataFile) -> Option<&'static DataFile> {
-    // SAFETY: as in `of_descriptor`.
+    // SAFETY: as in `Entry::file`.
     unsafe { entry.map_addr(|address| address & !FOUND).as_ref() }
 }
 
 /// Whether a descriptor that was found is still what it was; if not, it is forgotten.
 #[cold]
-fn proven(fd: i32, slot: &AtomicPtr<DataFile>) -> Option<&'static DataFile> {
+fn proven(fd: i32) -> Option<&'static DataFile> {
+    let slot = TABLE.get(fd as usize)?;
     loop {
         let entry = slot.load(Ordering::SeqCst);
         let file = file_of(entry)?;
@@ -571,7 +593,7 @@ pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
     hold_up!("attach");
     let mut registry = REGISTRY.lock();
     // Once nobody follows files, a close is not seen either: a thread that comes late must leave nothing behind.
-    if !switch::follows(switch::mode()) {
+    if !switch::mode().follows() {
         return;
     }
     let slot = TABLE.get(fd as usize);

@@ -229,7 +229,7 @@ fn named<'a>(session: &'a mut Option<Session>, name: &str) -> Result<&'a mut Ses
 impl Session {
     /// Whether no more events are noted.
     fn is_over(&mut self) -> bool {
-        if self.ended.is_none() && !switch::is_recording() {
+        if self.ended.is_none() && !switch::mode().records() {
             self.end(
                 "the hooks were switched off (bpe_enabled = OFF, bpe_diagnostics_key = '', or an internal error)",
             );
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(next("a", 6).unwrap()["records"], "");
         note_read(&file, 6);
         assert_eq!(stop_named("a").unwrap()["events"], 7);
-        assert_eq!(switch::mode(), 0);
+        assert!(switch::mode().is_off());
         note_read(&file, 6); // too late
         assert_eq!(ring.next_number(), 7);
         let last = next("a", 6).unwrap();
@@ -430,7 +430,7 @@ mod tests {
         SESSION.lock().as_mut().unwrap().heard_of = Instant::now() - LEASE;
         watch("c");
         assert!(SESSION.lock().is_none());
-        assert_eq!((switch::mode(), memory_bytes()), (0, 0));
+        assert_eq!((switch::mode().bits(), memory_bytes()), (0, 0));
     }
 
     #[test]

@@ -61,34 +61,51 @@ static ACTIVE: LazyLock<ArcSwapOption<Active>> = LazyLock::new(ArcSwapOption::em
 
 static GENERATIONS: LazyLock<Arc<Generations>> = LazyLock::new(|| Arc::new(Generations::new()));
 
-/// The mode bits. `Relaxed` is enough for a hook to decide whether to look closer: whoever acts on `SERVE` goes on to
+/// The mode as a hook finds it at its beginning. It is passed on, so that one call sees one mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mode(u8);
+
+impl Mode {
+    /// Whether the hooks do nothing at all.
+    #[inline(always)]
+    pub fn is_off(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether reads are served and pages are offered.
+    #[inline(always)]
+    pub fn serves(self) -> bool {
+        self.0 & SERVE != 0
+    }
+
+    /// Whether data files and writes to them are followed.
+    #[inline(always)]
+    pub fn follows(self) -> bool {
+        self.0 & FOLLOWING != 0
+    }
+
+    /// Whether page reads and writes are noted.
+    #[inline(always)]
+    pub fn records(self) -> bool {
+        self.0 & RECORD != 0
+    }
+
+    /// The bits, for people.
+    pub fn bits(self) -> u8 {
+        self.0
+    }
+}
+
+/// The mode now. `Relaxed` is enough for a hook to decide whether to look closer: whoever acts on `SERVE` goes on to
 /// load the active extension, which is published with its own ordering.
 #[inline(always)]
-pub fn mode() -> u8 {
-    bits(MODE.load(Ordering::Relaxed))
+pub fn mode() -> Mode {
+    Mode(bits(MODE.load(Ordering::Relaxed)))
 }
 
 #[inline(always)]
 fn bits(word: u32) -> u8 {
     word as u8
-}
-
-/// Whether the hooks do nothing at all.
-#[inline(always)]
-pub fn is_off() -> bool {
-    mode() == 0
-}
-
-/// Whether data files and writes to them are followed in this mode.
-#[inline(always)]
-pub fn follows(mode: u8) -> bool {
-    mode & FOLLOWING != 0
-}
-
-/// Whether page reads and writes are noted.
-#[inline(always)]
-pub fn is_recording() -> bool {
-    mode() & RECORD != 0
 }
 
 /// The active extension; holding the guard keeps it alive.
@@ -125,7 +142,7 @@ fn follow(reason: u8, forget: impl Fn()) -> bool {
     LazyLock::force(&GENERATIONS);
     let mut before = MODE.load(Ordering::SeqCst);
     loop {
-        let followed = follows(bits(before));
+        let followed = Mode(bits(before)).follows();
         if !followed {
             forget();
         }
@@ -269,11 +286,11 @@ mod tests {
         change(|_| TRACK | SERVE);
         let request = Pending::begin().expect("serving");
         assert!(switch_off().is_none());
-        assert_eq!(mode(), HARVEST, "a request is still under way");
+        assert_eq!(mode().bits(), HARVEST, "a request is still under way");
         assert!(Pending::begin().is_none(), "no new request once off");
-        assert_eq!(mode(), HARVEST);
+        assert_eq!(mode().bits(), HARVEST);
         drop(request);
-        assert_eq!(mode(), 0);
+        assert_eq!(mode().bits(), 0);
     }
 
     #[test]
@@ -292,9 +309,9 @@ mod tests {
         // A thread that saw the first request gone is held up here, while the next one gets on its way.
         let second = off_with_a_request();
         assert!(leave(seen).is_err());
-        assert_eq!(mode(), HARVEST, "a request is still under way");
+        assert_eq!(mode().bits(), HARVEST, "a request is still under way");
         drop(second);
-        assert_eq!(mode(), 0);
+        assert_eq!(mode().bits(), 0);
     }
 
     fn active_in(folder: &std::path::Path) -> Arc<Active> {
@@ -362,21 +379,21 @@ mod tests {
         let forget = || forgot.set(forgot.get() + 1);
         assert!(start_recording(forget), "nobody followed before");
         assert!(!start_tracking(forget), "the recording did");
-        assert_eq!((mode(), forgot.get()), (TRACK | RECORD, 1));
+        assert_eq!((mode().bits(), forgot.get()), (TRACK | RECORD, 1));
         stop_recording();
-        assert_eq!(mode(), TRACK, "the extension still needs it");
+        assert_eq!(mode().bits(), TRACK, "the extension still needs it");
         assert!(!start_recording(forget));
         assert!(switch_off().is_none());
-        assert_eq!(mode(), RECORD, "the recording still needs it");
+        assert_eq!(mode().bits(), RECORD, "the recording still needs it");
         stop_recording();
-        assert_eq!(mode(), 0);
+        assert_eq!(mode().bits(), 0);
         stop_recording();
-        assert_eq!(mode(), 0, "nothing to stop");
+        assert_eq!(mode().bits(), 0, "nothing to stop");
         assert!(start_tracking(forget), "there was a gap");
         assert_eq!(forgot.get(), 2);
         start_recording(forget);
         assert!(kill().is_none());
-        assert_eq!(mode(), 0, "the kill switch ends the recording too");
+        assert_eq!(mode().bits(), 0, "the kill switch ends the recording too");
     }
 
     #[test]
@@ -387,12 +404,12 @@ mod tests {
         let request = Pending::begin().expect("serving");
         start_recording(|| ());
         assert!(switch_off().is_none());
-        assert_eq!(mode(), RECORD | HARVEST);
+        assert_eq!(mode().bits(), RECORD | HARVEST);
         assert!(Pending::begin().is_none());
         stop_recording();
-        assert_eq!(mode(), HARVEST, "a request is still under way");
+        assert_eq!(mode().bits(), HARVEST, "a request is still under way");
         drop(request);
-        assert_eq!(mode(), 0);
+        assert_eq!(mode().bits(), 0);
     }
 
     #[test]
@@ -403,6 +420,6 @@ mod tests {
         assert!(switch_off().is_none());
         assert_eq!(begin_to_serve().map_err(bits), Err(RECORD));
         stop_recording();
-        assert_eq!(mode(), 0);
+        assert_eq!(mode().bits(), 0);
     }
 }

@@ -12,7 +12,8 @@ use libc::iovec;
 use crate::calls::input_output::vector_bytes;
 use crate::coherence;
 use crate::files::{self, DataFile};
-use crate::{recorder, switch};
+use crate::recorder;
+use crate::switch::Mode;
 
 /// The beginning of liburing's `struct io_uring`.
 #[repr(C)]
@@ -62,9 +63,9 @@ pub fn seen() -> bool {
 ///
 /// # Safety
 /// `ring` must be a valid ring whose submission the calling thread may make.
-pub unsafe fn before_submit(ring: *const Ring) {
+pub unsafe fn before_submit(mode: Mode, ring: *const Ring) {
     SEEN.store(true, Ordering::Relaxed);
-    if !switch::follows(switch::mode()) || left_out!("rings") {
+    if !mode.follows() || left_out!("rings") {
         return;
     }
     // SAFETY: the caller's promise; liburing keeps the pending requests between head and tail.
@@ -77,7 +78,7 @@ pub unsafe fn before_submit(ring: *const Ring) {
         let mut left = mask.wrapping_add(1);
         while index != ring.pending_tail && left != 0 {
             let request = &*ring.requests.add((index & mask) as usize);
-            look_at(request);
+            look_at(mode, request);
             index = index.wrapping_add(1);
             left -= 1;
         }
@@ -86,7 +87,7 @@ pub unsafe fn before_submit(ring: *const Ring) {
 
 /// # Safety
 /// `request` must be one that the server is about to submit.
-unsafe fn look_at(request: &Request) {
+unsafe fn look_at(mode: Mode, request: &Request) {
     const REGISTERED_FILE: u8 = 1;
     if request.flags & REGISTERED_FILE != 0 {
         return; // not used for data files
@@ -94,9 +95,9 @@ unsafe fn look_at(request: &Request) {
     let Some(file) = files::of_descriptor(request.fd) else {
         return;
     };
-    if switch::is_recording() {
+    if mode.records() {
         // SAFETY: the caller's promise.
-        unsafe { note(request, file) };
+        unsafe { note(mode, request, file) };
     }
     let length = match request.opcode {
         // SAFETY: the server's own vector.
@@ -105,13 +106,13 @@ unsafe fn look_at(request: &Request) {
         // Length lies in `address`; the pages are dropped either way.
         FALLOCATE => request.address as usize,
         SPLICE => {
-            coherence::change_unfollowed(request.fd, || ());
+            coherence::change_unfollowed(file, || ());
             return;
         }
         _ => return,
     };
     drop(coherence::begin_write(
-        request.fd,
+        file,
         length,
         request.offset as i64,
         false,
@@ -122,7 +123,7 @@ unsafe fn look_at(request: &Request) {
 ///
 /// # Safety
 /// As for [`look_at`].
-unsafe fn note(request: &Request, file: &DataFile) {
+unsafe fn note(mode: Mode, request: &Request, file: &'static DataFile) {
     // The server's vectors have one entry.
     let (address, length) = match request.opcode {
         READV | WRITEV => {
@@ -143,7 +144,7 @@ unsafe fn note(request: &Request, file: &DataFile) {
     match request.opcode {
         READV | READ | READ_FIXED => {
             // Passes untouched.
-            let _ = coherence::target_of_read(request.fd, length, request.offset as i64);
+            let _ = coherence::target_of_read(mode, file, length, request.offset as i64);
         }
         _ => {
             // SAFETY: the server's own buffer, which it keeps unchanged until the write has completed.

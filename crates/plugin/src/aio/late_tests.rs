@@ -129,7 +129,8 @@ impl Drop for Cached {
 
 fn target(file: &File, number: u32) -> Option<Target> {
     let offset = i64::from(number) * PAGE as i64;
-    crate::coherence::target_of_read(file.as_raw_fd(), PAGE, offset)
+    let known = files::of_descriptor(file.as_raw_fd())?;
+    crate::coherence::target_of_read(switch::mode(), known, PAGE, offset)
 }
 
 /// A request with what it was before it was submitted.
@@ -145,7 +146,7 @@ impl Sent {
         let mut iocb = cached.request(number, buffer);
         let words = Words::of(&iocb);
         let list = [&raw mut *iocb];
-        assert_eq!(submit(context, &list, &|| 1, &|| 1), 1);
+        assert_eq!(submit(switch::mode(), context, &list, || 1, || 1), 1);
         assert!(is_tag(iocb.data) && iocb.fd != words.fd, "it is redirected");
         assert_eq!(iocb.rw_flags, libc::RWF_NOWAIT as u32);
         let tag = iocb.data;
@@ -276,7 +277,7 @@ fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
     let list = [&raw mut *iocb];
     let refused = || -libc::EAGAIN;
     assert_eq!(
-        submit(CONTEXTS[0], &list, &refused, &refused),
+        submit(switch::mode(), CONTEXTS[0], &list, refused, refused),
         -libc::EAGAIN
     );
     assert_eq!((iocb.rw_flags, iocb.data), (0, 1006));

@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use super::{Original, errno, guarded, import, set_errno};
 use crate::aio::{self, IoEvent, Iocb};
 use crate::got::Import;
-use crate::{switch, uring};
+use crate::switch::{self, Mode};
+use crate::uring;
 
 static IO_SUBMIT: Original = Original::new();
 static IO_SETUP: Original = Original::new();
@@ -38,19 +39,22 @@ pub(super) fn imports() -> Vec<Import> {
 unsafe extern "C" fn io_submit(context: usize, count: c_long, requests: *mut *mut Iocb) -> c_int {
     type Call = unsafe extern "C" fn(usize, c_long, *mut *mut Iocb) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { IO_SUBMIT.get::<Call>()(context, count, requests) };
-    if switch::is_off() {
+    let real = move || unsafe { IO_SUBMIT.get::<Call>()(context, count, requests) };
+    let mode = switch::mode();
+    if mode.is_off() {
         return real();
     }
     // SAFETY: the server passes `count` valid requests.
-    unsafe { submit(context, count, requests, real) }
+    unsafe { submit(mode, context, count, requests, real) }
 }
 
 /// Submits for the server. `real` returns a negative error number, as libaio does.
 ///
 /// # Safety
 /// There must be `count` valid requests at `requests`.
+#[inline(never)]
 unsafe fn submit(
+    mode: Mode,
     context: usize,
     count: c_long,
     requests: *mut *mut Iocb,
@@ -59,11 +63,11 @@ unsafe fn submit(
     guarded(real, |once| {
         let count = usize::try_from(count).unwrap_or(0);
         if count == 0 || requests.is_null() {
-            return once();
+            return once.make();
         }
         // SAFETY: the caller's promise.
         let requests = unsafe { std::slice::from_raw_parts(requests, count) };
-        aio::submit(context, requests, once, &real)
+        aio::submit(mode, context, requests, || once.make(), real)
     })
 }
 
@@ -124,12 +128,13 @@ unsafe extern "C" fn io_getevents(
     type Call =
         unsafe extern "C" fn(usize, c_long, c_long, *mut IoEvent, *mut libc::timespec) -> c_int;
     // SAFETY: the server's own call with the server's own arguments, but for how long it waits.
-    let real = |timeout: *mut libc::timespec| unsafe {
+    let real = move |timeout: *mut libc::timespec| unsafe {
         c_long::from(IO_GETEVENTS.get::<Call>()(
             context, least, most, events, timeout,
         ))
     };
-    if switch::is_off() {
+    let mode = switch::mode();
+    if mode.is_off() {
         return real(timeout) as c_int;
     }
     harvest(context, most, events, timeout, real) as c_int
@@ -138,6 +143,7 @@ unsafe extern "C" fn io_getevents(
 /// Harvests for the server. The kernel is waited in for a short while at a time if a read may become overdue.
 ///
 /// Not [`guarded`]: what was harvested once must reach the server, so panics are caught where they may come from.
+#[inline(never)]
 fn harvest(
     context: usize,
     most: c_long,
@@ -215,26 +221,27 @@ unsafe extern "C" fn syscall(
 ) -> c_long {
     type Call = unsafe extern "C" fn(c_long, ...) -> c_long;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = |e: c_long| unsafe { SYSCALL.get::<Call>()(number, a, b, c, d, e, f) };
+    let real = move |e: c_long| unsafe { SYSCALL.get::<Call>()(number, a, b, c, d, e, f) };
+    let mode = switch::mode();
     match number {
-        libc::SYS_io_getevents if !switch::is_off() => {
+        libc::SYS_io_getevents if !mode.is_off() => {
             let (context, events, timeout) = (a as usize, d as *mut IoEvent, e);
             harvest(
                 context,
                 c,
                 events,
                 timeout as *mut libc::timespec,
-                |timeout| real(timeout as c_long),
+                move |timeout| real(timeout as c_long),
             )
         }
-        libc::SYS_io_submit if !switch::is_off() => {
+        libc::SYS_io_submit if !mode.is_off() => {
             // `syscall` returns -1 and says in errno what libaio returns.
-            let real = || match real(e) {
+            let real = move || match real(e) {
                 result if result < 0 => -errno(),
                 accepted => accepted as c_int,
             };
             // SAFETY: the server passes as many valid requests as it says.
-            match unsafe { submit(a as usize, b, c as *mut *mut Iocb, real) } {
+            match unsafe { submit(mode, a as usize, b, c as *mut *mut Iocb, real) } {
                 result if result < 0 => {
                     set_errno(-result);
                     -1
@@ -254,13 +261,14 @@ unsafe extern "C" fn io_uring_submit(ring: *mut uring::Ring) -> c_int {
     type Call = unsafe extern "C" fn(*mut uring::Ring) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = || unsafe { URING_SUBMIT.get::<Call>()(ring) };
-    if switch::is_off() {
+    let mode = switch::mode();
+    if mode.is_off() {
         return real();
     }
     guarded(real, |real| {
         // SAFETY: the server's own ring, whose submission it is allowed to make now.
-        unsafe { uring::before_submit(ring) };
-        real()
+        unsafe { uring::before_submit(mode, ring) };
+        real.make()
     })
 }
 

@@ -4,11 +4,12 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off64_t, size_t, ssize_t};
 
-use super::{Original, guarded, import};
+use super::{Once, Original, guarded, import};
 use crate::coherence;
-use crate::files;
+use crate::files::{self, DataFile, Entry};
 use crate::got::Import;
-use crate::{recorder, switch};
+use crate::recorder;
+use crate::switch::{self, Mode};
 
 static PREAD: Original = Original::new();
 static PREAD_CHECKED: Original = Original::new();
@@ -65,14 +66,15 @@ unsafe extern "C" fn pread64(
     offset: off64_t,
 ) -> ssize_t {
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { PREAD.get::<Pread>()(fd, buffer, length, offset) };
+    let real = move || unsafe { PREAD.get::<Pread>()(fd, buffer, length, offset) };
     #[cfg(feature = "canary")]
     // SAFETY: the server passes a buffer of `length` bytes to its own read.
-    let real = || unsafe { crate::canary::naive::read(fd, buffer.cast(), length, offset, real) };
-    if switch::is_off() {
-        return real();
-    }
-    read_page(fd, buffer, length, offset, real)
+    let real =
+        move || unsafe { crate::canary::naive::read(fd, buffer.cast(), length, offset, real) };
+    around(fd, real, move |mode, file, real| {
+        // SAFETY: the server passes a buffer of `length` bytes to its own read.
+        unsafe { read_page(mode, file, buffer, length, offset, || real.make()) }
+    })
 }
 
 unsafe extern "C" fn pread64_checked(
@@ -84,33 +86,67 @@ unsafe extern "C" fn pread64_checked(
 ) -> ssize_t {
     type Checked = unsafe extern "C" fn(c_int, *mut c_void, size_t, off64_t, size_t) -> ssize_t;
     // SAFETY: as above.
-    let real = || unsafe { PREAD_CHECKED.get::<Checked>()(fd, buffer, length, offset, room) };
-    if switch::is_off() || length > room {
-        return real();
-    }
-    read_page(fd, buffer, length, offset, real)
+    let real = move || unsafe { PREAD_CHECKED.get::<Checked>()(fd, buffer, length, offset, room) };
+    around(fd, real, move |mode, file, real| {
+        if length > room {
+            return real.make();
+        }
+        // SAFETY: as above.
+        unsafe { read_page(mode, file, buffer, length, offset, || real.make()) }
+    })
 }
 
-#[inline]
-fn read_page(
+/// A call on a descriptor, with the rules around it if the extension is not off and the descriptor is one of a data file.
+#[inline(always)]
+fn around<R: Copy, F: Fn() -> R>(
     fd: c_int,
+    real: F,
+    rules: impl FnOnce(Mode, &'static DataFile, &Once<R, F>) -> R,
+) -> R {
+    let mode = switch::mode();
+    if mode.is_off() {
+        return real();
+    }
+    match files::look_up(fd) {
+        Some(entry) => on_file(mode, entry, real, rules),
+        None => real(),
+    }
+}
+
+/// Out of line, so that the way past it stays some loads and a jump.
+#[inline(never)]
+fn on_file<R: Copy, F: Fn() -> R>(
+    mode: Mode,
+    entry: Entry,
+    real: F,
+    rules: impl FnOnce(Mode, &'static DataFile, &Once<R, F>) -> R,
+) -> R {
+    match entry.file() {
+        Some(file) => guarded(real, |real| rules(mode, file, real)),
+        None => real(),
+    }
+}
+
+/// # Safety
+/// `buffer` must be valid for writes of `length` bytes.
+#[inline]
+unsafe fn read_page(
+    mode: Mode,
+    file: &'static DataFile,
     buffer: *mut c_void,
     length: size_t,
     offset: off64_t,
-    real: impl Fn() -> ssize_t,
+    real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
     // Without an active extension `coherence::read` only passes the read on.
-    let looked_at = switch::mode() & (switch::SERVE | switch::RECORD) != 0;
-    if !looked_at || files::of_descriptor(fd).is_none() {
+    if !mode.serves() && !mode.records() {
         return real();
     }
-    guarded(real, |real| {
-        match coherence::target_of_read(fd, length, offset) {
-            // SAFETY: the server passes a buffer of `length` bytes to its own read.
-            Some(target) => unsafe { coherence::read(target, buffer.cast(), length, real) },
-            None => real(),
-        }
-    })
+    match coherence::target_of_read(mode, file, length, offset) {
+        // SAFETY: the caller's promise.
+        Some(target) => unsafe { coherence::read(target, buffer.cast(), length, real) },
+        None => real(),
+    }
 }
 
 type Pwrite = unsafe extern "C" fn(c_int, *const c_void, size_t, off64_t) -> ssize_t;
@@ -122,16 +158,14 @@ unsafe extern "C" fn pwrite64(
     offset: off64_t,
 ) -> ssize_t {
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { PWRITE.get::<Pwrite>()(fd, buffer, length, offset) };
+    let real = move || unsafe { PWRITE.get::<Pwrite>()(fd, buffer, length, offset) };
     #[cfg(feature = "canary")]
     // SAFETY: the server passes a buffer of `length` bytes to its own write.
-    let real = || unsafe { crate::canary::naive::write(fd, buffer.cast(), length, offset, real) };
-    if switch::is_off() || files::of_descriptor(fd).is_none() {
-        return real();
-    }
+    let real =
+        move || unsafe { crate::canary::naive::write(fd, buffer.cast(), length, offset, real) };
     // SAFETY: the server passes a buffer of `length` bytes to its own write.
-    guarded(real, |real| unsafe {
-        coherence::write(fd, buffer.cast(), length, offset, real)
+    around(fd, real, move |mode, file, real| unsafe {
+        coherence::write(mode, file, buffer.cast(), length, offset, || real.make())
     })
 }
 
@@ -158,19 +192,14 @@ unsafe extern "C" fn pwritev64(
 ) -> ssize_t {
     type Call = unsafe extern "C" fn(c_int, *const iovec, c_int, off64_t) -> ssize_t;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { PWRITEV.get::<Call>()(fd, vector, count, offset) };
-    if switch::is_off() || files::of_descriptor(fd).is_none() {
-        return real();
-    }
-    guarded(real, |real| {
+    let real = move || unsafe { PWRITEV.get::<Call>()(fd, vector, count, offset) };
+    around(fd, real, move |mode, file, real| {
         // SAFETY: the server passes a valid vector to its own call.
         let length = unsafe { vector_bytes(vector, count) };
-        if switch::is_recording() {
-            if let Some(file) = files::of_descriptor(fd) {
-                recorder::note_write(file, None, length, offset);
-            }
+        if mode.records() {
+            recorder::note_write(file, None, length, offset);
         }
-        coherence::change_range(fd, length as i64, offset, real)
+        coherence::change_range(file, length as i64, offset, || real.make())
     })
 }
 
@@ -183,29 +212,32 @@ unsafe extern "C" fn pwritev2(
 ) -> ssize_t {
     type Call = unsafe extern "C" fn(c_int, *const iovec, c_int, off64_t, c_int) -> ssize_t;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { PWRITEV2.get::<Call>()(fd, vector, count, offset, flags) };
+    let real = move || unsafe { PWRITEV2.get::<Call>()(fd, vector, count, offset, flags) };
     unfollowed(fd, real)
 }
 
 /// A write that carries no usable offset.
-#[inline]
+#[inline(always)]
 fn unfollowed<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
-    if switch::is_off() || files::of_descriptor(fd).is_none() {
-        return real();
-    }
-    guarded(real, |real| coherence::change_unfollowed(fd, real))
+    around(fd, real, |_, file, real| {
+        coherence::change_unfollowed(file, || real.make())
+    })
 }
 
 unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, length: size_t) -> ssize_t {
     type Call = unsafe extern "C" fn(c_int, *const c_void, size_t) -> ssize_t;
     // SAFETY: the server's own call with the server's own arguments.
-    unfollowed(fd, || unsafe { WRITE.get::<Call>()(fd, buffer, length) })
+    unfollowed(fd, move || unsafe {
+        WRITE.get::<Call>()(fd, buffer, length)
+    })
 }
 
 unsafe extern "C" fn writev(fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     type Call = unsafe extern "C" fn(c_int, *const iovec, c_int) -> ssize_t;
     // SAFETY: the server's own call with the server's own arguments.
-    unfollowed(fd, || unsafe { WRITEV.get::<Call>()(fd, vector, count) })
+    unfollowed(fd, move || unsafe {
+        WRITEV.get::<Call>()(fd, vector, count)
+    })
 }
 
 unsafe extern "C" fn sendfile64(
@@ -216,7 +248,7 @@ unsafe extern "C" fn sendfile64(
 ) -> ssize_t {
     type Call = unsafe extern "C" fn(c_int, c_int, *mut off64_t, size_t) -> ssize_t;
     // SAFETY: the server's own call with the server's own arguments.
-    unfollowed(to, || unsafe {
+    unfollowed(to, move || unsafe {
         SENDFILE.get::<Call>()(to, from, offset, count)
     })
 }
@@ -238,7 +270,7 @@ unsafe extern "C" fn copy_file_range(
         libc::c_uint,
     ) -> ssize_t;
     // SAFETY: the server's own call with the server's own arguments.
-    unfollowed(to, || unsafe {
+    unfollowed(to, move || unsafe {
         COPY_FILE_RANGE.get::<Call>()(from, from_offset, to, to_offset, length, flags)
     })
 }
@@ -246,19 +278,13 @@ unsafe extern "C" fn copy_file_range(
 unsafe extern "C" fn ftruncate64(fd: c_int, length: off64_t) -> c_int {
     type Call = unsafe extern "C" fn(c_int, off64_t) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { FTRUNCATE.get::<Call>()(fd, length) };
-    if switch::is_off() {
-        return real();
-    }
-    let Some(file) = files::of_descriptor(fd) else {
-        return real();
-    };
-    guarded(real, |real| {
+    let real = move || unsafe { FTRUNCATE.get::<Call>()(fd, length) };
+    around(fd, real, move |_, file, real| {
         let grows = files::stat_descriptor(fd).is_some_and(|stat| length >= stat.st_size);
         if grows {
-            coherence::change_looks(Some(file), real)
+            coherence::change_looks(Some(file), || real.make())
         } else {
-            coherence::change_file(Some(file), real)
+            coherence::change_file(Some(file), || real.make())
         }
     })
 }
@@ -271,21 +297,15 @@ unsafe extern "C" fn fallocate64(
 ) -> c_int {
     type Call = unsafe extern "C" fn(c_int, c_int, off64_t, off64_t) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { FALLOCATE.get::<Call>()(fd, mode, offset, length) };
-    if switch::is_off() {
-        return real();
-    }
-    let Some(file) = files::of_descriptor(fd) else {
-        return real();
-    };
+    let real = move || unsafe { FALLOCATE.get::<Call>()(fd, mode, offset, length) };
     const RANGE: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
-    guarded(real, |real| {
+    around(fd, real, move |_, file, real| {
         if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
-            coherence::change_looks(Some(file), real) // only makes room: what lies below the end of the file stays
+            coherence::change_looks(Some(file), || real.make()) // only makes room: what lies below the end of the file stays
         } else if mode & !(RANGE | libc::FALLOC_FL_KEEP_SIZE) == 0 {
-            coherence::change_range(fd, length, offset, real)
+            coherence::change_range(file, length, offset, || real.make())
         } else {
-            coherence::change_file(Some(file), real)
+            coherence::change_file(Some(file), || real.make())
         }
     })
 }
@@ -294,26 +314,22 @@ unsafe extern "C" fn fallocate64(
 unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off64_t, length: off64_t) -> c_int {
     type Call = unsafe extern "C" fn(c_int, off64_t, off64_t) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { POSIX_FALLOCATE.get::<Call>()(fd, offset, length) };
+    let real = move || unsafe { POSIX_FALLOCATE.get::<Call>()(fd, offset, length) };
     changes_looks(fd, real)
 }
 
 /// A change of size or times of the file behind a descriptor, but not of what may be cached of it.
-#[inline]
+#[inline(always)]
 fn changes_looks<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
-    if switch::is_off() {
-        return real();
-    }
-    let Some(file) = files::of_descriptor(fd) else {
-        return real();
-    };
-    guarded(real, |real| coherence::change_looks(Some(file), real))
+    around(fd, real, |_, file, real| {
+        coherence::change_looks(Some(file), || real.make())
+    })
 }
 
 unsafe extern "C" fn futimens(fd: c_int, times: *const libc::timespec) -> c_int {
     type Call = unsafe extern "C" fn(c_int, *const libc::timespec) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    changes_looks(fd, || unsafe { FUTIMENS.get::<Call>()(fd, times) })
+    changes_looks(fd, move || unsafe { FUTIMENS.get::<Call>()(fd, times) })
 }
 
 unsafe extern "C" fn splice(
@@ -333,7 +349,7 @@ unsafe extern "C" fn splice(
         libc::c_uint,
     ) -> ssize_t;
     // SAFETY: the server's own call with the server's own arguments.
-    unfollowed(to, || unsafe {
+    unfollowed(to, move || unsafe {
         SPLICE.get::<Call>()(from, from_offset, to, to_offset, length, flags)
     })
 }
@@ -341,13 +357,10 @@ unsafe extern "C" fn splice(
 unsafe extern "C" fn close(fd: c_int) -> c_int {
     type Call = unsafe extern "C" fn(c_int) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { CLOSE.get::<Call>()(fd) };
-    if switch::is_off() || files::of_descriptor(fd).is_none() {
-        return real();
-    }
-    guarded(real, |real| {
+    let real = move || unsafe { CLOSE.get::<Call>()(fd) };
+    around(fd, real, move |_, _, real| {
         files::detach(fd);
-        real()
+        real.make()
     })
 }
 

@@ -52,29 +52,43 @@ fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value }
 }
 
+/// The server's call, which is made once: whoever asks again gets the same result.
+struct Once<R, F> {
+    real: F,
+    made: Cell<Option<R>>,
+    errno_left: Cell<i32>,
+}
+
+impl<R: Copy, F: Fn() -> R> Once<R, F> {
+    #[inline]
+    fn make(&self) -> R {
+        if let Some(result) = self.made.get() {
+            return result;
+        }
+        let result = (self.real)();
+        self.errno_left.set(errno());
+        self.made.set(Some(result));
+        result
+    }
+}
+
 /// Runs `rules` around the real call: the call is made exactly once whatever happens, its errno is what the server
 /// sees, and a panic switches the extension off instead of crossing into the server.
 #[inline]
-fn guarded<R: Copy>(real: impl Fn() -> R, rules: impl FnOnce(&dyn Fn() -> R) -> R) -> R {
-    let errno_left = Cell::new(errno());
-    let made: Cell<Option<R>> = Cell::new(None);
-    let once = || match made.get() {
-        Some(result) => result,
-        None => {
-            let result = real();
-            errno_left.set(errno());
-            made.set(Some(result));
-            result
-        }
+fn guarded<R: Copy, F: Fn() -> R>(real: F, rules: impl FnOnce(&Once<R, F>) -> R) -> R {
+    let once = Once {
+        real,
+        made: Cell::new(None),
+        errno_left: Cell::new(errno()),
     };
     let result = match catch_unwind(AssertUnwindSafe(|| rules(&once))) {
         Ok(result) => result,
         Err(_) => {
             crate::controller::panicked();
-            once()
+            once.make()
         }
     };
-    set_errno(errno_left.get());
+    set_errno(once.errno_left.get());
     result
 }
 

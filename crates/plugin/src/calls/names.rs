@@ -77,6 +77,7 @@ unsafe fn file_at(
 ///
 /// # Safety
 /// `path` must be null or a valid string.
+#[inline(never)]
 unsafe fn around_open(
     directory: c_int,
     path: *const c_char,
@@ -97,7 +98,7 @@ unsafe fn around_open(
                 || fd,
                 |real| {
                     files::opened_anew(fd);
-                    real()
+                    real.make()
                 },
             );
         }
@@ -109,7 +110,7 @@ unsafe fn around_open(
             .then(|| unsafe { file_at(directory, path) })
             .flatten();
         let _blocked = truncated.map(|(file, _)| file.block());
-        let fd = real();
+        let fd = real.make();
         files::opened_anew(fd);
         let stat = if fd >= 0 {
             files::stat_descriptor(fd)
@@ -130,8 +131,8 @@ unsafe fn around_open(
 
 unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the server's own call with the server's own arguments; a mode that was not given is not used.
-    let real = || unsafe { OPEN.get::<Open>()(path, flags, mode) };
-    if switch::is_off() {
+    let real = move || unsafe { OPEN.get::<Open>()(path, flags, mode) };
+    if switch::mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -141,8 +142,8 @@ unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> 
 unsafe extern "C" fn open64_checked(path: *const c_char, flags: c_int) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { OPEN_CHECKED.get::<Call>()(path, flags) };
-    if switch::is_off() {
+    let real = move || unsafe { OPEN_CHECKED.get::<Call>()(path, flags) };
+    if switch::mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -157,8 +158,8 @@ unsafe extern "C" fn openat64(
 ) -> c_int {
     type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { OPENAT.get::<Call>()(directory, path, flags, mode) };
-    if switch::is_off() {
+    let real = move || unsafe { OPENAT.get::<Call>()(directory, path, flags, mode) };
+    if switch::mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -168,8 +169,8 @@ unsafe extern "C" fn openat64(
 unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char, mode_t) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { CREAT.get::<Call>()(path, mode) };
-    if switch::is_off() {
+    let real = move || unsafe { CREAT.get::<Call>()(path, mode) };
+    if switch::mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -188,6 +189,7 @@ unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
 ///
 /// # Safety
 /// `path` must be null or a valid string.
+#[inline(never)]
 unsafe fn around_removal(
     directory: c_int,
     path: *const c_char,
@@ -204,7 +206,7 @@ unsafe fn around_removal(
         // Also keeps its object from standing for another file until we are back from the kernel.
         let _blocked = victim.map(DataFile::block_inserts);
         let barred_before = victim.is_some_and(DataFile::bar);
-        let result = real();
+        let result = real.make();
         if let Some(file) = victim {
             if result == 0 {
                 files::forget_unlinked(file);
@@ -223,8 +225,8 @@ unsafe fn around_removal(
 unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { UNLINK.get::<Call>()(path) };
-    if switch::is_off() {
+    let real = move || unsafe { UNLINK.get::<Call>()(path) };
+    if switch::mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -234,8 +236,8 @@ unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
 unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_int) -> c_int {
     type Call = unsafe extern "C" fn(c_int, *const c_char, c_int) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { UNLINKAT.get::<Call>()(directory, path, flags) };
-    if switch::is_off() {
+    let real = move || unsafe { UNLINKAT.get::<Call>()(directory, path, flags) };
+    if switch::mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -245,8 +247,8 @@ unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_in
 unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { REMOVE.get::<Call>()(path) };
-    if switch::is_off() {
+    let real = move || unsafe { REMOVE.get::<Call>()(path) };
+    if switch::mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -274,8 +276,8 @@ unsafe fn inode_at(directory: c_int, path: *const c_char) -> Option<(u64, u64)> 
 unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { RENAME.get::<Call>()(from, to) };
-    if switch::is_off() {
+    let real = move || unsafe { RENAME.get::<Call>()(from, to) };
+    if switch::mode().is_off() {
         return real();
     }
     // SAFETY: the server's own paths.
@@ -293,8 +295,8 @@ unsafe extern "C" fn renameat(
 ) -> c_int {
     type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { RENAMEAT.get::<Call>()(from_dir, from, to_dir, to) };
-    if switch::is_off() {
+    let real = move || unsafe { RENAMEAT.get::<Call>()(from_dir, from, to_dir, to) };
+    if switch::mode().is_off() {
         return real();
     }
     // SAFETY: the server's own paths.
@@ -310,8 +312,8 @@ unsafe extern "C" fn renameat2(
 ) -> c_int {
     type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char, c_uint) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { RENAMEAT2.get::<Call>()(from_dir, from, to_dir, to, flags) };
-    if switch::is_off() || flags & libc::RENAME_EXCHANGE != 0 {
+    let real = move || unsafe { RENAMEAT2.get::<Call>()(from_dir, from, to_dir, to, flags) };
+    if switch::mode().is_off() || flags & libc::RENAME_EXCHANGE != 0 {
         return real(); // an exchange removes neither file
     }
     // SAFETY: the server's own paths.
@@ -321,14 +323,14 @@ unsafe extern "C" fn renameat2(
 unsafe extern "C" fn truncate64(path: *const c_char, length: off64_t) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char, off64_t) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    let real = || unsafe { TRUNCATE.get::<Call>()(path, length) };
-    if switch::is_off() {
+    let real = move || unsafe { TRUNCATE.get::<Call>()(path, length) };
+    if switch::mode().is_off() {
         return real();
     }
     guarded(real, |real| {
         // SAFETY: the server's own path.
         let file = unsafe { file_at(libc::AT_FDCWD, path) }.map(|(file, _)| file);
-        coherence::change_file(file, real)
+        coherence::change_file(file, || real.make())
     })
 }
 
@@ -336,11 +338,19 @@ unsafe extern "C" fn truncate64(path: *const c_char, length: off64_t) -> c_int {
 ///
 /// # Safety
 /// `path` must be null or a valid string.
-#[inline]
+#[inline(always)]
 unsafe fn around_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_int) -> c_int {
-    if switch::is_off() {
+    if switch::mode().is_off() {
         return real();
     }
+    // SAFETY: the caller's promise.
+    unsafe { set_times(directory, path, real) }
+}
+
+/// # Safety
+/// As for [`around_times`].
+#[inline(never)]
+unsafe fn set_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_int) -> c_int {
     guarded(real, |real| {
         let file = if path.is_null() {
             files::of_descriptor(directory) // as `utimensat` takes it
@@ -348,7 +358,7 @@ unsafe fn around_times(directory: c_int, path: *const c_char, real: impl Fn() ->
             // SAFETY: the caller's promise.
             unsafe { file_at(directory, path) }.map(|(file, _)| file)
         };
-        coherence::change_looks(file, real)
+        coherence::change_looks(file, || real.make())
     })
 }
 
