@@ -28,9 +28,10 @@ use late::Tag;
 use libc::iovec;
 use parking_lot::Mutex;
 
-use crate::calls::input_output::{real_pread, vector_bytes};
 use crate::coherence::{self, Target, Write};
 use crate::files::DataFile;
+use crate::linux::{Linux, vector_bytes};
+use crate::os::{Errno, Os as _};
 use crate::recorder;
 use crate::settings::{self, AsyncIo};
 use crate::switch::{self, Mode, Pending};
@@ -558,12 +559,10 @@ fn restore(event: &mut IoEvent, words: &Words) {
 /// Makes the server's own read in place of one that was redirected.
 fn read_instead(event: &mut IoEvent, words: &Words, length: usize) {
     // SAFETY: the server's own read, with its own arguments.
-    let result = unsafe { real_pread(words.fd, words.buffer as *mut _, length, words.offset) };
-    event.result = if result >= 0 {
-        result as i64
-    } else {
-        // SAFETY: errno of this thread, just set.
-        -i64::from(unsafe { *libc::__errno_location() })
+    let result = unsafe { Linux.read(words.fd, words.buffer as *mut u8, length, words.offset) };
+    event.result = match result {
+        Ok(bytes) => bytes as i64,
+        Err(Errno(errno)) => -i64::from(errno),
     };
 }
 

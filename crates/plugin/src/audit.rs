@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::controller;
 use crate::files::{self, DataFile, Looks, Suspended};
-use crate::journal;
+use crate::linux::Linux;
+use crate::os::Os as _;
 use crate::switch;
 use crate::verify::{self, Sample};
 use suspended::Listed;
@@ -316,7 +316,7 @@ impl Audit {
             return; // it is gone, and will be forgotten
         };
         let id = file.id();
-        if let Ok(thread) = controller::spawn("bpe-audit", move || verify::sample(file, id)) {
+        if let Ok(thread) = Linux.spawn("bpe-audit", move || verify::sample(file, id)) {
             self.comparing = Some(Comparing {
                 file,
                 difference,
@@ -361,7 +361,7 @@ impl Audit {
         suspicion.listed.cleared(compared);
         known.watch = Watch::new(Instant::now());
         if self.said.may_say(&file.name(), Instant::now()) {
-            journal::warning(&format!(
+            Linux.warning(&format!(
                 "{what}. {compared} cached pages of it were compared with the file, and none differs; they are dropped, and \
                  the file is cached again when it has been at rest for {} s. A copy, a restore or `touch` may have set its \
                  times; nothing but the server should. (Said once an hour for a file.)",

@@ -8,6 +8,9 @@ pub mod naive;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
+use crate::linux::Linux;
+use crate::os::Os as _;
+
 /// Each rule, and what happens without it.
 pub const RULES: &[(&str, &str)] = &[
     ("writes", "a write drops nothing"),
@@ -68,7 +71,7 @@ pub fn leaves_out(rule: &str) -> bool {
     static LEFT_OUT: OnceLock<Vec<String>> = OnceLock::new();
     let left_out = LEFT_OUT.get_or_init(|| {
         let rules = std::env::var("BPE_CANARY").unwrap_or_default();
-        crate::journal::warning(&format!(
+        Linux.warning(&format!(
             "this library was built to be wrong, for tests only; it leaves out: {rules}"
         ));
         let rules: Vec<String> = rules.split(',').map(String::from).collect();

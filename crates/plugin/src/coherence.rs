@@ -322,7 +322,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = std::fs::File::create_new(folder.path().join("a.ibd")).unwrap();
         let fd = file.as_raw_fd();
-        let stat = files::stat_descriptor(fd).unwrap();
+        let stat = crate::os::Os::stat(&crate::linux::Linux, fd).unwrap();
         files::attach(fd, &stat, b"a.ibd", files::Attach::Opened { anew: true });
         let known = files::of_descriptor(fd).unwrap();
         assert_eq!(known.page_of_read(16384, 16384), Some(1));

@@ -21,9 +21,11 @@ use std::time::{Duration, Instant};
 use arc_swap::ArcSwapOption;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
+use crate::linux::Linux;
+use crate::os::Os as _;
 use crate::settings::{self, AsyncIo, Settings};
 use crate::switch::{self, Active};
-use crate::{aio, journal, keys, recorder, unseen};
+use crate::{aio, keys, recorder, unseen};
 use retiring::{close_when_unused, retire};
 
 pub use building::{check, commit, follow_for_recording, prepare, settings_changed};
@@ -124,7 +126,7 @@ pub fn start(passive: Option<String>, early: bool) {
         inner.life += 1;
         inner.nominal_page = DEFAULT_PAGE;
         if let Err(reason) = ensure_thread(&mut inner) {
-            journal::warning(&format!(
+            Linux.warning(&format!(
                 "{reason}. It is tried again when the extension is switched or its status is looked at."
             ));
         }
@@ -143,7 +145,7 @@ pub fn start(passive: Option<String>, early: bool) {
 }
 
 fn say_passive(reason: &str) {
-    journal::warning(&format!(
+    Linux.warning(&format!(
         "passive: {reason} The server works as it would without the extension."
     ));
 }
@@ -173,31 +175,13 @@ fn ensure_thread(inner: &mut Inner) -> Result<(), String> {
     }
     LazyLock::force(&AFTER_A_PANIC);
     let life = inner.life;
-    let thread = spawn("bpe-controller", move || thread::run(life)).map_err(|error| {
-        format!("cannot start the controller's thread: {error}; raise the limit on threads")
-    })?;
+    let thread = Linux
+        .spawn("bpe-controller", move || thread::run(life))
+        .map_err(|error| {
+            format!("cannot start the controller's thread: {error}; raise the limit on threads")
+        })?;
     inner.thread = Some(thread);
     Ok(())
-}
-
-/// Starts a thread with all signals blocked: a signal meant for the server must never be taken by one of ours.
-pub fn spawn<T: Send + 'static>(
-    name: &str,
-    body: impl FnOnce() -> T + Send + 'static,
-) -> std::io::Result<std::thread::JoinHandle<T>> {
-    // SAFETY: the sets are local; the mask of this thread is put back right after, the new thread inherits it full.
-    unsafe {
-        let mut all: libc::sigset_t = std::mem::zeroed();
-        let mut before: libc::sigset_t = std::mem::zeroed();
-        libc::sigfillset(&mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-        let thread = std::thread::Builder::new()
-            .name(name.into())
-            .stack_size(256 * 1024)
-            .spawn(body);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-        thread
-    }
 }
 
 /// Switches off at once, a recording too. What was active is retired in the background.
@@ -230,7 +214,7 @@ fn disable_because(distrusted: Option<String>) {
     }
     drop(inner);
     if was_on {
-        journal::note("switched off; the cache files are removed");
+        Linux.note("switched off; the cache files are removed");
     }
 }
 
@@ -238,7 +222,7 @@ fn disable_because(distrusted: Option<String>) {
 pub fn panicked() {
     PANICKED.store(true, Ordering::SeqCst);
     let before = switch::kill();
-    journal::error(
+    Linux.error(
         "an internal error occurred (see above); the extension is switched off until the server restarts",
     );
     if before.is_some() {

@@ -11,7 +11,6 @@
 //! Hooks read the table without the lock.
 
 use std::collections::{HashMap, VecDeque};
-use std::ffi::CStr;
 use std::ptr::NonNull;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +19,9 @@ use std::time::Duration;
 use extension::{FileId, MAX_PAGE, MIN_PAGE};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::{clock, switch};
+use crate::linux::Linux;
+use crate::os::{Os, Stat};
+use crate::switch;
 
 /// Descriptors beyond this are not followed; a data file on one of them is never cached.
 const DESCRIPTORS: usize = 1 << 20;
@@ -52,7 +53,7 @@ const FOUND: usize = 1;
 /// After this no thread is on its way any more.
 const PROVE_FOR: Duration = Duration::from_secs(60);
 
-/// When descriptors were last found, by [`clock::running`] in nanoseconds.
+/// When descriptors were last found, by [`Os::running`] in nanoseconds.
 static FOUND_AT: AtomicU64 = AtomicU64::new(0);
 
 /// One more than the highest descriptor that was ever registered.
@@ -69,11 +70,11 @@ pub struct Identity {
 }
 
 impl Identity {
-    fn of(stat: &libc::stat64) -> Identity {
+    fn of(stat: &Stat) -> Identity {
         Identity {
-            size: stat.st_size,
-            modified: (stat.st_mtime, stat.st_mtime_nsec),
-            changed: (stat.st_ctime, stat.st_ctime_nsec),
+            size: stat.size,
+            modified: stat.modified,
+            changed: stat.changed,
         }
     }
 }
@@ -86,10 +87,10 @@ pub struct Looks {
 }
 
 impl Looks {
-    fn of(stat: &libc::stat64) -> Looks {
+    fn of(stat: &Stat) -> Looks {
         Looks {
-            size: stat.st_size,
-            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            size: stat.size,
+            modified: stat.modified,
         }
     }
 
@@ -106,10 +107,10 @@ impl Looks {
 /// Whether a change of the file from now on would leave other times than it has. File systems take them from a clock that
 /// goes by ticks (10 ms at most), or keep whole seconds only: what is changed twice between two of them looks unchanged.
 /// `now` is that clock, in nanoseconds.
-fn is_settled(stat: &libc::stat64, now: i128) -> bool {
+fn is_settled(stat: &Stat, now: i128) -> bool {
     const SECOND: i128 = 1_000_000_000;
-    let changed = i128::from(stat.st_ctime) * SECOND + i128::from(stat.st_ctime_nsec);
-    let whole_seconds = stat.st_ctime_nsec == 0 && stat.st_mtime_nsec == 0;
+    let changed = i128::from(stat.changed.0) * SECOND + i128::from(stat.changed.1);
+    let whole_seconds = stat.changed.1 == 0 && stat.modified.1 == 0;
     now - changed
         >= if whole_seconds {
             2 * SECOND
@@ -122,29 +123,29 @@ fn is_settled(stat: &libc::stat64, now: i128) -> bool {
 #[derive(Clone, Copy)]
 struct Closed {
     identity: Identity,
-    /// By [`clock::since_boot`] and [`clock::file_time`].
+    /// By [`Os::since_boot`] and [`Os::file_time`].
     since_boot: i128,
     file_time: i128,
 }
 
 impl Closed {
     /// `None` if a change from now on might leave the times that the file has.
-    fn of(stat: &libc::stat64) -> Option<Closed> {
-        let file_time = clock::file_time();
+    fn of(stat: &Stat) -> Option<Closed> {
+        let file_time = Linux.file_time();
         is_settled(stat, file_time).then(|| Closed {
             identity: Identity::of(stat),
-            since_boot: clock::since_boot(),
+            since_boot: Linux.since_boot(),
             file_time,
         })
     }
 
     /// Whether a file that looks like this was not changed since. Where the clock of the files was set back meanwhile, a
     /// change may have got the times of the one before.
-    fn is(&self, stat: &libc::stat64) -> bool {
-        let passed = clock::since_boot() - self.since_boot;
+    fn is(&self, stat: &Stat) -> bool {
+        let passed = Linux.since_boot() - self.since_boot;
         // By how much clocks that nobody sets may differ: a tick, and what is allowed for to keep them right.
         let allowed = 20_000_000 + passed / 500;
-        let shown = clock::file_time() - self.file_time;
+        let shown = Linux.file_time() - self.file_time;
         self.identity == Identity::of(stat) && shown >= passed - allowed
     }
 }
@@ -330,8 +331,8 @@ impl DataFile {
 
     /// What the kernel says of the file now; `None` if the server does not have it open.
     pub fn looks(&'static self) -> Option<Looks> {
-        let stat = stat_descriptor(descriptor_of(self)?)?;
-        let same = self.details.lock().key == (stat.st_dev, stat.st_ino);
+        let stat = Linux.stat(descriptor_of(self)?)?;
+        let same = self.details.lock().key == stat.inode;
         same.then(|| Looks::of(&stat))
     }
 
@@ -424,7 +425,7 @@ fn next_file_id() -> u32 {
 #[derive(Default)]
 struct Registry {
     by_inode: HashMap<(u64, u64), &'static DataFile>,
-    /// With the time since when, by [`clock::running`].
+    /// With the time since when, by [`Os::running`].
     resting: VecDeque<(Duration, &'static DataFile)>,
     /// Closed, the longest ago first; some of them may be open again.
     closed: VecDeque<&'static DataFile>,
@@ -487,9 +488,9 @@ fn proven(fd: i32) -> Option<&'static DataFile> {
         }
         let key = file.details.lock().key;
         // Not under the registry's lock: it may have to ask a file server.
-        let is = stat_descriptor(fd).is_some_and(|stat| (stat.st_dev, stat.st_ino) == key);
+        let is = Linux.stat(fd).is_some_and(|stat| stat.inode == key);
         let found_at = Duration::from_nanos(FOUND_AT.load(Ordering::SeqCst));
-        if is && clock::running().saturating_sub(found_at) <= PROVE_FOR {
+        if is && Linux.running().saturating_sub(found_at) <= PROVE_FOR {
             return Some(file);
         }
         let mut registry = REGISTRY.lock();
@@ -540,37 +541,9 @@ pub fn is_data_file_name(path: &[u8]) -> bool {
     name.ends_with(b".ibd") || name.ends_with(b".ibu") || undo || name.starts_with(b"ibdata")
 }
 
-/// `fstat` of a descriptor, with errno left as it was.
-pub fn stat_descriptor(fd: i32) -> Option<libc::stat64> {
-    // SAFETY: an all-zero stat is a valid value; the call fills it.
-    unsafe {
-        let errno = *libc::__errno_location();
-        let mut stat: libc::stat64 = std::mem::zeroed();
-        let result = libc::fstat64(fd, &mut stat);
-        *libc::__errno_location() = errno;
-        (result == 0).then_some(stat)
-    }
-}
-
-/// `stat` of a path, with errno left as it was.
-pub fn stat_path(path: &CStr) -> Option<libc::stat64> {
-    // SAFETY: as above.
-    unsafe {
-        let errno = *libc::__errno_location();
-        let mut stat: libc::stat64 = std::mem::zeroed();
-        let result = libc::stat64(path.as_ptr(), &mut stat);
-        *libc::__errno_location() = errno;
-        (result == 0).then_some(stat)
-    }
-}
-
 /// The followed file behind an inode, open or not.
-pub fn of_inode(stat: &libc::stat64) -> Option<&'static DataFile> {
-    REGISTRY
-        .lock()
-        .by_inode
-        .get(&(stat.st_dev, stat.st_ino))
-        .copied()
+pub fn of_inode(stat: &Stat) -> Option<&'static DataFile> {
+    REGISTRY.lock().by_inode.get(&stat.inode).copied()
 }
 
 /// How a descriptor came to be known.
@@ -586,7 +559,7 @@ pub enum Attach {
 }
 
 /// Registers an open descriptor of a data file.
-pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
+pub fn attach(fd: i32, stat: &Stat, name: &[u8], how: Attach) {
     if let Some(known) = of_inode(stat) {
         prove_found(known);
     }
@@ -601,7 +574,7 @@ pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
     if found && slot.is_some_and(|slot| !slot.load(Ordering::SeqCst).is_null()) {
         return; // an open that was seen was faster
     }
-    let file = registry.of((stat.st_dev, stat.st_ino), name);
+    let file = registry.of(stat.inode, name);
     registry.add(file, fd, stat, how);
     if left_out!("store-outside-lock") {
         MutexGuard::unlocked(&mut registry, || hold_up!("attach, registered"));
@@ -615,7 +588,7 @@ pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
     REGISTERED_BELOW.fetch_max(fd as usize + 1, Ordering::SeqCst);
     let mut entry = std::ptr::from_ref(file).cast_mut();
     if found {
-        let now = u64::try_from(clock::running().as_nanos()).unwrap_or(u64::MAX);
+        let now = u64::try_from(Linux.running().as_nanos()).unwrap_or(u64::MAX);
         FOUND_AT.fetch_max(now, Ordering::SeqCst);
         entry = entry.map_addr(|address| address | FOUND);
     }
@@ -630,7 +603,7 @@ pub fn attach(fd: i32, stat: &libc::stat64, name: &[u8], how: Attach) {
 pub fn detach(fd: i32) {
     if registered(fd) {
         // Not under the registry's lock: it may have to ask a file server.
-        let last_seen = stat_descriptor(fd);
+        let last_seen = Linux.stat(fd);
         take(fd, last_seen.as_ref());
     }
 }
@@ -642,7 +615,7 @@ fn registered(fd: i32) -> bool {
 }
 
 /// Takes a descriptor out of the table. `last_seen` is its file's state just before.
-fn take(fd: i32, last_seen: Option<&libc::stat64>) {
+fn take(fd: i32, last_seen: Option<&Stat>) {
     let Some(slot) = TABLE.get(fd as usize) else {
         return;
     };
@@ -693,7 +666,7 @@ pub fn forget_all() {
     }
     hold_up!("forget_all, table emptied");
     registry.closed.clear();
-    let now = clock::running();
+    let now = Linux.running();
     let mut files: Vec<&'static DataFile> =
         registry.by_inode.drain().map(|(_, file)| file).collect();
     // An order that a seed of the model repeats.
@@ -739,22 +712,6 @@ pub fn contradictions() -> Vec<String> {
     wrong
 }
 
-/// How many descriptors the process may have.
-pub fn open_limit() -> usize {
-    // SAFETY: the call fills the structure.
-    let limit = unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur
-        } else {
-            65536
-        }
-    };
-    usize::try_from(limit)
-        .unwrap_or(DESCRIPTORS)
-        .min(DESCRIPTORS)
-}
-
 /// All followed files.
 pub fn all() -> Vec<&'static DataFile> {
     REGISTRY.lock().by_inode.values().copied().collect()
@@ -786,7 +743,7 @@ impl Registry {
     }
 
     /// One descriptor more.
-    fn add(&mut self, file: &'static DataFile, fd: i32, stat: &libc::stat64, how: Attach) {
+    fn add(&mut self, file: &'static DataFile, fd: i32, stat: &Stat, how: Attach) {
         file.attached.fetch_add(1, Ordering::SeqCst);
         let mut details = file.details.lock();
         let was_open = !details.descriptors.is_empty();
@@ -803,12 +760,12 @@ impl Registry {
             file.replace_contents();
         }
         if !was_open {
-            file.barred.store(stat.st_nlink == 0, Ordering::SeqCst);
+            file.barred.store(stat.links == 0, Ordering::SeqCst);
         }
     }
 
     /// One descriptor less, which the table has forgotten. `last_seen` is the file's state just before.
-    fn release(&mut self, file: &'static DataFile, fd: i32, last_seen: Option<&libc::stat64>) {
+    fn release(&mut self, file: &'static DataFile, fd: i32, last_seen: Option<&Stat>) {
         let mut details = file.details.lock();
         let Some(at) = details.descriptors.iter().position(|known| *known == fd) else {
             return;
@@ -818,7 +775,7 @@ impl Registry {
             return;
         }
         details.closed_as = last_seen.and_then(Closed::of);
-        let gone = last_seen.is_none_or(|stat| stat.st_nlink == 0);
+        let gone = last_seen.is_none_or(|stat| stat.links == 0);
         drop(details);
         if gone {
             file.replace_contents();
@@ -834,7 +791,7 @@ impl Registry {
         let key = file.details.lock().key;
         if self.stands(key, file) {
             self.by_inode.remove(&key);
-            self.resting.push_back((clock::running(), file));
+            self.resting.push_back((Linux.running(), file));
         }
     }
 
@@ -861,13 +818,13 @@ impl Registry {
         let rested = self
             .resting
             .front()
-            .is_some_and(|(since, _)| clock::running().saturating_sub(*since) >= REST);
+            .is_some_and(|(since, _)| Linux.running().saturating_sub(*since) >= REST);
         if let Some((_, file)) = rested.then(|| self.resting.pop_front()).flatten() {
             // Somebody on the way for that long will come back to it.
             if file.blocked.load(Ordering::SeqCst) == 0 {
                 return file;
             }
-            self.resting.push_back((clock::running(), file));
+            self.resting.push_back((Linux.running(), file));
         }
         self.objects += 1;
         Box::leak(Box::new(DataFile::new(self.objects)))
@@ -1020,15 +977,16 @@ mod tests {
 
     #[test]
     fn times_of_a_moment_ago_do_not_tell_a_change() {
-        // SAFETY: all-zero is a valid value.
-        let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
-        (stat.st_ctime, stat.st_ctime_nsec) = (1000, 500);
+        let mut stat = Stat {
+            changed: (1000, 500),
+            ..Stat::default()
+        };
         let at = |nanos: i128| 1000 * 1_000_000_000 + nanos;
         assert!(!is_settled(&stat, at(500)));
         assert!(!is_settled(&stat, at(10_000_500)), "the tick may be 10 ms");
         assert!(is_settled(&stat, at(20_000_500)));
         assert!(!is_settled(&stat, at(-1)), "a clock that was put back");
-        stat.st_ctime_nsec = 0;
+        stat.changed.1 = 0;
         assert!(
             !is_settled(&stat, at(1_500_000_000)),
             "a file system that keeps seconds"

@@ -375,6 +375,39 @@ fn store(program: &Program, address: usize, value: usize) -> Result<(), PatchErr
     Ok(())
 }
 
+/// The address that a GOT slot held before.
+pub struct Original(pub AtomicUsize);
+
+impl Default for Original {
+    fn default() -> Original {
+        Original::new()
+    }
+}
+
+impl Original {
+    /// Not known yet.
+    pub const fn new() -> Original {
+        Original(AtomicUsize::new(0))
+    }
+
+    /// Whether the server imports the call.
+    pub fn is_there(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// The original function.
+    ///
+    /// # Safety
+    /// `F` must be the function pointer type of the call, and the slot must have been patched (a hook only runs then).
+    #[inline(always)]
+    pub unsafe fn get<F: Copy>(&self) -> F {
+        let address = self.0.load(Ordering::Relaxed);
+        const { assert!(size_of::<F>() == size_of::<usize>()) };
+        // SAFETY: the caller's promise.
+        unsafe { std::mem::transmute_copy(&address) }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

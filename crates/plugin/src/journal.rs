@@ -4,24 +4,13 @@
 
 use std::fmt::Write as _;
 
-/// How urgent a line is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// For the record.
-    Note,
-    /// Something works less well than it could.
-    Warning,
-    /// Something asked for is not done.
-    Error,
-}
+use crate::os::Level;
 
-impl Level {
-    fn name(self) -> &'static str {
-        match self {
-            Level::Note => "Note",
-            Level::Warning => "Warning",
-            Level::Error => "ERROR",
-        }
+fn name(level: Level) -> &'static str {
+    match level {
+        Level::Note => "Note",
+        Level::Warning => "Warning",
+        Level::Error => "ERROR",
     }
 }
 
@@ -39,7 +28,7 @@ pub fn line(level: Level, text: &str) {
         libc::gmtime_r(&now.tv_sec, &mut utc);
         (local, utc, now.tv_nsec / 1000)
     };
-    let level = level.name();
+    let level = name(level);
     let date = |tm: &libc::tm| (tm.tm_year + 1900, tm.tm_mon + 1, tm.tm_mday);
     let _ = if crate::abi::server().0 == crate::abi::Flavour::MySql {
         let (year, month, day) = date(&utc);
@@ -58,19 +47,4 @@ pub fn line(level: Level, text: &str) {
     };
     // SAFETY: the buffer is valid for its length; standard error may be closed, then nothing happens.
     unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
-}
-
-/// A line for the record.
-pub fn note(text: &str) {
-    line(Level::Note, text);
-}
-
-/// A warning.
-pub fn warning(text: &str) {
-    line(Level::Warning, text);
-}
-
-/// An error.
-pub fn error(text: &str) {
-    line(Level::Error, text);
 }

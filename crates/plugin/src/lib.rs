@@ -9,7 +9,8 @@
 //!    extension is off.
 //! 4. [`files`] knows which descriptors are InnoDB data files; [`coherence`] holds the rules that keep the cache
 //!    equal to them; [`aio`] follows asynchronous I/O from submit to harvest.
-//! 5. [`switch`] holds the state every hook reads first and the active extension; [`controller`] is the thread that
+//! 5. What all of these need from the machine is the trait [`os::Os`], which [`linux`] is.
+//! 6. [`switch`] holds the state every hook reads first and the active extension; [`controller`] is the thread that
 //!    builds, replaces and retires it.
 //!
 //! [`recorder`] notes the stream of page reads and writes for `bpe record`; [`keys`] says who may begin that, or [`verify`].
@@ -56,6 +57,8 @@ pub mod got;
 pub mod hold_up;
 pub mod journal;
 pub mod keys;
+pub mod linux;
+pub mod os;
 pub mod recorder;
 pub mod report;
 pub mod scan;

@@ -35,7 +35,9 @@ use serde_json::{Value, json};
 
 use crate::coherence::header_page;
 use crate::files::DataFile;
-use crate::{controller, journal, keys, switch};
+use crate::linux::Linux;
+use crate::os::Os as _;
+use crate::{controller, keys, switch};
 use ring::{Event, RECORD_BYTES, Ring};
 
 /// Events that wait to be drained. At 16 bytes each this is the memory of a recording, 4 MiB.
@@ -167,11 +169,11 @@ fn begin() -> Result<Value, String> {
         ended: None,
     });
     let watched = name.clone();
-    if let Err(error) = controller::spawn("bpe-recorder", move || watch(&watched)) {
+    if let Err(error) = Linux.spawn("bpe-recorder", move || watch(&watched)) {
         give_back(&mut session);
         return Err(format!("no thread for the recording: {error}"));
     }
-    journal::note("a recording of page reads and writes begins");
+    Linux.note("a recording of page reads and writes begins");
     Ok(json!({
         "recording": name,
         "lease_seconds": LEASE.as_secs(),
@@ -243,7 +245,7 @@ impl Session {
             switch::stop_recording();
             RING.store(None);
             self.ended = Some(why);
-            journal::note(&format!(
+            Linux.note(&format!(
                 "the recording of page reads and writes ends: {why}; {} events, {} lost",
                 self.ring.next_number(),
                 self.ring.lost()

@@ -4,11 +4,11 @@
 //! first page. The server opens and closes files meanwhile: the hooks of open and close are at work before the scan
 //! begins, a descriptor that was registered by a hook is left alone, and what the scan found is looked at once more.
 
-use std::ffi::CString;
 use std::time::Duration;
 
-use crate::calls::input_output::real_pread;
 use crate::files::{self, Attach};
+use crate::linux::Linux;
+use crate::os::{Os as _, Stat};
 
 /// How long a thread may be between our line in a hook and the call behind it, for the second look.
 const SETTLE: Duration = Duration::from_millis(20);
@@ -27,7 +27,7 @@ pub fn register_open_files() -> usize {
 
 fn register_unknown() -> Vec<i32> {
     let mut found = Vec::new();
-    for fd in open_descriptors() {
+    for fd in Linux.open_descriptors() {
         if files::of_descriptor(fd).is_some() {
             continue;
         }
@@ -41,38 +41,22 @@ fn register_unknown() -> Vec<i32> {
 
 /// Whether the server has InnoDB's files open, that is whether InnoDB was started before us.
 pub fn innodb_is_running() -> bool {
-    open_descriptors()
+    Linux
+        .open_descriptors()
         .into_iter()
         .any(|fd| data_file(fd).is_some())
 }
 
-fn open_descriptors() -> Vec<i32> {
-    if let Ok(directory) = std::fs::read_dir("/proc/self/fd") {
-        return directory
-            .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-            .collect();
-    }
-    // SAFETY: asks for flags of a descriptor, valid or not.
-    (0..files::open_limit() as i32)
-        .filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0)
-        .collect()
-}
-
-fn data_file(fd: i32) -> Option<(libc::stat64, Vec<u8>)> {
-    let stat = files::stat_descriptor(fd)?;
-    if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+fn data_file(fd: i32) -> Option<(Stat, Vec<u8>)> {
+    let stat = Linux.stat(fd)?;
+    if !stat.is_regular {
         return None;
     }
-    let link = CString::new(format!("/proc/self/fd/{fd}")).ok()?;
-    let mut name = vec![0u8; 4096];
-    // SAFETY: the buffer is valid for its length.
-    let length = unsafe { libc::readlink(link.as_ptr(), name.as_mut_ptr().cast(), name.len()) };
-    if let Ok(length) = usize::try_from(length) {
-        name.truncate(length);
+    if let Some(name) = Linux.path_of(fd) {
         let name = name.strip_suffix(b" (deleted)").unwrap_or(&name).to_vec();
         return files::is_data_file_name(&name).then_some((stat, name));
     }
-    begins_with_a_tablespace_header(fd, stat.st_size)
+    begins_with_a_tablespace_header(fd, stat.size)
         .then(|| (stat, format!("descriptor {fd}").into_bytes()))
 }
 
@@ -85,9 +69,9 @@ fn begins_with_a_tablespace_header(fd: i32, size: i64) -> bool {
     }
     let mut head = Box::new(Aligned([0; 4096]));
     // SAFETY: the buffer is valid for its length and aligned for direct I/O.
-    let read = unsafe { real_pread(fd, head.0.as_mut_ptr().cast(), head.0.len(), 0) };
+    let read = unsafe { Linux.read(fd, head.0.as_mut_ptr(), head.0.len(), 0) };
     const FILE_SPACE_HEADER: u16 = 8;
-    read == head.0.len() as isize
+    read == Ok(head.0.len())
         && head.0[4..8] == [0; 4]
         && u16::from_be_bytes([head.0[24], head.0[25]]) == FILE_SPACE_HEADER
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::iovec;
 
-use crate::calls::input_output::vector_bytes;
 use crate::coherence;
 use crate::files::{self, DataFile};
+use crate::linux::vector_bytes;
 use crate::recorder;
 use crate::switch::Mode;
 

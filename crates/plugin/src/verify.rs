@@ -27,10 +27,10 @@ use extension::{FileId, Inspected, PageId};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::calls::input_output::real_pread;
 use crate::files::{self, DataFile};
-use crate::journal;
 use crate::keys;
+use crate::linux::Linux;
+use crate::os::Os as _;
 use crate::switch;
 
 /// Time that a call takes, about.
@@ -177,7 +177,7 @@ fn begin(every: u32) -> Result<Value, String> {
         at_work: 0,
     });
     drop(under_way);
-    journal::note("a verification of cached pages begins");
+    Linux.note("a verification of cached pages begins");
     Ok(json!({ "verification": name, "next": format!("verify-next {name} 0 0") }))
 }
 
@@ -254,8 +254,8 @@ fn open_pages(file: &'static DataFile) -> Option<(i32, u32)> {
         return None;
     }
     let fd = files::descriptor_of(file)?;
-    let stat = files::stat_descriptor(fd)?;
-    let pages = u64::try_from(stat.st_size).ok()? / size;
+    let stat = Linux.stat(fd)?;
+    let pages = u64::try_from(stat.size).ok()? / size;
     Some((fd, u32::try_from(pages).unwrap_or(u32::MAX)))
 }
 
@@ -284,7 +284,7 @@ impl Counts {
                 self.compared += 1;
                 self.wrong += 1;
                 if self.listed.len() < LISTED {
-                    journal::error(&format!(
+                    Linux.error(&format!(
                         "page {number} of '{}' in the cache is not that of the data file; it is dropped. Please report \
                          this, and switch the extension off until it is understood.",
                         file.name()
@@ -325,12 +325,12 @@ fn compare(
     }
     let offset = u64::from(number) * length as u64;
     // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
-    let read = unsafe { real_pread(fd, stored.as_mut_ptr().cast(), length, offset as i64) };
+    let read = unsafe { Linux.read(fd, stored.as_mut_ptr(), length, offset as i64) };
     // Whoever changes the whole file gives it another identity before.
     let unchanged = switch::generations().is_current(ticket)
         && file.id() == id
         && files::of_descriptor(fd).is_some_and(|now| std::ptr::eq(now, file));
-    if read != length as isize || !unchanged {
+    if read != Ok(length) || !unchanged {
         return Compared::Skipped;
     }
     if cached == stored {

@@ -54,7 +54,7 @@ pub fn open(file: &File, path: &CString, flags: c_int) {
 }
 
 fn inode(file: &File) -> u64 {
-    bpe::files::stat_descriptor(file.fd()).map_or(0, |stat| stat.st_ino)
+    bpe::os::Os::stat(&bpe::linux::Linux, file.fd()).map_or(0, |stat| stat.inode.1)
 }
 
 /// Makes a file under this path and fills it. Its gate is still shut.

@@ -7,8 +7,10 @@ use std::sync::atomic::Ordering;
 use super::ServerTable;
 use super::status::{STATUS, StatusVariable};
 use super::variables::{VARIABLES, VariablePointer};
+use crate::linux::Linux;
+use crate::os::Os as _;
 use crate::settings::{self, AsyncIo};
-use crate::{calls, controller, got, journal, scan, unseen};
+use crate::{calls, controller, got, scan, unseen};
 
 const DAEMON: c_int = 3;
 const LICENCE_GPL: c_int = 1;
@@ -186,7 +188,7 @@ static CONSTRUCTOR: extern "C" fn() = constructor;
 /// Never fails: whatever cannot be done is said, and the server works without us.
 unsafe extern "C" fn init(_plugin: *mut c_void) -> c_int {
     if catch_unwind(start).is_err() {
-        journal::error(
+        Linux.error(
             "an internal error occurred while the plugin was initialised; the extension stays off",
         );
     }

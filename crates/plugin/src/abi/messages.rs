@@ -2,6 +2,9 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 
+use crate::linux::Linux;
+use crate::os::Os as _;
+
 /// `ER_UNKNOWN_ERROR`: a message of our own, with SQLSTATE HY000.
 const ERROR_NUMBER: u32 = 1105;
 const WARNING_LEVEL: c_int = 1;
@@ -22,7 +25,7 @@ fn lookup(names: &[&CStr]) -> *mut c_void {
 pub fn error(text: &str) {
     type Print = unsafe extern "C" fn(u32, *const c_char, c_ulong, ...);
     let symbol = lookup(&[c"my_printf_error", c"_Z15my_printf_errorjPKciz"]);
-    crate::journal::error(text);
+    Linux.error(text);
     let Ok(text) = CString::new(format!("bpe: {text}")) else {
         return;
     };
@@ -42,7 +45,7 @@ pub fn error(text: &str) {
 /// `thd` must be the session that the server handed to a callback that is still running.
 pub unsafe fn warning(thd: *mut c_void, text: &str) {
     type Push = unsafe extern "C" fn(*mut c_void, c_int, u32, *const c_char);
-    crate::journal::warning(text);
+    Linux.warning(text);
     let symbol = lookup(&[
         c"_Z12push_warningP3THDN21Sql_state_errno_level18enum_warning_levelEjPKc",
         c"_Z12push_warningP3THDN13Sql_condition19enum_severity_levelEjPKc",

@@ -74,7 +74,7 @@ impl Cached {
             Extension::open_inline(config, Arc::clone(switch::generations())).expect("opened");
         disarm_all();
         switch::start_tracking(files::forget_all);
-        let stat = files::stat_descriptor(file.as_raw_fd()).unwrap();
+        let stat = crate::os::Os::stat(&crate::linux::Linux, file.as_raw_fd()).unwrap();
         let attach = Attach::Opened { anew: false };
         files::attach(file.as_raw_fd(), &stat, b"./t/t.ibd", attach);
         let active = Arc::new(Active {

@@ -7,9 +7,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{Original, errno, guarded, import, set_errno};
+use super::{guarded, import};
 use crate::aio::{self, IoEvent, Iocb};
-use crate::got::Import;
+use crate::got::{Import, Original};
+use crate::linux::{Linux, errno, set_errno};
+use crate::os::Os as _;
 use crate::switch::{self, Mode};
 use crate::uring;
 
@@ -110,7 +112,7 @@ unsafe extern "C" fn io_setup(count: c_int, context: *mut usize) -> c_int {
 fn is_made_to_fail() -> bool {
     let fails = MAKE_LIBAIO_FAIL.load(Ordering::Relaxed);
     if fails {
-        crate::journal::note(
+        Linux.note(
             "libaio reported as unavailable: what the server submits to it would go unseen (bpe_async_io=native leaves it \
              on, and the extension passive)",
         );
@@ -278,7 +280,7 @@ unsafe extern "C" fn io_uring_queue_init(
     flags: c_uint,
 ) -> c_int {
     if MAKE_URING_FAIL.load(Ordering::Relaxed) {
-        crate::journal::note(
+        Linux.note(
             "io_uring reported as unavailable, so that the server uses libaio, whose completions the extension can \
              follow (bpe_async_io=native leaves io_uring on)",
         );

@@ -4,14 +4,15 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off64_t, size_t, ssize_t};
 
-use super::{Once, Original, guarded, import};
+use super::{Once, guarded, import};
 use crate::coherence;
 use crate::files::{self, DataFile, Entry};
-use crate::got::Import;
+use crate::got::{Import, Original};
+use crate::linux::{Linux, PREAD, Pread, vector_bytes};
+use crate::os::Os as _;
 use crate::recorder;
 use crate::switch::{self, Mode};
 
-static PREAD: Original = Original::new();
 static PREAD_CHECKED: Original = Original::new();
 static PWRITE: Original = Original::new();
 static PWRITEV: Original = Original::new();
@@ -56,8 +57,6 @@ pub(super) fn imports() -> Vec<Import> {
         import!(FUTIMENS, futimens, "futimens"),
     ]
 }
-
-type Pread = unsafe extern "C" fn(c_int, *mut c_void, size_t, off64_t) -> ssize_t;
 
 unsafe extern "C" fn pread64(
     fd: c_int,
@@ -169,21 +168,6 @@ unsafe extern "C" fn pwrite64(
     })
 }
 
-/// Bytes that a vector of buffers describes.
-///
-/// # Safety
-/// `vector` must point to `count` valid entries.
-pub unsafe fn vector_bytes(vector: *const iovec, count: c_int) -> usize {
-    let count = usize::try_from(count).unwrap_or(0);
-    if vector.is_null() {
-        return 0;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(vector, count) }
-        .iter()
-        .fold(0usize, |sum, entry| sum.saturating_add(entry.iov_len))
-}
-
 unsafe extern "C" fn pwritev64(
     fd: c_int,
     vector: *const iovec,
@@ -280,7 +264,7 @@ unsafe extern "C" fn ftruncate64(fd: c_int, length: off64_t) -> c_int {
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { FTRUNCATE.get::<Call>()(fd, length) };
     around(fd, real, move |_, file, real| {
-        let grows = files::stat_descriptor(fd).is_some_and(|stat| length >= stat.st_size);
+        let grows = Linux.stat(fd).is_some_and(|stat| length >= stat.size);
         if grows {
             coherence::change_looks(Some(file), || real.make())
         } else {
@@ -362,18 +346,4 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
         files::detach(fd);
         real.make()
     })
-}
-
-/// Reads through the call that was in the server's slot, for a read that has to be made in place of another.
-///
-/// # Safety
-/// As for `pread`.
-pub unsafe fn real_pread(
-    fd: c_int,
-    buffer: *mut c_void,
-    length: size_t,
-    offset: off64_t,
-) -> ssize_t {
-    // SAFETY: the caller's promise; the slot was patched before anything could get here.
-    unsafe { PREAD.get::<Pread>()(fd, buffer, length, offset) }
 }

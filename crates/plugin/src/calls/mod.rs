@@ -9,48 +9,11 @@ mod names;
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::got::Import;
+use crate::linux::{errno, set_errno};
 
 pub use asynchronous::{MAKE_LIBAIO_FAIL, MAKE_URING_FAIL};
-
-/// The address that a GOT slot held before.
-pub struct Original(AtomicUsize);
-
-impl Original {
-    const fn new() -> Original {
-        Original(AtomicUsize::new(0))
-    }
-
-    /// Whether the server imports the call.
-    fn is_there(&self) -> bool {
-        self.0.load(Ordering::Relaxed) != 0
-    }
-
-    /// The original function.
-    ///
-    /// # Safety
-    /// `F` must be the function pointer type of the call, and the slot must have been patched (a hook only runs then).
-    #[inline(always)]
-    unsafe fn get<F: Copy>(&self) -> F {
-        let address = self.0.load(Ordering::Relaxed);
-        const { assert!(size_of::<F>() == size_of::<usize>()) };
-        // SAFETY: the caller's promise.
-        unsafe { std::mem::transmute_copy(&address) }
-    }
-}
-
-/// The thread's errno.
-fn errno() -> i32 {
-    // SAFETY: always valid for the calling thread.
-    unsafe { *libc::__errno_location() }
-}
-
-fn set_errno(value: i32) {
-    // SAFETY: as above.
-    unsafe { *libc::__errno_location() = value }
-}
 
 /// The server's call, which is made once: whoever asks again gets the same result.
 struct Once<R, F> {

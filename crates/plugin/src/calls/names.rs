@@ -4,10 +4,12 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use libc::{mode_t, off64_t};
 
-use super::{Original, guarded, import};
+use super::{guarded, import};
 use crate::coherence;
 use crate::files::{self, Attach, DataFile};
-use crate::got::Import;
+use crate::got::{Import, Original};
+use crate::linux::Linux;
+use crate::os::{Os as _, Stat};
 use crate::switch;
 
 static OPEN: Original = Original::new();
@@ -50,26 +52,12 @@ type Open = unsafe extern "C" fn(*const c_char, c_int, ...) -> c_int;
 ///
 /// # Safety
 /// `path` must be null or a valid string.
-unsafe fn file_at(
-    directory: c_int,
-    path: *const c_char,
-) -> Option<(&'static DataFile, libc::stat64)> {
+unsafe fn file_at(directory: c_int, path: *const c_char) -> Option<(&'static DataFile, Stat)> {
     if path.is_null() {
         return None;
     }
-    let stat = if directory == libc::AT_FDCWD {
-        // SAFETY: the caller's promise.
-        files::stat_path(unsafe { CStr::from_ptr(path) })?
-    } else {
-        // SAFETY: an all-zero stat is valid, and the call fills it.
-        unsafe {
-            let mut stat: libc::stat64 = std::mem::zeroed();
-            if libc::fstatat64(directory, path, &mut stat, 0) != 0 {
-                return None;
-            }
-            stat
-        }
-    };
+    // SAFETY: the caller's promise.
+    let stat = Linux.stat_at(directory, unsafe { CStr::from_ptr(path) })?;
     Some((files::of_inode(&stat)?, stat))
 }
 
@@ -112,13 +100,9 @@ unsafe fn around_open(
         let _blocked = truncated.map(|(file, _)| file.block());
         let fd = real.make();
         files::opened_anew(fd);
-        let stat = if fd >= 0 {
-            files::stat_descriptor(fd)
-        } else {
-            None
-        };
+        let stat = if fd >= 0 { Linux.stat(fd) } else { None };
         let followed = stat
-            .filter(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG)
+            .filter(|stat| stat.is_regular)
             // A followed file may be opened under any name; if it can be written to, we must know.
             .filter(|stat| named || files::of_inode(stat).is_some() && !left_out!("second-names"));
         if let Some(stat) = followed {
@@ -199,9 +183,7 @@ unsafe fn around_removal(
     guarded(real, |real| {
         // SAFETY: the caller's promise.
         let victim = unsafe { file_at(directory, path) }
-            .filter(|(_, stat)| {
-                stat.st_nlink <= 1 && replaced_by != Some((stat.st_dev, stat.st_ino))
-            })
+            .filter(|(_, stat)| stat.links <= 1 && replaced_by != Some(stat.inode))
             .map(|(file, _)| file);
         // Also keeps its object from standing for another file until we are back from the kernel.
         let _blocked = victim.map(DataFile::block_inserts);
@@ -263,14 +245,9 @@ unsafe fn inode_at(directory: c_int, path: *const c_char) -> Option<(u64, u64)> 
     if path.is_null() {
         return None;
     }
-    // SAFETY: an all-zero stat is valid, and the call fills it.
-    unsafe {
-        let mut stat: libc::stat64 = std::mem::zeroed();
-        let kept = super::errno();
-        let found = libc::fstatat64(directory, path, &mut stat, 0) == 0;
-        super::set_errno(kept);
-        found.then_some((stat.st_dev, stat.st_ino))
-    }
+    // SAFETY: the caller's promise.
+    let stat = Linux.stat_at(directory, unsafe { CStr::from_ptr(path) })?;
+    Some(stat.inode)
 }
 
 unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {

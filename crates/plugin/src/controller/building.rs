@@ -13,11 +13,13 @@ use super::retiring::{close_retiring, retire, wait_for_retired};
 use super::thread::usual_page;
 use super::{
     AFTER_PANIC, BUILDING, Building, CHANGED, DEFAULT_PAGE, INNER, Inner, PANICKED, Prepared,
-    RETIRE_WAIT, SWITCHED_ON, ensure_thread, nothing_unseen, spawn,
+    RETIRE_WAIT, SWITCHED_ON, ensure_thread, nothing_unseen,
 };
+use crate::linux::Linux;
+use crate::os::Os as _;
 use crate::settings::{self, Settings};
 use crate::switch::{self, Active};
-use crate::{aio, files, journal, scan};
+use crate::{aio, files, scan};
 
 /// How long a client waits for a disk: for longer than for other sessions and for the extension before, together.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -50,7 +52,7 @@ fn waiting_at_most<T: Send + 'static>(
     let body = Arc::new(body);
     let (sender, receiver) = sync_channel(1);
     let its_body = Arc::clone(&body);
-    let begun = spawn("bpe-session", move || {
+    let begun = Linux.spawn("bpe-session", move || {
         let _ = sender.send(its_body());
     });
     let Ok(thread) = begun else {
@@ -179,7 +181,7 @@ fn lay_out(settings: &Settings, page: u32) -> Result<(Arc<Active>, Vec<String>, 
         Ok(active) => Ok(opened(active, page)),
         Err(reason) if page < DEFAULT_PAGE => {
             INNER.lock().refused_page = Some(page);
-            journal::warning(&format!(
+            Linux.warning(&format!(
                 "not laid out for pages of {page} bytes: {reason}. It is laid out for pages of {DEFAULT_PAGE} bytes, \
                  and can keep fewer of the smaller ones."
             ));
@@ -222,7 +224,7 @@ pub(super) fn commit_prepared(inner: &mut MutexGuard<'_, Inner>) {
         }
     }
     adjust(inner);
-    journal::note(&format!(
+    Linux.note(&format!(
         "switched on: {} bytes on {}, {} instance(s), {} mode",
         settings.size,
         settings.path,

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 use parking_lot::MutexGuard;
 
 use super::{CHANGED, INNER, Inner, RETIRE_WAIT};
-use crate::journal;
+use crate::linux::Linux;
+use crate::os::Os as _;
 use crate::switch::Active;
 
 pub(super) fn retire(inner: &mut MutexGuard<'_, Inner>, active: Arc<Active>) {
@@ -67,7 +68,7 @@ fn say_what_it_did(old: &Active) {
     if figures.hits + figures.misses == 0 {
         return;
     }
-    journal::note(&format!(
+    Linux.note(&format!(
         "the cache is closed: it served {} of {} page reads; it took in {} pages and dropped {} because they were \
          written; {} failed proofs, {} device errors",
         figures.hits,

@@ -10,10 +10,12 @@ use super::{
     clean_up_after_panic, disable, disable_because, nothing_unseen,
 };
 use crate::audit::Audit;
+use crate::files;
+use crate::linux::Linux;
+use crate::os::Os as _;
 use crate::settings::Settings;
 use crate::switch;
 use crate::unseen::{self, Watch};
-use crate::{files, journal};
 
 /// A prepared extension that nobody commits is given up after this.
 const PREPARED_FOR: Duration = Duration::from_secs(10);
@@ -29,9 +31,7 @@ const LEAST_NOMINAL_PAGE: u32 = 4096;
 fn switch_on_or_retry(settings: &Settings, intent: u64, building: &Building) {
     match prepare_for(settings, Some(intent), building) {
         Ok(warnings) => {
-            warnings
-                .iter()
-                .for_each(|warning| journal::warning(warning));
+            warnings.iter().for_each(|warning| Linux.warning(warning));
             commit_prepared(&mut INNER.lock());
         }
         Err(reason) => failed(reason, intent),
@@ -47,7 +47,7 @@ pub(super) fn failed(reason: String, intent: u64) {
         .retry
         .map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LAST_RETRY));
     if inner.failure.as_ref() != Some(&reason) {
-        journal::error(&format!(
+        Linux.error(&format!(
             "not switched on: {reason}. It is tried again by itself."
         ));
     }
@@ -105,7 +105,7 @@ fn look_behind_our_back(audit: &mut Audit) {
         return; // switched off meanwhile: the server changes files, and nobody follows that
     }
     disable_because(Some(reason.clone()));
-    journal::error(&format!(
+    Linux.error(&format!(
         "{reason}. Everything cached is dropped and the extension is off. Find out who writes to the data files of a \
          running server, which is a danger to the data itself; SET GLOBAL bpe_enabled = ON uses the extension again."
     ));
@@ -119,7 +119,7 @@ fn look_for_unseen(watch: &mut Watch) {
     if let Some(refusal) = watch.look() {
         disable();
         INNER.lock().unseen = Some(refusal.to_string());
-        journal::error(&format!(
+        Linux.error(&format!(
             "passive: {refusal} Everything cached is dropped and the extension is off."
         ));
     }
@@ -200,7 +200,7 @@ fn resize_needed(inner: &mut Inner) -> bool {
     let page = usual_page(inner);
     let needed = page < inner.nominal_page && inner.refused_page != Some(page);
     if needed {
-        journal::note(&format!(
+        Linux.note(&format!(
             "most data is read in pages of {page} bytes; the cache is laid out anew for them"
         ));
     }

@@ -35,7 +35,7 @@ impl Server {
 
     fn open(&self, file: &std::fs::File, how: Attach) -> &'static DataFile {
         let fd = file.as_raw_fd();
-        attach(fd, &stat_descriptor(fd).unwrap(), b"a.ibd", how);
+        attach(fd, &Linux.stat(fd).unwrap(), b"a.ibd", how);
         of_descriptor(fd).unwrap()
     }
 }
@@ -44,14 +44,14 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = switch::kill();
         forget_all();
-        clock::SET_BY.store(0, Ordering::SeqCst);
+        crate::clock::SET_BY.store(0, Ordering::SeqCst);
     }
 }
 
 const OPENED: Attach = Attach::Opened { anew: false };
 
 fn let_pass(time: Duration) {
-    clock::PASSED.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
+    crate::clock::PASSED.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
 }
 
 /// What is to be done at which moment.
@@ -87,7 +87,7 @@ fn no_descriptor_leads_to_a_file_at_rest() {
     let server = Server::new();
     let (one, other) = (server.file("a.ibd"), server.file("b.ibd"));
     let fd = one.as_raw_fd();
-    let stat = stat_descriptor(fd).unwrap();
+    let stat = Linux.stat(fd).unwrap();
     at("attach, registered", switch_off_and_on);
     attach(fd, &stat, b"a.ibd", OPENED);
     assert_eq!(contradictions(), Vec::<String>::new());
@@ -112,7 +112,7 @@ fn who_comes_late_registers_nothing_once_files_are_not_followed() {
     let file = server.file("a.ibd");
     assert!(switch::kill().is_none());
     forget_all();
-    let stat = stat_descriptor(file.as_raw_fd()).unwrap();
+    let stat = Linux.stat(file.as_raw_fd()).unwrap();
     attach(file.as_raw_fd(), &stat, b"a.ibd", OPENED);
     assert!(of_descriptor(file.as_raw_fd()).is_none());
 }
@@ -165,12 +165,12 @@ fn a_clock_set_back_does_not_make_the_time_of_proving_longer() {
     let is_marked = || TABLE[fd as usize].load(Ordering::SeqCst).addr() & FOUND != 0;
     server.open(&one, Attach::Found);
     assert!(is_marked());
-    clock::SET_BY.store(-3_600_000_000_000, Ordering::SeqCst);
+    crate::clock::SET_BY.store(-3_600_000_000_000, Ordering::SeqCst);
     assert!(of_descriptor(fd).is_some() && is_marked());
     // Nor shorter.
-    clock::SET_BY.store(3_600_000_000_000, Ordering::SeqCst);
+    crate::clock::SET_BY.store(3_600_000_000_000, Ordering::SeqCst);
     assert!(of_descriptor(fd).is_some() && is_marked());
-    clock::SET_BY.store(-3_600_000_000_000, Ordering::SeqCst);
+    crate::clock::SET_BY.store(-3_600_000_000_000, Ordering::SeqCst);
     let_pass(PROVE_FOR + Duration::from_secs(1));
     assert!(of_descriptor(fd).is_some() && !is_marked());
 }
@@ -197,7 +197,7 @@ fn a_file_closed_and_opened_is_believed_unless_the_clock_was_set_back_meanwhile(
     detach(fd);
     assert_eq!(server.open(&one, OPENED).id(), first, "nothing has changed");
     detach(fd);
-    clock::SET_BY.store(-10_000_000_000, Ordering::SeqCst);
+    crate::clock::SET_BY.store(-10_000_000_000, Ordering::SeqCst);
     let second = server.open(&one, OPENED).id();
     assert_ne!(
         second, first,
