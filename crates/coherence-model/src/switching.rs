@@ -199,7 +199,7 @@ fn wait_for_rebuild() {
 /// Ends what [`begin_with_threads`] began.
 pub fn end_with_threads() {
     finish();
-    controller::stop();
+    controller::stop(|| ());
 }
 
 /// Extensions of the exact mode that some call further out may still use.

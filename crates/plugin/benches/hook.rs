@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use bpe::recorder::ring::{Event, Ring};
+use bpe::notes::ring::{Event, Ring};
 use bpe::{calls, switch};
 use extension::{Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity};
 

@@ -31,8 +31,8 @@ use parking_lot::Mutex;
 use crate::coherence::{self, Target, Write};
 use crate::files::DataFile;
 use crate::linux::{Linux, vector_bytes};
+use crate::notes;
 use crate::os::{Errno, Os as _};
-use crate::recorder;
 use crate::settings::{self, AsyncIo};
 use crate::switch::{self, Mode, Pending};
 
@@ -328,12 +328,12 @@ unsafe fn note_write(iocb: &Iocb, file: &DataFile) {
             let length = iocb.length as usize;
             // SAFETY: the caller's promise.
             let bytes = unsafe { std::slice::from_raw_parts(iocb.buffer as *const u8, length) };
-            recorder::note_write(file, Some(bytes), length, iocb.offset);
+            notes::note_write(file, Some(bytes), length, iocb.offset);
         }
         PWRITEV => {
             // SAFETY: the server's own vector.
             let length = unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
-            recorder::note_write(file, None, length, iocb.offset);
+            notes::note_write(file, None, length, iocb.offset);
         }
         _ => {}
     }

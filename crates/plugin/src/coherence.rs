@@ -13,7 +13,8 @@ use std::time::Instant;
 use extension::{PageId, ReadOutcome, ReadTicket, Source};
 
 use crate::files::{Blocked, DataFile};
-use crate::recorder;
+use crate::header::header_page;
+use crate::notes;
 use crate::switch::{self, Active, Mode};
 
 /// A write of more pages than this drops the whole file instead of page by page.
@@ -39,7 +40,7 @@ pub fn target_of_read(
 ) -> Option<Target> {
     let page = file.page_of_read(length, offset)?;
     if mode.records() {
-        recorder::note_read(file, page);
+        notes::note_read(file, page);
     }
     let id = file.cacheable()?;
     Some(Target {
@@ -111,15 +112,6 @@ pub fn offer(active: &Active, target: Target, bytes: &[u8], ticket: ReadTicket, 
     if header_page(bytes).is_some_and(|header| target.file.header_fits(target.page.page, header)) {
         active.extension.offer(target.page, bytes, ticket, source);
     }
-}
-
-/// The page number in a page's header; `None` for a page of zeros, which is not worth a place.
-pub fn header_page(bytes: &[u8]) -> Option<u32> {
-    let head = bytes.get(..38)?;
-    if head.iter().all(|byte| *byte == 0) {
-        return None;
-    }
-    Some(u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
 }
 
 /// A write under way.
@@ -247,7 +239,7 @@ pub unsafe fn write(
     if mode.records() && length != 0 {
         // SAFETY: the caller's promise.
         let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
-        recorder::note_write(file, Some(bytes), length, offset);
+        notes::note_write(file, Some(bytes), length, offset);
     }
     let Some(write) = begin_write(file, length, offset, true) else {
         return real();
@@ -353,14 +345,5 @@ mod tests {
         counted("a write without an offset");
         files::detach(fd);
         let _ = switch::kill();
-    }
-
-    #[test]
-    fn zero_and_short_pages_have_no_header() {
-        assert_eq!(header_page(&[0; 1024]), None);
-        assert_eq!(header_page(&[1; 20]), None);
-        let mut page = [0u8; 1024];
-        page[4..8].copy_from_slice(&77u32.to_be_bytes());
-        assert_eq!(header_page(&page), Some(77));
     }
 }

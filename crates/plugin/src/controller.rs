@@ -25,7 +25,7 @@ use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::settings::{self, AsyncIo, Settings};
 use crate::switch::{self, Active};
-use crate::{aio, keys, recorder, unseen};
+use crate::{aio, unseen};
 use retiring::{close_when_unused, retire};
 
 pub use building::{check, commit, follow_for_recording, prepare, settings_changed};
@@ -245,8 +245,8 @@ fn clean_up_after_panic(inner: &mut MutexGuard<'_, Inner>) {
     }
 }
 
-/// The plugin is being unloaded, or the server stops.
-pub fn stop() {
+/// The plugin is being unloaded, or the server stops. `end` ends what else is under way, once nothing can begin any more.
+pub fn stop(end: impl FnOnce()) {
     disable();
     let thread = {
         let mut inner = INNER.lock();
@@ -254,8 +254,7 @@ pub fn stop() {
         CHANGED.notify_all();
         inner.thread.take()
     };
-    keys::forget();
-    recorder::stop();
+    end();
     if thread.is_none() {
         // There was no thread to be had: nobody else will do it.
         let old = std::mem::take(&mut INNER.lock().retiring);

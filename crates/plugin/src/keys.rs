@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::{recorder, settings, verify};
+use crate::settings;
 
 /// How long a key waits to be used.
 pub const GOOD_FOR: Duration = Duration::from_secs(60);
@@ -86,13 +86,10 @@ pub fn check(text: &str) -> Result<(), String> {
     KEYS.lock().check(text, Instant::now())
 }
 
-/// A key has been set; an empty one takes all keys back, and ends the recording and verifications under way. Called under a
-/// lock of the server's that new connections need, so it waits for nothing.
+/// A key has been set; an empty one takes all keys back. Waits for nothing.
 pub fn set(text: &str) {
     if text.is_empty() {
-        KEYS.lock().0.clear();
-        verify::end_all();
-        recorder::end_soon();
+        forget();
     } else {
         KEYS.lock().add(text, Instant::now());
     }
@@ -123,10 +120,9 @@ pub fn waiting() -> usize {
     keys.0.len()
 }
 
-/// The plugin is being unloaded: nothing set for it is good for the next one.
+/// No key that was set is good any more.
 pub fn forget() {
     KEYS.lock().0.clear();
-    verify::end_all();
 }
 
 #[cfg(test)]

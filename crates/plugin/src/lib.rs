@@ -51,13 +51,16 @@ pub mod canary;
 pub mod clock;
 pub mod coherence;
 pub mod controller;
+pub mod diagnostics;
 pub mod files;
 pub mod got;
+pub mod header;
 #[cfg(any(test, feature = "canary"))]
 pub mod hold_up;
 pub mod journal;
 pub mod keys;
 pub mod linux;
+pub mod notes;
 pub mod os;
 pub mod recorder;
 pub mod report;

@@ -1,6 +1,6 @@
 //! Records the stream of page reads and writes that InnoDB sends to its data files, for `bpe record`.
 //!
-//! The hooks note every read of one page and every page written of a followed file in a bounded [`ring`], at submission,
+//! The hooks note every read of one page and every page written of a followed file in a bounded [ring](notes::ring), at submission,
 //! whether the cache serves it or not and whether the extension is on or off. A client drains the ring through the SQL
 //! function `bpe_report()`:
 //!
@@ -20,25 +20,20 @@
 //! Locks: the session comes before the controller's (building, state). Hooks take none: they get the ring from a pointer
 //! that is swapped.
 
-pub mod ring;
-
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use arc_swap::ArcSwapOption;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use extension::{MAX_PAGE, MIN_PAGE};
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
-use crate::coherence::header_page;
-use crate::files::DataFile;
 use crate::linux::Linux;
+use crate::notes;
+use crate::notes::ring::{RECORD_BYTES, Ring};
 use crate::os::Os as _;
 use crate::{controller, keys, switch};
-use ring::{Event, RECORD_BYTES, Ring};
 
 /// Events that wait to be drained. At 16 bytes each this is the memory of a recording, 4 MiB.
 const PLACES: usize = 1 << 18;
@@ -48,9 +43,6 @@ pub const MEMORY: usize = PLACES * RECORD_BYTES;
 pub const LEASE: Duration = Duration::from_secs(5);
 /// Records in one answer: as text they fit into the smallest packet limit that a server is likely to have, 1 MiB.
 const RECORDS_AT_ONCE: usize = 32 * 1024;
-/// Pages noted of one write; the servers write 128 at most.
-const PAGES_AT_ONCE: u32 = 1024;
-
 struct Session {
     name: String,
     ring: Arc<Ring>,
@@ -62,77 +54,6 @@ struct Session {
 static SESSION: Mutex<Option<Session>> = Mutex::new(None);
 /// The session was heard of, or is over.
 static CHANGED: Condvar = Condvar::new();
-/// Where hooks find the ring.
-static RING: LazyLock<ArcSwapOption<Ring>> = LazyLock::new(ArcSwapOption::empty);
-
-// --- Hooks -------------------------------------------------------------------------------------------------------------
-
-/// Notes a read of one page. To be called in mode `RECORD`.
-pub fn note_read(file: &DataFile, page: u32) {
-    note(file, page, false, file.page_size());
-}
-
-/// Notes the pages of a write that is about to be passed on. To be called in mode `RECORD`.
-///
-/// `bytes` are what is written, if they lie in one piece. A page whose header bears another number than its place is not
-/// counted as a page of the file: that is MariaDB's doublewrite area in the system tablespace; nor are pages of zeros,
-/// with which files are extended.
-pub fn note_write(file: &DataFile, bytes: Option<&[u8]>, length: usize, offset: i64) {
-    let Ok(offset) = u64::try_from(offset) else {
-        return;
-    };
-    let page_size = match file.page_size() {
-        // Not read so far: the header of the first page tells.
-        0 => match bytes.and_then(|bytes| page_size_by_header(bytes, offset)) {
-            Some(page_size) => page_size,
-            None => return,
-        },
-        page_size => page_size,
-    };
-    let size = u64::from(page_size);
-    if offset % size != 0 {
-        return; // the rest of a page whose first part was written before
-    }
-    let Ok(first) = u32::try_from(offset / size) else {
-        return;
-    };
-    let pages = (length as u64).div_ceil(size).min(u64::from(PAGES_AT_ONCE)) as u32;
-    for number in 0..pages {
-        let page = first.wrapping_add(number);
-        let its_own = match bytes {
-            Some(bytes) => bytes
-                .get(number as usize * page_size as usize..)
-                .and_then(header_page)
-                .is_some_and(|header| file.header_may_be(page, header)),
-            None => true,
-        };
-        if its_own {
-            note(file, page, true, page_size);
-        }
-    }
-}
-
-fn note(file: &DataFile, page: u32, write: bool, page_size: u32) {
-    if let Some(ring) = &*RING.load() {
-        let file = file.id().0;
-        ring.push(Event { file, page, write }, page_size);
-    }
-}
-
-/// The page size by which the number in the header of a page is its place in the file. A write of several pages is none
-/// to learn from: it may be MariaDB's doublewrite batch, whose pages belong elsewhere.
-fn page_size_by_header(bytes: &[u8], offset: u64) -> Option<u32> {
-    let header = u64::from(header_page(bytes)?);
-    if header == 0 || offset % header != 0 {
-        return None;
-    }
-    let size = offset / header;
-    let least = (bytes.len() as u64).max(MIN_PAGE as u64);
-    (size.is_power_of_two() && (least..=MAX_PAGE as u64).contains(&size)).then_some(size as u32)
-}
-
-// --- Commands ----------------------------------------------------------------------------------------------------------
-
 /// The answer to an argument of `bpe_report()` that begins with `trace-`; `None` for one that is not known.
 pub fn answer(argument: &str) -> Option<Value> {
     let mut words = argument.split_ascii_whitespace();
@@ -160,8 +81,8 @@ fn begin() -> Result<Value, String> {
     }
     let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
     let ring = Arc::new(Ring::new(PLACES));
-    RING.store(Some(Arc::clone(&ring)));
-    controller::follow_for_recording().inspect_err(|_| RING.store(None))?;
+    notes::note_into(Some(Arc::clone(&ring)));
+    controller::follow_for_recording().inspect_err(|_| notes::note_into(None))?;
     *session = Some(Session {
         name: name.clone(),
         ring,
@@ -243,7 +164,7 @@ impl Session {
     fn end(&mut self, why: &'static str) {
         if self.ended.is_none() {
             switch::stop_recording();
-            RING.store(None);
+            notes::note_into(None);
             self.ended = Some(why);
             Linux.note(&format!(
                 "the recording of page reads and writes ends: {why}; {} events, {} lost",
@@ -305,25 +226,8 @@ pub fn memory_bytes() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_page_size_shows_in_a_header() {
-        let mut page = vec![0u8; 16384];
-        assert_eq!(page_size_by_header(&page, 16384), None, "zeros");
-        page[0] = 1;
-        page[4..8].copy_from_slice(&5u32.to_be_bytes());
-        assert_eq!(page_size_by_header(&page, 5 * 16384), Some(16384));
-        assert_eq!(page_size_by_header(&page, 5 * 1024), None, "too long");
-        assert_eq!(page_size_by_header(&page[..1024], 5 * 1024), Some(1024));
-        assert_eq!(
-            page_size_by_header(&page[..4096], 5 * 16384),
-            Some(16384),
-            "compressed"
-        );
-        assert_eq!(page_size_by_header(&page, 5 * 3000), None);
-        assert_eq!(page_size_by_header(&page, 7 * 16384), None);
-        assert_eq!(page_size_by_header(&page[..20], 5 * 16384), None);
-    }
+    use crate::files::DataFile;
+    use crate::notes::{note_read, note_write};
 
     #[test]
     fn only_known_arguments_are_answered() {
@@ -360,7 +264,7 @@ mod tests {
     /// A session with a small ring, in mode `RECORD`.
     fn session(name: &str, heard_of: Instant) -> Arc<Ring> {
         let ring = Arc::new(Ring::new(8));
-        RING.store(Some(Arc::clone(&ring)));
+        notes::note_into(Some(Arc::clone(&ring)));
         switch::start_recording(|| ());
         *SESSION.lock() = Some(Session {
             name: name.into(),

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use extension::{Extension, HistogramSnapshot, Statistics};
+use extension::{HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
 use crate::{aio, audit, controller, files, keys, recorder, settings, switch, table_name, verify};
@@ -81,25 +81,7 @@ pub fn failed_devices() -> String {
     let Some(active) = &*guard else {
         return String::new();
     };
-    device_failures(&active.extension).join("; ")
-}
-
-/// A line for each device that has failed.
-pub fn device_failures(extension: &Extension) -> Vec<String> {
-    let devices = extension.device_statistics();
-    let count = devices.len();
-    devices
-        .iter()
-        .filter(|device| !device.active)
-        .map(|device| {
-            let others = if count > 1 {
-                ", the other disks are used without it"
-            } else {
-                ""
-            };
-            format!("'{}' {}{others}", device.path.display(), device.state)
-        })
-        .collect()
+    active.device_failures().join("; ")
 }
 
 /// The report of a name; `None` when there is none of that name.

@@ -57,6 +57,26 @@ pub struct Active {
     pub data_read_count: AtomicU64,
 }
 
+impl Active {
+    /// A line for each device that has failed.
+    pub fn device_failures(&self) -> Vec<String> {
+        let devices = self.extension.device_statistics();
+        let count = devices.len();
+        devices
+            .iter()
+            .filter(|device| !device.active)
+            .map(|device| {
+                let others = if count > 1 {
+                    ", the other disks are used without it"
+                } else {
+                    ""
+                };
+                format!("'{}' {}{others}", device.path.display(), device.state)
+            })
+            .collect()
+    }
+}
+
 static ACTIVE: LazyLock<ArcSwapOption<Active>> = LazyLock::new(ArcSwapOption::empty);
 
 static GENERATIONS: LazyLock<Arc<Generations>> = LazyLock::new(|| Arc::new(Generations::new()));

@@ -12,7 +12,7 @@ use libc::iovec;
 use crate::coherence;
 use crate::files::{self, DataFile};
 use crate::linux::vector_bytes;
-use crate::recorder;
+use crate::notes;
 use crate::switch::Mode;
 
 /// The beginning of liburing's `struct io_uring`.
@@ -149,7 +149,7 @@ unsafe fn note(mode: Mode, request: &Request, file: &'static DataFile) {
         _ => {
             // SAFETY: the server's own buffer, which it keeps unchanged until the write has completed.
             let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
-            recorder::note_write(file, Some(bytes), length, request.offset as i64);
+            notes::note_write(file, Some(bytes), length, request.offset as i64);
         }
     }
 }

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use super::{ServerTable, messages};
 use crate::controller;
+use crate::diagnostics;
 use crate::keys;
 use crate::settings::{self, Settings};
 
@@ -473,7 +474,7 @@ unsafe extern "C" fn update_key(
             }
         };
         // The target stays as it is: nobody reads a key.
-        keys::set(&text.to_string_lossy());
+        diagnostics::set_key(&text.to_string_lossy());
         Ok(())
     });
 }

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::{guarded, import};
+use super::guard::{guarded, import};
 use crate::aio::{self, IoEvent, Iocb};
 use crate::got::{Import, Original};
 use crate::linux::{Linux, errno, set_errno};

@@ -4,13 +4,13 @@ use std::ffi::{c_int, c_void};
 
 use libc::{iovec, off64_t, size_t, ssize_t};
 
-use super::{Once, guarded, import};
+use super::guard::{Once, guarded, import};
 use crate::coherence;
 use crate::files::{self, DataFile, Entry};
 use crate::got::{Import, Original};
 use crate::linux::{Linux, PREAD, Pread, vector_bytes};
+use crate::notes;
 use crate::os::Os as _;
-use crate::recorder;
 use crate::switch::{self, Mode};
 
 static PREAD_CHECKED: Original = Original::new();
@@ -181,7 +181,7 @@ unsafe extern "C" fn pwritev64(
         // SAFETY: the server passes a valid vector to its own call.
         let length = unsafe { vector_bytes(vector, count) };
         if mode.records() {
-            recorder::note_write(file, None, length, offset);
+            notes::note_write(file, None, length, offset);
         }
         coherence::change_range(file, length as i64, offset, || real.make())
     })

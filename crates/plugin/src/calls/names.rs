@@ -4,7 +4,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 use libc::{mode_t, off64_t};
 
-use super::{guarded, import};
+use super::guard::{guarded, import};
 use crate::coherence;
 use crate::files::{self, Attach, DataFile};
 use crate::got::{Import, Original};

@@ -173,8 +173,7 @@ fn lay_out(settings: &Settings, page: u32) -> Result<(Arc<Active>, Vec<String>, 
     settings.wait_for_room();
     let mut warnings = settings.check_any()?;
     let mut opened = |active: Arc<Active>, page| {
-        let failures = crate::report::device_failures(&active.extension);
-        warnings.extend(failures);
+        warnings.extend(active.device_failures());
         (active, std::mem::take(&mut warnings), page)
     };
     match build(settings, page) {

@@ -1,0 +1,24 @@
+//! What is looked at in the header of a page of InnoDB.
+
+/// The page number in a page's header; `None` for a page of zeros, which is not worth a place.
+pub fn header_page(bytes: &[u8]) -> Option<u32> {
+    let head = bytes.get(..38)?;
+    if head.iter().all(|byte| *byte == 0) {
+        return None;
+    }
+    Some(u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zero_and_short_pages_have_no_header() {
+        assert_eq!(header_page(&[0; 1024]), None);
+        assert_eq!(header_page(&[1; 20]), None);
+        let mut page = [0u8; 1024];
+        page[4..8].copy_from_slice(&77u32.to_be_bytes());
+        assert_eq!(header_page(&page), Some(77));
+    }
+}

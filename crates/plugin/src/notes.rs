@@ -1,0 +1,111 @@
+//! What the hooks note of page reads and writes for a [recording](crate::recorder).
+
+pub mod ring;
+
+use std::sync::{Arc, LazyLock};
+
+use arc_swap::ArcSwapOption;
+use extension::{MAX_PAGE, MIN_PAGE};
+
+use crate::files::DataFile;
+use crate::header::header_page;
+use ring::{Event, Ring};
+
+/// Pages noted of one write; the servers write 128 at most.
+const PAGES_AT_ONCE: u32 = 1024;
+
+/// Where hooks find the ring.
+static RING: LazyLock<ArcSwapOption<Ring>> = LazyLock::new(ArcSwapOption::empty);
+
+/// From now on hooks note into this ring, or nowhere.
+pub fn note_into(ring: Option<Arc<Ring>>) {
+    RING.store(ring);
+}
+
+/// Notes a read of one page. To be called in mode `RECORD`.
+pub fn note_read(file: &DataFile, page: u32) {
+    note(file, page, false, file.page_size());
+}
+
+/// Notes the pages of a write that is about to be passed on. To be called in mode `RECORD`.
+///
+/// `bytes` are what is written, if they lie in one piece. A page whose header bears another number than its place is not
+/// counted as a page of the file: that is MariaDB's doublewrite area in the system tablespace; nor are pages of zeros,
+/// with which files are extended.
+pub fn note_write(file: &DataFile, bytes: Option<&[u8]>, length: usize, offset: i64) {
+    let Ok(offset) = u64::try_from(offset) else {
+        return;
+    };
+    let page_size = match file.page_size() {
+        // Not read so far: the header of the first page tells.
+        0 => match bytes.and_then(|bytes| page_size_by_header(bytes, offset)) {
+            Some(page_size) => page_size,
+            None => return,
+        },
+        page_size => page_size,
+    };
+    let size = u64::from(page_size);
+    if offset % size != 0 {
+        return; // the rest of a page whose first part was written before
+    }
+    let Ok(first) = u32::try_from(offset / size) else {
+        return;
+    };
+    let pages = (length as u64).div_ceil(size).min(u64::from(PAGES_AT_ONCE)) as u32;
+    for number in 0..pages {
+        let page = first.wrapping_add(number);
+        let its_own = match bytes {
+            Some(bytes) => bytes
+                .get(number as usize * page_size as usize..)
+                .and_then(header_page)
+                .is_some_and(|header| file.header_may_be(page, header)),
+            None => true,
+        };
+        if its_own {
+            note(file, page, true, page_size);
+        }
+    }
+}
+
+fn note(file: &DataFile, page: u32, write: bool, page_size: u32) {
+    if let Some(ring) = &*RING.load() {
+        let file = file.id().0;
+        ring.push(Event { file, page, write }, page_size);
+    }
+}
+
+/// The page size by which the number in the header of a page is its place in the file. A write of several pages is none
+/// to learn from: it may be MariaDB's doublewrite batch, whose pages belong elsewhere.
+fn page_size_by_header(bytes: &[u8], offset: u64) -> Option<u32> {
+    let header = u64::from(header_page(bytes)?);
+    if header == 0 || offset % header != 0 {
+        return None;
+    }
+    let size = offset / header;
+    let least = (bytes.len() as u64).max(MIN_PAGE as u64);
+    (size.is_power_of_two() && (least..=MAX_PAGE as u64).contains(&size)).then_some(size as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_size_shows_in_a_header() {
+        let mut page = vec![0u8; 16384];
+        assert_eq!(page_size_by_header(&page, 16384), None, "zeros");
+        page[0] = 1;
+        page[4..8].copy_from_slice(&5u32.to_be_bytes());
+        assert_eq!(page_size_by_header(&page, 5 * 16384), Some(16384));
+        assert_eq!(page_size_by_header(&page, 5 * 1024), None, "too long");
+        assert_eq!(page_size_by_header(&page[..1024], 5 * 1024), Some(1024));
+        assert_eq!(
+            page_size_by_header(&page[..4096], 5 * 16384),
+            Some(16384),
+            "compressed"
+        );
+        assert_eq!(page_size_by_header(&page, 5 * 3000), None);
+        assert_eq!(page_size_by_header(&page, 7 * 16384), None);
+        assert_eq!(page_size_by_header(&page[..20], 5 * 16384), None);
+    }
+}
