@@ -188,7 +188,7 @@ fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
 fn it_is_said(server: &Server) -> Outcome {
     ensure!(sql::figure(server, "suspended_files")? == 1);
     let list = suspended(server)?;
-    note(&list.to_string());
+    note(list.to_string());
     let file = &list[0];
     ensure!(list[1].is_null(), "{list}");
     ensure!(
