@@ -26,13 +26,14 @@ pub struct ManArgs {
 
 pub fn completions(args: CompletionsArgs, mut command: Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "bpe", &mut script);
+    let name = command.get_name().to_owned();
+    clap_complete::generate(args.shell, &mut command, name, &mut script);
     // Nobody reading any more is no failure.
     let _ = io::stdout().write_all(&script);
     Ok(Exit::Ok.into())
 }
 
-/// `bpe.1`, and `bpe-NAME.1` for every subcommand.
+/// `COMMAND.1`, and `COMMAND-NAME.1` for every subcommand.
 pub fn pages(args: ManArgs, command: Command) -> anyhow::Result<ExitCode> {
     let failed = |error: io::Error| {
         let what = format!(
@@ -51,12 +52,13 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
+    use crate::command::Cli;
 
     #[test]
     fn every_subcommand_has_a_page() {
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("man");
-        pages(ManArgs { out: out.clone() }, crate::Cli::command()).unwrap();
+        pages(ManArgs { out: out.clone() }, Cli::command()).unwrap();
         for (page, words) in [
             ("bpe", "bpe\\-status(1)"),
             ("bpe-status", "explain"),
@@ -66,7 +68,7 @@ mod tests {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }
         let all = fs::read_dir(&out).unwrap().count();
-        let subcommands = crate::Cli::command().get_subcommands().count();
+        let subcommands = Cli::command().get_subcommands().count();
         assert!(all > subcommands, "{all} pages"); // some have subcommands of their own
     }
 
@@ -74,7 +76,7 @@ mod tests {
     fn completions_know_the_subcommands() {
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut crate::Cli::command(), "bpe", &mut script);
+            clap_complete::generate(shell, &mut Cli::command(), "bpe", &mut script);
             let script = String::from_utf8(script).unwrap();
             for word in ["enable", "--explain", "top"] {
                 assert!(

@@ -7,16 +7,18 @@ use ratatui::style::{Color, Style};
 
 /// `println!` that goes on when nobody reads any more (`bpe enable | head`): a change must not stop
 /// half-way for that.
+#[macro_export]
 macro_rules! say {
     ($($argument:tt)*) => { $crate::terminal::write_line(std::io::stdout(), format_args!($($argument)*)) };
 }
 
 /// `eprintln!` that goes on when nobody reads any more.
+#[macro_export]
 macro_rules! complain {
     ($($argument:tt)*) => { $crate::terminal::write_line(std::io::stderr(), format_args!($($argument)*)) };
 }
 
-pub(crate) use {complain, say};
+pub use {complain, say};
 
 /// Writes a line and does not care whether that works.
 pub fn write_line(mut to: impl Write, line: fmt::Arguments<'_>) {

@@ -1,0 +1,86 @@
+//! The command line of `bpe`.
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+
+use crate::terminal::complain;
+use crate::{
+    console, demo, disable, doctor, enable, failure, manual, recording, replay, status, top,
+    verify, views,
+};
+
+#[derive(Parser)]
+#[command(
+    name = "bpe",
+    version,
+    about = "A buffer pool extension on fast local disks for stock MySQL and MariaDB",
+    after_help = "Exit codes: 0 done (status: active), 1 no (not active, refused, doctor found an \
+                  obstacle),\n2 wrong usage, 3 cannot connect, 4 a step failed and was put back.",
+    disable_help_flag = true
+)]
+pub(crate) struct Cli {
+    /// Print help
+    // -h is the host, as for the mysql and mariadb clients.
+    #[arg(long, action = clap::ArgAction::Help, global = true)]
+    help: Option<bool>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Install the extension on a running server, switch it on and make that permanent
+    Enable(enable::Args),
+    /// Switch the extension off and undo everything `enable` did
+    Disable(disable::Args),
+    /// Show how the extension does
+    Status(status::Args),
+    /// Show the figures live on the terminal
+    Top(top::Args),
+    /// Say beforehand whether the extension will work and help
+    Doctor(doctor::Args),
+    /// Record the stream of page reads and writes of a live server, to be replayed with `bpe replay`
+    ///
+    /// The account needs the right to SET GLOBAL: SUPER on MariaDB, SYSTEM_VARIABLES_ADMIN on MySQL.
+    Record(recording::Args),
+    /// Show servers on a web page, and switch the extension there
+    Console(console::Args),
+    /// Compare cached pages with the data files of a live server
+    ///
+    /// The account needs the right to SET GLOBAL: SUPER on MariaDB, SYSTEM_VARIABLES_ADMIN on MySQL.
+    Verify(verify::Args),
+    /// Make, drop or print the views of schema bpe, which show the extension in SQL
+    Views(views::Args),
+    /// Demonstrate the extension on a private server with an emulated cloud volume
+    Demo(demo::Args),
+    /// Replay a recorded stream of page reads and writes through the extension and other policies
+    Replay(replay::Args),
+    /// Print completions for a shell
+    Completions(manual::CompletionsArgs),
+    /// Write manual pages
+    Man(manual::ManArgs),
+}
+
+/// Runs what the command line asks for; `bpe` is this and nothing else.
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Enable(args) => enable::run(args),
+        Command::Disable(args) => disable::run(args),
+        Command::Status(args) => status::run(args),
+        Command::Top(args) => top::run(args),
+        Command::Doctor(args) => doctor::run(args),
+        Command::Record(args) => recording::run(args),
+        Command::Console(args) => console::run(args),
+        Command::Verify(args) => verify::run(args),
+        Command::Views(args) => views::run(args),
+        Command::Demo(args) => demo::run(args),
+        Command::Replay(args) => replay::run(args),
+        Command::Completions(args) => manual::completions(args, Cli::command()),
+        Command::Man(args) => manual::pages(args, Cli::command()),
+    };
+    result.unwrap_or_else(|error| {
+        complain!("bpe: {error:#}");
+        failure::exit_of(&error).into()
+    })
+}
