@@ -3,26 +3,24 @@
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Query, Request, State};
+use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_util::{StreamExt, stream};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::error::Refusal;
 use super::events::Event;
-use super::experience::{self, Experience, Run};
 use super::page::{self, Pages};
 use super::switching;
 use super::tasks::Task;
 use super::watched::{Line, Watched};
-use super::{Console, guard};
+use super::{Console, guard, guest};
 
 /// The most a request may bring; a file of SQL statements is the largest.
 const BODY: usize = 256 << 10;
@@ -32,6 +30,10 @@ pub type Shared = State<Arc<Console>>;
 
 /// Everything the console answers to.
 pub fn router(console: Arc<Console>, pages: Pages) -> Router {
+    let experience = match &console.guest {
+        Some(guest) => Arc::clone(guest).routes(),
+        None => guest::none(),
+    };
     let api = Router::new()
         .route("/about", get(about))
         .route("/servers", get(servers))
@@ -43,10 +45,7 @@ pub fn router(console: Arc<Console>, pages: Pages) -> Router {
         .route("/servers/{id}/settings", post(settings))
         .route("/events", get(events))
         .route("/tasks/{id}", get(task))
-        .route("/experience", get(experience))
-        .route("/experience/run", post(begin_run))
-        .route("/experience/stop", post(stop_run))
-        .route("/experience/results/{id}", get(result))
+        .nest("/experience", experience.with_state(()))
         .fallback(async || Refusal::not_found("there is no such address in this interface"))
         .method_not_allowed_fallback(async || {
             Refusal::new(
@@ -79,10 +78,8 @@ impl Console {
 
     /// While two states are compared on a server, its switch is not for others.
     fn may_change(&self, server: &Arc<Watched>) -> Answer<()> {
-        match &self.experience {
-            Some(experience)
-                if experience.is_comparing() && Arc::ptr_eq(experience.server(), server) =>
-            {
+        match &self.guest {
+            Some(guest) if guest.is_comparing() && Arc::ptr_eq(guest.server(), server) => {
                 Err(Refusal::conflict(
                     "a comparison is running on this server, and turns the switch itself",
                 )
@@ -94,7 +91,10 @@ impl Console {
 }
 
 /// Runs what waits for this server beside the threads that answer requests, when the server's turn has come.
-async fn blocking<T: Send + 'static>(
+///
+/// # Errors
+/// What the work answers, or that its turn does not come.
+pub async fn blocking<T: Send + 'static>(
     server: &Watched,
     work: impl FnOnce() -> Answer<T> + Send + 'static,
 ) -> Answer<T> {
@@ -121,15 +121,15 @@ async fn blocking<T: Send + 'static>(
 async fn about(State(console): Shared) -> Json<Value> {
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
-        "experience": console.experience.is_some(),
+        "experience": console.guest.is_some(),
     }))
 }
 
 async fn servers(State(console): Shared) -> Json<Vec<Value>> {
     let shown = console
-        .experience
+        .guest
         .as_ref()
-        .map(|experience| experience.server().id.as_str());
+        .map(|guest| guest.server().id.as_str());
     let list = console.servers.iter().map(|server| {
         let mut summary = server.summary();
         summary["experience"] = json!(shown == Some(server.id.as_str()));
@@ -156,75 +156,6 @@ async fn live(State(console): Shared, Path(id): Path<String>) -> Answer<Response
         .map(|line: Line| Ok::<_, std::convert::Infallible>(Bytes::from_owner(OwnedLine(line))));
     let headers = [(header::CONTENT_TYPE, "application/x-ndjson")];
     Ok((headers, Body::from_stream(lines)).into_response())
-}
-
-impl Console {
-    fn experience(&self) -> Answer<&Arc<Experience>> {
-        self.experience.as_ref().ok_or_else(|| {
-            Refusal::not_found("this console has no experience page")
-                .advise("make demo UI=1 opens one on a server of its own; bpe console --experience on the first server")
-        })
-    }
-}
-
-async fn experience(State(console): Shared) -> Json<Value> {
-    Json(match &console.experience {
-        Some(experience) => experience.json().await,
-        None => {
-            json!({ "available": false, "server": null, "tests": [], "run": null, "results": [] })
-        }
-    })
-}
-
-async fn begin_run(
-    State(console): Shared,
-    Said(request): Said<experience::Request>,
-) -> Answer<(StatusCode, Json<Run>)> {
-    let experience = Arc::clone(console.experience()?);
-    experience.await_scripts(&request).await?;
-    let server = Arc::clone(experience.server());
-    let run = blocking(&server, move || experience.begin(&request)).await?;
-    Ok((StatusCode::ACCEPTED, Json(run)))
-}
-
-async fn stop_run(State(console): Shared) -> Answer<StatusCode> {
-    console.experience()?.stop();
-    Ok(StatusCode::NO_CONTENT)
-}
-
-#[derive(Deserialize)]
-struct Form {
-    #[serde(default)]
-    format: Option<String>,
-}
-
-async fn result(
-    State(console): Shared,
-    Path(id): Path<String>,
-    Query(form): Query<Form>,
-) -> Answer<Response> {
-    let run = console.experience()?.result(&id);
-    let run =
-        run.ok_or_else(|| Refusal::not_found(format!("there is no result `{id}` (any more)")))?;
-    let (kind, ending, text) = match form.format.as_deref() {
-        None | Some("json") => (
-            "application/json",
-            "json",
-            serde_json::to_string_pretty(&run).unwrap_or_default(),
-        ),
-        Some("html") => ("text/html; charset=utf-8", "html", Experience::page(&run)),
-        Some(other) => {
-            return Err(Refusal::bad(format!(
-                "`{other}` is no format: json or html"
-            )));
-        }
-    };
-    let name = format!("attachment; filename=\"bpe-result-{id}.{ending}\"");
-    let headers = [
-        (header::CONTENT_TYPE, kind.to_owned()),
-        (header::CONTENT_DISPOSITION, name),
-    ];
-    Ok((headers, text).into_response())
 }
 
 /// The JSON of a request; what is wrong with it is said as every error is.

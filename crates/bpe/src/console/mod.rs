@@ -27,6 +27,7 @@ mod error;
 mod events;
 mod experience;
 mod guard;
+mod guest;
 mod listen;
 mod page;
 mod private_file;
@@ -40,6 +41,7 @@ mod watched;
 use events::Events;
 use experience::Experience;
 use guard::Guard;
+use guest::Guest;
 use tasks::Tasks;
 use token::Token;
 use watched::Watched;
@@ -123,7 +125,7 @@ pub struct Console {
     events: Arc<Events>,
     tasks: Arc<Tasks>,
     places: Places,
-    experience: Option<Arc<Experience>>,
+    guest: Option<Arc<dyn Guest>>,
 }
 
 /// A name, and how to reach the server.
@@ -154,7 +156,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     end_on_signal(
         opening.console.servers.clone(),
-        opening.console.experience.clone(),
+        opening.console.guest.clone(),
     )?;
     opening.serve()?;
     Ok(Exit::Ok.into())
@@ -215,7 +217,7 @@ impl Opening {
             events,
             tasks: Arc::default(),
             places: places.clone(),
-            experience: None,
+            guest: None,
         };
         Ok(Self {
             listening: listening.clone(),
@@ -246,7 +248,7 @@ impl Opening {
         for why in experience.scripts_left_out() {
             complain!("bpe: note: {why}");
         }
-        self.console.experience = Some(Arc::new(experience));
+        self.console.guest = Some(Arc::new(experience));
         Ok(())
     }
 
@@ -334,10 +336,7 @@ fn announce(
 
 /// Ctrl-C and the like end the process, but not in the middle of a change of a server; a comparison ends first, as it
 /// puts the switch back.
-fn end_on_signal(
-    servers: Vec<Arc<Watched>>,
-    experience: Option<Arc<Experience>>,
-) -> anyhow::Result<()> {
+fn end_on_signal(servers: Vec<Arc<Watched>>, guest: Option<Arc<dyn Guest>>) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
         .context("cannot catch Ctrl-C")?;
@@ -347,11 +346,11 @@ fn end_on_signal(
             let Some(signal) = signals.forever().next() else {
                 return;
             };
-            let comparing = || experience.as_ref().is_some_and(|experience| experience.is_comparing());
+            let comparing = || guest.as_ref().is_some_and(|guest| guest.is_comparing());
             let busy = || comparing() || servers.iter().any(|server| server.is_changing());
             if comparing() {
-                if let Some(experience) = &experience {
-                    experience.stop();
+                if let Some(guest) = &guest {
+                    guest.stop();
                 }
                 complain!(
                     "bpe: a comparison is ended; the console ends when the switch is as it was (again to end it now)"
@@ -362,8 +361,9 @@ fn end_on_signal(
             while busy() && signals.pending().next().is_none() {
                 std::thread::sleep(Duration::from_millis(100));
             }
-            private_server::process::end_all(Duration::from_secs(5));
-            experience::clean();
+            if let Some(guest) = &guest {
+                guest.end();
+            }
             std::process::exit(if signal == SIGINT || signal == SIGTERM { 0 } else { 128 + signal });
         })
         .context("cannot start a thread")?;

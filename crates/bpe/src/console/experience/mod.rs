@@ -9,13 +9,16 @@ use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
 
+use axum::Router;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use super::error::Refusal;
 use super::events::now_ms;
+use super::guest::Guest;
 use super::watched::Watched;
 use crate::connection::{Address, plain};
 use crate::demo::plan::Tables;
@@ -30,6 +33,7 @@ mod load;
 mod options;
 mod ownership;
 mod page;
+mod routes;
 mod runner;
 mod scripts;
 mod statements;
@@ -189,11 +193,6 @@ pub struct Experience {
 /// A folder for sysbench's outputs, where none was given.
 static LOGS: Mutex<Option<TempDir>> = Mutex::new(None);
 
-/// Removes what was made for sysbench, at the end of the process.
-pub fn clean() {
-    drop(LOGS.lock().unwrap_or_else(|e| e.into_inner()).take());
-}
-
 fn temporary_folder() -> Result<PathBuf, Failure> {
     let folder = tempfile::Builder::new()
         .prefix("bpe-console-")
@@ -251,10 +250,6 @@ impl Experience {
         })
     }
 
-    pub fn server(&self) -> &Arc<Watched> {
-        &self.server
-    }
-
     /// Why the tests of sysbench cannot be run.
     pub fn missing(&self) -> Option<&str> {
         let tables = self.bench.as_ref().map(|bench| bench.tables.as_ref());
@@ -280,14 +275,6 @@ impl Experience {
 
     fn runs(&self) -> MutexGuard<'_, Runs> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
-    }
-
-    /// Whether a comparison is under way, which alone turns the switch then.
-    pub fn is_comparing(&self) -> bool {
-        self.runs()
-            .run
-            .as_ref()
-            .is_some_and(|run| run.state == State::Running && run.mode == Mode::Compare)
     }
 
     /// Changes the present run.
@@ -341,11 +328,6 @@ impl Experience {
     /// A result by its id.
     pub fn result(&self, id: &str) -> Option<Run> {
         self.runs().results.iter().find(|run| run.id == id).cloned()
-    }
-
-    /// The result as a page of its own.
-    pub fn page(run: &Run) -> String {
-        page::html(run)
     }
 
     /// Waits a little for the folder of scripts where a request needs it, before it takes a thread that others wait for.
@@ -485,7 +467,7 @@ impl Experience {
     }
 
     /// Has the present run end. What it measured is kept.
-    pub fn stop(&self) {
+    fn stop_run(&self) {
         self.stop.store(true, Ordering::SeqCst);
     }
 
@@ -509,6 +491,32 @@ impl Experience {
             // It can be fetched from the page as well.
             let _ = std::fs::write(path, serde_json::to_string_pretty(&run).unwrap_or_default());
         }
+    }
+}
+
+impl Guest for Experience {
+    fn server(&self) -> &Arc<Watched> {
+        &self.server
+    }
+
+    fn is_comparing(&self) -> bool {
+        self.runs()
+            .run
+            .as_ref()
+            .is_some_and(|run| run.state == State::Running && run.mode == Mode::Compare)
+    }
+
+    fn stop(&self) {
+        self.stop_run();
+    }
+
+    fn end(&self) {
+        private_server::process::end_all(Duration::from_secs(5));
+        drop(LOGS.lock().unwrap_or_else(|e| e.into_inner()).take());
+    }
+
+    fn routes(self: Arc<Self>) -> Router {
+        routes::router(self)
     }
 }
 
