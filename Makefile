@@ -1,4 +1,4 @@
-# make build     leaves dist/bpe.so, dist/bpe and dist/cloud-volume, their debug information in dist/debug, manual pages in
+# make build     leaves dist/bpe.so, dist/bpe, dist/bpe-lab and dist/cloud-volume, their debug information in dist/debug, manual pages in
 #                dist/man and completions in dist/completions
 # make test      installs what is missing; unit tests, and integration tests against real servers; TESTS="ddl memory" runs
 #                some of the latter
@@ -33,7 +33,7 @@ SEED ?=
 
 build:
 	scripts/build-page
-	$(CARGO) build --release --locked -p plugin -p bpe -p cloud-volume
+	$(CARGO) build --release --locked -p plugin -p bpe -p bpe-lab -p cloud-volume
 	scripts/fill-dist $(built) dist
 
 test:
@@ -54,7 +54,7 @@ mtr: dependencies
 demo: dependencies
 	$(if $(filter-out 0,$(UI)),scripts/install-dependencies page)
 	$(MAKE) --no-print-directory build
-	dist/bpe demo --server $(SERVER) $(if $(filter-out 0,$(UI)),--ui) $(if $(SCRIPTS),--scripts "$(SCRIPTS)") $(ARGS)
+	dist/bpe-lab demo --server $(SERVER) $(if $(filter-out 0,$(UI)),--ui) $(if $(SCRIPTS),--scripts "$(SCRIPTS)") $(ARGS)
 
 # One of the targets in crates/fuzz-targets under libFuzzer.
 fuzz:

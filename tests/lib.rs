@@ -16,6 +16,7 @@
 //! [`churn`] makes, empties and removes files beside a load.
 //! [`ordinary`] is what happens to a server in an ordinary month.
 //! [`certificate`] makes one for TLS.
+//! [`console`] starts `bpe console`, or that of another command, and asks it.
 //! [`altered`] makes servers out of others that import less.
 //! [`cached_pages`] finds and damages pages in a live cache file.
 //! [`stuck`] tells what a server that does not answer is doing.
@@ -30,6 +31,7 @@ pub mod altered;
 pub mod cached_pages;
 pub mod certificate;
 pub mod churn;
+pub mod console;
 pub mod deterministic;
 pub mod exporter;
 pub mod harness;

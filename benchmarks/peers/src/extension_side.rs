@@ -1,4 +1,4 @@
-//! The extension, with its defaults, as `bpe replay` runs it: without threads, its writers getting a turn whenever enough is
+//! The extension, with its defaults, as `bpe-lab replay` runs it: without threads, its writers getting a turn whenever enough is
 //! staged. Their CPU time is the process's either way.
 
 use std::path::Path;

@@ -6,8 +6,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::terminal::complain;
 use crate::{
-    console, demo, disable, doctor, enable, failure, manual, recording, replay, status, top,
-    verify, views,
+    console, disable, doctor, enable, failure, manual, moved, recording, status, top, verify, views,
 };
 
 #[derive(Parser)]
@@ -40,7 +39,7 @@ enum Command {
     Top(top::Args),
     /// Say beforehand whether the extension will work and help
     Doctor(doctor::Args),
-    /// Record the stream of page reads and writes of a live server, to be replayed with `bpe replay`
+    /// Record the stream of page reads and writes of a live server, to be replayed with `bpe-lab replay`
     ///
     /// The account needs the right to SET GLOBAL: SUPER on MariaDB, SYSTEM_VARIABLES_ADMIN on MySQL.
     Record(recording::Args),
@@ -52,10 +51,6 @@ enum Command {
     Verify(verify::Args),
     /// Make, drop or print the views of schema bpe, which show the extension in SQL
     Views(views::Args),
-    /// Demonstrate the extension on a private server with an emulated cloud volume
-    Demo(demo::Args),
-    /// Replay a recorded stream of page reads and writes through the extension and other policies
-    Replay(replay::Args),
     /// Print completions for a shell
     Completions(manual::CompletionsArgs),
     /// Write manual pages
@@ -64,7 +59,14 @@ enum Command {
 
 /// Runs what the command line asks for; `bpe` is this and nothing else.
 pub fn main() -> ExitCode {
-    let result = match Cli::parse().command {
+    let line = Cli::try_parse().unwrap_or_else(|error| match moved::new_name(&error) {
+        Some(failure) => {
+            complain!("bpe: {failure}");
+            std::process::exit(failure.exit as i32);
+        }
+        None => error.exit(),
+    });
+    let result = match line.command {
         Command::Enable(args) => enable::run(args),
         Command::Disable(args) => disable::run(args),
         Command::Status(args) => status::run(args),
@@ -74,8 +76,6 @@ pub fn main() -> ExitCode {
         Command::Console(args) => console::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Views(args) => views::run(args),
-        Command::Demo(args) => demo::run(args),
-        Command::Replay(args) => replay::run(args),
         Command::Completions(args) => manual::completions(args, Cli::command()),
         Command::Man(args) => manual::pages(args, Cli::command()),
     };

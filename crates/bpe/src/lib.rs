@@ -1,16 +1,15 @@
 //! Everything of the command `bpe`: installs the buffer pool extension on a server, takes it off again, shows
-//! how it does, says beforehand whether it will help, demonstrates it on a private server, and replays traces.
+//! how it does, and says beforehand whether it will help.
 //!
 //! Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`; [`command`] names them
 //! all. `connection`, `server` and `process` find the server and its process; `library`, `server_options`, `snippet`,
 //! `pool` and `record` are the things `enable` changes and `disable` puts back.
 //!
-//! What is public is what another command needs to talk to servers and people as this one does.
+//! What is public is what the command `bpe-lab` needs to talk to servers and people as this one does.
 
 pub mod command;
 pub mod connection;
 pub mod console;
-mod demo;
 mod diagnostics;
 mod digest;
 mod disable;
@@ -24,13 +23,13 @@ mod journal;
 mod library;
 mod maintenance;
 pub mod manual;
+mod moved;
 mod observe;
 mod pool;
 mod process;
 mod progress;
 mod record;
 mod recording;
-mod replay;
 mod report;
 pub mod server;
 mod server_options;

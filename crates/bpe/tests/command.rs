@@ -27,6 +27,7 @@ fn main() -> ExitCode {
             "a_failed_enable_changes_nothing",
             a_failed_enable_changes_nothing,
         )
+        .plain("old_names_say_the_new_ones", old_names_say_the_new_ones)
         .each("wrong_input_changes_nothing", wrong_input_changes_nothing)
         .each(
             "a_missing_library_stops_no_server",
@@ -103,6 +104,34 @@ impl Run {
     fn json(&self) -> anyhow::Result<Value> {
         serde_json::from_str(&self.text).with_context(|| self.text.clone())
     }
+}
+
+/// What was part of this command once, with the options it had.
+fn old_names_say_the_new_ones() -> Outcome {
+    for (line, new) in [
+        ("demo", "`bpe-lab demo`"),
+        ("demo --quick --server mysql-9.7", "`bpe-lab demo`"),
+        ("replay --trace - --pool-pages 7 --help", "`bpe-lab replay`"),
+        ("console --experience --scripts /x", "`bpe-lab console`"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
+            .args(line.split(' '))
+            .output()?;
+        let text = String::from_utf8(output.stderr)?;
+        ensure!(
+            output.status.code() == Some(2) && text.contains(new) && text.lines().count() == 1,
+            "{line}: {text}"
+        );
+    }
+    let help = Command::new(env!("CARGO_BIN_EXE_bpe"))
+        .arg("--help")
+        .output()?;
+    let help = String::from_utf8(help.stdout)?;
+    ensure!(
+        !help.contains("demo") && !help.contains("  replay"),
+        "{help}"
+    );
+    Ok(())
 }
 
 /// A server with an option file that includes a folder, as distributions set it up.

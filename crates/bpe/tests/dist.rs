@@ -23,7 +23,8 @@ fn filled(dist: &Path) {
     output(
         Command::new(cargo)
             .args(["build", "--release", "--locked", "--quiet"])
-            .args(["-p", "plugin", "-p", "bpe", "-p", "cloud-volume"])
+            .args(["-p", "plugin", "-p", "bpe", "-p", "bpe-lab"])
+            .args(["-p", "cloud-volume"])
             .arg("--target-dir")
             .arg(library::target_folder())
             .current_dir(&workspace),
@@ -45,6 +46,7 @@ fn debug_information_lies_beside() {
     for (name, most) in [
         ("bpe.so", 4 * MIB),
         ("bpe", 40 * MIB),
+        ("bpe-lab", 40 * MIB),
         ("cloud-volume", 6 * MIB),
     ] {
         let (file, debug): (PathBuf, PathBuf) = (
@@ -88,12 +90,33 @@ fn debug_information_lies_beside() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(left.len(), 6, "{left:?}");
+    assert_eq!(left.len(), 7, "{left:?}");
 
     // They work, and lines of the source are found.
     let version = output(Command::new(dist.join("bpe")).arg("--version"));
     assert!(version.starts_with("bpe "), "{version}");
     output(Command::new(dist.join("cloud-volume")).arg("--help"));
+    for (command, page, none) in [
+        ("bpe", "bpe-enable", "bpe-demo"),
+        ("bpe-lab", "bpe-lab-demo", "bpe-lab-enable"),
+    ] {
+        let of = |page: &str| dist.join("man").join(format!("{page}.1"));
+        assert!(of(command).is_file() && of(page).is_file() && !of(none).exists());
+        for shell in ["bash", "zsh", "fish"] {
+            let script = dist.join("completions").join(format!("{command}.{shell}"));
+            assert!(fs::read_to_string(script).unwrap().contains(command));
+        }
+    }
+    // What root runs on a production server has nothing that starts servers, puts load on them or simulates policies.
+    for part in ["14private_server", "7sysbench", "6replay8policies"] {
+        let has = |command: &str| {
+            let bytes = fs::read(dist.join(command)).unwrap();
+            let file = object::File::parse(&*bytes).unwrap();
+            file.symbols()
+                .any(|symbol| symbol.name().is_ok_and(|name| name.contains(part)))
+        };
+        assert!(has("bpe-lab") && !has("bpe"), "{part}");
+    }
     let bytes = fs::read(dist.join("bpe.so")).unwrap();
     let library = object::File::parse(&*bytes).unwrap();
     let address = library

@@ -44,7 +44,7 @@ async fn nothing() -> Json<Value> {
 async fn missing() -> Answer<()> {
     Err(
         Refusal::not_found("this console has no experience page").advise(
-            "make demo UI=1 opens one on a server of its own; bpe console --experience on the first server",
+            "make demo UI=1 opens one on a server of its own; bpe-lab console on the first of your own",
         ),
     )
 }

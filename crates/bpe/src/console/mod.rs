@@ -25,7 +25,6 @@ mod api;
 mod details;
 mod error;
 mod events;
-mod experience;
 mod guard;
 mod guest;
 mod listen;
@@ -38,13 +37,17 @@ mod tasks;
 mod token;
 mod watched;
 
+pub use api::{Answer, Said, blocking};
+pub use error::Refusal;
 use events::Events;
-use experience::Experience;
+pub use events::{Level, now_ms, shortened};
 use guard::Guard;
-use guest::Guest;
+pub use guest::Guest;
+pub use private_file::may_own;
+pub use switching::set;
 use tasks::Tasks;
 use token::Token;
-use watched::Watched;
+pub use watched::Watched;
 
 /// How pages reach the console.
 #[derive(clap::Args, Debug, Clone)]
@@ -90,6 +93,7 @@ impl Listening {
     }
 }
 
+/// What is watched, and how.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -101,17 +105,10 @@ pub struct Args {
     /// Name of the server that the connection options lead to
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Offer the experience page, which puts load on the first server: never on one that matters
-    #[arg(long)]
-    experience: bool,
     /// How long the server's answer to one statement of a change is waited for; what was done before is then put back
     #[arg(long, value_name = "SECONDS", default_value_t = watched::CHANGE_SECONDS,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     change_timeout: u64,
-    /// Offer the sysbench scripts (*.lua) in this folder there, too. They run on this host with your rights: folder,
-    /// scripts, their modules and all folders above must be yours or root's, and nobody else's to write to
-    #[arg(long, value_name = "FOLDER", requires = "experience")]
-    scripts: Option<PathBuf>,
     #[command(flatten)]
     places: Places,
     #[command(flatten)]
@@ -138,22 +135,23 @@ pub struct Opening {
     console: Console,
 }
 
-/// Whether sysbench scripts can be offered from this folder, before something that takes long.
-///
-/// # Errors
-/// When they cannot.
-pub fn check_scripts(folder: Option<&Path>) -> Result<(), Failure> {
-    folder.map_or(Ok(()), experience::check_scripts)
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    run_with(&args, |_| Ok(()))
 }
 
-pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let mut opening = Opening::new(&args.listening, servers(&args)?, &args.places)?;
+/// Runs a console to which `add` may have added a guest.
+///
+/// # Errors
+/// What kept it from being opened, or what `add` says.
+pub fn run_with(
+    args: &Args,
+    add: impl FnOnce(&mut Opening) -> Result<(), Failure>,
+) -> anyhow::Result<ExitCode> {
+    let mut opening = Opening::new(&args.listening, servers(args)?, &args.places)?;
     for server in &opening.console.servers {
         server.set_change_limit(args.change_timeout);
     }
-    if args.experience {
-        opening.offer_experience(None, args.scripts.as_deref())?;
-    }
+    add(&mut opening)?;
     end_on_signal(
         opening.console.servers.clone(),
         opening.console.guest.clone(),
@@ -226,30 +224,18 @@ impl Opening {
         })
     }
 
-    /// Offers the experience on the first server. Its results, and sysbench's outputs, are kept in `folder`; `scripts` is
-    /// the folder of one's own sysbench scripts.
-    ///
-    /// # Errors
-    /// When there is no server, or no place for outputs, or others could put scripts there.
-    pub fn offer_experience(
-        &mut self,
-        folder: Option<PathBuf>,
-        scripts: Option<&Path>,
-    ) -> Result<(), Failure> {
-        let server = self
-            .console
-            .servers
-            .first()
-            .ok_or_else(|| Failure::usage("there is no server for the experience"))?;
-        let experience = Experience::new(server, &self.console.places, folder, scripts)?;
-        if let Some(why) = experience.missing() {
-            complain!("bpe: note: the experience does not run the reference's tests: {why}");
-        }
-        for why in experience.scripts_left_out() {
-            complain!("bpe: note: {why}");
-        }
-        self.console.guest = Some(Arc::new(experience));
-        Ok(())
+    /// The server that was named first.
+    pub fn first(&self) -> Option<&Arc<Watched>> {
+        self.console.servers.first()
+    }
+
+    pub fn places(&self) -> &Places {
+        &self.console.places
+    }
+
+    /// Adds the pages of a guest.
+    pub fn invite(&mut self, guest: Arc<dyn Guest>) {
+        self.console.guest = Some(guest);
     }
 
     /// Listens, and answers until the process ends.

@@ -1,4 +1,4 @@
-//! `bpe record`: the stream of page reads and writes of a live server, as a trace file that `bpe replay` reads.
+//! `bpe record`: the stream of page reads and writes of a live server, as a trace file that `bpe-lab replay` reads.
 //!
 //! The plugin notes the events in a bounded ring and gives them through `bpe_report()`; [`drain`] asks for them ten
 //! times a second, [`tally`] counts, [`file`] writes. The server needs the plugin, but neither a fast disk nor the
@@ -225,7 +225,7 @@ fn summary(
     line(
         "Replay it",
         format!(
-            "bpe replay --trace {} --pool-pages {pool_pages} --cache-ratio 1,2,4",
+            "bpe-lab replay --trace {} --pool-pages {pool_pages} --cache-ratio 1,2,4",
             shell_word(&args.output.display().to_string())
         ),
     );

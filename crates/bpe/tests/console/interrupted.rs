@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use cloud_volume::{CloudVolume, Profile, Volume};
+use integration_tests::console::{Console, expect};
 use integration_tests::harness::Outcome;
 use integration_tests::{Options, Place, Server, note, skip, sql};
 use private_server::SocketPath;
@@ -14,8 +15,7 @@ use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use serde_json::{Value, json};
 
 use super::between::{Between, Then};
-use super::client::{Console, expect};
-use super::{POOL, cache, pool};
+use super::{POOL, cache, open, pool};
 
 /// Of both servers.
 const INSTALL: &str = "INSTALL ";
@@ -29,7 +29,7 @@ fn options(place: &Place) -> anyhow::Result<Options> {
 }
 
 fn console(place: &Place, between: &Between) -> anyhow::Result<Console> {
-    let console = Console::start(
+    let console = open(
         place.root(),
         &between.socket,
         &["--change-timeout", PATIENCE],
@@ -425,7 +425,7 @@ fn fill_queue(socket: &Path) -> anyhow::Result<Vec<OwnedFd>> {
 /// A server that is stopped, with its queue of connections full, holds nobody up for good.
 pub fn nobody_gets_in(place: &Place) -> Outcome {
     let server = place.start(options(place)?)?;
-    let console = Console::start(place.root(), server.socket(), &[])?;
+    let console = open(place.root(), server.socket(), &[])?;
     console.wait("it answers", |server| server["reachable"] == true)?;
     let pid = rustix::process::Pid::from_raw(i32::try_from(server.pid())?).context("a pid")?;
     let signal = |signal| rustix::process::kill_process(pid, signal);
@@ -522,7 +522,7 @@ fn killed_beside_its_files(place: &Place, server: Server) -> Outcome {
     let files = place.root().join("conf");
     std::fs::create_dir(&files)?;
     let folder = files.display().to_string();
-    let console = Console::start(place.root(), server.socket(), &["--conf-dir", &folder])?;
+    let console = open(place.root(), server.socket(), &["--conf-dir", &folder])?;
     console.wait("it answers", |server| server["reachable"] == true)?;
     let (status, task) = console.ask("POST", "/api/servers/main/switch", Some(on(place)))?;
     ensure!(status == 202, "{task}");

@@ -3,20 +3,18 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
+use integration_tests::console::{Console, expect};
 use integration_tests::harness::Outcome;
 use integration_tests::sysbench::Sysbench;
 use integration_tests::{Flavour, Place, Server, Suite, library, note, sql};
 use serde_json::{Value, json};
 
-use client::{Console, expect};
-
 mod between;
-mod client;
-mod experience;
 mod interrupted;
 mod shown;
 mod tls;
@@ -29,11 +27,6 @@ fn main() -> ExitCode {
         .plain("only_its_own_pages_get_in", only_its_own_pages_get_in)
         .plain("only_tls_is_answered", tls::only_tls_is_answered)
         .with(Flavour::MariaDb1011, "the_switch", the_switch)
-        .with(
-            Flavour::MariaDb1011,
-            "a_script_of_ones_own",
-            experience::a_script_of_ones_own,
-        )
         .with(
             Flavour::MariaDb1011,
             "a_server_goes_and_comes",
@@ -101,7 +94,7 @@ fn main() -> ExitCode {
 fn only_its_own_pages_get_in() -> Outcome {
     let folder = tempfile::tempdir()?;
     let nobody = folder.path().join("no.sock");
-    let console = Console::start(folder.path(), &nobody, &[])?;
+    let console = open(folder.path(), &nobody, &[])?;
     let mode = fs::metadata(folder.path().join("token"))?
         .permissions()
         .mode()
@@ -161,6 +154,14 @@ fn only_its_own_pages_get_in() -> Outcome {
     ensure!(console.ask("GET", "/api/servers/other/live", None)?.0 == 404);
     ensure!(console.ask("GET", "/api/tasks/7", None)?.0 == 404);
     ensure!(console.ask("DELETE", "/api/servers", None)?.0 == 405);
+    // Load is put on servers by another command; the page asks all the same.
+    ensure!(console.get("/api/experience")?["available"] == false);
+    for path in ["run", "stop"] {
+        let answer = console.ask("POST", &format!("/api/experience/{path}"), Some(json!({})))?;
+        expect(&answer, 404, &["no experience page", "bpe-lab console"])?;
+    }
+    ensure!(console.ask("GET", "/api/experience/run", None)?.0 == 405);
+    ensure!(console.ask("GET", "/api/experience/more", None)?.0 == 404);
     // The page, or what is said in its place, has the same headers.
     let (status, head, _) = console.raw("GET", "/", &[], "")?;
     ensure!([200, 503].contains(&status), "{status}");
@@ -205,6 +206,11 @@ fn only_its_own_pages_get_in() -> Outcome {
     refused(&["--token-file", &token.display().to_string()], "chmod 600")
 }
 
+/// The console of `bpe` on a server.
+fn open(folder: &Path, socket: &Path, more: &[&str]) -> anyhow::Result<Console> {
+    Console::start(env!("CARGO_BIN_EXE_bpe"), folder, socket, more)
+}
+
 fn start(place: &Place) -> anyhow::Result<Server> {
     place.start(place.options().buffer_pool(POOL))
 }
@@ -236,10 +242,10 @@ fn the_switch(place: &Place) -> Outcome {
     fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
     let library = library_path()?;
     let file = file.display().to_string();
-    let console = Console::start(
+    let console = open(
         place.root(),
         server.socket(),
-        &["--library", &library, "--servers", &file, "--experience"],
+        &["--library", &library, "--servers", &file],
     )?;
     console.wait("it answers", |server| server["reachable"] == true)?;
     let shown = console.server("main")?;
@@ -369,12 +375,10 @@ fn the_switch(place: &Place) -> Outcome {
     let task = console.switch(json!({"action": "off"}))?;
     ensure!(task["state"] == "done" && pool(&server)? == POOL, "{task}");
     sql::expect_state(&server, "disabled")?;
+    console.wait("it is off", |server| server["state"] == "disabled")?;
     let task = console.switch(json!({"action": "on", "size": 96 * MIB}))?;
     ensure!(task["state"] == "done" && pool(&server)? < POOL, "{task}");
     ensure!(sql::number(&server, "SELECT @@bpe_size")? == 96 * MIB);
-    compared(&console, &server)?;
-    ended_in_a_comparison(place, &server)?;
-    by_hand(&console, &server)?;
 
     // All of it undone.
     let task = console.switch(json!({"action": "off", "uninstall": true}))?;
@@ -395,150 +399,10 @@ fn the_switch(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A comparison has the switch to itself, and leaves it as it was however it ends.
-fn compared(console: &Console, server: &Server) -> Outcome {
-    let begin = |sql: &str, seconds: u64| {
-        let run = console.ask(
-            "POST",
-            "/api/experience/run",
-            Some(json!({"test": "sql", "sql": sql, "mode": "compare", "threads": 1, "seconds": seconds})),
-        )?;
-        expect(&run, 202, &["running"])
-    };
-    let ends = |state: &str| {
-        sql::wait_until("it ends", Duration::from_secs(60), || {
-            Ok(console.get("/api/experience")?["run"]["state"] == state)
-        })
-    };
-    let off = || {
-        sql::wait_until("it is off", Duration::from_secs(60), || {
-            Ok(server.value("SELECT @@bpe_enabled")?.as_deref() == Some("0"))
-        })
-    };
-    sql::expect_state(server, "active")?;
-    begin("SELECT 1", 600)?;
-    off()?;
-    for (what, body) in [
-        ("switch", json!({"action": "on"})),
-        ("settings", json!({"bpe_admission": "all"})),
-    ] {
-        let path = format!("/api/servers/main/{what}");
-        let answer = console.ask("POST", &path, Some(body))?;
-        expect(&answer, 409, &["comparison", "stop it"])?;
-    }
-    ensure!(console.ask("POST", "/api/experience/stop", None)?.0 == 204);
-    ends("stopped")?;
-    sql::expect_state(server, "active")?;
-    // A statement that the server refuses.
-    begin("SELECT nothing", 5)?;
-    ends("failed")?;
-    sql::expect_state(server, "active")?;
-    // Switched by somebody else.
-    begin("SELECT 1", 5)?;
-    off()?;
-    server.sql("SET GLOBAL bpe_enabled = ON")?;
-    ends("failed")?;
-    let run = console.get("/api/experience")?["run"].clone();
-    ensure!(
-        run["error"].to_string().contains("the extension is active"),
-        "{}",
-        run["error"]
-    );
-    sql::expect_state(server, "active")?;
-    Ok(())
-}
-
-/// A console that is ended puts the switch back first.
-fn ended_in_a_comparison(place: &Place, server: &Server) -> Outcome {
-    let console = Console::start(place.root(), server.socket(), &["--experience"])?;
-    let run =
-        json!({"test": "sql", "sql": "SELECT 1", "mode": "compare", "threads": 1, "seconds": 600});
-    let begun = console.ask("POST", "/api/experience/run", Some(run))?;
-    expect(&begun, 202, &[])?;
-    sql::wait_until("it is off", Duration::from_secs(60), || {
-        Ok(server.value("SELECT @@bpe_enabled")?.as_deref() == Some("0"))
-    })?;
-    console.end()?;
-    ensure!(
-        server.value("SELECT @@bpe_enabled")?.as_deref() == Some("1"),
-        "it is off after the console's end"
-    );
-    Ok(())
-}
-
-/// A test by hand, switched while it runs.
-fn by_hand(console: &Console, server: &Server) -> Outcome {
-    let begin = |body: Value| console.ask("POST", "/api/experience/run", Some(body));
-    let sql = "SELECT ';' ; -- nothing\nSELECT COUNT(*) FROM mysql.user;";
-    expect(
-        &begin(json!({"test": "sql", "sql": "; ;", "mode": "manual", "threads": 2, "seconds": 4}))?,
-        400,
-        &["no SQL statement"],
-    )?;
-    expect(
-        &begin(json!({"test": "sql", "sql": sql, "mode": "manual", "threads": 0, "seconds": 4}))?,
-        400,
-        &["threads must be 1 to 256"],
-    )?;
-    let run =
-        begin(json!({"test": "sql", "sql": sql, "mode": "manual", "threads": 2, "seconds": 60}))?;
-    expect(&run, 202, &["running"])?;
-    expect(
-        &begin(json!({"test": "sql", "sql": sql, "mode": "manual", "threads": 2, "seconds": 4}))?,
-        409,
-        &["stop it"],
-    )?;
-    let mut live = console.live()?;
-    let seen =
-        |enabled: bool| move |line: &Value| line["type"] == "run" && line["enabled"] == enabled;
-    ensure!(
-        live.any(|line| seen(true)(&line) && line["qps"].as_f64() > Some(1.0)),
-        "a second with it"
-    );
-    server.sql("SET GLOBAL bpe_enabled = OFF")?;
-    ensure!(live.any(|line| seen(false)(&line)), "a second without it");
-    ensure!(console.ask("POST", "/api/experience/stop", None)?.0 == 204);
-    sql::wait_until("it ends", Duration::from_secs(30), || {
-        Ok(console.get("/api/experience")?["run"]["state"] == "stopped")
-    })?;
-    let results = console.get("/api/experience")?["results"].clone();
-    ensure!(
-        results[0]["on"]["qps"].is_number() && results[0]["gain_percent"].is_number(),
-        "{results}"
-    );
-    let id = results[0]["id"].as_str().context("id")?.to_owned();
-    let bearer = console.bearer();
-    let path = format!("/api/experience/results/{id}");
-    let (status, head, text) = console.raw("GET", &path, &[("Authorization", &bearer)], "")?;
-    ensure!(
-        status == 200 && head.contains("attachment") && text.contains("\"points\""),
-        "{head}"
-    );
-    let (status, _, text) = console.raw(
-        "GET",
-        &format!("{path}?format=html"),
-        &[("Authorization", &bearer)],
-        "",
-    )?;
-    ensure!(
-        status == 200 && text.contains("<svg") && !text.contains("http"),
-        "{text}"
-    );
-    // A statement that fails ends it, in the server's words.
-    let run = begin(
-        json!({"test": "sql", "sql": "SELECT nothing", "mode": "manual", "threads": 1, "seconds": 5}),
-    )?;
-    expect(&run, 202, &[])?;
-    sql::wait_until("it fails", Duration::from_secs(30), || {
-        let run = console.get("/api/experience")?["run"].clone();
-        Ok(run["state"] == "failed" && run["error"].to_string().contains("nothing"))
-    })
-}
-
 fn a_server_goes_and_comes(place: &Place) -> Outcome {
     let server = start(place)?;
     let library = library_path()?;
-    let console = Console::start(place.root(), server.socket(), &["--library", &library])?;
+    let console = open(place.root(), server.socket(), &["--library", &library])?;
     console.wait("it answers", |server| server["reachable"] == true)?;
     let mut live = console.live()?;
     ensure!(live.any(|line| line["type"] == "figures"));
@@ -629,7 +493,7 @@ fn many_pages_cost_no_more(place: &Place) -> Outcome {
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
     // Looking needs no rights, and what it costs can be told from all else.
     server.sql("CREATE USER console@localhost")?;
-    let console = Console::start(place.root(), server.socket(), &["--user=console"])?;
+    let console = open(place.root(), server.socket(), &["--user=console"])?;
     const SECONDS: usize = 4;
     /// Looked at now and then, whoever watches; and what this test asks itself.
     const BESIDES: u64 = 12;
@@ -724,7 +588,7 @@ fn share_under_load(
 fn mysql_switches_too(place: &Place) -> Outcome {
     let server = start(place)?;
     let library = library_path()?;
-    let console = Console::start(place.root(), server.socket(), &["--library", &library])?;
+    let console = open(place.root(), server.socket(), &["--library", &library])?;
     console.wait("it answers", |server| server["reachable"] == true)?;
     let task = console.switch(json!({"action": "on", "path": cache(place), "size": "64M"}))?;
     ensure!(task["state"] == "done", "{task}");

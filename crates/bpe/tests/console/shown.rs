@@ -4,12 +4,12 @@ use std::fs;
 use std::process::Command;
 
 use anyhow::{Context, ensure};
+use integration_tests::console::{Console, expect};
 use integration_tests::harness::Outcome;
 use integration_tests::{Place, sql};
 use serde_json::{Value, json};
 
-use super::client::{Console, expect};
-use super::{MIB, POOL, cache, library_path, pool, start};
+use super::{MIB, POOL, cache, library_path, open, pool, start};
 
 /// The plan for this, and the request that confirms it.
 fn shown(console: &Console, request: &Value) -> anyhow::Result<(Value, Value)> {
@@ -45,7 +45,7 @@ fn expect_refused(console: &Console, confirmed: &Value, parts: &[&str]) -> anyho
 pub fn what_is_shown_is_what_is_done(place: &Place) -> Outcome {
     let server = start(place)?;
     let library = library_path()?;
-    let console = Console::start(place.root(), server.socket(), &["--library", &library])?;
+    let console = open(place.root(), server.socket(), &["--library", &library])?;
     console.wait("it answers", |server| server["reachable"] == true)?;
     let on = json!({"action": "on", "path": cache(place), "size": "128M"});
     let off = json!({"action": "off"});

@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
-use crate::client::Console;
+use super::open;
 
 /// A client that knows the certificate, as a browser that was told of it.
 fn client(made: &Certificate) -> anyhow::Result<Arc<ClientConfig>> {
@@ -34,7 +34,7 @@ pub fn only_tls_is_answered() -> Outcome {
     let certificate = made.certificate.display().to_string();
     let key = made.key.display().to_string();
     let nobody = folder.path().join("no.sock");
-    let console = Console::start(
+    let console = open(
         folder.path(),
         &nobody,
         &["--tls-cert", &certificate, "--tls-key", &key],

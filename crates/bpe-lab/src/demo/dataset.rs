@@ -1,0 +1,330 @@
+//! The tables of the test, loaded once by sysbench and kept between runs.
+//!
+//! Loading happens on the fast disk with much memory and without durability, then the server is
+//! stopped cleanly and started once more with its defaults (which restores the redo log's size) for
+//! ANALYZE. Every side of every run then works on a copy of exactly these files.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use anyhow::{Context, Result, anyhow};
+use bpe_command::size;
+use private_server::{Flavour, Options};
+use rustix::fs::{FlockOperation, flock};
+
+use super::plan::{Plan, TABLES};
+use super::progress::{Progress, clock};
+use super::stages::Bench;
+use super::sysbench::Sysbench;
+use super::{interrupt, settings};
+
+/// Counts up when the way of loading changes, so that older copies are not used.
+const FORMAT: u32 = 2;
+
+/// In the folder of a data set: the data directory, and the bytes in its tables as text.
+const DATADIR: &str = "data";
+const SIZE: &str = "bytes";
+
+/// A data directory of a cleanly stopped server.
+pub struct Dataset {
+    pub datadir: PathBuf,
+    /// Bytes of data and indexes in the tables, as the server counts them.
+    pub data: u64,
+    /// Seconds that loading took; None when an earlier run did it.
+    pub load_seconds: Option<f64>,
+}
+
+impl Dataset {
+    /// The kept data set that matches, or a new one.
+    ///
+    /// # Errors
+    /// When the server or sysbench fails, or the disk is full.
+    pub fn provide(bench: &Bench, fresh: bool) -> Result<Dataset> {
+        let Bench {
+            plan,
+            installation,
+            workspace,
+            progress,
+            ..
+        } = bench;
+        let kept = private_server::root::cache_folder()
+            .join("datasets")
+            .join(key(installation.flavour, &installation.version, plan));
+        if !fresh && kept.is_dir() {
+            let data = read_size(&kept)?;
+            progress.say(&format!(
+                "Tables: {} from an earlier run, kept in {} (--fresh loads them anew)",
+                size::human(data),
+                kept.display()
+            ));
+            return Ok(Dataset {
+                datadir: kept.join(DATADIR),
+                data,
+                load_seconds: None,
+            });
+        }
+        let place = if fresh {
+            workspace.prepared()
+        } else {
+            kept.clone()
+        };
+        let _lock = (!fresh).then(|| lock(&place, progress)).transpose()?;
+        let partial = partial(&place);
+        fs::create_dir_all(&partial)
+            .with_context(|| format!("cannot make {}", partial.display()))?;
+        interrupt::will_fill(&partial);
+        let begun = Instant::now();
+        let loaded = load(bench, &partial.join(DATADIR));
+        let data = match loaded {
+            Ok(data) => data,
+            Err(error) => {
+                let _ = fs::remove_dir_all(&partial);
+                return Err(error);
+            }
+        };
+        fs::write(partial.join(SIZE), data.to_string())
+            .with_context(|| format!("cannot write into {}", partial.display()))?;
+        // Another run may have made the same one meanwhile; either will do.
+        if place.exists() {
+            fs::remove_dir_all(&partial)
+                .with_context(|| format!("cannot remove {}", partial.display()))?;
+        } else {
+            fs::rename(&partial, &place)
+                .with_context(|| format!("cannot rename {}", partial.display()))?;
+        }
+        interrupt::keep(&partial);
+        if !fresh {
+            progress.say(&format!(
+                "The tables are kept for the next run in {}",
+                place.display()
+            ));
+        }
+        Ok(Dataset {
+            datadir: place.join(DATADIR),
+            data,
+            load_seconds: Some(begun.elapsed().as_secs_f64()),
+        })
+    }
+
+    /// Copies the data directory to `target` (which must not exist) and brings the copy to the disk.
+    ///
+    /// # Errors
+    /// Those of the file system.
+    pub fn copy_to(&self, target: &Path) -> Result<()> {
+        let mut files = Vec::new();
+        plan_copy(&self.datadir, target, &mut files)?;
+        let queue = Mutex::new(files);
+        let copy_some = || -> Result<()> {
+            loop {
+                let Some((from, to)) = queue.lock().unwrap_or_else(|e| e.into_inner()).pop() else {
+                    return Ok(());
+                };
+                fs::copy(&from, &to).with_context(|| {
+                    format!("cannot copy {} to {}", from.display(), to.display())
+                })?;
+            }
+        };
+        std::thread::scope(|scope| {
+            let workers = [scope.spawn(copy_some), scope.spawn(copy_some)];
+            workers.into_iter().try_for_each(|worker| {
+                worker
+                    .join()
+                    .map_err(|_| anyhow!("a copying thread failed"))?
+            })
+        })?;
+        let folder = fs::File::open(target)?;
+        rustix::fs::syncfs(&folder).context("cannot bring the copy to the disk")?;
+        Ok(())
+    }
+}
+
+/// The name while it is being made.
+fn partial(place: &Path) -> PathBuf {
+    let mut name = place.as_os_str().to_owned();
+    name.push(".partial");
+    name.into()
+}
+
+/// Waits until no other run is loading, and removes what a killed one left. The lock lasts as long
+/// as the file is open.
+fn lock(place: &Path, progress: &Progress) -> Result<fs::File> {
+    let folder = place.parent().context("a data set has a folder")?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let path = folder.join("lock");
+    let file =
+        fs::File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+        progress.say("Waiting for another run that is loading its tables");
+        flock(&file, FlockOperation::LockExclusive).context("cannot lock")?;
+    }
+    for entry in fs::read_dir(folder)?.flatten() {
+        if entry.path().extension().is_some_and(|ext| ext == "partial") {
+            fs::remove_dir_all(entry.path())
+                .with_context(|| format!("cannot remove {}", entry.path().display()))?;
+        }
+    }
+    Ok(file)
+}
+
+fn key(flavour: Flavour, version: &str, plan: &Plan) -> String {
+    let version: String = version
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "-.".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .collect();
+    format!(
+        "{}-{version}-{TABLES}x{}{}-{FORMAT}",
+        flavour.name(),
+        plan.rows,
+        if plan.single { "-and-single" } else { "" }
+    )
+}
+
+/// Returns the bytes in the tables.
+fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
+    let Bench {
+        plan,
+        tools,
+        installation,
+        workspace,
+        progress,
+        ..
+    } = bench;
+    let estimate = (plan.data() >> 20) / 52 + 5;
+    let stage = progress.stage(&format!("Loading {}", size::human(plan.data())), estimate);
+    stage.message("making a data directory");
+    installation.initialise(datadir)?;
+
+    let run = workspace.run().join("load");
+    let memory = replay::available_memory().unwrap_or(1 << 30);
+    let pool = (plan.data() * 3 / 2).min(memory / 3).max(128 << 20) >> 20 << 20;
+    let mut options = Options::new(datadir, &run).buffer_pool(pool);
+    for option in settings::LOADING {
+        options = options.option(*option);
+    }
+    options = options.option(if installation.flavour.is_mysql() {
+        "--innodb-redo-log-capacity=4G"
+    } else {
+        "--innodb-log-file-size=4G"
+    });
+    if installation.flavour.is_mysql() {
+        options = options.option("--skip-log-bin");
+    }
+    let server = installation.start(options)?;
+    let threads = std::thread::available_parallelism().map_or(2, usize::from) as u64 * 2;
+    for tables in plan.all_tables() {
+        server.sql(&format!("CREATE DATABASE {}", tables.database))?;
+        let sysbench = Sysbench {
+            program: &tools.sysbench,
+            socket: server.socket(),
+            user: "root",
+            tables,
+            logs: workspace.logs(),
+        };
+        sysbench.prepare(threads.clamp(2, TABLES).min(tables.count), &mut |begun| {
+            stage.message(&format!("table {begun} of {}", tables.count));
+        })?;
+    }
+    stage.message("stopping the server cleanly");
+    server.stop()?;
+
+    stage.message("analysing the tables");
+    let mut options = Options::new(datadir, &run).buffer_pool(pool);
+    if installation.flavour.is_mysql() {
+        // The size below is to be the present one.
+        options = options
+            .option("--skip-log-bin")
+            .option("--information-schema-stats-expiry=0");
+    }
+    let server = installation.start(options)?;
+    for tables in plan.all_tables() {
+        for table in 1..=tables.count {
+            server.sql(&format!("ANALYZE TABLE {}.sbtest{table}", tables.database))?;
+        }
+    }
+    let data = server
+        .value(
+            "SELECT CAST(SUM(data_length + index_length) AS UNSIGNED) \
+             FROM information_schema.tables WHERE table_schema LIKE 'sbtest%'",
+        )?
+        .and_then(|text| text.parse().ok())
+        .context("the server does not tell the size of the tables")?;
+    server.stop()?;
+    let took = stage.elapsed();
+    stage.finish(&format!(
+        "Tables: {TABLES} of {} rows{}, {}, loaded in {}",
+        plan.rows,
+        if plan.single {
+            " and one of as many as all these"
+        } else {
+            ""
+        },
+        size::human(data),
+        clock(took)
+    ));
+    Ok(data)
+}
+
+fn read_size(folder: &Path) -> Result<u64> {
+    let path = folder.join(SIZE);
+    fs::read_to_string(&path)
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .with_context(|| format!("{} is damaged: remove {}", path.display(), folder.display()))
+}
+
+/// Makes the folders and lists the files.
+fn plan_copy(from: &Path, to: &Path, files: &mut Vec<(PathBuf, PathBuf)>) -> Result<()> {
+    fs::create_dir(to).with_context(|| format!("cannot make {}", to.display()))?;
+    for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            plan_copy(&entry.path(), &target, files)?;
+        } else if kind.is_file() {
+            files.push((entry.path(), target));
+        }
+        // Links and sockets are not part of a data directory that we made.
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_copy_is_complete() {
+        let folder = tempfile::tempdir().unwrap();
+        let from = folder.path().join("from");
+        fs::create_dir_all(from.join("sbtest/deep")).unwrap();
+        fs::write(from.join("ibdata1"), b"system").unwrap();
+        fs::write(from.join("sbtest/sbtest1.ibd"), vec![7; 100_000]).unwrap();
+        fs::write(from.join("sbtest/deep/x"), b"").unwrap();
+        let dataset = Dataset {
+            datadir: from.clone(),
+            data: 0,
+            load_seconds: None,
+        };
+        let to = folder.path().join("to");
+        dataset.copy_to(&to).unwrap();
+        assert_eq!(fs::read(to.join("ibdata1")).unwrap(), b"system");
+        assert_eq!(
+            fs::read(to.join("sbtest/sbtest1.ibd")).unwrap().len(),
+            100_000
+        );
+        assert!(to.join("sbtest/deep/x").is_file());
+        assert!(
+            dataset.copy_to(&to).is_err(),
+            "an old copy must not be mixed in"
+        );
+    }
+}

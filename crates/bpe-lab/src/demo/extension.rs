@@ -1,0 +1,198 @@
+//! Switching the extension on as a user would, and filling its cache.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use bpe_command::size;
+use private_server::Server;
+
+use super::observer::Observer;
+use super::results::{Memory, WarmPoint, Warmup};
+use super::stages::Bench;
+use super::sysbench::{Sysbench, Workload};
+use super::volume::Volume;
+
+/// Filling is over when the hit ratio of a window of this many seconds ...
+const WINDOW: usize = 8;
+/// ... exceeds that of the window before by less than this many points.
+const RISE: f64 = 0.5;
+
+const MIB: u64 = 1 << 20;
+
+/// Sets path, size and the other variables; does not switch on.
+///
+/// # Errors
+/// With the variable that the server refused.
+pub fn set_up(bench: &Bench, server: &Server) -> Result<()> {
+    let path = bench.workspace.fast();
+    server.sql(&format!(
+        "SET GLOBAL bpe_path = '{}'",
+        escaped(&path.display().to_string())
+    ))?;
+    server.sql(&format!("SET GLOBAL bpe_size = {}", bench.plan.cache))?;
+    for variable in &bench.plan.variables {
+        let statement = variable.statement();
+        server
+            .sql(&statement)
+            .with_context(|| format!("the server refused {statement}"))?;
+    }
+    Ok(())
+}
+
+/// Sets path and size, switches on, and takes from InnoDB's pool the memory that the extension
+/// uses: both together get what the other sides' pool has. Returns what each got.
+///
+/// # Errors
+/// With the extension's own reason when it cannot be switched on.
+pub fn switch_on(bench: &Bench, server: &Server) -> Result<Memory> {
+    set_up(bench, server)?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    let status = server.status("Bpe_%")?;
+    let field = |name: &str| status.get(name).cloned().unwrap_or_default();
+    if !field("Bpe_state").eq_ignore_ascii_case("active") {
+        bail!(
+            "the extension is {} after it was switched on: {}",
+            field("Bpe_state"),
+            field("Bpe_state_reason")
+        );
+    }
+    let memory = field("Bpe_memory_bytes").parse().unwrap_or(0);
+    let pool_left = lower_pool(server, bench.plan.pool, memory)?;
+    Ok(Memory {
+        extension: memory,
+        pool_left,
+    })
+}
+
+/// Resizes the pool on the running server so that it and `memory` fit into `pool` bytes.
+fn lower_pool(server: &Server, pool: u64, memory: u64) -> Result<u64> {
+    let left = pool.saturating_sub(memory) / MIB * MIB;
+    let size = || -> Result<u64> {
+        let text = server.value("SELECT @@GLOBAL.innodb_buffer_pool_size")?;
+        Ok(text.and_then(|text| text.parse().ok()).unwrap_or(0))
+    };
+    // Lowered before, when the extension is switched on again: the server would not say that it is done.
+    if size()? == left {
+        return Ok(left);
+    }
+    server.sql(&format!("SET GLOBAL innodb_buffer_pool_size = {left}"))?;
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let now = size()?;
+        let resizing = server
+            .status("Innodb_buffer_pool_resize_status")?
+            .into_values()
+            .next()
+            .unwrap_or_default();
+        let busy = !(resizing.is_empty() || resizing.starts_with("Completed"));
+        if now <= left && !busy {
+            return Ok(now);
+        }
+        if Instant::now() > end {
+            bail!(
+                "the server did not lower its buffer pool to {} within 30 s (it has {}, {resizing})",
+                size::human(left),
+                size::human(now)
+            );
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Runs oltp_read_only until the hit ratio has stopped rising.
+///
+/// # Errors
+/// When the load fails.
+pub fn warm_up(
+    bench: &Bench,
+    sysbench: &Sysbench,
+    observer: &mut Observer,
+    volume: Option<&Volume>,
+) -> Result<Warmup> {
+    let limit = bench.plan.times.warm_max;
+    let stage = bench.progress.stage("on: filling the cache", limit);
+    let mut before = observer.snapshot(volume)?;
+    let mut points: Vec<WarmPoint> = Vec::new();
+    let mut settled = false;
+    let name = bench.log_name("on-warmup");
+    sysbench.run(Workload::ReadOnly, limit, &name, &mut |interval| {
+        let now = observer.snapshot(volume)?;
+        let work = now.since(&before);
+        before = now;
+        points.push(WarmPoint {
+            t: interval.t,
+            qps: interval.qps,
+            hit_ratio: work.hit_ratio().unwrap_or(0.0),
+            cached: now.bytes_cached,
+        });
+        stage.message(&format!(
+            "{:.0} QPS, hit ratio {:.1} %, {} cached",
+            interval.qps,
+            work.hit_ratio().unwrap_or(0.0),
+            size::human(now.bytes_cached)
+        ));
+        settled = has_settled(&points);
+        Ok(if settled {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        })
+    })?;
+    let seconds = points.last().map_or(0.0, |point| point.t);
+    let last = points.last().copied().unwrap_or_default();
+    stage.finish(&format!(
+        "on: cache filled in {seconds:.0} s: hit ratio {:.1} %, {} cached{}",
+        last.hit_ratio,
+        size::human(last.cached),
+        if settled { "" } else { " (still rising)" }
+    ));
+    Ok(Warmup {
+        points,
+        seconds,
+        settled,
+    })
+}
+
+fn has_settled(points: &[WarmPoint]) -> bool {
+    let Some(start) = points.len().checked_sub(2 * WINDOW) else {
+        return false;
+    };
+    let mean = |points: &[WarmPoint]| {
+        points.iter().map(|point| point.hit_ratio).sum::<f64>() / points.len() as f64
+    };
+    let (before, after) = points[start..].split_at(WINDOW);
+    // Zero is not a hit ratio that has settled but a cache that has not begun.
+    mean(after) > 0.0 && mean(after) - mean(before) < RISE
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('\'', "\\'")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn points(ratios: impl Iterator<Item = f64>) -> Vec<WarmPoint> {
+        ratios
+            .map(|hit_ratio| WarmPoint {
+                hit_ratio,
+                ..WarmPoint::default()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn a_rising_ratio_has_not_settled() {
+        assert!(!has_settled(&points((0..40).map(|i| f64::from(i) * 2.0))));
+        assert!(!has_settled(&points((0..5).map(|_| 90.0))));
+        assert!(!has_settled(&points((0..40).map(|_| 0.0))));
+    }
+
+    #[test]
+    fn a_flat_ratio_has_settled() {
+        let noisy = (0..40).map(|i| 88.0 + f64::from(i % 2) * 0.6);
+        assert!(has_settled(&points(noisy)));
+    }
+}

@@ -1,0 +1,237 @@
+//! `bpe-lab demo --instances`: what instances bring, to InnoDB's pool and to the extension.
+//!
+//! Two experiments, each with one instance and with eight, in alternating order over two rounds, so that a drift of
+//! the machine falls on both:
+//!
+//! 1. [`in_memory`]: MySQL with all data in its pool, on one table and on thirty of as many rows in all, as
+//!    `innodb_buffer_pool_instances` says. The locks are seen through performance_schema ([`mutexes`]). MariaDB has a
+//!    single pool, so there it is left out, with the reason.
+//! 2. [`beyond_memory`]: the demonstration's usual load, 25 times the pool on the emulated volume with the extension
+//!    on, as `bpe_instances` says. The locks are seen through `bpe_report('instances')`.
+//!
+//! [`load`] runs one test of either, [`figures`] is what is kept, [`table`] what is printed.
+
+mod beyond_memory;
+mod figures;
+mod in_memory;
+mod load;
+mod mutexes;
+mod table;
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use bpe_command::size;
+
+use super::dataset::Dataset;
+use super::plan::{Plan, Times};
+use super::progress::Progress;
+use super::results::Machine;
+use super::stages::Bench;
+use super::sysbench::Workload;
+use super::tools::Tools;
+use super::workspace::Workspace;
+use super::{Args, provide_server, shown};
+use figures::Figures;
+
+const MIB: u64 = 1 << 20;
+const GIB: u64 = 1 << 30;
+
+/// The numbers of instances that are compared.
+const COUNTS: [u64; 2] = [1, 8];
+const ROUNDS: usize = 2;
+const WORKLOADS: [Workload; 2] = [Workload::ReadOnly, Workload::ReadWrite];
+/// MySQL cuts a pool into instances from this size on; a smaller one stays whole whatever is asked for.
+const LEAST_POOL: u64 = GIB;
+/// Pool of the load that does not fit: that of `bpe-lab demo --quick`, whose tables are used as well.
+const SMALL_POOL: u64 = 40 * MIB;
+const CEASED: &str = "MariaDB has had a single buffer pool instance since 10.5, and no innodb_buffer_pool_instances \
+                      to set since 10.6";
+
+/// Both experiments.
+///
+/// # Errors
+/// With what happened and what to do. Whatever the outcome, nothing stays running or mounted.
+pub fn demonstrate(args: &Args) -> Result<ExitCode> {
+    let flavour = args.flavour();
+    let beyond = beyond_plan(args)?;
+    let memory = flavour.is_mysql().then(|| memory_plan(args));
+    let tools = Tools::find(args)?;
+    if tools.library.is_none() {
+        bail!("--instances measures the extension: leave \"on\" among the --sides");
+    }
+    let folder = args.folder();
+    let workspace = Workspace::create(&folder)?;
+    let need = memory.iter().chain([&beyond]).map(Plan::disk_space).max();
+    workspace.require_space(need.unwrap_or(0))?;
+    if let Some(plan) = &memory {
+        require_memory(plan.pool)?;
+    }
+
+    let estimate =
+        memory.as_ref().map_or(0, in_memory::estimate) + beyond_memory::estimate(&beyond);
+    let progress = Progress::new(estimate);
+    let installation = provide_server(args, &progress)?;
+    let mut figures = Figures::begin(args.quick, &installation, Machine::look(&folder));
+    let bench = |plan| Bench {
+        plan,
+        tools: &tools,
+        installation: &installation,
+        workspace: &workspace,
+        progress: &progress,
+        tests: &WORKLOADS,
+    };
+    let measured = (|| -> Result<()> {
+        match &memory {
+            Some(plan) => {
+                let measured = with_tables(&bench(plan), args, in_memory::run);
+                figures.in_memory = Some(measured.context("the load with all data in memory")?);
+            }
+            None => {
+                progress.say(&format!("Left out, with all data in memory: {CEASED}."));
+                figures.in_memory_left_out = Some(CEASED.into());
+            }
+        }
+        let measured = with_tables(&bench(&beyond), args, beyond_memory::run);
+        figures.beyond_memory = Some(measured.context("the load beyond memory")?);
+        Ok(())
+    })();
+    progress.close();
+    measured.with_context(|| format!("logs are in {}", workspace.logs().display()))?;
+    figures.end();
+
+    let json = folder.join("instances.json");
+    std::fs::write(&json, serde_json::to_string_pretty(&figures)?)
+        .with_context(|| format!("cannot write {}", json.display()))?;
+    print!("{}", table::text(&figures));
+    println!("\nFigures as JSON: {}", shown(&json));
+    drop(workspace);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn with_tables<T>(
+    bench: &Bench,
+    args: &Args,
+    run: impl Fn(&Bench, &Dataset) -> Result<T>,
+) -> Result<T> {
+    let dataset = Dataset::provide(bench, args.fresh)?;
+    let measured = run(bench, &dataset)?;
+    bench.workspace.empty(&bench.workspace.backing())?;
+    bench.workspace.empty(&bench.workspace.fast())?;
+    if args.fresh {
+        std::fs::remove_dir_all(&dataset.datadir)?;
+        bench.workspace.empty(&bench.workspace.prepared())?;
+        std::fs::remove_dir(bench.workspace.prepared())?;
+    }
+    Ok(measured)
+}
+
+fn times(args: &Args) -> Times {
+    let (test, lead, warm_max) = if args.quick { (4, 1, 8) } else { (10, 2, 30) };
+    Times {
+        lead,
+        test: args.time.unwrap_or(test),
+        warm_max,
+        switch: 0,
+    }
+}
+
+/// Pool and tables of the load that fits: the tables, twice (thirty and the single one), take 60 % of the
+/// pool, with `--quick` less.
+fn memory_plan(args: &Args) -> Plan {
+    Plan {
+        pool: LEAST_POOL * args.scale,
+        cache: 0,
+        rows: if args.quick { 10_000 } else { 40_000 } * args.scale,
+        single: true,
+        variables: Vec::new(),
+        times: times(args),
+    }
+}
+
+fn beyond_plan(args: &Args) -> Result<Plan> {
+    let pool = match args.pool[..] {
+        [] => SMALL_POOL * args.scale,
+        [pool] => pool,
+        _ => bail!("--instances takes one --pool only, that of the load beyond memory"),
+    };
+    Ok(Plan::new(pool, times(args)))
+}
+
+/// Refuses to begin what would make the machine swap.
+fn require_memory(pool: u64) -> Result<()> {
+    let need = pool + pool / 2;
+    match replay::available_memory() {
+        Some(available) if available < need => bail!(
+            "{} of memory are available, a server with a pool of {} needs about {}: MySQL cuts no smaller pool into \
+             instances; free some memory, or measure the extension alone with --server mariadb-10.11",
+            size::human(available),
+            size::human(pool),
+            size::human(need)
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Seconds that a start of sysbench takes: its threads prepare their statements for every table.
+fn start_time(tables: u64) -> u64 {
+    1 + tables / 15
+}
+
+/// The numbers of instances in their order of a round: forth in one, back in the next.
+fn order(round: usize) -> Vec<u64> {
+    let mut counts = COUNTS.to_vec();
+    if round % 2 == 1 {
+        counts.reverse();
+    }
+    counts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    fn args(words: &[&str]) -> Args {
+        let words = ["demo", "--instances"].iter().chain(words);
+        Cli::try_parse_from(words).unwrap().args
+    }
+
+    #[test]
+    fn the_pool_holds_all_data_and_can_be_cut() {
+        for words in [&[][..], &["--quick"], &["--scale", "4"]] {
+            let plan = memory_plan(&args(words));
+            assert!(plan.pool >= LEAST_POOL);
+            let ratio = plan.data() as f64 / plan.pool as f64;
+            assert!((0.1..0.75).contains(&ratio), "{ratio}");
+            assert_eq!(
+                plan.single_table().rows,
+                plan.tables().rows * plan.tables().count
+            );
+        }
+    }
+
+    #[test]
+    fn it_ends_within_its_promise() {
+        for (words, limit) in [(&[][..], 600), (&["--quick"][..], 300)] {
+            let args = args(words);
+            let seconds = in_memory::estimate(&memory_plan(&args))
+                + beyond_memory::estimate(&beyond_plan(&args).unwrap());
+            assert!(seconds <= limit, "{words:?}: {seconds} s");
+        }
+    }
+
+    #[test]
+    fn the_order_alternates() {
+        assert_eq!(order(0), [1, 8]);
+        assert_eq!(order(1), [8, 1]);
+        assert_eq!(args(&[]).flavour(), private_server::Flavour::MySql97);
+        assert!(beyond_plan(&args(&["--pool", "64M,128M"])).is_err());
+    }
+}

@@ -1,0 +1,147 @@
+//! The frame of the page: head, title, how it was measured.
+
+use bpe_command::size;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use super::sections;
+use crate::demo::results::Results;
+
+const STYLE: &str = include_str!("report.css");
+const SCRIPT: &str = include_str!("report.js");
+
+/// A page that needs nothing but itself.
+pub fn frame(title: &str, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                title { "innodb-bpe: " (title) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                (body)
+                script { (PreEscaped(SCRIPT)) }
+            }
+        }
+    }
+}
+
+/// The whole page.
+pub fn page(results: &Results) -> Markup {
+    let body = html! {
+        header {
+            p.product { "innodb-bpe " (results.version) }
+            h1 { "What the buffer pool extension does for " (results.server) }
+            p.facts {
+                "Data on an emulated cloud volume (" (results.volume)
+                "), the extension's cache on the local disk of this machine. "
+                (date(results.began)) ", took " (minutes(results.seconds)) "."
+            }
+            @if results.quick {
+                p.warning {
+                    "A quick run: short tests on little data, so expect several percent of noise."
+                }
+            }
+        }
+        main {
+            @for run in &results.runs { (sections::run(run)) }
+            (method(results))
+        }
+    };
+    frame(&format!("measured on {}", results.server), &body)
+}
+
+fn method(results: &Results) -> Markup {
+    let machine = &results.machine;
+    html! {
+        section.method {
+            h2 { "How it was measured" }
+            h3 { "The three sides" }
+            ul {
+                li { b { "off" } ": data files, redo log and binary log on the volume; the extension is not loaded." }
+                li {
+                    b { "on" } ": the same, with the extension. InnoDB's buffer pool is lowered by the "
+                    "memory that the extension uses, so that both sides have the same memory. The cache "
+                    "starts empty and is filled by oltp_read_only; the tests begin when the hit ratio has "
+                    "stopped rising."
+                }
+                li { b { "ceiling" } ": everything on the local disk, without volume and extension: what a cache could reach at most, but for noise." }
+            }
+            p {
+                "Every side begins with a copy of the same files, an empty buffer pool and the same options. "
+                "Each test is preceded by some seconds of the same load that are not counted. Figures are "
+                "sysbench's own. “Disk reads saved” compares the reads that reached the volume per query."
+            }
+            h3 { "Commands" }
+            pre { @for command in &results.commands { (command) "\n" } }
+            h3 { "Server options" }
+            p { "Everything else is the server's default." }
+            div.scroll { table.options {
+                thead { tr { th { "Option" } th { "Why" } } }
+                tbody {
+                    @for (option, reason) in &results.settings {
+                        tr { td { code { (option) } } td { (reason) } }
+                    }
+                }
+            } }
+            h3 { "Machine" }
+            p {
+                (machine.cores) " cores"
+                @if !machine.processor.is_empty() { " (" (machine.processor) ")" }
+                ", " (size::human(machine.memory)) " of memory, " (machine.system)
+                ", Linux " (machine.kernel) ", " (machine.file_system) ", server version "
+                (results.server_version) ". "
+                "Server, sysbench and the emulated volume share the cores, which costs the faster sides most."
+            }
+            h3 { "The reference" }
+            p {
+                "RDS for MySQL with its buffer pool extension, as published: the same three commands with "
+                "64 threads and 30 tables, 8 cores and 16 GB, data about 25 times the buffer pool."
+            }
+        }
+    }
+}
+
+/// `2026-03-01 14:05 UTC`.
+pub fn date(seconds: u64) -> String {
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    // Days since 0000-03-01 make leap days the last of their year (H. Hinnant's civil_from_days).
+    let shifted = days + 719_468;
+    let era = shifted / 146_097;
+    let of_era = shifted % 146_097;
+    let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let shifted_month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * shifted_month + 2) / 5 + 1;
+    let month = if shifted_month < 10 {
+        shifted_month + 3
+    } else {
+        shifted_month - 9
+    };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    format!(
+        "{year}-{month:02}-{day:02} {:02}:{:02} UTC",
+        rest / 3600,
+        rest % 3600 / 60
+    )
+}
+
+fn minutes(seconds: f64) -> String {
+    let seconds = seconds.round() as u64;
+    format!("{} min {:02} s", seconds / 60, seconds % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dates_are_right() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_782_400), "2000-02-29 00:00 UTC");
+        assert_eq!(date(1_772_373_900), "2026-03-01 14:05 UTC");
+    }
+}

@@ -1,0 +1,191 @@
+//! The table at the end, as the reference shows it.
+
+use std::fmt::Write;
+
+use bpe_command::size;
+use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
+
+use super::results::{PoolRun, Results, SideName};
+use super::sysbench::Workload;
+
+/// One table for each size of the pool, with what belongs to it.
+pub fn text(results: &Results) -> String {
+    let mut out = String::new();
+    for run in &results.runs {
+        let _ = write!(out, "\n{}\n{}", heading(results, run), table(run));
+        for line in notes(run) {
+            let _ = write!(out, "\n{line}");
+        }
+        out.push('\n');
+    }
+    if results.quick {
+        out.push_str("\nA --quick run: short tests, so expect several percent of noise.\n");
+    }
+    out
+}
+
+fn heading(results: &Results, run: &PoolRun) -> String {
+    format!(
+        "{}, pool {}, data {} ({:.1} x pool), cache {} ({} x pool), {} threads",
+        results.server,
+        size::human(run.pool),
+        size::human(run.data),
+        run.data as f64 / run.pool as f64,
+        size::human(run.cache),
+        run.cache / run.pool,
+        run.threads,
+    )
+}
+
+/// An empty table in the form of all our tables.
+pub fn with_header(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(presets::UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_header(header);
+    table
+}
+
+fn table(run: &PoolRun) -> Table {
+    let mut table = with_header(&[
+        "sysbench test",
+        "QPS off",
+        "QPS on",
+        "QPS ceiling",
+        "gain",
+        "reference",
+        "of ceiling",
+        "hit ratio",
+        "disk reads saved",
+        "p95 ms off",
+        "p95 ms on",
+    ]);
+    for workload in Workload::ALL {
+        let qps = |side| number(run.qps(side, workload), 0);
+        let p95 = |side| number(run.test(side, workload).map(|test| test.summary.p95_ms), 0);
+        let hits = run
+            .test(SideName::On, workload)
+            .and_then(|test| test.work.hit_ratio());
+        let cells = [
+            workload.script().to_owned(),
+            qps(SideName::Off),
+            qps(SideName::On),
+            qps(SideName::Ceiling),
+            percent(run.gain(workload), true, 0),
+            percent(Some(workload.reference_gain()), true, 0),
+            percent(run.of_ceiling(workload), false, 0),
+            percent(hits, false, 1),
+            percent(run.reads_saved(workload), false, 0),
+            p95(SideName::Off),
+            p95(SideName::On),
+        ];
+        table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
+            let cell = Cell::new(text);
+            if column == 0 {
+                cell
+            } else {
+                cell.set_alignment(CellAlignment::Right)
+            }
+        }));
+    }
+    table
+}
+
+/// Lines below a table, also used by the report.
+pub fn notes(run: &PoolRun) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(memory) = &run.memory {
+        notes.push(format!(
+            "Memory: the extension used {} ({:.1} % of the pool); InnoDB's pool was lowered to {} \
+             for it.",
+            size::human(memory.extension),
+            memory.extension as f64 * 100.0 / run.pool as f64,
+            size::human(memory.pool_left)
+        ));
+    }
+    if let Some(warmup) = &run.warmup {
+        notes.push(format!(
+            "Time to warm: {:.0} s from an empty cache{}.",
+            warmup.seconds,
+            if warmup.settled {
+                ""
+            } else {
+                ", and the hit ratio was still rising"
+            }
+        ));
+    }
+    if let Some(switching) = &run.switching {
+        let took: Vec<String> = switching
+            .events
+            .iter()
+            .map(|event| {
+                format!(
+                    "{} in {:.0} ms",
+                    if event.on { "on" } else { "off" },
+                    event.took_ms
+                )
+            })
+            .collect();
+        notes.push(format!(
+            "Switched {} under oltp_read_write; no statement failed{}.",
+            took.join(" and "),
+            match switching.summary.repeated {
+                0 => String::new(),
+                n => format!(" ({n} transactions were repeated after a deadlock, as is usual)"),
+            }
+        ));
+    }
+    notes
+}
+
+/// `12,345.6` with `digits` decimals; a dash for nothing.
+pub fn number(value: Option<f64>, digits: usize) -> String {
+    let Some(value) = value.filter(|value| value.is_finite()) else {
+        return "-".into();
+    };
+    let text = format!("{value:.digits$}");
+    let (sign, text) = match text.strip_prefix('-') {
+        Some(rest) => ("-", rest),
+        None => ("", text.as_str()),
+    };
+    let (whole, fraction) = match text.split_once('.') {
+        Some((whole, fraction)) => (whole, format!(".{fraction}")),
+        None => (text, String::new()),
+    };
+    let mut grouped = String::new();
+    for (index, digit) in whole.chars().enumerate() {
+        if index > 0 && (whole.len() - index) % 3 == 0 {
+            grouped.push(',');
+        }
+        grouped.push(digit);
+    }
+    format!("{sign}{grouped}{fraction}")
+}
+
+/// `+80 %`; a dash for nothing.
+pub fn percent(value: Option<f64>, sign: bool, digits: usize) -> String {
+    match value {
+        Some(value) if value.is_finite() => {
+            let plus = if sign && value >= 0.0 { "+" } else { "" };
+            format!("{plus}{}\u{a0}%", number(Some(value), digits))
+        }
+        _ => "-".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_grouped() {
+        assert_eq!(number(Some(1234567.0), 0), "1,234,567");
+        assert_eq!(number(Some(999.96), 1), "1,000.0");
+        assert_eq!(number(Some(-1234.0), 0), "-1,234");
+        assert_eq!(number(None, 0), "-");
+        assert_eq!(number(Some(f64::NAN), 0), "-");
+        assert_eq!(percent(Some(80.4), true, 0), "+80\u{a0}%");
+        assert_eq!(percent(Some(-3.0), true, 0), "-3\u{a0}%");
+    }
+}

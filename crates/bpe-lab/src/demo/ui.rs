@@ -1,0 +1,82 @@
+//! `bpe-lab demo --ui`: the demonstration's server on its emulated volume, under the console with the experience page.
+//!
+//! The extension is loaded, with path and size, and off: the switch is for whoever watches.
+
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, anyhow};
+use bpe_command::connection;
+use bpe_command::console::Opening;
+use bpe_command::enable::Places;
+use bpe_command::size::human;
+
+use super::dataset::Dataset;
+use super::results::SideName;
+use super::stages::Bench;
+use super::{Args, extension, plan, progress, provide_server, tools, workspace};
+use crate::experience;
+
+/// Prepares everything and answers until the process ends.
+///
+/// # Errors
+/// Whatever kept it from being prepared; nothing stays running or mounted.
+pub fn open(args: &Args) -> Result<ExitCode> {
+    // Better now than after the tables were loaded.
+    args.listening.check()?;
+    if let Some(folder) = args.scripts.as_deref() {
+        experience::check_scripts(folder)?;
+    }
+    let plans = plan::plans(args);
+    let plan = plans.first().context("there is a plan")?;
+    let tools = tools::Tools::find(args)?;
+    let folder = args.folder();
+    let workspace = workspace::Workspace::create(&folder)?;
+    workspace.require_space(plan.disk_space())?;
+    let progress = progress::Progress::new(plan.preparation());
+    let installation = provide_server(args, &progress)?;
+    let bench = Bench {
+        plan,
+        tools: &tools,
+        installation: &installation,
+        workspace: &workspace,
+        progress: &progress,
+        tests: &args.tests,
+    };
+    let dataset = Dataset::provide(&bench, args.fresh)?;
+    let rig = bench.set_up(SideName::On, &dataset)?;
+    let server = rig.server.as_ref().context("no server")?;
+    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    extension::set_up(&bench, server)?;
+    progress.close();
+
+    let target = connection::Args {
+        socket: Some(server.socket().display().to_string()),
+        user: Some("root".to_owned()),
+        no_defaults: true,
+        ..connection::Args::default()
+    }
+    .target()
+    .map_err(|failure| anyhow!("{failure}"))?;
+    let places = Places {
+        library: tools.library.clone(),
+        state_dir: Some(workspace.run().join("state")),
+        conf_dir: None,
+    };
+    println!(
+        "{} with a pool of {}, {} of data on an emulated cloud volume, and {} for the cache",
+        installation.flavour.name(),
+        human(plan.pool),
+        human(dataset.data),
+        human(plan.cache)
+    );
+    let name = format!("demo {}", installation.flavour.name());
+    let mut opening = Opening::new(&args.listening, vec![(name, target)], &places)?;
+    experience::offer(
+        &mut opening,
+        Some(workspace.logs().to_owned()),
+        args.scripts.as_deref(),
+    )?;
+    opening.serve()?;
+    rig.end()?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,613 @@
+//! The experience: a load on the server of the demonstration, with the extension off and on, second by second.
+//!
+//! By hand, the load runs and whoever watches turns the switch. A comparison runs it with the extension off, switches it
+//! on, lets the cache fill ([`runner`]), and runs it again. The switch is left as it was found, and nobody else can turn it
+//! here meanwhile. One run at a time; results are kept in memory, and can be
+//! fetched as JSON or as a page of their own ([`page`]).
+
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::time::Duration;
+
+use axum::Router;
+use bpe_command::connection::{Address, plain};
+use bpe_command::console::{self, Guest, Opening, Refusal, Watched, now_ms};
+use bpe_command::enable::Places;
+use bpe_command::failure::Failure;
+use bpe_command::terminal::complain;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::demo::plan::Tables;
+use crate::demo::sysbench::Workload;
+use crate::demo::tools::in_path;
+use load::{Bench, OwnScript, Side};
+use scripts::Scripts;
+
+mod load;
+mod options;
+mod ownership;
+mod page;
+mod routes;
+mod runner;
+mod scripts;
+mod statements;
+
+/// The database whose tables the tests use; their names and shape are sysbench's.
+const DATABASE: &str = "sbtest";
+/// Results kept.
+const KEPT: usize = 50;
+const THREADS: std::ops::RangeInclusive<u64> = 1..=256;
+const SECONDS: std::ops::RangeInclusive<u64> = 3..=3600;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Test {
+    #[serde(rename = "oltp_read_only")]
+    ReadOnly,
+    #[serde(rename = "oltp_write_only")]
+    WriteOnly,
+    #[serde(rename = "oltp_read_write")]
+    ReadWrite,
+    /// One's own in Lua.
+    #[serde(rename = "script")]
+    Script,
+    #[serde(rename = "sql")]
+    Sql,
+}
+
+impl Test {
+    fn workload(self) -> Option<Workload> {
+        match self {
+            Self::ReadOnly => Some(Workload::ReadOnly),
+            Self::WriteOnly => Some(Workload::WriteOnly),
+            Self::ReadWrite => Some(Workload::ReadWrite),
+            Self::Script | Self::Sql => None,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    Manual,
+    Compare,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    Running,
+    Done,
+    Stopped,
+    Failed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Phase {
+    /// Switching.
+    Prepare,
+    Off,
+    /// With the extension, while the cache fills: not counted.
+    Warm,
+    On,
+    Manual,
+}
+
+/// What a page asks for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    pub test: Test,
+    #[serde(default)]
+    pub sql: Option<String>,
+    /// Name of the script, and options that it declares, as `name=value`.
+    #[serde(default)]
+    pub script: Option<String>,
+    #[serde(default)]
+    pub options: Vec<String>,
+    pub mode: Mode,
+    pub threads: u64,
+    pub seconds: u64,
+}
+
+/// A second of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    pub run: String,
+    pub at_ms: u64,
+    pub phase: Phase,
+    pub qps: f64,
+    pub p95_ms: f64,
+    pub enabled: bool,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    pub id: String,
+    /// Milliseconds since 1970, of its beginning.
+    pub at_ms: u64,
+    /// The server's id, and which one it is.
+    pub server: String,
+    pub server_version: String,
+    pub test: Test,
+    /// Of a script of one's own: its name and its options.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub options: Vec<String>,
+    pub mode: Mode,
+    pub threads: u64,
+    pub seconds: u64,
+    pub state: State,
+    pub phase: Phase,
+    pub points: Vec<Point>,
+    pub off: Option<Side>,
+    pub on: Option<Side>,
+    /// In statements a second, from off to on.
+    pub gain_percent: Option<f64>,
+    pub reference_gain_percent: Option<f64>,
+    pub error: Option<String>,
+}
+
+impl Run {
+    /// Of what was run, for people and as part of a file's name.
+    fn title(&self) -> &str {
+        match (self.test.workload(), &self.script) {
+            (Some(workload), _) => workload.script(),
+            (None, Some(script)) => script,
+            (None, None) => "Own SQL",
+        }
+    }
+}
+
+/// What is to be run, with everything that was checked of it.
+enum Work {
+    Test(Workload),
+    Script(OwnScript),
+    Statements(Vec<String>),
+}
+
+/// The options of `bpe-lab console`.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Offer the sysbench scripts (*.lua) in this folder there, too. They run on this host with your rights: folder,
+    /// scripts, their modules and all folders above must be yours or root's, and nobody else's to write to
+    #[arg(long, value_name = "FOLDER")]
+    scripts: Option<PathBuf>,
+    #[command(flatten)]
+    console: console::Args,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    console::run_with(&args.console, |opening| {
+        offer(opening, None, args.scripts.as_deref())
+    })
+}
+
+/// Offers the experience on the console's first server. Its results, and sysbench's outputs, are kept in `folder`;
+/// `scripts` is the folder of one's own sysbench scripts.
+///
+/// # Errors
+/// When there is no server, or no place for outputs, or others could put scripts there.
+pub fn offer(
+    opening: &mut Opening,
+    folder: Option<PathBuf>,
+    scripts: Option<&Path>,
+) -> Result<(), Failure> {
+    let server = opening
+        .first()
+        .ok_or_else(|| Failure::usage("there is no server for the experience"))?;
+    let experience = Experience::new(server, opening.places(), folder, scripts)?;
+    if let Some(why) = experience.missing() {
+        complain!("bpe-lab: note: the experience does not run the reference's tests: {why}");
+    }
+    for why in experience.scripts_left_out() {
+        complain!("bpe-lab: note: {why}");
+    }
+    opening.invite(Arc::new(experience));
+    Ok(())
+}
+
+/// Locks: `beginning` before `state`, which is a leaf.
+pub struct Experience {
+    server: Arc<Watched>,
+    places: Places,
+    /// sysbench, or why it cannot be run.
+    bench: Result<Bench, String>,
+    /// Of one's own, if a folder was named.
+    scripts: Option<Arc<Scripts>>,
+    /// Where results and sysbench's outputs are written.
+    folder: Option<PathBuf>,
+    state: Mutex<Runs>,
+    /// Held while a run is begun.
+    beginning: Mutex<()>,
+    stop: AtomicBool,
+    last: AtomicU64,
+}
+
+/// A folder for sysbench's outputs, where none was given.
+static LOGS: Mutex<Option<TempDir>> = Mutex::new(None);
+
+fn temporary_folder() -> Result<PathBuf, Failure> {
+    let folder = tempfile::Builder::new()
+        .prefix("bpe-console-")
+        .tempdir()
+        .map_err(|error| {
+            Failure::refused(format!(
+                "cannot make a folder for sysbench's outputs: {error}"
+            ))
+        })?;
+    let path = folder.path().to_owned();
+    *LOGS.lock().unwrap_or_else(|e| e.into_inner()) = Some(folder);
+    Ok(path)
+}
+
+/// # Errors
+/// When the folder cannot be that of scripts.
+pub fn check_scripts(folder: &Path) -> Result<(), Failure> {
+    Scripts::open(folder).map(drop)
+}
+
+#[derive(Default)]
+struct Runs {
+    run: Option<Run>,
+    /// Newest last.
+    results: VecDeque<Run>,
+}
+
+impl Experience {
+    /// Looks what there is to run on this server. Results and sysbench's outputs are written to `folder`; `scripts` is the
+    /// folder of one's own sysbench scripts.
+    ///
+    /// # Errors
+    /// When there is no place for sysbench's outputs, or others could put scripts there.
+    pub fn new(
+        server: &Arc<Watched>,
+        places: &Places,
+        folder: Option<PathBuf>,
+        scripts: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let scripts = scripts.map(Scripts::open).transpose()?.map(Arc::new);
+        let logs = match &folder {
+            Some(folder) => folder.clone(),
+            None => temporary_folder()?,
+        };
+        Ok(Self {
+            bench: bench(server, logs),
+            server: Arc::clone(server),
+            places: places.clone(),
+            folder,
+            scripts,
+            state: Mutex::default(),
+            beginning: Mutex::default(),
+            stop: AtomicBool::new(false),
+            last: AtomicU64::new(0),
+        })
+    }
+
+    /// Why the tests of sysbench cannot be run.
+    pub fn missing(&self) -> Option<&str> {
+        let tables = self.bench.as_ref().map(|bench| bench.tables.as_ref());
+        match tables {
+            Ok(Ok(_)) => None,
+            Ok(Err(why)) | Err(why) => Some(why),
+        }
+    }
+
+    /// What is in the folder of scripts that is not offered, with reasons.
+    pub fn scripts_left_out(&self) -> Vec<String> {
+        let Some(scripts) = &self.scripts else {
+            return Vec::new();
+        };
+        let found = scripts.look();
+        let one = found.left_out.iter();
+        let one = one.map(|why| format!("a script is left out: {why}"));
+        let all = found.refused.iter();
+        all.map(|why| format!("no script is offered: {why}"))
+            .chain(one)
+            .collect()
+    }
+
+    fn runs(&self) -> MutexGuard<'_, Runs> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    /// Changes the present run.
+    fn update(&self, change: impl FnOnce(&mut Run)) {
+        if let Some(run) = &mut self.runs().run {
+            change(run);
+        }
+    }
+
+    /// Whether a run is under way.
+    fn is_running(&self) -> bool {
+        let runs = self.runs();
+        runs.run
+            .as_ref()
+            .is_some_and(|run| run.state == State::Running)
+    }
+
+    /// What a page shows.
+    pub async fn json(&self) -> Value {
+        let mut tests = match self.missing() {
+            None => vec![Test::ReadOnly, Test::WriteOnly, Test::ReadWrite],
+            Some(_) => Vec::new(),
+        };
+        let scripts = match &self.scripts {
+            None => None,
+            Some(scripts) => {
+                let (names, reason) = match scripts.shown().await {
+                    Ok(found) => (found.names, found.refused),
+                    Err(why) => (Vec::new(), Some(why)),
+                };
+                let folder = scripts.folder().to_string_lossy();
+                Some(json!({ "folder": folder, "names": names, "reason": reason }))
+            }
+        };
+        if scripts.is_some() && self.bench.is_ok() {
+            tests.push(Test::Script);
+        }
+        tests.push(Test::Sql);
+        let runs = self.runs();
+        json!({
+            "available": true,
+            "server": self.server.id,
+            "tests": tests,
+            "scripts": scripts,
+            "missing": self.missing(),
+            "run": runs.run,
+            "results": runs.results.iter().rev().map(summary).collect::<Vec<_>>(),
+        })
+    }
+
+    /// A result by its id.
+    pub fn result(&self, id: &str) -> Option<Run> {
+        self.runs().results.iter().find(|run| run.id == id).cloned()
+    }
+
+    /// Waits a little for the folder of scripts where a request needs it, before it takes a thread that others wait for.
+    ///
+    /// # Errors
+    /// When the folder does not answer.
+    pub async fn await_scripts(&self, request: &Request) -> Result<(), Refusal> {
+        match &self.scripts {
+            Some(scripts) if request.test == Test::Script => {
+                scripts.shown().await.map(drop).map_err(Refusal::conflict)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What a request asks for, checked.
+    fn work(&self, request: &Request) -> Result<Work, Refusal> {
+        if let Some(workload) = request.test.workload() {
+            return match self.missing() {
+                None => Ok(Work::Test(workload)),
+                Some(why) => Err(Refusal::conflict(why)),
+            };
+        }
+        if request.test == Test::Sql {
+            let statements = statements::split(request.sql.as_deref().unwrap_or_default());
+            if statements.is_empty() {
+                return Err(Refusal::bad("there is no SQL statement to run"));
+            }
+            return Ok(Work::Statements(statements));
+        }
+        let scripts = self.scripts.as_ref().ok_or_else(|| {
+            Refusal::conflict("this console was given no folder of sysbench scripts")
+                .advise("start it with --scripts FOLDER")
+        })?;
+        let bench = self
+            .bench
+            .as_ref()
+            .map_err(|why| Refusal::conflict(why.clone()))?;
+        let name = request.script.as_deref().unwrap_or_default();
+        let path = scripts
+            .choose(name)
+            .map_err(|why| {
+                Refusal::bad(format!("{}: {why}", scripts.folder().display()))
+                    .advise("plain files with the ending .lua are offered that nobody but their owner can write to")
+            })?;
+        let options = options::check(&request.options).map_err(Refusal::bad)?;
+        let declared =
+            options::declared(&bench.program, scripts.folder(), &path).map_err(Refusal::bad)?;
+        options::expect(&options, &declared).map_err(Refusal::bad)?;
+        Ok(Work::Script(OwnScript {
+            scripts: Arc::clone(scripts),
+            name: name.to_owned(),
+            options,
+        }))
+    }
+
+    /// Begins a run.
+    ///
+    /// # Errors
+    /// When one is under way, or it cannot be begun.
+    pub fn begin(self: &Arc<Self>, request: &Request) -> Result<Run, Refusal> {
+        let within = |name: &str, value: u64, range: std::ops::RangeInclusive<u64>| {
+            if range.contains(&value) {
+                return Ok(());
+            }
+            Err(Refusal::bad(format!(
+                "{name} must be {} to {}",
+                range.start(),
+                range.end()
+            )))
+        };
+        within("threads", request.threads, THREADS)?;
+        within("seconds", request.seconds, SECONDS)?;
+        let busy = || {
+            Refusal::conflict("a test is running already").advise("stop it, or wait for its end")
+        };
+        // What a script declares is asked of the script itself, which runs its outermost statements: nothing to do beside
+        // a measurement.
+        let beginning = self.beginning.try_lock();
+        if matches!(beginning, Err(TryLockError::WouldBlock)) || self.is_running() {
+            return Err(busy());
+        }
+        let work = self.work(request)?;
+        let mut server = self.server.open()?;
+        if request.mode == Mode::Compare {
+            runner::check(&mut server)?;
+        }
+        let run = Run {
+            id: (self.last.fetch_add(1, Ordering::Relaxed) + 1).to_string(),
+            at_ms: now_ms(),
+            server: self.server.id.clone(),
+            server_version: format!("{} {}", server.flavour, server.version),
+            test: request.test,
+            script: request
+                .script
+                .clone()
+                .filter(|_| request.test == Test::Script),
+            options: match &work {
+                Work::Script(script) => script.options.clone(),
+                _ => Vec::new(),
+            },
+            mode: request.mode,
+            threads: request.threads,
+            seconds: request.seconds,
+            state: State::Running,
+            phase: match request.mode {
+                Mode::Manual => Phase::Manual,
+                Mode::Compare => Phase::Prepare,
+            },
+            points: Vec::new(),
+            off: None,
+            on: None,
+            gain_percent: None,
+            reference_gain_percent: request.test.workload().map(Workload::reference_gain),
+            error: None,
+        };
+        let mut runs = self.runs();
+        if runs
+            .run
+            .as_ref()
+            .is_some_and(|run| run.state == State::Running)
+        {
+            return Err(busy());
+        }
+        self.stop.store(false, Ordering::SeqCst);
+        runs.run = Some(run.clone());
+        drop(runs);
+        let experience = Arc::clone(self);
+        let started = std::thread::Builder::new()
+            .name("experience".into())
+            .spawn(move || experience.run(work));
+        if let Err(error) = started {
+            self.runs().run = None;
+            return Err(Failure::step(format!("cannot start a thread: {error}")).into());
+        }
+        Ok(run)
+    }
+
+    /// Has the present run end. What it measured is kept.
+    fn stop_run(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+    }
+
+    /// The run is over: keeps it.
+    fn keep(&self) {
+        let mut runs = self.runs();
+        let Some(run) = runs.run.clone().filter(|run| !run.points.is_empty()) else {
+            return;
+        };
+        if runs.results.len() == KEPT {
+            runs.results.pop_front();
+        }
+        runs.results.push_back(run.clone());
+        drop(runs);
+        if let Some(folder) = &self.folder {
+            let path = folder.join(format!(
+                "experience-{}-{}.json",
+                run.title(),
+                run.at_ms / 1000
+            ));
+            // It can be fetched from the page as well.
+            let _ = std::fs::write(path, serde_json::to_string_pretty(&run).unwrap_or_default());
+        }
+    }
+}
+
+impl Guest for Experience {
+    fn server(&self) -> &Arc<Watched> {
+        &self.server
+    }
+
+    fn is_comparing(&self) -> bool {
+        self.runs()
+            .run
+            .as_ref()
+            .is_some_and(|run| run.state == State::Running && run.mode == Mode::Compare)
+    }
+
+    fn stop(&self) {
+        self.stop_run();
+    }
+
+    fn end(&self) {
+        private_server::process::end_all(Duration::from_secs(5));
+        drop(LOGS.lock().unwrap_or_else(|e| e.into_inner()).take());
+    }
+
+    fn routes(self: Arc<Self>) -> Router {
+        routes::router(self)
+    }
+}
+
+/// A result without its points.
+fn summary(run: &Run) -> Value {
+    let mut value = serde_json::to_value(run).unwrap_or_default();
+    if let Some(fields) = value.as_object_mut() {
+        fields.remove("points");
+    }
+    value
+}
+
+/// sysbench on this server, or what is missing.
+fn bench(server: &Watched, logs: PathBuf) -> Result<Bench, String> {
+    let target = server.target();
+    let Address::Socket(socket) = &target.address else {
+        return Err(
+            "the tests of sysbench run over the server's socket only: give it with --socket"
+                .to_owned(),
+        );
+    };
+    if target.has_password() {
+        return Err("the tests of sysbench need an account without a password, as it would stand on the command line".to_owned());
+    }
+    let program =
+        in_path("sysbench").ok_or("sysbench is not installed (apt-get install sysbench)")?;
+    let mut connection = server.open().map_err(|failure| failure.to_string())?;
+    let mut number = |sql: String| -> Result<u64, String> {
+        let value = connection.value(&sql).map_err(|error| plain(&error))?;
+        Ok(value.and_then(|text| text.parse().ok()).unwrap_or(0))
+    };
+    let mut tables = || {
+        let count = number(format!(
+            "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '{DATABASE}' AND table_name LIKE 'sbtest%'"
+        ))?;
+        if count == 0 {
+            return Err(format!(
+                "there are no tables of sysbench in database {DATABASE} (sysbench oltp_read_only prepare)"
+            ));
+        }
+        Ok(Tables {
+            database: DATABASE,
+            count,
+            rows: number(format!("SELECT MAX(id) FROM {DATABASE}.sbtest1"))?,
+        })
+    };
+    Ok(Bench {
+        program,
+        socket: socket.clone(),
+        user: target.user.clone(),
+        tables: tables(),
+        logs,
+    })
+}

@@ -1,0 +1,61 @@
+//! The command `bpe-lab`: shows and measures what the extension does, where nothing else depends on the server.
+//!
+//! It demonstrates the extension on a private server ([`demo`]), puts load on a server beside the console
+//! ([`experience`]), and replays traces ([`replay`]). It talks to servers and people by the library of `bpe`, which
+//! knows nothing of it. Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`.
+
+use std::process::ExitCode;
+
+use bpe_command::terminal::complain;
+use bpe_command::{failure, manual};
+use clap::{CommandFactory, Parser, Subcommand};
+
+mod demo;
+mod experience;
+mod replay;
+
+#[derive(Parser)]
+#[command(
+    name = "bpe-lab",
+    version,
+    about = "Demonstrates the buffer pool extension, puts load on it, and replays traces",
+    after_help = "It starts servers of its own and puts load on them. Never point it at a server that matters.\n\n\
+                  Exit codes: 0 done, 1 refused, 2 wrong usage, 3 cannot connect, 4 a step failed.",
+    disable_help_flag = true
+)]
+struct Cli {
+    /// Print help
+    // -h is the host, as for `bpe`.
+    #[arg(long, action = clap::ArgAction::Help, global = true)]
+    help: Option<bool>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Demonstrate the extension on a private server with an emulated cloud volume
+    Demo(demo::Args),
+    /// Open the console with the experience page, which puts load on the first server
+    Console(experience::Args),
+    /// Replay a recorded stream of page reads and writes through the extension and other policies
+    Replay(replay::Args),
+    /// Print completions for a shell
+    Completions(manual::CompletionsArgs),
+    /// Write manual pages
+    Man(manual::ManArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(args) => demo::run(args),
+        Command::Console(args) => experience::run(args),
+        Command::Replay(args) => replay::run(args),
+        Command::Completions(args) => manual::completions(args, Cli::command()),
+        Command::Man(args) => manual::pages(args, Cli::command()),
+    };
+    result.unwrap_or_else(|error| {
+        complain!("bpe-lab: {error:#}");
+        failure::exit_of(&error).into()
+    })
+}

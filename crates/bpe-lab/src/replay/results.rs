@@ -1,0 +1,190 @@
+//! Asks every policy at every size.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bpe_command::failure::Failure;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use replay::policies::{self, PolicyName};
+use replay::{Outcome, ProductError, ProductOptions, ProductOutcome, Trace, run_product};
+
+/// The extension or a policy to compare it with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Who {
+    Product,
+    Policy(PolicyName),
+}
+
+impl Who {
+    pub fn all() -> impl Iterator<Item = Who> {
+        let policies = PolicyName::ALL.into_iter().map(Who::Policy);
+        std::iter::once(Who::Product).chain(policies)
+    }
+
+    /// As `--policy` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Who::Product => "product",
+            Who::Policy(policy) => policy.as_str(),
+        }
+    }
+
+    /// As people write it.
+    pub fn title(self) -> &'static str {
+        match self {
+            Who::Product => "the extension",
+            Who::Policy(PolicyName::Lru) => "LRU",
+            Who::Policy(PolicyName::Clock) => "CLOCK, 2 bits",
+            Who::Policy(PolicyName::S3Fifo) => "S3-FIFO",
+            Who::Policy(PolicyName::WTinyLfu) => "W-TinyLFU",
+            Who::Policy(PolicyName::Mq) => "MQ",
+            Who::Policy(PolicyName::Opt) => "OPT with bypass",
+        }
+    }
+}
+
+/// How the extension is set up.
+#[derive(Debug, Clone, Copy)]
+pub struct Engine {
+    pub instances: u32,
+    pub admission: replay::Admission,
+}
+
+/// What one of them did at one size.
+#[derive(Debug)]
+pub struct Answer {
+    pub who: Who,
+    pub outcome: Outcome,
+    /// Of the extension only.
+    pub product: Option<ProductOutcome>,
+}
+
+/// All answers at one size.
+#[derive(Debug)]
+pub struct Size {
+    pub ratio: f64,
+    pub pages: u64,
+    pub answers: Vec<Answer>,
+}
+
+impl Size {
+    pub fn answer(&self, who: Who) -> Option<&Answer> {
+        self.answers.iter().find(|answer| answer.who == who)
+    }
+
+    /// Hits for each read that were possible.
+    pub fn opt(&self) -> f64 {
+        self.answer(Who::Policy(PolicyName::Opt))
+            .map_or(f64::NAN, |answer| answer.outcome.read_hit_ratio())
+    }
+}
+
+#[derive(Debug)]
+pub struct Results {
+    /// Measured events, and how many of them are reads.
+    pub events: u64,
+    pub reads: u64,
+    /// Events before the measured part.
+    pub before: usize,
+    pub distinct_pages: usize,
+    pub engine: Engine,
+    pub sizes: Vec<Size>,
+}
+
+impl Results {
+    pub fn gather(
+        trace: &Trace,
+        measured: Range<usize>,
+        sizes: &[(f64, u64)],
+        asked: &[Who],
+        engine: Engine,
+    ) -> Result<Results, Failure> {
+        let bar = bar((measured.end * asked.len() * sizes.len()) as u64);
+        let mut gathered = Vec::new();
+        for &(ratio, pages) in sizes {
+            let mut answers = Vec::new();
+            for &who in asked {
+                bar.set_message(format!("{} at {ratio} x", who.title()));
+                let done = bar.position();
+                let mut progress = |events| bar.set_position(done + events as u64);
+                let answer = ask(who, trace, measured.clone(), pages, engine, &mut progress)
+                    .inspect_err(|_| bar.finish_and_clear())
+                    .map_err(failure)?;
+                answers.push(answer);
+                bar.set_position(done + measured.end as u64);
+            }
+            gathered.push(Size {
+                ratio,
+                pages,
+                answers,
+            });
+        }
+        bar.finish_and_clear();
+        let events = &trace.events()[measured.clone()];
+        Ok(Results {
+            events: events.len() as u64,
+            reads: events.iter().filter(|event| !event.is_write()).count() as u64,
+            before: measured.start,
+            distinct_pages: trace.distinct_pages(),
+            engine,
+            sizes: gathered,
+        })
+    }
+}
+
+fn ask(
+    who: Who,
+    trace: &Trace,
+    measured: Range<usize>,
+    pages: u64,
+    engine: Engine,
+    progress: &mut dyn FnMut(usize),
+) -> Result<Answer, ProductError> {
+    let product = match who {
+        Who::Product => {
+            let options = ProductOptions {
+                instances: engine.instances,
+                admission: engine.admission,
+                ..ProductOptions::new(pages)
+            };
+            Some(run_product(trace, measured.clone(), &options, progress)?)
+        }
+        Who::Policy(_) => None,
+    };
+    let outcome = match (who, product) {
+        (Who::Policy(policy), _) => {
+            policies::run(policy, trace, measured, pages as usize, progress)
+        }
+        (Who::Product, product) => product.map(|product| product.outcome).unwrap_or_default(),
+    };
+    Ok(Answer {
+        who,
+        outcome,
+        product,
+    })
+}
+
+fn failure(error: ProductError) -> Failure {
+    match error {
+        ProductError::TooSmall { .. } | ProductError::TooManyInstances { .. } => {
+            Failure::usage(error.to_string())
+        }
+        ProductError::Open(_) | ProductError::Directory { .. } => {
+            Failure::step(error.to_string()).advise(
+                "the cache file is made in /dev/shm if that has room, else in the folder TMPDIR names: \
+                 set TMPDIR to a folder with room for it, or lower --cache-ratio",
+            )
+        }
+        ProductError::Failed { .. } => Failure::step(error.to_string()),
+    }
+}
+
+/// Hidden without a terminal.
+fn bar(events: u64) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(Some(events), ProgressDrawTarget::stderr_with_hz(5));
+    let style =
+        ProgressStyle::with_template("{bar:30.cyan/dim} {percent:>3} %  {msg} ({eta} left)");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}

@@ -1,0 +1,284 @@
+//! The console's page in a real browser: headless Chromium, driven by `web/tests/browser`, against `bpe-lab console` and a MariaDB
+//! under sysbench.
+//!
+//! The scenarios are written there. What a browser cannot do, killing and starting the server and the console, they ask of this
+//! program by lines `do: COMMAND` on their standard output, each of which is answered with a line.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use integration_tests::certificate::Certificate;
+use integration_tests::harness::{Outcome, note, skip};
+use integration_tests::sysbench::{Run, Sysbench};
+use integration_tests::{Flavour, Options, Place, Server, Suite};
+
+const CACHE: u64 = 128 << 20;
+const TABLES: u32 = 4;
+const ROWS: u32 = 30_000;
+const TOKEN: &str = "a-token-that-only-this-test-knows-0123456789";
+const NAME: &str = "shop";
+const MAKE_REPORT: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
+const SCRIPT: &str = "sysbench.cmdline.options = { rows = {\"Rows that are read\", 100} }
+function thread_init()
+   connection = sysbench.sql.driver():connect()
+end
+function event()
+   connection:query(\"SELECT c FROM sbtest1 WHERE id = \" .. sysbench.rand.uniform(1, sysbench.opt.rows))
+end
+";
+
+fn main() -> ExitCode {
+    Suite::new("console_page")
+        .with(Flavour::MariaDb1011, "in_a_browser", in_a_browser)
+        .run()
+}
+
+/// The page's folder of the repository.
+fn web() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web")
+}
+
+/// Says what a machine lacks.
+fn look_for_tools() -> Outcome {
+    let present = |program: &str| {
+        let status = Command::new(program)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !present("node") {
+        return Err(skip("node is not installed: apt-get install nodejs npm"));
+    }
+    if !Path::new("/usr/bin/chromium").exists() {
+        return Err(skip("Chromium is not installed: apt-get install chromium"));
+    }
+    for needed in ["dist/index.html", "node_modules/playwright-core"] {
+        if !web().join(needed).exists() {
+            return Err(skip(format!("web/{needed} is missing: scripts/build-page")));
+        }
+    }
+    Ok(())
+}
+
+/// Everything that runs beside the browser.
+struct Stage<'a> {
+    place: &'a Place,
+    sysbench: Sysbench,
+    server: Option<Server>,
+    load: Option<Run>,
+    console: Option<Child>,
+    address: SocketAddr,
+    certificate: Certificate,
+    /// Holds a link to the server's socket, which lies elsewhere after a restart.
+    links: tempfile::TempDir,
+}
+
+impl<'a> Stage<'a> {
+    fn new(place: &'a Place) -> anyhow::Result<Self> {
+        let server = place.start(options(place)?)?;
+        let sysbench = Sysbench::prepare(&server, place.root(), TABLES, ROWS)?;
+        // As `bpe enable` leaves it.
+        server.sql(MAKE_REPORT)?;
+        let token = place.root().join("token");
+        fs::write(&token, format!("{TOKEN}\n"))?;
+        fs::set_permissions(&token, PermissionsExt::from_mode(0o600))?;
+        let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+        let mut stage = Self {
+            place,
+            sysbench,
+            server: Some(server),
+            load: None,
+            console: None,
+            address: free,
+            certificate: Certificate::make(place.root())?,
+            links: tempfile::tempdir()?,
+        };
+        stage.link_socket()?;
+        stage.start_load()?;
+        stage.write_script()?;
+        stage.start_console(false)?;
+        Ok(stage)
+    }
+
+    fn sql(&self, statement: &str) -> Outcome {
+        Ok(self.server.as_ref().context("no server")?.sql(statement)?)
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.links.path().join("socket")
+    }
+
+    fn link_socket(&self) -> Outcome {
+        let server = self.server.as_ref().context("no server")?;
+        let _ = fs::remove_file(self.socket());
+        Ok(std::os::unix::fs::symlink(server.socket(), self.socket())?)
+    }
+
+    fn start_load(&mut self) -> Outcome {
+        let server = self.server.as_ref().context("no server")?;
+        self.load = Some(self.sysbench.run(server, "oltp_read_only", 2, 600)?);
+        Ok(())
+    }
+
+    /// A sysbench script of one's own, and what is none.
+    fn write_script(&self) -> Outcome {
+        let folder = self.scripts();
+        fs::create_dir(&folder)?;
+        fs::set_permissions(&folder, PermissionsExt::from_mode(0o755))?;
+        let script = folder.join("shop.lua");
+        fs::write(&script, SCRIPT)?;
+        fs::set_permissions(&script, PermissionsExt::from_mode(0o644))?;
+        Ok(std::os::unix::fs::symlink(
+            "/usr/share/sysbench/oltp_read_only.lua",
+            folder.join("link.lua"),
+        )?)
+    }
+
+    fn scripts(&self) -> PathBuf {
+        self.place.root().join("scripts")
+    }
+
+    fn start_console(&mut self, tls: bool) -> Outcome {
+        let log = fs::File::create(self.place.root().join("console.log"))?;
+        let mut command = Command::new(env!("CARGO_BIN_EXE_bpe-lab"));
+        command
+            .args(["console", "--no-defaults", "-u", "root", "--name", NAME])
+            .arg("-S")
+            .arg(self.socket())
+            .args(["--listen", &self.address.to_string()])
+            .arg("--token-file")
+            .arg(self.place.root().join("token"))
+            .arg("--state-dir")
+            .arg(self.place.root().join("state"))
+            .arg("--scripts")
+            .arg(self.scripts())
+            .arg("--web-folder")
+            .arg(web().join("dist"));
+        if tls {
+            command
+                .arg("--tls-cert")
+                .arg(&self.certificate.certificate)
+                .arg("--tls-key")
+                .arg(&self.certificate.key);
+        }
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .spawn()?;
+        self.console = Some(child);
+        let limit = Instant::now() + Duration::from_secs(30);
+        while TcpStream::connect(self.address).is_err() {
+            ensure!(
+                Instant::now() < limit,
+                "the console does not listen: {}",
+                self.console_log()
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    fn console_log(&self) -> String {
+        fs::read_to_string(self.place.root().join("console.log")).unwrap_or_default()
+    }
+
+    fn kill_console(&mut self) {
+        if let Some(mut console) = self.console.take() {
+            let _ = console.kill();
+            let _ = console.wait();
+        }
+    }
+
+    /// What the scenarios ask for.
+    fn obey(&mut self, command: &str) -> Outcome {
+        match command {
+            "kill-server" => {
+                // The load first, which would end with a complaint.
+                drop(self.load.take());
+                self.server.take().context("no server")?.kill();
+            }
+            "start-server" => {
+                self.server = Some(self.place.start(options(self.place)?)?);
+                self.link_socket()?;
+                self.start_load()?;
+            }
+            "drop-report" => self.sql("DROP FUNCTION bpe_report")?,
+            "make-report" => self.sql(MAKE_REPORT)?,
+            "kill-console" => self.kill_console(),
+            "start-console" => self.start_console(false)?,
+            "start-console-tls" => self.start_console(true)?,
+            _ => bail!("unknown command {command}"),
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Stage<'_> {
+    fn drop(&mut self) {
+        self.kill_console();
+    }
+}
+
+/// A server with the plugin loaded and set up, but not switched on.
+fn options(place: &Place) -> anyhow::Result<Options> {
+    place.early_disabled(CACHE)
+}
+
+fn in_a_browser(place: &Place) -> Outcome {
+    look_for_tools()?;
+    let mut stage = Stage::new(place)?;
+    let mut command = Command::new("node");
+    command
+        .arg(web().join("tests/browser/main.mjs"))
+        .args(["--url", &format!("http://{}/", stage.address)])
+        .args([
+            "--token",
+            TOKEN,
+            "--server",
+            NAME,
+            "--size",
+            "128M",
+            "--experience",
+            "1",
+        ])
+        .arg("--path")
+        .arg(place.cache());
+    if let Some(folder) = std::env::var_os("BPE_TEST_SCREENSHOTS") {
+        command.arg("--screenshots").arg(folder);
+    }
+    let mut browser = command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("node")?;
+    let mut answers = browser.stdin.take().context("no input")?;
+    let output = BufReader::new(browser.stdout.take().context("no output")?);
+    let mut said = String::new();
+    for line in output.lines() {
+        let line = line?;
+        match line.strip_prefix("do: ") {
+            Some(command) => match stage.obey(command) {
+                Ok(()) => writeln!(answers, "ok")?,
+                Err(error) => writeln!(answers, "{}", format!("{error:#}").replace('\n', " "))?,
+            },
+            None => said.push_str(&format!("{line}\n")),
+        }
+    }
+    let status = browser.wait()?;
+    ensure!(
+        status.success(),
+        "the browser's tests ended with {status}:\n{said}console:\n{}",
+        stage.console_log()
+    );
+    note(said.lines().last().unwrap_or_default());
+    Ok(())
+}
