@@ -1,4 +1,4 @@
-# make build     leaves dist/bpe.so, dist/bpe, dist/bpe-lab and dist/cloud-volume, their debug information in dist/debug, manual pages in
+# make build     leaves dist/bpe.so, dist/bpe and dist/bpe-lab, their debug information in dist/debug, manual pages in
 #                dist/man and completions in dist/completions
 # make test      installs what is missing; unit tests, and integration tests against real servers; TESTS="ddl memory" runs
 #                some of the latter
@@ -33,7 +33,7 @@ SEED ?=
 
 build:
 	scripts/build-page
-	$(CARGO) build --release --locked -p plugin -p bpe -p bpe-lab -p cloud-volume
+	$(CARGO) build --release --locked -p plugin -p bpe -p bpe-lab
 	scripts/fill-dist $(built) dist
 
 test:

@@ -1,7 +1,7 @@
 //! The command `bpe-lab`: shows and measures what the extension does, where nothing else depends on the server.
 //!
 //! It demonstrates the extension on a private server ([`demo`]), puts load on a server beside the console
-//! ([`experience`]), and replays traces ([`replay`]). It talks to servers and people by the library of `bpe`, which
+//! ([`experience`]), replays traces ([`replay`]), and mounts emulated cloud volumes ([`volume`]). It talks to servers and people by the library of `bpe`, which
 //! knows nothing of it. Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`.
 
 use std::process::ExitCode;
@@ -13,6 +13,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 mod demo;
 mod experience;
 mod replay;
+mod volume;
 
 #[derive(Parser)]
 #[command(
@@ -40,6 +41,10 @@ enum Command {
     Console(experience::Args),
     /// Replay a recorded stream of page reads and writes through the extension and other policies
     Replay(replay::Args),
+    /// Mount a directory that behaves like a cloud block volume, with faults on command
+    ///
+    /// It has a latency for each I/O, IOPS and bandwidth caps shared by reads and writes, and burst credits.
+    Volume(volume::Args),
     /// Print completions for a shell
     Completions(manual::CompletionsArgs),
     /// Write manual pages
@@ -51,6 +56,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Console(args) => experience::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Volume(args) => volume::run(args),
         Command::Completions(args) => manual::completions(args, Cli::command()),
         Command::Man(args) => manual::pages(args, Cli::command()),
     };

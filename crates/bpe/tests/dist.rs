@@ -24,7 +24,6 @@ fn filled(dist: &Path) {
         Command::new(cargo)
             .args(["build", "--release", "--locked", "--quiet"])
             .args(["-p", "plugin", "-p", "bpe", "-p", "bpe-lab"])
-            .args(["-p", "cloud-volume"])
             .arg("--target-dir")
             .arg(library::target_folder())
             .current_dir(&workspace),
@@ -47,7 +46,6 @@ fn debug_information_lies_beside() {
         ("bpe.so", 4 * MIB),
         ("bpe", 40 * MIB),
         ("bpe-lab", 40 * MIB),
-        ("cloud-volume", 6 * MIB),
     ] {
         let (file, debug): (PathBuf, PathBuf) = (
             dist.join(name),
@@ -90,12 +88,11 @@ fn debug_information_lies_beside() {
         .unwrap()
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
-    assert_eq!(left.len(), 7, "{left:?}");
+    assert_eq!(left.len(), 6, "{left:?}");
 
     // They work, and lines of the source are found.
     let version = output(Command::new(dist.join("bpe")).arg("--version"));
     assert!(version.starts_with("bpe "), "{version}");
-    output(Command::new(dist.join("cloud-volume")).arg("--help"));
     for (command, page, none) in [
         ("bpe", "bpe-enable", "bpe-demo"),
         ("bpe-lab", "bpe-lab-demo", "bpe-lab-enable"),
@@ -108,7 +105,12 @@ fn debug_information_lies_beside() {
         }
     }
     // What root runs on a production server has nothing that starts servers, puts load on them or simulates policies.
-    for part in ["14private_server", "7sysbench", "6replay8policies"] {
+    for part in [
+        "14private_server",
+        "12cloud_volume",
+        "7sysbench",
+        "6replay8policies",
+    ] {
         let has = |command: &str| {
             let bytes = fs::read(dist.join(command)).unwrap();
             let file = object::File::parse(&*bytes).unwrap();

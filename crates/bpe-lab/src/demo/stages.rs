@@ -90,7 +90,6 @@ impl Bench<'_> {
                 .logs()
                 .join(format!("{}.log", self.log_name(&format!("{title}-volume"))));
             rig.volume = Some(Volume::mount(
-                &self.tools.cloud_volume,
                 &backing,
                 &mountpoint,
                 &self.workspace.run(),

@@ -10,7 +10,6 @@ use super::results::SideName;
 /// Where they are.
 pub struct Tools {
     pub sysbench: PathBuf,
-    pub cloud_volume: PathBuf,
     /// None only when the side with the extension is not run.
     pub library: Option<PathBuf>,
 }
@@ -36,15 +35,6 @@ impl Tools {
             missing
                 .push("/dev/fuse (modprobe fuse; in a container: --device /dev/fuse)".to_owned());
         }
-        let cloud_volume = Some(beside.join("cloud-volume"))
-            .filter(|path| path.is_file())
-            .or_else(|| in_path("cloud-volume"));
-        if cloud_volume.is_none() {
-            missing.push(format!(
-                "cloud-volume, the emulated volume, in {} (make build)",
-                beside.display()
-            ));
-        }
         let wanted = args.sides.contains(&SideName::On);
         let library = match &args.library {
             Some(path) if path.is_file() => Some(path.clone()),
@@ -65,7 +55,6 @@ impl Tools {
         }
         Ok(Tools {
             sysbench: sysbench.unwrap_or_default(),
-            cloud_volume: cloud_volume.unwrap_or_default(),
             library: library.filter(|_| wanted),
         })
     }

@@ -12,8 +12,9 @@ use cloud_volume::Statistics;
 use private_server::{SocketPath, process};
 
 use super::interrupt;
+use crate::volume::PROGRAM;
 
-/// The volume's properties, for the report. They are the defaults of `cloud-volume`.
+/// The volume's properties, for the report. They are the defaults of `bpe-lab volume mount`.
 pub const DESCRIPTION: &str =
     "3,000 IOPS shared by reads and writes, 0.5 ms per I/O, 125 MB/s, no burst";
 
@@ -33,27 +34,21 @@ impl Volume {
     ///
     /// # Errors
     /// With the volume's own words.
-    pub fn mount(
-        program: &Path,
-        backing: &Path,
-        mountpoint: &Path,
-        run: &Path,
-        log: &Path,
-    ) -> Result<Volume> {
+    pub fn mount(backing: &Path, mountpoint: &Path, run: &Path, log: &Path) -> Result<Volume> {
         let log_file =
             File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
         let control = SocketPath::of(run, "volume-control").context("a place for a socket")?;
-        let mut command = Command::new(program);
+        let mut command = Command::new(PROGRAM);
         command
-            .arg("mount")
+            .args(["volume", "mount"])
             .args([backing, mountpoint])
             .arg("--control")
             .arg(control.path())
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(log_file);
-        let mut child = process::spawn(command, libc::SIGTERM)
-            .with_context(|| format!("cannot start {}", program.display()))?;
+        let mut child =
+            process::spawn(command, libc::SIGTERM).context("cannot start the emulated volume")?;
         let stdout = child.stdout.take();
         let volume = Volume {
             child,

@@ -87,7 +87,6 @@ fn start(bench: &Bench, dataset: &Dataset) -> Result<Rig> {
     let run_folder = workspace.run().join(&name);
     let mut rig = Rig::default();
     rig.volume = Some(Volume::mount(
-        &bench.tools.cloud_volume,
         &workspace.backing(),
         &workspace.mountpoint(),
         &workspace.run().join("volume-control"),

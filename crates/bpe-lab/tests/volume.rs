@@ -1,5 +1,6 @@
-//! The command: mounting, control, and its end by signal or by force.
+//! `bpe-lab volume`: mounting, control, and its end by signal or by force.
 
+#[path = "../../cloud-volume/tests/common/mod.rs"]
 mod common;
 
 use std::fs;
@@ -11,7 +12,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
 
-const COMMAND: &str = env!("CARGO_BIN_EXE_cloud-volume");
+fn volume() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bpe-lab"));
+    command.arg("volume");
+    command
+}
 
 struct Mounted {
     process: Child,
@@ -32,7 +37,7 @@ impl Mounted {
     }
 
     fn spawn(folder: &Path, options: &[&str]) -> Option<Child> {
-        let mut process = Command::new(COMMAND)
+        let mut process = volume()
             .arg("mount")
             .args([folder.join("backing"), folder.join("volume")])
             .arg("--control")
@@ -59,7 +64,7 @@ impl Mounted {
     }
 
     fn control(&self, command: &[&str]) -> Output {
-        Command::new(COMMAND)
+        volume()
             .arg("control")
             .arg(self.folder.path().join("control"))
             .args(command)
@@ -202,7 +207,7 @@ fn mistakes_are_explained() {
         (&["mount", path, path, "--iops", "0"], "above 0"),
     ];
     for (arguments, expected) in cases {
-        let output = Command::new(COMMAND).args(arguments).output().unwrap();
+        let output = volume().args(arguments).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success());
         assert!(said.contains(expected), "{arguments:?}: {said}");

@@ -1,37 +1,39 @@
-//! The command `cloud-volume`.
+//! `bpe-lab volume`: mounts an emulated cloud volume, and sends it commands.
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ExitCode, Stdio};
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use bpe_command::failure::{Exit, Failure};
+use clap::Subcommand;
 use cloud_volume::{
     Burst, CloudVolume, Jitter, Options, Profile, guard, parse_bytes, parse_duration, send,
 };
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-/// A directory that behaves like a cloud block volume: a latency for each I/O, IOPS and bandwidth
-/// caps shared by reads and writes, burst credits, and faults on command.
-#[derive(Parser)]
-#[command(version, after_help = AFTER_HELP)]
-struct Cli {
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
     #[command(subcommand)]
-    command: Commands,
+    command: Command,
 }
+
+/// This program, whatever has become of its file.
+pub const PROGRAM: &str = "/proc/self/exe";
 
 const AFTER_HELP: &str = "\
 Examples:
   A volume of 3,000 IOPS, 125 MB/s and 0.5 ms:
-    cloud-volume mount /srv/backing /srv/volume
+    bpe-lab volume mount /srv/backing /srv/volume
   One that can be changed while it is mounted:
-    cloud-volume mount /srv/backing /srv/volume --unlimited --control /run/volume.sock
-    cloud-volume control /run/volume.sock profile default
-    cloud-volume control /run/volume.sock statistics";
+    bpe-lab volume mount /srv/backing /srv/volume --unlimited --control /run/volume.sock
+    bpe-lab volume control /run/volume.sock profile default
+    bpe-lab volume control /run/volume.sock statistics";
 
 #[derive(Subcommand)]
-enum Commands {
+enum Command {
     /// Mount a volume and serve it until it is unmounted, or until SIGTERM or SIGINT.
     Mount(Mount),
     /// Send a command to a mounted volume: `help` lists them.
@@ -47,7 +49,7 @@ enum Commands {
     Guard { mountpoint: PathBuf },
 }
 
-#[derive(Args)]
+#[derive(clap::Args)]
 struct Mount {
     /// The directory with the data. Leave it alone while it is mounted. Syncs do not reach it
     /// unless --sync-backing is given.
@@ -113,20 +115,15 @@ impl Mount {
     }
 }
 
-fn main() -> ExitCode {
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let _ = log::set_logger(&Log).map(|()| log::set_max_level(log::LevelFilter::Warn));
-    let result = match Cli::parse().command {
-        Commands::Mount(options) => mount(&options),
-        Commands::Control { socket, command } => control(&socket, &command.join(" ")),
-        Commands::Guard { mountpoint } => guard(&mountpoint).map_err(|error| error.to_string()),
+    let result = match args.command {
+        Command::Mount(options) => mount(&options),
+        Command::Control { socket, command } => control(&socket, &command.join(" ")),
+        Command::Guard { mountpoint } => guard(&mountpoint).map_err(|error| error.to_string()),
     };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(why) => {
-            eprintln!("cloud-volume: {why}");
-            ExitCode::FAILURE
-        }
-    }
+    result.map_err(|why| Failure::step(format!("volume: {why}")))?;
+    Ok(Exit::Ok.into())
 }
 
 fn mount(arguments: &Mount) -> Result<(), String> {
@@ -165,8 +162,8 @@ fn mount(arguments: &Mount) -> Result<(), String> {
 
 /// Starts a process that detaches the mount should this one be killed.
 fn start_guard(mountpoint: &Path) -> io::Result<Child> {
-    Command::new(std::env::current_exe()?)
-        .arg("guard")
+    std::process::Command::new(PROGRAM)
+        .args(["volume", "guard"])
         .arg(mountpoint)
         .current_dir("/")
         .stdin(Stdio::piped())
@@ -195,7 +192,7 @@ impl log::Log for Log {
 
     fn log(&self, record: &log::Record) {
         if self.enabled(record.metadata()) {
-            eprintln!("cloud-volume: {}", record.args());
+            eprintln!("bpe-lab: volume: {}", record.args());
         }
     }
 
