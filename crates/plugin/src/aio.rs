@@ -14,134 +14,35 @@
 //! The true read that is made in place of another one is submitted to the server's own context, so that many of them are
 //! under way together, and the thread that harvests waits for none.
 
+mod instead;
 mod late;
+mod requests;
 
-use std::collections::HashMap;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use extension::{Located, ReadTicket, Source};
-use late::Tag;
+use extension::Source;
 use libc::iovec;
-use parking_lot::Mutex;
 
-use crate::coherence::{self, Target, Write};
-use crate::files::DataFile;
-use crate::linux::{Linux, vector_bytes};
+use crate::coherence;
+use crate::files::{self, DataFile};
+use crate::linux::vector_bytes;
 use crate::notes;
-use crate::os::{Errno, Os as _};
 use crate::settings::{self, AsyncIo};
-use crate::switch::{self, Mode, Pending};
+use crate::switch::{self, Mode};
+use instead::{Submit, count_data_read, read_instead, submit_own};
+use requests::{
+    PREAD, PWRITE, PWRITEV, Purpose, Request, Tag, Words, begin, follow, is_armed, is_tag, take,
+};
 
-/// The kernel's `struct iocb`, as libaio lays it out.
-#[repr(C)]
-pub struct Iocb {
-    data: u64,
-    key: u32,
-    rw_flags: u32,
-    opcode: i16,
-    priority: i16,
-    fd: c_int,
-    buffer: u64,
-    length: u64,
-    offset: i64,
-    reserved: u64,
-    flags: u32,
-    event_fd: u32,
-}
-
-/// The kernel's `struct io_event`.
-#[repr(C)]
-pub struct IoEvent {
-    data: u64,
-    request: u64,
-    result: i64,
-    result2: i64,
-}
-
-const PREAD: i16 = 0;
-const PWRITE: i16 = 1;
-const PWRITEV: i16 = 8;
+pub use late::{SLICE, give_up};
+pub use requests::{IoEvent, Iocb, entering_harvest, memory_bytes};
 
 /// The alignment that a buffer needs to take a direct read from any cache file.
 const BUFFER_ALIGNMENT: u64 = 4096;
 
-/// Requests followed at the same time; the servers have a few thousand slots at most.
-const MOST_REQUESTS: usize = 1 << 16;
-
-enum Purpose {
-    /// Reads from a cache file instead of the data file.
-    Redirected {
-        target: Target,
-        located: Located,
-        /// If it goes into memory that the extension lends.
-        tag: Option<Tag>,
-    },
-    /// Reads from the data file, to be offered.
-    Missed {
-        target: Target,
-        ticket: ReadTicket,
-        started: Instant,
-    },
-    /// Writes to the data file.
-    Write(Write),
-}
-
-struct Request {
-    purpose: Purpose,
-    context: usize,
-    /// When the kernel had taken it, for reads that may be given up: before, nobody but the submitter may touch it.
-    submitted: Option<Instant>,
-    /// As the server has set them.
-    words: Words,
-    length: usize,
-    epoch: u32,
-    pending: Pending,
-}
-
-/// What is changed in a request that is pointed at a cache file.
-#[derive(Clone, Copy)]
-struct Words {
-    data: u64,
-    rw_flags: u32,
-    fd: c_int,
-    buffer: u64,
-    offset: i64,
-}
-
-impl Words {
-    fn of(iocb: &Iocb) -> Words {
-        Words {
-            data: iocb.data,
-            rw_flags: iocb.rw_flags,
-            fd: iocb.fd,
-            buffer: iocb.buffer,
-            offset: iocb.offset,
-        }
-    }
-
-    fn restore(self, iocb: &mut Iocb) {
-        (iocb.data, iocb.rw_flags, iocb.fd) = (self.data, self.rw_flags, self.fd);
-        (iocb.buffer, iocb.offset) = (self.buffer, self.offset);
-    }
-}
-
-const SHARDS: usize = 32;
-/// Requests of a shard for which there is room from the start.
-const LIKELY_REQUESTS: usize = 14;
-
-static REQUESTS: LazyLock<[Mutex<HashMap<usize, Request>>; SHARDS]> =
-    LazyLock::new(|| std::array::from_fn(|_| Mutex::new(HashMap::with_capacity(LIKELY_REQUESTS))));
-
-fn shard(request: usize) -> &'static Mutex<HashMap<usize, Request>> {
-    &REQUESTS[(request >> 6).wrapping_mul(0x9E37_79B9) >> 7 & (SHARDS - 1)]
-}
-
-const CONTEXTS: usize = 512;
-static ARMED: [AtomicUsize; CONTEXTS] = [const { AtomicUsize::new(0) }; CONTEXTS];
 static SEEN: AtomicBool = AtomicBool::new(false);
 
 /// Whether the server was seen submitting through libaio.
@@ -151,41 +52,8 @@ pub fn seen() -> bool {
 
 /// Forgets which contexts are harvested through the hook; to be called before serving begins.
 pub fn disarm_all() {
-    LazyLock::force(&REQUESTS);
+    requests::disarm_all();
     late::prepare();
-    for context in &ARMED {
-        context.store(0, Ordering::SeqCst);
-    }
-}
-
-fn is_armed(context: usize) -> bool {
-    number_of(context).is_some()
-}
-
-/// Where an armed context stands among them.
-fn number_of(context: usize) -> Option<usize> {
-    for (number, slot) in ARMED.iter().enumerate() {
-        match slot.load(Ordering::Acquire) {
-            0 => return None,
-            known if known == context => return Some(number),
-            _ => {}
-        }
-    }
-    None
-}
-
-/// A harvester is about to wait inside the hook: completions of this context will be seen.
-pub fn entering_harvest(context: usize) {
-    if !switch::mode().serves() || context == 0 || is_armed(context) {
-        return;
-    }
-    for slot in &ARMED {
-        match slot.compare_exchange(0, context, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return,
-            Err(known) if known == context => return,
-            Err(_) => {}
-        }
-    }
 }
 
 /// Submits requests with the rules around them.
@@ -210,14 +78,14 @@ pub fn submit(
     for &request in requests {
         // SAFETY: the server's requests are valid until they are harvested.
         if let Some(iocb) = unsafe { request.as_mut() } {
-            if let Some(file) = crate::files::of_descriptor(iocb.fd) {
+            if let Some(file) = files::of_descriptor(iocb.fd) {
                 if mode.records() {
                     // SAFETY: as above.
                     unsafe { note_write(iocb, file) };
                 }
                 redirected |= prepare(mode, iocb, file, context);
             }
-            if late::is_tag(iocb.data) {
+            if is_tag(iocb.data) {
                 tagged.push((request as usize, iocb.data));
             }
         }
@@ -237,9 +105,7 @@ pub fn submit(
         for &request in requests {
             // SAFETY: as above.
             if let Some(iocb) = unsafe { request.as_mut() } {
-                if let Some(file) =
-                    crate::files::of_descriptor(iocb.fd).filter(|_| iocb.opcode != PREAD)
-                {
+                if let Some(file) = files::of_descriptor(iocb.fd).filter(|_| iocb.opcode != PREAD) {
                     prepare(mode, iocb, file, context);
                 }
             }
@@ -255,45 +121,6 @@ pub fn submit(
     }
     late::submitted(&tagged);
     result
-}
-
-/// How a request is handed to the kernel: as `io_submit` does.
-pub type Submit<'a> = &'a dyn Fn(usize, *mut Iocb) -> c_int;
-
-/// Submits the server's own request, as it was, to its own context, in place of one that was pointed at a cache file. Whether
-/// the kernel has taken it; if so, the server's event is that of this request. No lock may be held.
-fn submit_own(request: *mut Iocb, target: Target, context: usize, submit: Submit<'_>) -> bool {
-    // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
-    follow_own(unsafe { &*request }, target, context);
-    let taken = submit(context, request) == 1;
-    if !taken {
-        drop(take(request as usize)); // it was read only, so there is nothing to undo
-    }
-    taken
-}
-
-/// Follows a read of the data file that is submitted by ourselves; it needs not be.
-fn follow_own(iocb: &Iocb, target: Target, context: usize) {
-    let guard = switch::active();
-    let (Some(active), Some(pending)) = (&*guard, begin(context)) else {
-        return;
-    };
-    let ticket = switch::generations().begin_read(target.file.owner, target.page.page);
-    let Some(ticket) = ticket else { return };
-    let request = Request {
-        purpose: Purpose::Missed {
-            target,
-            ticket,
-            started: Instant::now(),
-        },
-        context,
-        submitted: None,
-        words: Words::of(iocb),
-        length: iocb.length as usize,
-        epoch: active.epoch,
-        pending,
-    };
-    drop(follow(iocb, request));
 }
 
 /// Prepares a request before it is submitted; `context` is given if its completions are seen. Whether the request was
@@ -337,35 +164,6 @@ unsafe fn note_write(iocb: &Iocb, file: &DataFile) {
         }
         _ => {}
     }
-}
-
-/// Announces a request on a context whose completions are seen. The context is looked at again after the announcement:
-/// from there on the hooks cannot be switched off without the request being waited for.
-fn begin(context: usize) -> Option<Pending> {
-    Pending::begin().filter(|_| is_armed(context))
-}
-
-/// Remembers a request until it is harvested; gives it back if there are too many.
-fn follow(iocb: &Iocb, request: Request) -> Option<Request> {
-    let key = std::ptr::from_ref(iocb) as usize;
-    let mut shard = shard(key).lock();
-    if shard.len() >= MOST_REQUESTS / SHARDS {
-        return Some(request);
-    }
-    let left_over = shard.insert(key, request);
-    drop(shard);
-    if let Some(Request {
-        purpose: Purpose::Write(write),
-        ..
-    }) = left_over
-    {
-        coherence::finish_write(write, None, None); // its completion passed unseen
-    }
-    None
-}
-
-fn take(request: usize) -> Option<Request> {
-    shard(request).lock().remove(&request)
 }
 
 fn prepare_read(mode: Mode, iocb: &mut Iocb, file: &'static DataFile, context: usize) -> bool {
@@ -484,7 +282,9 @@ fn take_back(iocb: &mut Iocb, request: Request) {
 
 /// Looks at completions before the server does; how many of them, which then come first, are for the server. Each is dealt
 /// with by itself: should one panic, its page and those of the others are still read from where they belong.
-pub fn harvested(events: &mut [IoEvent], submit: Submit<'_>) -> usize {
+///
+/// `panicked` switches the extension off.
+pub fn harvested(events: &mut [IoEvent], submit: Submit<'_>, panicked: fn()) -> usize {
     let mut kept = 0;
     for at in 0..events.len() {
         let event = &mut events[at];
@@ -492,11 +292,11 @@ pub fn harvested(events: &mut [IoEvent], submit: Submit<'_>) -> usize {
             continue;
         }
         let request = take(event.request as usize);
-        if request.is_none() && late::is_tag(event.data) {
+        if request.is_none() && is_tag(event.data) {
             late::forget(event.data); // it was given up this very moment
             continue;
         }
-        let over = request.is_none_or(|request| harvest(event, request, submit));
+        let over = request.is_none_or(|request| harvest(event, request, submit, panicked));
         if over {
             events.swap(kept, at);
             kept += 1;
@@ -506,7 +306,7 @@ pub fn harvested(events: &mut [IoEvent], submit: Submit<'_>) -> usize {
 }
 
 /// Whether the request is over, and the event that of the server.
-fn harvest(event: &mut IoEvent, request: Request, submit: Submit<'_>) -> bool {
+fn harvest(event: &mut IoEvent, request: Request, submit: Submit<'_>, panicked: fn()) -> bool {
     let redirected = match &request.purpose {
         Purpose::Redirected { target, .. } => Some(*target),
         _ => None,
@@ -519,7 +319,7 @@ fn harvest(event: &mut IoEvent, request: Request, submit: Submit<'_>) -> bool {
         Ok(Completed::AsItIs) => None,
         Ok(Completed::ReadAgain) => redirected,
         Err(_) => {
-            crate::controller::panicked();
+            panicked();
             redirected
         }
     };
@@ -534,36 +334,17 @@ fn harvest(event: &mut IoEvent, request: Request, submit: Submit<'_>) -> bool {
     true
 }
 
-/// A read that was made in place of one from a cache file.
-fn count_data_read(fd: c_int, started: Instant) {
-    if let (Some(active), Some(file)) = (&*switch::active(), crate::files::of_descriptor(fd)) {
-        coherence::count_data_read(active, file, started);
-    }
-}
-
 /// Whether reads of this context may become overdue while its harvester waits.
 pub fn may_be_late() -> bool {
-    late::expected()
+    requests::expected()
         || switch::mode().serves() && settings::READ_TIMEOUT.load(Ordering::Relaxed) != 0
 }
-
-pub use late::{SLICE, give_up};
 
 /// Gives the server's request back as it was.
 fn restore(event: &mut IoEvent, words: &Words) {
     event.data = words.data;
     // SAFETY: the request is complete and not yet given back to the server, so it is ours.
     words.restore(unsafe { &mut *(event.request as *mut Iocb) });
-}
-
-/// Makes the server's own read in place of one that was redirected.
-fn read_instead(event: &mut IoEvent, words: &Words, length: usize) {
-    // SAFETY: the server's own read, with its own arguments.
-    let result = unsafe { Linux.read(words.fd, words.buffer as *mut u8, length, words.offset) };
-    event.result = match result {
-        Ok(bytes) => bytes as i64,
-        Err(Errno(errno)) => -i64::from(errno),
-    };
 }
 
 /// What a completion means for the server.
@@ -634,14 +415,6 @@ fn complete(event: &IoEvent, request: Request) -> Completed {
         }
     }
     Completed::AsItIs
-}
-
-/// Memory of the request table, bytes.
-pub fn memory_bytes() -> u64 {
-    REQUESTS
-        .iter()
-        .map(|shard| (shard.lock().capacity() * (size_of::<Request>() + 16)) as u64)
-        .sum()
 }
 
 #[cfg(test)]

@@ -8,13 +8,16 @@
 
 use std::collections::HashMap;
 use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use extension::GivenUp;
 use parking_lot::Mutex;
 
-use super::{CONTEXTS, IoEvent, Purpose, REQUESTS, Request, Submit, Words, read_instead};
+use super::instead::{Submit, count_data_read, read_instead, submit_own};
+use super::requests::{
+    CONTEXTS, IoEvent, Iocb, Purpose, REQUESTS, Request, Words, expected, is_tag, number_of, shard,
+};
 use crate::coherence::Target;
 use crate::switch::{self, Pending};
 
@@ -24,33 +27,6 @@ pub const SLICE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: u64 = 20;
 /// How long a harvester puts reads in the place of late ones before it harvests again.
 const PASS: Duration = Duration::from_millis(20);
-
-/// No server's own word has this bit: the words are addresses.
-const TAG: u64 = 1 << 63;
-
-/// Tagged reads under way that are not abandoned.
-static TAGGED: AtomicU32 = AtomicU32::new(0);
-
-/// What stands in for the server's word in a read's request.
-pub struct Tag(u64);
-
-impl Tag {
-    pub fn new() -> Tag {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        TAGGED.fetch_add(1, Ordering::SeqCst);
-        Tag(TAG | NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-
-    pub fn word(&self) -> u64 {
-        self.0
-    }
-}
-
-impl Drop for Tag {
-    fn drop(&mut self) {
-        TAGGED.fetch_sub(1, Ordering::SeqCst);
-    }
-}
 
 /// A read that the server has been answered, and the cache disk has not. Hooks stay on until it is.
 struct Abandoned {
@@ -65,10 +41,6 @@ pub fn prepare() {
     LazyLock::force(&ABANDONED);
 }
 
-pub fn is_tag(word: u64) -> bool {
-    word & TAG != 0
-}
-
 /// Whether this is the answer to an abandoned read, which nobody needs any more.
 pub fn forget(word: u64) -> bool {
     is_tag(word) && ABANDONED.lock().remove(&word).is_some()
@@ -79,7 +51,7 @@ pub fn forget(word: u64) -> bool {
 /// requests stand for other reads.
 pub fn submitted(tagged: &[(usize, u64)]) {
     for &(key, word) in tagged {
-        if let Some(request) = super::shard(key).lock().get_mut(&key) {
+        if let Some(request) = shard(key).lock().get_mut(&key) {
             if let Purpose::Redirected {
                 located,
                 tag: Some(tag),
@@ -93,11 +65,6 @@ pub fn submitted(tagged: &[(usize, u64)]) {
             }
         }
     }
-}
-
-/// Whether a read may become overdue while a harvester waits.
-pub fn expected() -> bool {
-    TAGGED.load(Ordering::SeqCst) > 0
 }
 
 /// What was late was looked for on a context at this time, by its number among the armed ones. The last one is for all that are
@@ -122,7 +89,7 @@ pub fn give_up(context: usize, room: usize, submit: Submit<'_>) -> Option<IoEven
     if !expected() || room == 0 {
         return None;
     }
-    let number = super::number_of(context).unwrap_or(CONTEXTS);
+    let number = number_of(context).unwrap_or(CONTEXTS);
     let begun = Instant::now();
     if !is_due(number, EPOCH.elapsed().as_millis() as u64) {
         return None;
@@ -131,9 +98,8 @@ pub fn give_up(context: usize, room: usize, submit: Submit<'_>) -> Option<IoEven
     while begun.elapsed() < PASS {
         let late = abandon(context)?;
         // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
-        late.words
-            .restore(unsafe { &mut *(late.key as *mut super::Iocb) });
-        if super::submit_own(late.key as *mut super::Iocb, late.target, context, submit) {
+        late.words.restore(unsafe { &mut *(late.key as *mut Iocb) });
+        if submit_own(late.key as *mut Iocb, late.target, context, submit) {
             continue;
         }
         let started = Instant::now();
@@ -144,7 +110,7 @@ pub fn give_up(context: usize, room: usize, submit: Submit<'_>) -> Option<IoEven
             result2: 0,
         };
         read_instead(&mut event, &late.words, late.length);
-        super::count_data_read(late.words.fd, started);
+        count_data_read(late.words.fd, started);
         LOOKED[number].store(0, Ordering::Relaxed); // there may be more
         return Some(event);
     }

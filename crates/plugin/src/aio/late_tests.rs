@@ -13,7 +13,8 @@ use extension::{
 };
 
 use super::*;
-use crate::aio::{Iocb, PREAD, disarm_all, entering_harvest, harvested, submit};
+use crate::aio::requests::{self, PREAD};
+use crate::aio::{Iocb, disarm_all, entering_harvest, harvested, submit};
 use crate::files::{self, Attach};
 use crate::switch::Active;
 
@@ -127,6 +128,10 @@ impl Drop for Cached {
     }
 }
 
+fn no_panic() {
+    unreachable!("nothing panics here");
+}
+
 fn target(file: &File, number: u32) -> Option<Target> {
     let offset = i64::from(number) * PAGE as i64;
     let known = files::of_descriptor(file.as_raw_fd())?;
@@ -216,11 +221,11 @@ fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
         let late = sent.event(sent.tag, PAGE as i64);
         let own = sent.event(sent.words.data, PAGE as i64);
         let mut events = [late, own];
-        assert_eq!(harvested(&mut events, &taken), 1);
+        assert_eq!(harvested(&mut events, &taken, no_panic), 1);
         assert_eq!(events[0].data, sent.words.data);
     }
     assert_eq!(switch::pending_requests(), 0);
-    assert!(!super::expected());
+    assert!(!requests::expected());
 }
 
 #[test]
@@ -248,7 +253,7 @@ fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
         assert!(buffer.0 == page(number), "the data file's bytes");
     }
     let mut late: Vec<_> = sent.iter().map(|sent| sent.event(sent.tag, 0)).collect();
-    assert_eq!(harvested(&mut late, &refuse), 0);
+    assert_eq!(harvested(&mut late, &refuse, no_panic), 0);
     assert_eq!(switch::pending_requests(), 0);
 }
 
@@ -261,10 +266,14 @@ fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
     for errno in [libc::EAGAIN, libc::EOPNOTSUPP] {
         let sent = Sent::new(&cached, CONTEXTS[0], 5, &mut buffer);
         let mut refused = [sent.event(sent.tag, -i64::from(errno))];
-        assert_eq!(harvested(&mut refused, &taken), 0, "it is made anew");
+        assert_eq!(
+            harvested(&mut refused, &taken, no_panic),
+            0,
+            "it is made anew"
+        );
         assert!(sent.is_as_before());
         let mut own = [sent.event(sent.words.data, PAGE as i64)];
-        assert_eq!(harvested(&mut own, &taken), 1);
+        assert_eq!(harvested(&mut own, &taken, no_panic), 1);
     }
     let guard = switch::active();
     let extension = &guard.as_ref().unwrap().extension;

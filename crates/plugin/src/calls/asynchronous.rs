@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::guard::{guarded, import};
 use crate::aio::{self, IoEvent, Iocb};
+use crate::controller;
 use crate::got::{Import, Original};
 use crate::linux::{Linux, errno, set_errno};
 use crate::os::Os as _;
@@ -173,15 +174,15 @@ fn harvest(
         let looked_at = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the kernel filled that many events.
             let filled = unsafe { std::slice::from_raw_parts_mut(events, filled) };
-            aio::harvested(filled, &submit_one)
+            aio::harvested(filled, &submit_one, controller::panicked)
         }));
         let kept = looked_at.unwrap_or_else(|_| {
-            crate::controller::panicked();
+            controller::panicked();
             filled
         });
         let room = usize::try_from(most).unwrap_or(0).saturating_sub(kept);
         let late = catch_unwind(|| aio::give_up(context, room, &submit_one)).unwrap_or_else(|_| {
-            crate::controller::panicked();
+            controller::panicked();
             None
         });
         let all = kept + usize::from(late.is_some());
