@@ -10,8 +10,7 @@ use extension::Extension;
 use parking_lot::MutexGuard;
 
 use super::retiring::{close_retiring, retire, wait_for_retired};
-use super::thread::usual_page;
-use super::{
+use super::state::{
     AFTER_PANIC, BUILDING, Building, CHANGED, DEFAULT_PAGE, INNER, Inner, PANICKED, Prepared,
     RETIRE_WAIT, SWITCHED_ON, ensure_thread, nothing_unseen,
 };
@@ -28,6 +27,8 @@ const CHECKS: u32 = 5;
 const BETWEEN_CHECKS: Duration = Duration::from_millis(20);
 /// How long a recording waits for a switching on that is under way.
 const RECORDING_WAIT: Duration = Duration::from_secs(5);
+/// Smaller pages than this do not make the directory larger: some tables of tiny pages must not multiply its memory.
+const LEAST_NOMINAL_PAGE: u32 = 4096;
 const BUSY: &str = "the extension is just being built or switched; try again in some seconds; if that goes on, a disk in bpe_path does not answer";
 
 /// First half of switching on, for a client: builds the extension and gets to know the open files. Returns warnings.
@@ -166,6 +167,28 @@ pub fn follow_for_recording() -> Result<(), String> {
         return Err(AFTER_PANIC.into());
     }
     Ok(())
+}
+
+/// The page size in which most bytes were read, but not below [`LEAST_NOMINAL_PAGE`].
+pub(super) fn usual_page(inner: &Inner) -> u32 {
+    let mut bytes = std::collections::BTreeMap::<u32, u64>::new();
+    for file in files::all() {
+        let page = file.page_size();
+        if page != 0 {
+            let reads = file.hits.load(Ordering::Relaxed) + file.misses.load(Ordering::Relaxed);
+            *bytes.entry(page.max(LEAST_NOMINAL_PAGE)).or_default() += reads * u64::from(page);
+        }
+    }
+    let known = if inner.nominal_page == 0 {
+        DEFAULT_PAGE
+    } else {
+        inner.nominal_page
+    };
+    bytes
+        .into_iter()
+        .filter(|(_, bytes)| *bytes > 0)
+        .max_by_key(|(_, bytes)| *bytes)
+        .map_or(known, |(page, _)| page)
 }
 
 /// Builds the extension for this page size, or for the usual one where memory does not allow it.

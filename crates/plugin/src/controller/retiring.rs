@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::MutexGuard;
 
-use super::{CHANGED, INNER, Inner, RETIRE_WAIT};
+use super::state::{CHANGED, INNER, Inner, RETIRE_WAIT};
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::switch::Active;

@@ -3,14 +3,11 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::building::{commit_prepared, prepare_for};
+use super::building::{commit_prepared, prepare_for, usual_page};
+use super::off::{clean_up_after_panic, disable, disable_because};
 use super::retiring::{close_retiring, retire, take_unused};
-use super::{
-    BUILDING, Building, CHANGED, DEFAULT_PAGE, INNER, Inner, PANICKED, Prepared,
-    clean_up_after_panic, disable, disable_because, nothing_unseen,
-};
+use super::state::{BUILDING, Building, CHANGED, INNER, Inner, PANICKED, Prepared, nothing_unseen};
 use crate::audit::Audit;
-use crate::files;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::settings::Settings;
@@ -24,9 +21,6 @@ const LAST_RETRY: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(500);
 /// Between two rebuilds for another page size.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
-/// Smaller pages than this do not make the directory larger: some tables of tiny pages must not multiply its memory.
-const LEAST_NOMINAL_PAGE: u32 = 4096;
-
 /// Switches on for the controller, unless the administrator has switched off since the number was taken.
 fn switch_on_or_retry(settings: &Settings, intent: u64, building: &Building) {
     match prepare_for(settings, Some(intent), building) {
@@ -205,26 +199,4 @@ fn resize_needed(inner: &mut Inner) -> bool {
         ));
     }
     needed
-}
-
-/// The page size in which most bytes were read, but not below [`LEAST_NOMINAL_PAGE`].
-pub(super) fn usual_page(inner: &Inner) -> u32 {
-    let mut bytes = std::collections::BTreeMap::<u32, u64>::new();
-    for file in files::all() {
-        let page = file.page_size();
-        if page != 0 {
-            let reads = file.hits.load(Ordering::Relaxed) + file.misses.load(Ordering::Relaxed);
-            *bytes.entry(page.max(LEAST_NOMINAL_PAGE)).or_default() += reads * u64::from(page);
-        }
-    }
-    let known = if inner.nominal_page == 0 {
-        DEFAULT_PAGE
-    } else {
-        inner.nominal_page
-    };
-    bytes
-        .into_iter()
-        .filter(|(_, bytes)| *bytes > 0)
-        .max_by_key(|(_, bytes)| *bytes)
-        .map_or(known, |(page, _)| page)
 }
