@@ -54,7 +54,11 @@ fn figures_and_sentences(place: &Place) -> Outcome {
     let explain = ["status", "--explain", "--seconds", "1"];
     contains(
         &bpe(&server, 1, &explain)?,
-        &["not installed", "pages a second now", "data_reads_per_s"],
+        &[
+            "not installed",
+            "come from the data disk",
+            "data_reads_per_s",
+        ],
     )?;
     contains(
         &bpe(&server, 1, &["top", "--once"])?,

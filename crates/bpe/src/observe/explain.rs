@@ -175,15 +175,15 @@ fn inactive(figures: &Figures) -> Sentence {
         "not installed" => Sentence::new(
             "inactive.not_installed",
             Level::Note,
-            "The extension is not installed: what misses InnoDB's memory is read from the data disk, {data_reads_per_s} pages \
-             a second now. `bpe doctor` says whether a cache would help.",
+            "The extension is not installed. Pages that are not in InnoDB's memory come from the data disk, \
+             {data_reads_per_s} a second now. `bpe doctor` says whether a cache would help.",
             &[reads],
         ),
         "disabled" => Sentence::new(
             "inactive.disabled",
             Level::Note,
-            "The extension is switched off: what misses InnoDB's memory is read from the data disk, {data_reads_per_s} pages \
-             a second now. SET GLOBAL bpe_enabled = ON switches it on.",
+            "The extension is switched off. Pages that are not in InnoDB's memory come from the data disk, \
+             {data_reads_per_s} a second now. SET GLOBAL bpe_enabled = ON switches it on.",
             &[reads],
         ),
         state => Sentence::new(
@@ -260,7 +260,8 @@ fn few_reads(figures: &Figures, reads: f64) -> Option<Sentence> {
         Sentence::new(
             "few_reads",
             Level::Note,
-            "These were only {reads} reads in {interval_s} seconds: ratios of so few vary much. Look again under load, or longer.",
+            "There were only {reads} reads in {interval_s} seconds, too few for a stable ratio. Look again under load, \
+             or for longer.",
             &[
                 ("reads", json!(counted)),
                 ("interval_s", json!(figures.interval_s.round())),
@@ -274,7 +275,7 @@ fn time_saved(figures: &Figures) -> Sentence {
         return Sentence::new(
             "saved.none",
             Level::Note,
-            "That saved no time: {cache_reads_per_s} reads a second were answered by the cache.",
+            "That saved no time: the cache answered {cache_reads_per_s} reads a second.",
             &[("cache_reads_per_s", json!(0))],
         );
     }
@@ -283,7 +284,7 @@ fn time_saved(figures: &Figures) -> Sentence {
             "saved.alike",
             Level::Note,
             "A read from the cache typically takes as long as one from the data disk ({data_p50_us}, the difference is \
-             {difference_us}). It pays where the data disk is limited or billed by reads; else put bpe_path on a faster disk.",
+             {difference_us}). It pays if the data disk is limited or billed by reads; otherwise put bpe_path on a faster disk.",
             &[
                 ("data_p50_us", json!(data.p50)),
                 ("difference_us", json!(figures.gain_us.unwrap_or(0.0).abs())),
@@ -315,8 +316,8 @@ fn time_saved(figures: &Figures) -> Sentence {
         _ => Sentence::new(
             "saved.unknown",
             Level::Note,
-            "How much time that saved is not known: there were {cache_reads_per_s} reads a second from the cache and \
-             {data_reads_per_s} from the data disk, and one of both has not been timed yet.",
+            "It is not known how much time that saved. There were {cache_reads_per_s} reads a second from the cache \
+             and {data_reads_per_s} from the data disk, and one of the two has not been timed yet.",
             &[
                 ("cache_reads_per_s", json!(figures.cache_reads_per_s)),
                 ("data_reads_per_s", json!(figures.data_reads_per_s)),
@@ -340,9 +341,9 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
             Sentence::new(
                 "larger.filling",
                 Level::Note,
-                "A larger cache would not help now: {used_percent} of it is used. It takes in {admitted_per_s} pages a second \
-                 and loses {invalidated_per_s} to writes, will be full in {full_in_minutes} at this rate, and answers more as it \
-                 fills.",
+                "A larger cache would not help now: {used_percent} of it is used. It admits {admitted_per_s} pages a \
+                 second and loses {invalidated_per_s} to writes. At this rate it will be full in {full_in_minutes}; it \
+                 answers more as it fills.",
                 &[
                     used_value,
                     ("admitted_per_s", json!(figures.admitted_per_s)),
@@ -354,7 +355,7 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
             Sentence::new(
                 "larger.room",
                 Level::Good,
-                "A larger cache would not help: {used_percent} of it is used, and nothing had to make room for anything else.",
+                "A larger cache would not help: {used_percent} of it is used, and no page had to make room for another.",
                 &[used_value],
             )
         };
@@ -363,8 +364,8 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
         return Sentence::new(
             "larger.unknown",
             Level::Note,
-            "Whether a larger cache would help cannot be told: it is full ({used_percent}, {evicted_per_s} pages a second make \
-             room for others), but this plugin does not count misses of pages that come back.",
+            "It is not known whether a larger cache would help. The cache is full ({used_percent}, {evicted_per_s} \
+             pages a second make room for others), but this plugin does not count misses of pages that come back.",
             &[used_value, ("evicted_per_s", json!(figures.evicted_per_s))],
         );
     };
@@ -382,18 +383,19 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
         Sentence::new(
             "larger.yes",
             Level::Note,
-            "A larger cache would help: {used_percent} of it is used, {for_want_of_room_per_s} pages a second had to go or were \
-             turned away for want of room, and {misses_returned_per_s} of {reads_per_s} reads a second missed pages that had \
-             been asked for before, of late. About twice the bpe_size would answer up to {more_percent} of the reads more.",
+            "A larger cache would help. {used_percent} of it is used, and {for_want_of_room_per_s} pages a second were \
+             evicted or rejected for lack of room. {misses_returned_per_s} of {reads_per_s} reads a second missed \
+             pages that had been asked for recently. About twice the bpe_size would answer up to {more_percent} more \
+             of the reads.",
             &values,
         )
     } else {
         Sentence::new(
             "larger.no",
             Level::Good,
-            "A larger cache would help little: {used_percent} of it is used; {for_want_of_room_per_s} pages a second had to go \
-             or were turned away for want of room, and {misses_returned_per_s} of {reads_per_s} reads a second missed pages that \
-             had been asked for before, of late: it would answer {more_percent} of the reads more at most.",
+            "A larger cache would help little. {used_percent} of it is used, and {for_want_of_room_per_s} pages a \
+             second were evicted or rejected for lack of room. {misses_returned_per_s} of {reads_per_s} reads a second \
+             missed pages that had been asked for recently. It would answer at most {more_percent} more of the reads.",
             &values,
         )
     }
@@ -407,10 +409,10 @@ fn unseen(figures: &Figures) -> Option<Sentence> {
         Sentence::new(
             "trouble.unseen",
             Level::Note,
-            "Of {innodb_reads_per_s} pages a second that InnoDB read, {unseen_reads_per_s} ({unseen_percent}) went past the \
-             extension, which can answer none of those. It leaves out temporary tables, reads of several pages at once (as with \
-             innodb_use_native_aio=OFF), and read-ahead by io_uring until a server on which it was installed while running is \
-             restarted. Bpe_async_mode is {async_mode}.",
+            "Of {innodb_reads_per_s} pages a second that InnoDB read, {unseen_reads_per_s} ({unseen_percent}) went \
+             past the extension, which cannot answer them. It leaves out temporary tables and reads of several pages \
+             at once (as with innodb_use_native_aio=OFF). Installed on a running server, it also leaves out read-ahead \
+             by io_uring until the server restarts. Bpe_async_mode is {async_mode}.",
             &[
                 ("innodb_reads_per_s", json!(all)),
                 ("unseen_reads_per_s", json!(unseen)),
@@ -428,8 +430,8 @@ fn disks(about: &Circumstances) -> Vec<Sentence> {
             Sentence::new(
                 "disk.failed",
                 Level::Bad,
-                "The cache disk {path} is not used: {disk_state}. It is tried again by itself; replace it or take it out of \
-                 bpe_path if that goes on.",
+                "The cache disk {path} is not used: {disk_state}. The extension retries it by itself. If this \
+                 continues, replace the disk or remove it from bpe_path.",
                 &[
                     ("path", json!(device.path)),
                     ("disk_state", json!(device.state)),
@@ -446,8 +448,8 @@ fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
         sentences.push(Sentence::new(
             "trouble.errors",
             Level::Bad,
-            "The cache disks have returned {device_errors} errors since the cache was opened. No statement failed for it, but \
-             look at the disk (dmesg, smartctl).",
+            "The cache disks have returned {device_errors} errors since the cache was opened. No statement failed \
+             because of it, but check the disk (dmesg, smartctl).",
             &[("device_errors", json!(figures.device_errors))],
         ));
     }
@@ -455,8 +457,8 @@ fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
         sentences.push(Sentence::new(
             "trouble.proofs",
             Level::Bad,
-            "{failed_proofs} pages were not read from a cache disk as they had been written. They were read from the data files \
-             instead, but the disk or its driver loses data: replace it.",
+            "{failed_proofs} pages came back from a cache disk other than they were written. They were read from the \
+             data files instead, but the disk or its driver loses data: replace it.",
             &[("failed_proofs", json!(figures.failed_proofs))],
         ));
     }
@@ -464,8 +466,8 @@ fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
         sentences.push(Sentence::new(
             "trouble.given_up",
             Level::Bad,
-            "{reads_given_up} reads of the cache disks took longer than bpe_read_timeout ({read_timeout_ms} ms) since the cache \
-             was opened, and were made from the data files instead: the disk hangs at times.",
+            "{reads_given_up} reads of the cache disks took longer than bpe_read_timeout ({read_timeout_ms} ms) since \
+             the cache was opened. Their pages came from the data files instead: the disk hangs at times.",
             &[
                 ("reads_given_up", json!(figures.reads_given_up)),
                 ("read_timeout_ms", json!(about.read_timeout)),
@@ -566,7 +568,7 @@ fn bottlenecks(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
             "bottleneck.locks",
             Level::Bad,
             "Threads wait for each other: {lock_wait_percent} of the accesses to instances found the lock held. Raise \
-             bpe_instances, now {instances} (0: one below 8 cores, 8 from there on).",
+             bpe_instances, now {instances} (0: one below 8 cores, 8 from 8 cores on).",
             &[
                 ("lock_wait_percent", json!(waits)),
                 ("instances", json!(about.instances)),
@@ -585,18 +587,19 @@ fn bottlenecks(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
             Sentence::new(
                 "bottleneck.io_capacity",
                 Level::Note,
-                "The cache fills more slowly than it could: {dropped_staging_full_per_s} pages a second were dropped beside \
-                 {admitted_per_s} taken in, since bpe_io_capacity allows {io_capacity} writes a second. Raise it if the disk \
-                 can take more.",
+                "The cache fills more slowly than it could: {dropped_staging_full_per_s} pages a second were dropped \
+                 and {admitted_per_s} admitted, because bpe_io_capacity allows {io_capacity} writes a second. Raise it \
+                 if the disk can take more.",
                 &values,
             )
         } else {
             Sentence::new(
                 "bottleneck.writing",
                 Level::Note,
-                "Pages come faster than they are written to the cache disk: {dropped_staging_full_per_s} a second were dropped \
-                 beside {admitted_per_s} taken in ({dropped_percent}), those asked for least first. They get another chance when \
-                 they are read again; a faster disk, or several in bpe_path, take more, and so does a processor with time for it.",
+                "Pages arrive faster than they are written to the cache disk: {dropped_staging_full_per_s} a second \
+                 were dropped and {admitted_per_s} admitted ({dropped_percent}), those asked for least first. They get \
+                 another chance when they are read again. A faster disk, or several in bpe_path, can take more; so can \
+                 a less busy processor.",
                 &[
                     values[0].clone(),
                     values[1].clone(),
@@ -610,7 +613,7 @@ fn bottlenecks(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
             "bottleneck.write_limit",
             Level::Note,
             "bpe_daily_write_limit ({limit_bytes}) keeps {write_limit_rejected_per_s} pages a second out: {written_24h_bytes} \
-             were written in the last 24 hours. Raise it if the disk is made for more.",
+             were written in the last 24 hours. Raise it if the disk is rated for more.",
             &[
                 ("limit_bytes", json!(about.daily_write_limit)),
                 (
@@ -632,8 +635,9 @@ fn no_bottleneck(figures: &Figures) -> Option<Sentence> {
         Sentence::new(
             "bottleneck.none",
             Level::Good,
-            "It is not a bottleneck itself: 99 of 100 reads from the cache took at most {cache_p99_us}, a typical one from the \
-             data disk {data_p50_us}; locks were found held in {lock_wait_percent} of accesses; {device_errors} disk errors.",
+            "It is not a bottleneck itself: 99 of 100 reads from the cache took at most {cache_p99_us}, a typical one \
+             from the data disk {data_p50_us}. Locks were found held in {lock_wait_percent} of accesses, and there \
+             were {device_errors} disk errors.",
             &[
                 ("cache_p99_us", json!(cache.p99)),
                 ("data_p50_us", json!(data.p50)),
@@ -650,8 +654,8 @@ fn memory(figures: &Figures) -> Option<Sentence> {
         Sentence::new(
             "memory.large",
             Level::Note,
-            "It takes {memory_bytes} of memory, {memory_percent} of InnoDB's pool of {pool_bytes}. A smaller bpe_size takes less, \
-             and InnoDB could use it for its pool.",
+            "It takes {memory_bytes} of memory, {memory_percent} of InnoDB's pool of {pool_bytes}. A smaller bpe_size \
+             takes less, and InnoDB's pool could use the rest.",
             &[
                 ("memory_bytes", json!(figures.memory_bytes)),
                 ("memory_percent", json!(percent)),

@@ -153,9 +153,9 @@ fn a_cache_that_helps() {
         "answered 90.0 %; 100 a second",
         "1.00 ms less",
         "900 ms less in each second",
-        "90 pages a second had to go",
+        "90 pages a second were evicted or rejected",
         "20 of 1,000 reads a second missed",
-        "2.0 % of the reads more at most",
+        "at most 2.0 % more of the reads",
         "at most 320 us, a typical one from the data disk 1.08 ms",
     ] {
         assert!(all.contains(words), "{words} is missing in\n{all}");
@@ -166,7 +166,7 @@ fn a_cache_that_helps() {
 fn one_that_does_not_work_says_why() {
     rule(
         "inactive.not_installed",
-        &["100 pages a second", "bpe doctor"],
+        &["data disk, 100 a second", "bpe doctor"],
         |f, _| {
             f.state = "not installed".into();
         },
@@ -271,7 +271,7 @@ fn a_larger_one_helps_only_if_pages_come_back() {
         room(f, about);
         f.admitted_per_s = f.invalidated_per_s;
     });
-    rule("larger.unknown", &["cannot be told"], |f, _| {
+    rule("larger.unknown", &["not known whether"], |f, _| {
         f.misses_returned_per_s = None;
     });
 }
@@ -367,7 +367,7 @@ fn what_holds_things_up_and_what_to_change() {
     let behind = |f: &mut Figures, _: &mut Circumstances| f.dropped_staging_full_per_s = 30.0;
     rule(
         "bottleneck.writing",
-        &["30 a second were dropped", "taken in ("],
+        &["30 a second were dropped", "admitted ("],
         behind,
     );
     rule(
