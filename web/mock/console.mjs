@@ -209,7 +209,7 @@ export class MockConsole {
       case "switch": {
         const plan = server.plan(body);
         if (body.digest && body.digest !== plan.digest) {
-          return answer(response, 409, { error: "what would be done is no longer what was shown", advice: "look at the plan as it is now", plan, differs: ["settings"] });
+          return answer(response, 409, { error: "the plan is no longer the one that was shown", advice: "check the plan as it is now", plan, differs: ["settings"] });
         }
         return answer(response, 202, this.switch(server, body));
       }

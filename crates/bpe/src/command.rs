@@ -15,7 +15,7 @@ use crate::{
     version,
     about = "A buffer pool extension on fast local disks for stock MySQL and MariaDB",
     after_help = "Exit codes: 0 done (status: active), 1 no (not active, refused, doctor found an \
-                  obstacle),\n2 wrong usage, 3 cannot connect, 4 a step failed and was put back.",
+                  obstacle),\n2 wrong usage, 3 cannot connect, 4 a step failed and was undone.",
     disable_help_flag = true
 )]
 pub(crate) struct Cli {
@@ -33,11 +33,11 @@ enum Command {
     Enable(enable::Args),
     /// Switch the extension off and undo everything `enable` did
     Disable(disable::Args),
-    /// Show how the extension does
+    /// Show the state and figures of the extension
     Status(status::Args),
     /// Show the figures live on the terminal
     Top(top::Args),
-    /// Say beforehand whether the extension will work and help
+    /// Check beforehand whether the extension will work and help
     Doctor(doctor::Args),
     /// Record the stream of page reads and writes of a live server, to be replayed with `bpe-lab replay`
     ///
@@ -49,7 +49,7 @@ enum Command {
     ///
     /// The account needs the right to SET GLOBAL: SUPER on MariaDB, SYSTEM_VARIABLES_ADMIN on MySQL.
     Verify(verify::Args),
-    /// Make, drop or print the views of schema bpe, which show the extension in SQL
+    /// Create, drop or print the views of schema bpe, which show the extension in SQL
     Views(views::Args),
     /// Print completions for a shell
     Completions(manual::CompletionsArgs),

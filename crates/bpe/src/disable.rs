@@ -99,7 +99,7 @@ fn concluded(failures: &[String]) -> Result<(), Failure> {
     let text: Vec<_> = failures.iter().map(|line| format!("\n  {line}")).collect();
     Err(
         Failure::step(format!("not everything could be undone:{}", text.concat()))
-            .advise("mend what the messages say and run `bpe disable` again"),
+            .advise("fix what the messages say and run `bpe disable` again"),
     )
 }
 
@@ -134,7 +134,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             None => {
                 return Err(Failure::usage(
-                    "there is no terminal to ask on: add --yes to go on without asking",
+                    "there is no terminal to ask on: add --yes to proceed without asking",
                 )
                 .into());
             }
@@ -423,9 +423,9 @@ fn undo(
     }
     if there.process.is_none() {
         undoing.line(&format!(
-            "  note: the server's files were not looked for, as it runs elsewhere: remove {FILE_NAME} \
+            "  note: the server runs elsewhere, so its files were not checked: remove {FILE_NAME} \
              from its plugin_dir and {SNIPPET} from its option files if you put them there"
-));
+        ));
     }
     if undoing.failures.is_empty() {
         if let Err(why) = there.place.remove() {

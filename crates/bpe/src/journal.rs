@@ -118,17 +118,15 @@ impl Connection {
         };
         let lost = match lost {
             Lost::Unanswered => {
-                "the server gave no answer in time: what it was asked for last may have taken effect, or still will"
+                "the server did not answer in time: its last statement may have taken effect, or still may"
             }
-            Lost::Closed => {
-                "the connection was lost: what the server was asked for last may have taken effect"
-            }
+            Lost::Closed => "the connection was lost: the last statement may have taken effect",
         };
         Some(match self {
             Self::Gone(_, why) => format!("{lost}; logging in once more failed: {why}"),
             Self::AnewBeside(_) => format!(
-                "{lost}; logged in once more; that statement was told to stop and has not: it may still do what is undone \
-                 now, so see later what is there"
+                "{lost}; logged in once more; that statement was told to stop and has not: it may still redo what is \
+                 undone now, so check again later"
             ),
             _ => format!("{lost}; logged in once more"),
         })

@@ -146,7 +146,7 @@ impl Place {
                     "the record {} cannot be understood: {error}",
                     self.path.display()
                 ))
-                .advise("mend it, or remove it and set innodb_buffer_pool_size by hand")
+                .advise("fix it, or remove it and set innodb_buffer_pool_size by hand")
             }),
             Err(error) => Err(Failure::refused(format!(
                 "cannot read the record {}: {error}",

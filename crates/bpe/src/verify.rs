@@ -20,7 +20,7 @@ const LISTED: usize = 20;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Compare this part of the pages
+    /// Percentage of the pages to compare
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     sample: u32,
     /// Print the result as JSON
@@ -103,9 +103,7 @@ fn ask(server: &mut Server, args: &Args, cached: u64) -> Result<Sums, Failure> {
     loop {
         let answer = report::ask(server, &argument, "cannot verify")?;
         if let Some(why) = answer["error"].as_str() {
-            return Err(Failure::step(format!(
-                "the verification does not go on: {why}"
-            )));
+            return Err(Failure::step(format!("the verification stopped: {why}")));
         }
         sums.add(&answer);
         let compared = sums.compared;
@@ -133,7 +131,7 @@ fn print(sums: &Sums) {
         sums.compared
     );
     say!(
-        "Left out    {} that were written or moved just then",
+        "Left out    {} that were just being written or moved",
         sums.skipped + sums.unproven
     );
     if sums.wrong == 0 {
@@ -152,7 +150,7 @@ fn print(sums: &Sums) {
         );
     }
     complain!(
-        "bpe: the cache held pages that are not those of the data files. This must not be: switch the extension off \
+        "bpe: the cache held pages that differ from the data files. This must never happen: switch the extension off \
          (SET GLOBAL bpe_enabled = OFF), check your tables, and report it."
     );
 }

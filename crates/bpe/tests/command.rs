@@ -479,7 +479,7 @@ fn settings_change_or_stay(place: &Place) -> Outcome {
 
     let larger = (2 * CACHE).to_string();
     host.enable(&place.cache(), &larger, &["--instances", "3"])?
-        .expect(0, &["built anew"])?;
+        .expect(0, &["the cache is rebuilt"])?;
     let status = host.bpe(&["status", "--json"])?.expect(0, &[])?.json()?;
     ensure!(status["variables"]["bpe_instances"] == 3, "{status:#}");
     ensure!(status["variables"]["bpe_size"] == 2 * CACHE, "{status:#}");

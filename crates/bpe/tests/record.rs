@@ -158,7 +158,7 @@ fn writes_a_trace(place: &Place) -> Outcome {
     recording_begins(&server)?;
     sql::read_all(&mut connection, "d.t", ROWS)?;
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
-    finish(child, 4, &["bpe_enabled", "before it should"])?;
+    finish(child, 4, &["bpe_enabled", "ended early"])?;
     ensure!(records(Path::new(&other))? > 500);
     hooks_are_off(&server)?;
     let left: Vec<_> = fs::read_dir(place.root())?
@@ -211,7 +211,7 @@ fn survives_the_servers_end(place: &Place) -> Outcome {
     sql::read_all(&mut connection, "d.t", ROWS)?;
     std::thread::sleep(Duration::from_millis(500)); // so that something of it is fetched
     server.kill();
-    finish(child, 4, &["before it should", "can be replayed"])?;
+    finish(child, 4, &["ended early", "can be replayed"])?;
     ensure!(records(&trace)? > 0);
     Ok(())
 }

@@ -55,7 +55,7 @@ impl Dataset {
         if !fresh && kept.is_dir() {
             let data = read_size(&kept)?;
             progress.say(&format!(
-                "Tables: {} from an earlier run, kept in {} (--fresh loads them anew)",
+                "Tables: {} from an earlier run, kept in {} (--fresh loads new ones)",
                 size::human(data),
                 kept.display()
             ));

@@ -54,16 +54,13 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024),
           conflicts_with = "pool")]
     scale: u64,
-    /// Measure something else: InnoDB's pool and the extension, each with one instance and with eight;
-    /// throughput and figures of their locks, under ten minutes
+    /// Measure instances instead: InnoDB's pool and the extension, each with one instance and with eight; throughput and lock figures, in under ten minutes
     #[arg(long)]
     instances: bool,
-    /// Instead of measuring, prepare the server and its tables and open the console with the experience page on them,
-    /// until Ctrl-C
+    /// Do not measure: prepare the server and its tables, and open the console with the experience page on them, until Ctrl-C
     #[arg(long, conflicts_with = "instances")]
     ui: bool,
-    /// With --ui: offer the sysbench scripts (*.lua) in this folder there, too. They run on this host with your rights:
-    /// folder, scripts, their modules and all folders above must be yours or root's, and nobody else's to write to
+    /// With --ui: also offer the sysbench scripts (*.lua) in this folder. They run on this host with your rights, so folder, scripts, their modules and all folders above must be yours or root's, and nobody else may write to them
     #[arg(long, value_name = "FOLDER", requires = "ui")]
     scripts: Option<PathBuf>,
     /// A short run, under four minutes (with --instances five): smaller, and less exact
@@ -79,7 +76,7 @@ pub struct Args {
     /// [default: demo-SERVER in the current folder]
     #[arg(long)]
     folder: Option<PathBuf>,
-    /// Load the tables anew instead of using those kept from an earlier run, and keep none
+    /// Load new tables instead of using those kept from an earlier run, and keep none
     #[arg(long)]
     fresh: bool,
     /// The extension's library [default: bpe.so beside this program]

@@ -407,12 +407,11 @@ impl Experience {
             .as_ref()
             .map_err(|why| Refusal::conflict(why.clone()))?;
         let name = request.script.as_deref().unwrap_or_default();
-        let path = scripts
-            .choose(name)
-            .map_err(|why| {
-                Refusal::bad(format!("{}: {why}", scripts.folder().display()))
-                    .advise("plain files with the ending .lua are offered that nobody but their owner can write to")
-            })?;
+        let path = scripts.choose(name).map_err(|why| {
+            Refusal::bad(format!("{}: {why}", scripts.folder().display())).advise(
+                "only plain .lua files that nobody but their owner can write to are offered",
+            )
+        })?;
         let options = options::check(&request.options).map_err(Refusal::bad)?;
         let declared =
             options::declared(&bench.program, scripts.folder(), &path).map_err(Refusal::bad)?;

@@ -29,7 +29,7 @@ const ANSWER: u64 = 1 << 20;
 /// Says what is wrong with which one.
 pub fn check(given: &[String]) -> Result<Vec<String>, String> {
     if given.len() > MOST {
-        return Err(format!("there can be {MOST} options at most"));
+        return Err(format!("at most {MOST} options are allowed"));
     }
     given
         .iter()
@@ -38,7 +38,7 @@ pub fn check(given: &[String]) -> Result<Vec<String>, String> {
                 .strip_prefix("--")
                 .unwrap_or(option)
                 .split_once('=')
-                .ok_or_else(|| format!("`{option}` is no option: write name=value"))?;
+                .ok_or_else(|| format!("`{option}` is not an option: write name=value"))?;
             let is_name = name.starts_with(|c: char| c.is_ascii_lowercase())
                 && name
                     .chars()
@@ -51,7 +51,7 @@ pub fn check(given: &[String]) -> Result<Vec<String>, String> {
             }
             if !is_value || value.is_empty() || value.len() > LONGEST {
                 return Err(format!(
-                    "the value of `{name}` must be of letters, digits and {IN_VALUES}, {LONGEST} of them at most"
+                    "the value of `{name}` may have only letters, digits and {IN_VALUES}, at most {LONGEST} of them"
                 ));
             }
             Ok(format!("--{name}={value}"))
@@ -71,7 +71,7 @@ pub fn expect(options: &[String], declared: &[String]) -> Result<(), String> {
         let name = name.split_once('=').map_or(name, |(name, _)| name);
         if !declared.iter().any(|one| plain(one) == plain(name)) {
             return Err(if declared.is_empty() {
-                format!("the script declares no options, and so not `{name}`")
+                format!("the script declares no options, so it has no `{name}`")
             } else {
                 format!(
                     "the script declares no option `{name}`; it has {}",

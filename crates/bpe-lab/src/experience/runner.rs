@@ -281,7 +281,7 @@ impl Experience {
 /// A failure of this program is one of the run, not its end without a word.
 fn caught(work: impl FnOnce() -> Result<()>) -> Result<()> {
     catch_unwind(AssertUnwindSafe(work))
-        .unwrap_or_else(|_| bail!("the console failed at this; its terminal says where"))
+        .unwrap_or_else(|_| bail!("the console failed at this; its terminal shows where"))
 }
 
 fn fits(on: bool, state: &str, reason: &str) -> Result<()> {

@@ -68,11 +68,11 @@ impl Scripts {
         let risky = |why: String| wrong(format!("{why}, and scripts run with your rights"));
         if let Some(why) = changeable(&meta) {
             return Err(risky(why)
-                .advise("make it yours (chown) and nobody else's to write to (chmod go-w)"));
+                .advise("make it yours (chown), and let nobody else write to it (chmod go-w)"));
         }
         ownership::check(&own).map_err(|why| {
             risky(why).advise(
-                "the folders above it must be yours or root's, too, and nobody else's to write to",
+                "the folders above it must also be yours or root's, and nobody else may write to them",
             )
         })?;
         Ok(Self {
@@ -189,7 +189,7 @@ impl Scripts {
         if let Some(name) = name.to_str().filter(|_| is_top && is_script) {
             let why = if !is_plain(name) {
                 Some(
-                    "its name may have letters, digits and . _ - + only, and begin with none of the latter",
+                    "its name may have only letters, digits and . _ - +, and must begin with a letter or a digit",
                 )
             } else if kind.is_symlink() {
                 // Not of what it leads to.

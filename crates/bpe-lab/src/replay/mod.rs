@@ -57,18 +57,18 @@ pub struct Args {
     /// How pages get into the extension
     #[arg(long, value_enum, default_value = "frequency")]
     admission: Admission,
-    /// Percent of the (last) trace that pass before anything is counted [default: 30, with several traces 0]
+    /// Percentage of the (last) trace that passes before counting begins [default: 30, with several traces 0]
     #[arg(long, visible_alias = "from", value_name = "PERCENT", allow_negative_numbers = true,
           value_parser = percent)]
     warm_up: Option<f64>,
-    /// Percent of the (last) trace after which the replay ends
+    /// Percentage of the (last) trace after which the replay ends
     #[arg(long, value_name = "PERCENT", default_value = "100", allow_negative_numbers = true,
           value_parser = percent)]
     until: f64,
     /// How to print the figures
     #[arg(long, value_enum, default_value = "table")]
     format: Format,
-    /// Draw the hit ratio over the size of the cache, of the extension, LRU, OPT and what `--policy` names
+    /// Draw the hit ratio by cache size for the extension, LRU, OPT and the policies of `--policy`
     #[arg(long, value_name = "FILE.svg")]
     plot: Option<PathBuf>,
 }

@@ -28,7 +28,8 @@ pub fn log_in<T: Send + 'static>(
 ) -> Result<T, String> {
     if stuck(socket, None) >= MOST_STUCK {
         return Err(
-            "it took too long some times; the next try is when one of these has ended".to_owned(),
+            "several attempts took too long; the next one starts when one of them has ended"
+                .to_owned(),
         );
     }
     let alive = Arc::new(());
@@ -98,7 +99,7 @@ pub mod tests {
             assert!(what.ends_with("it took too long"), "{what}");
         }
         let what = failure();
-        assert!(what.contains("some times"), "{what}");
+        assert!(what.contains("several attempts"), "{what}");
         // Others are not kept from theirs.
         assert_eq!(
             log_in(Path::new("/other"), Duration::from_secs(60), || 1),

@@ -37,7 +37,7 @@ const SOCKETS: [&str; 4] = [
     "/tmp/mysql.sock",
 ];
 
-const HANGS: &str = "the server is stopped, hangs or is overloaded: see what its process does";
+const HANGS: &str = "the server is stopped, hangs or is overloaded: check its process";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A server that has vanished is noticed by this. Usually there is no limit for a statement: shrinking a
 /// large pool takes its time, and a socket with a time limit would not go on after a signal.
@@ -59,8 +59,7 @@ pub struct Args {
     /// User to log in as
     #[arg(short = 'u', long, value_name = "NAME")]
     pub user: Option<String>,
-    /// Ask for the password; better than a value here, which others can see, are MYSQL_PWD and
-    /// option files
+    /// Ask for the password. Others can see a value given here; MYSQL_PWD and option files are safer
     #[arg(short = 'p', long, value_name = "PASSWORD", num_args = 0..=1, default_missing_value = None)]
     pub password: Option<Option<String>>,
     /// Read this option file and no other
@@ -69,7 +68,7 @@ pub struct Args {
     /// Read this option file after the global ones
     #[arg(long, value_name = "FILE", conflicts_with = "defaults_file")]
     pub defaults_extra_file: Option<PathBuf>,
-    /// Read also the groups with this appended to their names
+    /// Also read the groups with this appended to their names
     #[arg(long, value_name = "TEXT")]
     pub defaults_group_suffix: Option<String>,
     /// Read no option file
@@ -148,8 +147,8 @@ impl Args {
         if let Some(Some(password)) = &self.password {
             hide::hide_argument(password);
             complain!(
-                "bpe: warning: a password on the command line can be seen by other users for a moment, and stays in \
-                 the shell's history; use -p alone, MYSQL_PWD or an option file"
+                "bpe: warning: other users can see a password on the command line for a moment, and it stays in the \
+                 shell's history; use -p alone, MYSQL_PWD or an option file"
             );
         }
         self.resolve(&files, &environment)
@@ -382,7 +381,7 @@ impl Target {
                     "the server wants TLS over TCP, which this command does not speak: \
                      run it on the server's host over the socket (-S)",
                 ),
-                1129 | 1040 => failure.advise("try again when the server has a connection free"),
+                1129 | 1040 => failure.advise("try again when the server has a free connection"),
                 _ => failure,
             },
             Error::DriverError(DriverError::UnknownAuthPlugin(plugin)) => failure.advise(format!(

@@ -81,9 +81,9 @@ impl Console {
         match &self.guest {
             Some(guest) if guest.is_comparing() && Arc::ptr_eq(guest.server(), server) => {
                 Err(Refusal::conflict(
-                    "a comparison is running on this server, and turns the switch itself",
+                    "a comparison is running on this server, and operates the switch itself",
                 )
-                .advise("wait for its end, or stop it on the experience page"))
+                .advise("wait until it ends, or stop it on the experience page"))
             }
             _ => Ok(()),
         }
@@ -103,7 +103,7 @@ pub async fn blocking<T: Send + 'static>(
             StatusCode::SERVICE_UNAVAILABLE,
             "the server has not answered earlier requests yet",
         )
-        .advise("try again when it does; the console goes on asking it")
+        .advise("try again when it does; the console keeps asking")
     })?;
     let done = tokio::task::spawn_blocking(move || {
         // Kept until the work ends, even when nobody waits for its answer any more.
@@ -113,7 +113,7 @@ pub async fn blocking<T: Send + 'static>(
     done.await.unwrap_or_else(|_| {
         Err(Refusal::new(
             StatusCode::INTERNAL_SERVER_ERROR,
-            "the console failed at this request; its terminal says where",
+            "the console failed at this request; its terminal shows where",
         ))
     })
 }

@@ -55,7 +55,7 @@ pub struct Listening {
     /// Address and port to listen on; port 0 lets the system choose one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8600")]
     listen: SocketAddr,
-    /// File with the token that pages need; made, readable by you alone, when it does not exist
+    /// File with the token that pages need; created, readable by you alone, if it does not exist
     /// [default: a new token at every start]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -65,10 +65,10 @@ pub struct Listening {
     /// Private key for TLS (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Listen on an address that others can reach although there is no TLS: they can read the token
+    /// Listen without TLS on an address that others can reach; they can then read the token
     #[arg(long)]
     without_tls: bool,
-    /// A further name that pages may be opened by, such as db1.example; with :PORT for that port alone
+    /// Another host name under which pages may be opened, such as db1.example; with :PORT, for that port alone
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
     /// Take the web page from this folder (for work on the page itself)
@@ -102,10 +102,10 @@ pub struct Args {
     /// defaults-file)
     #[arg(long, value_name = "FILE")]
     servers: Option<PathBuf>,
-    /// Name of the server that the connection options lead to
+    /// Name to show for the server that the connection options lead to
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// How long the server's answer to one statement of a change is waited for; what was done before is then put back
+    /// Seconds to wait for the answer to one statement of a change; after that the change is undone
     #[arg(long, value_name = "SECONDS", default_value_t = watched::CHANGE_SECONDS,
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     change_timeout: u64,
@@ -183,11 +183,11 @@ impl Opening {
                 ))
                 .advise(
                     "give --tls-cert and --tls-key; or listen on 127.0.0.1 and reach it through an SSH tunnel; or add \
-                     --without-tls where the network is yours alone",
+                     --without-tls if the network is yours alone",
                 ));
             }
             complain!(
-                "bpe: warning: whoever can read the network's traffic can read the token, and control these servers"
+                "bpe: warning: anyone who can read the network's traffic can read the token and control these servers"
             );
         }
         let token = match &listening.token_file {
@@ -205,7 +205,7 @@ impl Opening {
         }
         if open && hosts.is_empty() {
             complain!(
-                "bpe: note: name with --allow-host what pages will be opened by; it answers for the loopback alone"
+                "bpe: note: the console answers only for the loopback; give any other host name with --allow-host"
             );
         }
         let events = Arc::new(Events::default());
@@ -317,7 +317,7 @@ fn announce(
             "From elsewhere:     ssh -L {port}:{address} USER@HOST, and then the same address there"
         );
     }
-    say!("Whoever has this address can switch the extension. Ctrl-C ends the console.");
+    say!("Anyone with this address can switch the extension. Ctrl-C ends the console.");
 }
 
 /// Ctrl-C and the like end the process, but not in the middle of a change of a server; a comparison ends first, as it
@@ -339,10 +339,10 @@ fn end_on_signal(servers: Vec<Arc<Watched>>, guest: Option<Arc<dyn Guest>>) -> a
                     guest.stop();
                 }
                 complain!(
-                    "bpe: a comparison is ended; the console ends when the switch is as it was (again to end it now)"
+                    "bpe: stopping a comparison; the console ends when the switch is as it was (Ctrl-C again ends it now)"
                 );
             } else if busy() {
-                complain!("bpe: a server is being changed; the console ends when that is done (again to end it now)");
+                complain!("bpe: a server is being changed; the console ends when that is done (Ctrl-C again ends it now)");
             }
             while busy() && signals.pending().next().is_none() {
                 std::thread::sleep(Duration::from_millis(100));

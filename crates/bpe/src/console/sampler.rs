@@ -33,7 +33,7 @@ pub fn start(server: &Arc<Watched>) -> std::io::Result<()> {
             // It never returns but by a panic, after which everything is looked at anew.
             while fails(|| Sampler::new(&server).run()) {
                 server.show_trouble(
-                    "the console failed while it looked at this server (its terminal says where), and begins anew",
+                    "the console failed while it read this server (its terminal shows where), and starts again",
                 );
                 std::thread::sleep(RETRY);
             }
@@ -168,7 +168,7 @@ impl<'a> Sampler<'a> {
             self.server.note(
                 Level::Warning,
                 format!(
-                    "{} errors of cache disks and {} pages that failed their proof until now; the server got each of \
+                    "{} errors of cache disks and {} pages that failed their proof so far; the server got each of \
                      these pages from the data file",
                     figures.device_errors, figures.failed_proofs
                 ),

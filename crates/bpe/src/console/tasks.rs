@@ -150,9 +150,9 @@ impl Drop for Work {
     fn drop(&mut self) {
         if self.task.state == State::Running {
             self.finish(Err(Failure::step(
-                "the console failed at this; its terminal says where",
+                "the console failed at this; its terminal shows where",
             )
-            .advise("look at the server's state before you try again")));
+            .advise("check the server's state before you try again")));
         }
     }
 }

@@ -111,7 +111,7 @@ fn compare(cache: &Speed, data: &Speed) -> Finding {
     if latency < 1.0 && rate < 1.0 {
         return Finding::warn(
             "speed",
-            format!("{text}: it is slower, a cache would do harm"),
+            format!("{text}: it is slower, so a cache would do harm"),
         )
         .advise("choose another disk: a local NVMe");
     }

@@ -30,7 +30,7 @@ mod server;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folders (or files) on fast local disks for the cache, `:` between them
+    /// Folders (or files) on fast local disks for the cache, separated by `:`
     #[arg(long, value_name = "PATH[:PATH...]")]
     path: String,
     /// Size of the cache, all disks together, such as 100G
@@ -178,8 +178,8 @@ fn look_at_paths(
 
 fn conclude(doctor: &Doctor, worst: Option<Level>, as_json: bool) {
     let verdict = match worst {
-        Some(Level::Fail) => "It will not work like this: mend what is marked fail.",
-        Some(Level::Warn) => "It will work; look at the warnings first.",
+        Some(Level::Fail) => "It will not work like this: fix what is marked fail.",
+        Some(Level::Warn) => "It will work; read the warnings first.",
         _ => "It will work.",
     };
     if as_json {

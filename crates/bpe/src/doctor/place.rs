@@ -104,7 +104,7 @@ pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Pa
                  system"
             ),
         )
-        .advise("ext4 and XFS take it; tmpfs and some network and overlay file systems do not"),
+        .advise("ext4 and XFS support it; tmpfs and some network and overlay file systems do not"),
         Err(error) => Finding::warn("O_DIRECT", format!("cannot be tried on {shown}: {error}"))
             .advise("run `bpe doctor` with sudo"),
     });
@@ -143,7 +143,8 @@ fn exposed(folder: &Path, process: &Process) -> Vec<Finding> {
                 Finding::warn(
                     "safety",
                     format!(
-                        "{exposure}, so that others than root and the server's user can replace the                          cache file or a directory on the way to it"
+                        "{exposure}, so users other than root and the server's can replace the cache file or a \
+                         directory above it"
                     ),
                 )
             };
@@ -209,7 +210,10 @@ fn another_disk(folder: &Path, data: &Path, path: &Path) -> Option<Finding> {
     } else {
         Finding::ok(
             "disks",
-            format!("{} is on another file system than the data", path.display()),
+            format!(
+                "{} is on a different file system from the data",
+                path.display()
+            ),
         )
     })
 }

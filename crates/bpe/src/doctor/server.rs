@@ -19,7 +19,7 @@ pub fn version(server: &Server) -> Finding {
         )
         .advise("try it on a replica first"),
         Support::No => Finding::fail("server", format!("{name} is not supported"))
-            .advise("it takes MariaDB 10.5 or MySQL 8.0, or newer"),
+            .advise("MariaDB 10.5 or MySQL 8.0, or newer, is required"),
     }
 }
 

@@ -371,8 +371,7 @@ impl<'a> Run<'a> {
                 ))
                 .map_err(|failure| {
                     failure.advise(
-                        "mend what the message says; `bpe doctor` with the same --path and --size \
-                         looks at everything",
+                        "fix what the message says; `bpe doctor` with the same --path and --size checks everything",
                     )
                 });
             if result.is_err() && !self.server.is_in_doubt() {
@@ -402,7 +401,7 @@ impl<'a> Run<'a> {
 
     fn check_active(&mut self) -> Result<(), Failure> {
         wait_until_active(self.server).map_err(|failure| {
-            failure.advise("`bpe doctor` with the same --path and --size looks at everything")
+            failure.advise("`bpe doctor` with the same --path and --size checks everything")
         })
     }
 
@@ -495,7 +494,7 @@ impl<'a> Run<'a> {
             }
             Err(why) => tell!(
                 self,
-                "  warning: the views of schema bpe could not be made: {why}\n  \
+                "  warning: the views of schema bpe could not be created: {why}\n  \
                  the extension works without them; `bpe views create` tries again"
             ),
         }
@@ -514,12 +513,12 @@ impl<'a> Run<'a> {
         }
         let status = self.server.status("bpe%").unwrap_or_default();
         let mode = status.get("bpe_load_mode").map_or("", String::as_str);
-        tell!(self, "Enabled. `bpe status` shows how it does.");
+        tell!(self, "Enabled. `bpe status` shows its figures.");
         if mode == "runtime" && self.server.is_mariadb() {
             tell!(
                 self,
-                "Loaded on the running server: where it uses io_uring, only synchronous reads are \
-                 served until its next start."
+                "Loaded on the running server: if it uses io_uring, only synchronous reads are served until its next \
+                 start."
             );
         }
     }

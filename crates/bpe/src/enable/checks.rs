@@ -91,8 +91,7 @@ pub fn library(
     }
     if there && loaded {
         notes.push(
-            "the server goes on with the library it has loaded; the new one comes into use at its \
-             next start"
+            "the server keeps the library it has loaded; the new one is used from its next start"
                 .to_owned(),
         );
     }
@@ -141,7 +140,7 @@ pub fn check_paths(
             Err(_) if process.seen(parent).is_dir() => (false, parent),
             Err(error) => {
                 return Err(refuse(error.to_string())
-                    .advise("make a folder on a fast local disk and name that"));
+                    .advise("create a folder on a fast local disk and name it"));
             }
         };
         if there {
@@ -150,7 +149,7 @@ pub fn check_paths(
             folders.push(path.clone());
         } else {
             return Err(refuse("does not exist".to_owned()).advise(format!(
-                "run with sudo and it is made for you, or: sudo install -d -m 700 -o {} {}",
+                "run with sudo to have it created, or: sudo install -d -m 700 -o {} {}",
                 process.user_name(),
                 path.display()
             )));
@@ -163,15 +162,15 @@ pub fn check_paths(
         }
         if path.starts_with(data) {
             notes.push(format!(
-                "{} lies in the data directory, where the server takes folders for databases and \
-                 the disk is the data's: another place is better",
+                "{} lies in the data directory, where the server takes folders for databases, and on the disk of the \
+                 data: choose another place",
                 path.display()
             ));
         }
         let usable = room.usable(disk::taken(&seen));
         if share > usable {
             return Err(refuse(format!(
-                "has room for {} of {} only, but {} are wanted there",
+                "has room for only {} of {}, but {} are needed there",
                 human(usable),
                 human(room.total),
                 human(share)

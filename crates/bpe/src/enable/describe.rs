@@ -152,7 +152,7 @@ impl Plan {
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.notes.clone();
         if self.rebuilds() {
-            warnings.push("the cache is built anew and begins empty".to_owned());
+            warnings.push("the cache is rebuilt and starts empty".to_owned());
         }
         if self.lower_pool && self.pool.lowered_for(self.expected_memory).is_none() {
             warnings.push(pool_stays(
@@ -163,7 +163,7 @@ impl Plan {
         }
         if let Permanence::ByHand { why, .. } = &self.permanence {
             warnings.push(format!(
-                "no option file can be written, so that a restart keeps it only after you have written one ({why}); the \
+                "no option file can be written ({why}), so a restart keeps this only after you have written one; the \
                  last step says what to write"
             ));
         }

@@ -30,22 +30,22 @@ pub use plan::Plan;
 
 #[derive(clap::Args)]
 pub struct Args {
-    /// Folders (or files) on fast local disks for the cache, `:` between them
+    /// Folders (or files) on fast local disks for the cache, separated by `:`
     #[arg(long, value_name = "PATH[:PATH...]")]
     path: String,
     /// Size of the cache, all disks together, such as 100G
     #[arg(long, value_name = "SIZE", value_parser = size::parse)]
     size: u64,
-    /// Number of cache instances, 0 to 64; 0 lets the extension choose by the CPU's cores
+    /// Number of cache instances, 0 to 64; 0 chooses by the number of CPU cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=64))]
     instances: Option<u64>,
-    /// At most this many pages of 16 KiB are written to the cache per second; 0 for no limit
+    /// Limit on writes to the cache, in pages of 16 KiB per second; 0 for no limit
     #[arg(long, value_name = "N")]
     io_capacity: Option<u64>,
     /// Leave innodb_buffer_pool_size as it is
     #[arg(long)]
     keep_pool: bool,
-    /// Make views in schema bpe as well; `bpe views create` makes them later
+    /// Also create views in schema bpe; `bpe views create` does it later
     #[arg(long)]
     views: bool,
     #[command(flatten)]
@@ -100,15 +100,13 @@ impl Wish {
 /// Where `enable` and `disable` look for things that are not at their usual place.
 #[derive(clap::Args, Debug, Default, Clone)]
 pub struct Places {
-    /// The library bpe.so to install, when it lies neither beside this command nor where a package
-    /// puts it
+    /// The library bpe.so to install, if it is neither beside this command nor where a package puts it
     #[arg(long, value_name = "FILE")]
     pub library: Option<PathBuf>,
-    /// Folder for the option file that makes it permanent, when it is not the one the server's
-    /// option files include
+    /// Folder for the option file that makes this permanent, if not the one that the server's option files include
     #[arg(long, value_name = "FOLDER")]
     pub conf_dir: Option<PathBuf>,
-    /// Folder in which `bpe disable` finds what was there before
+    /// Folder that keeps the original settings for `bpe disable`
     #[arg(long, value_name = "FOLDER", env = "BPE_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
 }
@@ -176,7 +174,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
             None => {
                 return Err(Failure::usage(
-                    "there is no terminal to ask on: add --yes to go on without asking",
+                    "there is no terminal to ask on: add --yes to proceed without asking",
                 )
                 .into());
             }

@@ -82,7 +82,7 @@ fn write(
             }
             None => {
                 return Err(Failure::usage(
-                    "there is no terminal to ask on: add --yes to go on without asking",
+                    "there is no terminal to ask on: add --yes to proceed without asking",
                 ));
             }
         }

@@ -109,7 +109,7 @@ impl Plan {
                     "{} {} is not supported; nothing was changed",
                     server.flavour, server.version
                 ))
-                .advise("it takes MariaDB 10.5 or MySQL 8.0, or newer"));
+                .advise("MariaDB 10.5 or MySQL 8.0, or newer, is required"));
             }
         }
         let process = Process::find(server);
@@ -391,7 +391,7 @@ impl fmt::Display for Plan {
             step(format!("SET GLOBAL {} = {shown}{before}", setting.name))?;
         }
         if self.rebuilds() {
-            step("the cache is built anew and begins empty".to_owned())?;
+            step("the cache is rebuilt and starts empty".to_owned())?;
         }
         if self.lower_pool {
             step(match self.pool.lowered_for(self.expected_memory) {

@@ -42,7 +42,7 @@ pub fn of_unix(socket: BorrowedFd<'_>) -> Option<i32> {
 /// Why it is not known, in words.
 pub fn of_tcp(socket: BorrowedFd<'_>) -> Result<i32, String> {
     let inode = other_end(socket)
-        .map_err(|error| format!("cannot look at the connection: {error}"))?
+        .map_err(|error| format!("cannot inspect the connection: {error}"))?
         .ok_or("the other end of the connection is not on this host")?;
     let mut hidden = false;
     for pid in processes().filter(|&pid| is_server(pid)) {
@@ -55,7 +55,7 @@ pub fn of_tcp(socket: BorrowedFd<'_>) -> Result<i32, String> {
     Err(if hidden {
         "only root and the server's user can see whose connection over TCP it is (use its socket, or sudo)"
     } else {
-        "the other end of the connection is no server's process on this host (a forwarded port or a container?)"
+        "the other end of the connection is not a server's process on this host (a forwarded port or a container?)"
     }
     .to_owned())
 }

@@ -44,9 +44,7 @@ impl<'a> Drain<'a> {
         let key = diagnostics::key(server, "recording")?;
         let answer = report::ask(server, &format!("trace-start {key}"), "cannot record")?;
         if let Some(why) = answer["error"].as_str() {
-            return Err(Failure::step(format!(
-                "the recording does not begin: {why}"
-            )));
+            return Err(Failure::step(format!("the recording cannot start: {why}")));
         }
         let name = answer["recording"].as_str().unwrap_or_default();
         if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {

@@ -77,7 +77,7 @@ fn failed(path: &Path, error: &io::Error) -> Failure {
     let failure = Failure::step(format!("cannot write {}: {error}", path.display()));
     match error.kind() {
         io::ErrorKind::AlreadyExists => {
-            failure.advise("somebody made a file of that name meanwhile; record anew")
+            failure.advise("somebody created a file of that name meanwhile; record again")
         }
         io::ErrorKind::StorageFull => {
             failure.advise("a trace takes about 4 bytes an event; name a file on another disk")

@@ -43,7 +43,7 @@ pub struct Args {
     /// The trace file to write, such as server.trace.zst
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Record for this many seconds; without it until Ctrl-C
+    /// Record for this many seconds; otherwise until Ctrl-C
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     seconds: Option<u64>,
     /// Record this many page reads and writes
@@ -80,7 +80,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             End::Early(why) => format!("nothing was recorded: {why}"),
         };
         return Err(Failure::step(what)
-            .advise("record while the server is at work, for longer")
+            .advise("record for longer, while the server is at work")
             .into());
     }
     let bytes = file.finish()?;
@@ -90,11 +90,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     );
     match end {
         End::Wished => Ok(Exit::Ok.into()),
-        End::Early(why) => Err(Failure::step(format!(
-            "the recording ended before it should: {why}"
-        ))
-        .advise("what was recorded until then is in the file and can be replayed")
-        .into()),
+        End::Early(why) => Err(Failure::step(format!("the recording ended early: {why}"))
+            .advise("what was recorded until then is in the file and can be replayed")
+            .into()),
     }
 }
 
@@ -209,8 +207,8 @@ fn summary(
     line("Lost", format!("{lost} events"));
     if lost > 0 {
         complain!(
-            "bpe: warning: {lost} events are missing in the trace ({:.2} %): the server made more than \
-             could be fetched. Record nearer to the server or when the machine is less busy",
+            "bpe: warning: {lost} events are missing from the trace ({:.2} %): the server made them faster than they \
+             could be fetched. Record on the server's host, or when the machine is less busy",
             lost as f64 * 100.0 / (lost + tally.events()) as f64
         );
     }

@@ -22,10 +22,10 @@ pub struct Args {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Say in words whether it helps and what to change, and from which figures that follows
+    /// Say in words whether it helps and what to change, with the figures behind each sentence
     #[arg(long)]
     explain: bool,
-    /// Seconds that are watched for --explain (5 if not given); with --json, also adds the rates of that time
+    /// Seconds to watch for --explain (5 if not given); with --json, adds the rates of that time
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: Option<u64>,
     #[command(flatten)]

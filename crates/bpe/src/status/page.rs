@@ -98,7 +98,7 @@ impl Snapshot {
         line(
             "Filling",
             format!(
-                "{} admitted, {} turned away, {} evicted, {} invalidated, {} written",
+                "{} admitted, {} rejected, {} evicted, {} invalidated, {} written",
                 grouped(self.number("bpe_admitted")),
                 grouped(self.number("bpe_rejected")),
                 grouped(self.number("bpe_evicted")),

@@ -111,7 +111,7 @@ fn news(state: &State) -> Option<Line<'static>> {
     let alarming = coloured(Color::Red).add_modifier(Modifier::BOLD);
     if let Some(lost) = &state.lost {
         let text = format!(
-            "The server has been lost for {} s: {}. What is shown is of before; trying again every {} s.",
+            "No connection to the server for {} s: {}. The figures are the last ones known; trying again every {} s.",
             lost.since.elapsed().as_secs(),
             lost.error,
             state.interval

@@ -39,7 +39,7 @@ pub struct Args {
     /// What to show first
     #[arg(long, value_enum, default_value_t = View::Overview)]
     view: View,
-    /// Print one frame as text and end; needs no terminal
+    /// Print one frame as text and exit; needs no terminal
     #[arg(long)]
     once: bool,
     #[command(flatten)]
@@ -50,7 +50,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let interval = Duration::from_secs(args.interval);
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     if !args.once && !terminal {
-        let failure = Failure::usage("`bpe top` needs a terminal, and this is none");
+        let failure = Failure::usage("`bpe top` needs a terminal, and this is not one");
         let advice = "`bpe status --json` gives the figures to scripts (with --seconds 5, rates too), `bpe top --once` prints \
                       one frame as text";
         return Err(failure.advise(advice).into());

@@ -179,7 +179,10 @@ mod tests {
         });
         contains(
             &drawn(&state, 80, 24).unwrap(),
-            &["lost for 0 s: connection refused", "trying again"],
+            &[
+                "No connection to the server for 0 s: connection refused",
+                "trying again",
+            ],
         );
     }
 

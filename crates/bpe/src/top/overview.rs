@@ -221,7 +221,7 @@ fn lines(figures: &Figures) -> Vec<Line<'static>> {
         line(
             "Pages/s",
             format!(
-                "{} taken in, {} turned away, {} evicted, {} changed",
+                "{} admitted, {} rejected, {} evicted, {} changed",
                 rate(figures.admitted_per_s),
                 rate(figures.rejected_per_s),
                 rate(figures.evicted_per_s),

@@ -31,11 +31,11 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Make the views bpe.status, bpe.instances, bpe.devices, bpe.files and bpe.tables, or make them anew
+    /// Create or replace the views bpe.status, bpe.instances, bpe.devices, bpe.files and bpe.tables
     Create(Connected),
     /// Drop them, and the schema if nothing else is in it
     Drop(Connected),
-    /// Print the statements that make them
+    /// Print the statements that create them
     Print,
 }
 
@@ -170,7 +170,7 @@ fn create_alone(server: &mut Server) -> Result<(), Failure> {
     report::ask(server, "status", "cannot fill the views")?;
     in_silence(server, create)?;
     say!("Made the views {}.", list());
-    say!("Whoever shall read them: GRANT SELECT ON bpe.* TO ...");
+    say!("To let an account read them: GRANT SELECT ON bpe.* TO ...");
     Ok(())
 }
 
@@ -231,7 +231,7 @@ fn explained(error: &mysql::Error) -> String {
     let text = plain(error);
     if READ_ONLY.contains(&error_code(error)) {
         return format!(
-            "{text}; the server is read-only for this account: log in as an administrator, whom read_only does not concern"
+            "{text}; the server is read-only for this account: log in as an administrator, who is exempt from read_only"
         );
     }
     text

@@ -176,7 +176,9 @@ pub fn a_connection_is_cut(place: &Place) -> Outcome {
     expect_steps(&task, "remains")?;
     between.open();
     sql::wait_until("the log tells", Duration::from_secs(60), || {
-        Ok(console.events()?.contains("something remains"))
+        Ok(console
+            .events()?
+            .contains("part of the interrupted change remains"))
     })?;
     uninstall(&console, place, &server)?;
 
@@ -216,7 +218,7 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
     expect_failed(
         &task,
         &[
-            "no answer in time",
+            "did not answer in time",
             "may have taken effect",
             "as it was before",
         ],
@@ -243,7 +245,11 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
     let task = console.switch(on(place))?;
     expect_failed(
         &task,
-        &["DROP FUNCTION", "no answer in time", "as it was before"],
+        &[
+            "DROP FUNCTION",
+            "did not answer in time",
+            "as it was before",
+        ],
     )?;
     expect_steps(&task, "undone")?;
     sql::wait_until("the statement is ended", Duration::from_secs(30), || {
@@ -273,7 +279,7 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
     expect_failed(
         &task,
         &[
-            "no answer in time",
+            "did not answer in time",
             "logging in once more failed",
             "does not answer at the moment",
         ],
@@ -284,7 +290,9 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
         Ok(console
             .events()?
             .contains("remains of the interrupted change")
-            || console.events()?.contains("something remains"))
+            || console
+                .events()?
+                .contains("part of the interrupted change remains"))
     })?;
     // The turn was given back each time: there are as many as before, and the next change may begin.
     for _ in 0..4 {
@@ -301,7 +309,7 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
         422,
         &[
             "bpe_admission could not be set",
-            "no answer in time",
+            "did not answer in time",
             "put back",
         ],
     )?;
@@ -438,7 +446,7 @@ pub fn nobody_gets_in(place: &Place) -> Outcome {
     note(format!("{} connections in the queue", queue?.len()));
     shown?;
     for answer in answers {
-        expect(&answer?, 502, &["cannot connect", "it took too long"])?;
+        expect(&answer?, 502, &["cannot connect", "took too long"])?;
     }
     console.wait("it answers again", |server| server["reachable"] == true)?;
     let task = console.switch(on(place))?;
@@ -480,7 +488,9 @@ pub fn a_server_is_killed_while_it_resizes(place: &Place) -> Outcome {
     ensure!(pool(&server)? == POOL && records(place).len() == 1);
     sql::expect_state(&server, "disabled")?;
     sql::wait_until("the log tells", Duration::from_secs(60), || {
-        Ok(console.events()?.contains("something remains"))
+        Ok(console
+            .events()?
+            .contains("part of the interrupted change remains"))
     })?;
     let events = console.events()?;
     ensure!(
@@ -498,7 +508,7 @@ pub fn a_server_is_killed_while_it_resizes(place: &Place) -> Outcome {
         &[
             "innodb_buffer_pool_size could not be set",
             "The server is gone",
-            "was only set is gone",
+            "not made permanent are gone",
         ],
     )?;
     expect_steps(&task, "undone")?;
@@ -551,7 +561,9 @@ fn killed_beside_its_files(place: &Place, server: Server) -> Outcome {
     console.wait("it is back", |server| server["reachable"] == true)?;
     if task["state"] == "failed" {
         sql::wait_until("the log tells", Duration::from_secs(60), || {
-            Ok(console.events()?.contains("something remains"))
+            Ok(console
+                .events()?
+                .contains("part of the interrupted change remains"))
         })?;
     }
     uninstall(&console, place, &server)?;

@@ -349,7 +349,10 @@ fn the_switch(place: &Place) -> Outcome {
     expect(
         &settings(json!({"bpe_memory_limit": 4096}))?,
         422,
-        &["cannot work like this", "put back: bpe_memory_limit"],
+        &[
+            "cannot work with these settings",
+            "put back: bpe_memory_limit",
+        ],
     )?;
     sql::wait_until("it is active again", Duration::from_secs(30), || {
         Ok(sql::number(&server, "SELECT @@bpe_memory_limit")? == 0

@@ -29,7 +29,11 @@ fn expect_refused(console: &Console, confirmed: &Value, parts: &[&str]) -> anyho
     expect(
         &answer,
         409,
-        &["no longer what was shown", "nothing was done", "confirm"],
+        &[
+            "no longer the one that was shown",
+            "nothing was done",
+            "confirm",
+        ],
     )?;
     let differs = answer.1["differs"].as_array().context("what differs")?;
     for part in parts {

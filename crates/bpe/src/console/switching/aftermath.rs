@@ -40,7 +40,7 @@ pub fn after_failure(
             if is_gone {
                 failure.what.push_str("\n  The server is gone.");
                 failure.advice = Some(format!(
-                    "start it again: what was only set is gone with it{then}"
+                    "start it again; settings that were not made permanent are gone{then}"
                 ));
             } else {
                 failure.what.push_str(&format!(
@@ -48,7 +48,7 @@ pub fn after_failure(
                     no_answer.what
                 ));
                 failure.advice = Some(format!(
-                    "see whether it is busy or still starting, or the connection to it is cut{then}"
+                    "check whether it is busy, still starting, or cut off{then}"
                 ));
             }
             (failure, is_gone)
@@ -123,7 +123,7 @@ pub fn note_remains(watched: &Watched, server: &mut Server, places: &Places) {
         Ok(undo) => watched.note(
             Level::Warning,
             format!(
-                "of the interrupted change something remains; switching on again completes it, uninstalling (or `bpe \
+                "part of the interrupted change remains; switching on again completes it, uninstalling (or `bpe \
                  disable`) undoes it: {}",
                 undo.describe().join("; ")
             ),

@@ -117,5 +117,5 @@ pub fn change_settings(
 }
 
 fn being_changed() -> Refusal {
-    Refusal::conflict("this server is being changed already").advise("wait until that is done")
+    Refusal::conflict("this server is already being changed").advise("wait until that is done")
 }

@@ -242,10 +242,10 @@ pub fn tied(plan: Result<Plan, Failure>, shown: Option<&str>) -> Result<Plan, Re
         },
     };
     Err(Refusal::conflict(
-        "what would be done is no longer what was shown: the server, or what it takes to change it, has been changed \
+        "the plan is no longer the one that was shown: the server, or what it takes to change it, has been changed \
          meanwhile; nothing was done",
     )
-    .advise("look at the plan as it is now, and confirm that")
+    .advise("check the plan as it is now, and confirm that")
     .with(serde_json::to_value(changed).unwrap_or_default()))
 }
 

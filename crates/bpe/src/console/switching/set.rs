@@ -18,9 +18,9 @@ use crate::state::wait_until_active;
 use crate::told::Told;
 
 const UNTIL_RESTART: &str =
-    "this holds until the server's next start, which goes by its option files";
+    "this holds until the server's next start, which follows its option files";
 
-const NO_RECORD: &str = "there is no record here of what it was without the extension, which may have been switched on \
+const NO_RECORD: &str = "there is no record here of its size without the extension, which may have been switched on \
                          from another host or by another user";
 
 const STARTED_AGAIN: &str = "\n  The server has started again.";
@@ -110,7 +110,7 @@ impl Plan {
             }
             if was_on {
                 plan.warnings
-                    .push("what is cached is dropped: switching on again begins empty".to_owned());
+                    .push("the cache is dropped: switching on again starts empty".to_owned());
                 plan.warnings.push(UNTIL_RESTART.to_owned());
             }
             return Ok(plan);
@@ -134,7 +134,7 @@ impl Plan {
         }
         if was_on && !plan.settings.is_empty() {
             plan.warnings
-                .push("the cache is built anew and begins empty".to_owned());
+                .push("the cache is rebuilt and starts empty".to_owned());
         }
         if !was_on || !plan.settings.is_empty() {
             plan.warnings.push(UNTIL_RESTART.to_owned());

@@ -129,11 +129,12 @@ pub fn apply(
         match built(server).map_err(|failure| taken_at_least(failure, &done))? {
             Built::Yes => {}
             Built::NotYet => warnings.push(
-                "the cache is still being built; the state tells when it is active".to_owned(),
+                "the cache is still being built; the state shows when it is active".to_owned(),
             ),
             Built::No(why) => {
-                let mut failure =
-                    Failure::refused(format!("the extension cannot work like this: {why}"));
+                let mut failure = Failure::refused(format!(
+                    "the extension cannot work with these settings: {why}"
+                ));
                 put_back(server, &done, &before, &mut failure);
                 return Err(failure);
             }
@@ -155,12 +156,12 @@ pub fn apply(
 /// A failure after the server has taken them all: it gives no answer as to what it made of them.
 fn taken_at_least(mut failure: Failure, done: &[&str]) -> Failure {
     failure.what = format!(
-        "the server took the settings ({}), but then gave no answer, and whether the extension works with them is not \
-         known: {}",
+        "the server took the settings ({}), but then gave no answer, so it is not known whether the extension works \
+         with them: {}",
         done.join(", "),
         failure.what
     );
-    failure.advise("see what they are, and the extension's state, when it answers again")
+    failure.advise("check them, and the extension's state, when the server answers again")
 }
 
 /// A cache that becomes smaller does so before it moves: its new disk may have no room for the old size.
@@ -253,7 +254,7 @@ mod tests {
     #[test]
     fn what_was_taken_is_named_when_the_answer_is_lost() {
         let failure = taken_at_least(Failure::step("it closed the connection"), &["bpe_size"]);
-        for part in ["took the settings (bpe_size)", "not known: it closed"] {
+        for part in ["took the settings (bpe_size)", "works with them: it closed"] {
             assert!(failure.what.contains(part), "{failure}");
         }
         assert!(failure.advice.is_some());
