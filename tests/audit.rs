@@ -95,7 +95,7 @@ fn data_file(place: &Place) -> anyhow::Result<File> {
     Ok(File::options().read(true).write(true).open(path)?)
 }
 
-/// Pages that are cached are not those of the file any more.
+/// Cached pages no longer match the file.
 fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
     let server = with_a_table_at_rest(place)?;
     let file = data_file(place)?;
@@ -116,7 +116,7 @@ fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
     ensure!(
         reason.contains("d/t.ibd")
             && reason.contains("changed")
-            && reason.contains("not those of the file"),
+            && reason.contains("no longer match the file"),
         "{reason}"
     );
     ensure!(suspicions(&server)? == 1);

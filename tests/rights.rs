@@ -70,7 +70,7 @@ fn refused(connection: &mut Conn) -> Outcome {
         let why = answer["error"].as_str().unwrap_or_default();
         let parts: &[&str] = match argument {
             "verify-next 0123456789abcdef 0 0" => &["no such verification"],
-            _ => &["SET GLOBAL", "bpe_diagnostics_key", "sets one by itself"],
+            _ => &["SET GLOBAL", "bpe_diagnostics_key", "sets one itself"],
         };
         for part in parts {
             ensure!(why.contains(part), "{argument}: {answer}");

@@ -82,7 +82,7 @@ fn a_stale_page_is_found(place: &Place) -> Outcome {
     ensure!(sums.wrong > 0, "{sums:?}");
     let log = place.last_words();
     ensure!(
-        log.contains("in the cache is not that of the data file"),
+        log.contains("in the cache differed from the data file"),
         "{log}"
     );
     let mut again = Compared::default();

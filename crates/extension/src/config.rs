@@ -150,7 +150,7 @@ pub enum OpenError {
         device_bytes: u64,
         needed: u64,
     },
-    #[error("{bytes} bytes of memory could not be had: {source}; lower the size or free memory")]
+    #[error("{bytes} bytes of memory are not available: {source}; lower the size or free memory")]
     Memory { bytes: u64, source: std::io::Error },
     #[error("cannot {action} '{path}': {source}; {advice}")]
     Io {
@@ -170,11 +170,11 @@ pub enum OpenError {
         advice: &'static str,
     },
     #[error(
-        "'{path}' is a file that is not a cache file, so it is left alone; remove it or name another file"
+        "'{path}' exists and is not a cache file, so it is left alone; remove it or name another file"
     )]
     Foreign { path: PathBuf },
     #[error(
-        "'{path}' has format version {version}, this library knows {known}; remove the file, its contents are not needed"
+        "'{path}' has format version {version}, but this library knows {known}; remove the file, its contents are not needed"
     )]
     Version {
         path: PathBuf,

@@ -166,7 +166,7 @@ impl Extension {
         }
         device
             .health
-            .note_error(&"a page was not read as it was written");
+            .note_error(&"a page was not read back as it was written");
         Err(MissReason::FailedProof)
     }
 

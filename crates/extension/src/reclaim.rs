@@ -200,7 +200,7 @@ impl Writer {
                     shared.written.failed_proofs.add(1);
                     device
                         .health
-                        .note_error(&"a page was not read as it was written");
+                        .note_error(&"a page was not read back as it was written");
                 }
             }
             if !moved {

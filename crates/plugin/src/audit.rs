@@ -343,12 +343,12 @@ impl Audit {
             return None;
         }
         let what = format!(
-            "the data file '{}' was changed ({difference}), but not by a call of the server that the extension has seen",
+            "the data file '{}' changed ({difference}), but not by a call of the server that the extension has seen",
             file.name()
         );
         if different > 0 {
             return Some(format!(
-                "{what}; {different} of {compared} cached pages of it are not those of the file any more"
+                "{what}; {different} of {compared} cached pages of it no longer match the file"
             ));
         }
         let known = self.known.get_mut(&file.owner)?;
@@ -362,9 +362,9 @@ impl Audit {
         known.watch = Watch::new(Instant::now());
         if self.said.may_say(&file.name(), Instant::now()) {
             Linux.warning(&format!(
-                "{what}. {compared} cached pages of it were compared with the file, and none differs; they are dropped, and \
-                 the file is cached again when it has been at rest for {} s. A copy, a restore or `touch` may have set its \
-                 times; nothing but the server should. (Said once an hour for a file.)",
+                "{what}. {compared} cached pages of it were compared with the file, and none differs. They are \
+                 dropped, and the file is cached again once it has been at rest for {} s. A copy, a restore or `touch` \
+                 may have set its times; only the server should. (Logged once an hour for each file.)",
                 QUIET.as_secs()
             ));
         }

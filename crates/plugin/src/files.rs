@@ -97,9 +97,9 @@ impl Looks {
     /// For people.
     pub fn difference(&self, later: &Looks) -> String {
         if self.size == later.size {
-            String::from("its time of change is another one")
+            String::from("its modification time differs")
         } else {
-            format!("it had {} bytes and has {} now", self.size, later.size)
+            format!("it had {} bytes and now has {}", self.size, later.size)
         }
     }
 }

@@ -37,8 +37,8 @@ impl std::fmt::Display for PatchError {
             PatchError::Refused(refusal) => refusal.fmt(f),
             PatchError::Protect { errno } => write!(
                 f,
-                "the server's import table could not be made writable (errno {errno}). Look which security policy forbids \
-                 mprotect, and allow it for the server."
+                "the server's import table could not be made writable (errno {errno}). Find the security policy that \
+                 forbids mprotect, and allow it for the server."
             ),
         }
     }

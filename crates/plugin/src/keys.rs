@@ -44,16 +44,16 @@ impl Keys {
         }
         if !LENGTH.contains(&text.len()) || !text.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(format!(
-                "bpe_diagnostics_key takes {} to {} letters and digits, chosen at random; '' takes all keys back and ends \
-                 what is under way",
+                "bpe_diagnostics_key takes {} to {} letters and digits, chosen at random; '' revokes all keys and ends \
+                 whatever is running",
                 LENGTH.start(),
                 LENGTH.end()
             ));
         }
         if self.0.len() >= MOST {
             return Err(format!(
-                "{MOST} keys have been set and not been used; each is forgotten {} seconds after it was set, all of them \
-                 with SET GLOBAL bpe_diagnostics_key = ''",
+                "{MOST} keys are set and not used yet; each is forgotten {} seconds after it was set. SET GLOBAL \
+                 bpe_diagnostics_key = '' revokes them all",
                 GOOD_FOR.as_secs()
             ));
         }
@@ -107,7 +107,7 @@ pub fn spend(text: Option<&str>, what: &str, command: &str) -> Result<(), String
     known.then_some(()).ok_or_else(|| {
         format!(
             "{what} needs a key that an account with the right to SET GLOBAL has set in the last {} seconds (SET GLOBAL \
-             bpe_diagnostics_key), and each key is good for one; `{command}` sets one by itself",
+             bpe_diagnostics_key), and each key starts only one; `{command}` sets one itself",
             GOOD_FOR.as_secs()
         )
     })
@@ -177,7 +177,7 @@ mod tests {
             assert_eq!(keys.check(A, now), Ok(()));
             keys.add(A, now);
         }
-        assert!(keys.check(B, now).unwrap_err().contains("have been set"));
+        assert!(keys.check(B, now).unwrap_err().contains("not used yet"));
         assert_eq!(keys.check(B, now + GOOD_FOR), Ok(()));
         for _ in 0..100 {
             keys.add(A, now);

@@ -92,7 +92,7 @@ fn begin() -> Result<Value, String> {
     let watched = name.clone();
     if let Err(error) = Linux.spawn("bpe-recorder", move || watch(&watched)) {
         give_back(&mut session);
-        return Err(format!("no thread for the recording: {error}"));
+        return Err(format!("cannot start a thread for the recording: {error}"));
     }
     Linux.note("a recording of page reads and writes begins");
     Ok(json!({

@@ -234,7 +234,7 @@ impl Settings {
         let devices = self.config(16384)?.devices;
         for device in smaller(self.size, &devices) {
             warnings.push(format!(
-                "'{}' has room for {} bytes only, which is less than an equal share of bpe_size; the other paths take the rest",
+                "'{}' has room for only {} bytes, less than an equal share of bpe_size; the other paths take the rest",
                 device.path.display(),
                 device.bytes
             ));
@@ -333,7 +333,7 @@ fn enough_room(device: &DeviceConfig, path: &Path) -> Result<(), String> {
     let (room, bytes) = (file.free + file.own, device.bytes);
     if room < bytes {
         return Err(format!(
-            "the file system of '{}' has room for {room} bytes, the cache file that is there now included, but \
+            "the file system of '{}' has room for {room} bytes, including the cache file that is there now, but \
              {bytes} are needed; lower bpe_size or free space",
             path.display()
         ));

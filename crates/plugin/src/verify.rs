@@ -92,7 +92,7 @@ impl<'a> Call<'a> {
         let mut under_way = under_way_now();
         let one = under_way.iter_mut().find(|one| one.name == name).ok_or_else(|| {
             format!(
-                "there is no such verification: it has ended, or was not asked to go on for {} seconds",
+                "there is no such verification: it has ended, or was not continued for {} seconds",
                 LEASE.as_secs()
             )
         })?;
@@ -285,8 +285,8 @@ impl Counts {
                 self.wrong += 1;
                 if self.listed.len() < LISTED {
                     Linux.error(&format!(
-                        "page {number} of '{}' in the cache is not that of the data file; it is dropped. Please report \
-                         this, and switch the extension off until it is understood.",
+                        "page {number} of '{}' in the cache differed from the data file and was dropped. Please report \
+                         this, and switch the extension off until the cause is known.",
                         file.name()
                     ));
                     self.listed

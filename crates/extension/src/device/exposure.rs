@@ -48,9 +48,9 @@ impl Exposure {
         match self.who {
             Who::Everybody => "remove that right (chmod o-w) or set the sticky bit (chmod +t)",
             Who::Group(_) => {
-                "remove that right (chmod g-w), or make root's or the server's group its group (chgrp)"
+                "remove that right (chmod g-w), or give it to root's or the server's group (chgrp)"
             }
-            Who::User(_) => "make root or the server's user its owner (chown)",
+            Who::User(_) => "give it to root or the server's user (chown)",
         }
     }
 }

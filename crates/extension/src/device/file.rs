@@ -160,7 +160,7 @@ fn check_parent(parent: &Path) -> Result<Vec<String>, OpenError> {
             });
         }
         warnings.push(format!(
-            "{exposure}, so that others than root and the server's user can replace the cache file or a directory on the way to it; {}",
+            "{exposure}, so users other than root and the server's can replace the cache file or a directory above it; {}",
             exposure.advice()
         ));
     }
@@ -190,7 +190,7 @@ fn check_file(path: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
     Err(OpenError::Insecure {
         path: path.to_path_buf(),
         what,
-        advice: "remove the file or make it 0600 and ours",
+        advice: "remove the file, or give it mode 0600 and the server's user as its owner",
     })
 }
 
@@ -520,7 +520,7 @@ impl CacheFile {
                 Ok(())
             } else {
                 Err(io::Error::other(
-                    "a test block was not read as it was written",
+                    "a test block was not read back as it was written",
                 ))
             }
         })

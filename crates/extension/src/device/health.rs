@@ -225,7 +225,7 @@ impl Health {
         // The lock is held over both so that a reader of the state finds its reason.
         let mut text = self.reason.lock();
         if self.active() {
-            *text = format!("{reason}; it is tried again from time to time");
+            *text = format!("{reason}; the extension retries it from time to time");
             self.state.store(State::Failed as u8, Ordering::Release);
         }
     }
@@ -234,7 +234,7 @@ impl Health {
     pub fn set_reason(&self, reason: impl Display) {
         let mut text = self.reason.lock();
         if self.state() == State::Failed {
-            *text = format!("{reason}; it is tried again from time to time");
+            *text = format!("{reason}; the extension retries it from time to time");
         }
     }
 

@@ -126,7 +126,8 @@ static BPE_ENABLED: ServerTable<SystemVariable> = variable(
 static BPE_PATH: ServerTable<SystemVariable> = variable(
     STR | REQUIRED_ARGUMENT, // the text is ours, so that the server does not free it while it is read
     c"path",
-    c"Files or directories on fast local disks, separated by colons; in a directory a file of the server's own name is made",
+    c"Files or directories on fast local disks, separated by colons; in a directory the server creates a file under a \
+      name of its own",
     Some(check_path),
     Some(update_path),
     settings::PATH.as_ptr().cast(),
@@ -146,7 +147,7 @@ static BPE_SIZE: ServerTable<SystemVariable> = variable(
 static BPE_INSTANCES: ServerTable<SystemVariable> = variable(
     INT | UNSIGNED | REQUIRED_ARGUMENT,
     c"instances",
-    c"Parts the cache is cut into so that threads do not meet at one lock; 0: 1 below 8 cores, 8 from there on",
+    c"Parts of the cache, each with its own lock; 0: 1 below 8 cores, 8 from 8 cores on",
     None,
     Some(update_instances),
     settings::INSTANCES.as_ptr().cast(),
@@ -157,7 +158,7 @@ static BPE_INSTANCES: ServerTable<SystemVariable> = variable(
 static BPE_IO_CAPACITY: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
     c"io_capacity",
-    c"Writes of 16 KiB per second to the cache disks at most; 0: no limit",
+    c"At most this many writes of 16 KiB per second to the cache disks; 0: no limit",
     None,
     Some(update_capacity),
     settings::IO_CAPACITY.as_ptr().cast(),
@@ -167,7 +168,7 @@ static BPE_IO_CAPACITY: ServerTable<SystemVariable> = variable(
 static BPE_DAILY_WRITE_LIMIT: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
     c"daily_write_limit",
-    c"Bytes written to the cache disks in 24 hours at most; 0: no limit",
+    c"At most this many bytes written to the cache disks in 24 hours; 0: no limit",
     None,
     Some(update_daily_limit),
     settings::DAILY_WRITE_LIMIT.as_ptr().cast(),
@@ -177,7 +178,7 @@ static BPE_DAILY_WRITE_LIMIT: ServerTable<SystemVariable> = variable(
 static BPE_READ_TIMEOUT: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
     c"read_timeout",
-    c"Milliseconds that a read of a cache disk is waited for before the page is read from the data file; 0: as long as it takes",
+    c"Milliseconds to wait for a read of a cache disk before the page is read from the data file; 0: as long as it takes",
     None,
     Some(update_read_timeout),
     settings::READ_TIMEOUT.as_ptr().cast(),
@@ -187,7 +188,7 @@ static BPE_READ_TIMEOUT: ServerTable<SystemVariable> = variable(
 static BPE_MEMORY_LIMIT: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
     c"memory_limit",
-    c"Bytes of memory the extension may take; 0: what bpe_size asks for",
+    c"Bytes of memory the extension may take; 0: what bpe_size needs",
     None,
     Some(update_number),
     settings::MEMORY_LIMIT.as_ptr().cast(),
@@ -197,7 +198,7 @@ static BPE_MEMORY_LIMIT: ServerTable<SystemVariable> = variable(
 static BPE_ADMISSION: ServerTable<SystemVariable> = variable(
     ENUM | REQUIRED_ARGUMENT,
     c"admission",
-    c"Which pages get in when the cache is full: all, or those asked for more often than the ones that would have to go",
+    c"Which pages are admitted when the cache is full: all, or those asked for more often than the ones they would replace",
     None,
     Some(update_admission),
     settings::ADMISSION.as_ptr().cast(),
@@ -217,7 +218,8 @@ static BPE_COMPRESSION: ServerTable<SystemVariable> = variable(
 static BPE_DIAGNOSTICS_KEY: ServerTable<SystemVariable> = variable(
     STR | NO_OPTION | REQUIRED_ARGUMENT,
     c"diagnostics_key",
-    c"Lets whoever knows this key begin one recording or verification within 60 seconds (bpe record and bpe verify set it by themselves); always shown empty; '' takes all keys back and ends what is under way",
+    c"A client that knows this key may start one recording or verification within 60 seconds (bpe record and bpe \
+      verify set it themselves); always shown empty; '' revokes all keys and ends whatever is running",
     Some(check_key),
     Some(update_key),
     settings::NO_KEY.as_ptr().cast(),

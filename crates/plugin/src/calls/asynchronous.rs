@@ -114,8 +114,8 @@ fn is_made_to_fail() -> bool {
     let fails = MAKE_LIBAIO_FAIL.load(Ordering::Relaxed);
     if fails {
         Linux.note(
-            "libaio reported as unavailable: what the server submits to it would go unseen (bpe_async_io=native leaves it \
-             on, and the extension passive)",
+            "libaio reported as unavailable, because the server's submissions to it would go unseen \
+             (bpe_async_io=native leaves it on, and the extension passive)",
         );
     }
     fails
