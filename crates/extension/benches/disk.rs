@@ -1,6 +1,6 @@
 //! How near the extension comes to the disk it is on, measured by turns with fio on the same disk.
 //!
-//! `BENCH_DIRECTORY=/mnt/nvme cargo bench -p extension --bench disk [-- --quick]`
+//! `BENCH_DIRECTORY=/mnt/nvme cargo bench -p extension --bench disk [-- [reads] [writes] [--quick]]`
 //!
 //! Reads: random pages of a full cache file; fio reads the same file in the same way (psync, O_DIRECT, 16 KiB, as many
 //! threads). Goal: 90 % of fio's reads per second. A loop of bare preads in this process is measured as well, and the CPU time
@@ -52,7 +52,16 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Outcome {
-    let options = Options::read(2.0)?;
+    let mut options = Options::read(2.0)?;
+    let mut asked = |part: &str| {
+        let before = options.rest.len();
+        options.rest.retain(|argument| argument != part);
+        options.rest.len() < before
+    };
+    let (reads, writes) = match (asked("reads"), asked("writes")) {
+        (false, false) => (true, true),
+        some => some,
+    };
     options.no_more()?;
     let version = match fio::version() {
         Ok(version) => version,
@@ -93,6 +102,11 @@ fn run() -> Outcome {
             ""
         }
     );
-    reads::measure(&setting)?;
-    writes::measure(&setting)
+    if reads {
+        reads::measure(&setting)?;
+    }
+    if writes {
+        writes::measure(&setting)?;
+    }
+    Ok(())
 }

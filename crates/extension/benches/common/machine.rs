@@ -59,6 +59,26 @@ impl Usage {
         }
     }
 
+    /// Of all threads of this process whose names begin like this.
+    pub fn of_threads(name: &str) -> Usage {
+        let tasks = std::fs::read_dir("/proc/self/task").into_iter().flatten();
+        let mut sum = Usage::default();
+        for folder in tasks.flatten().map(|task| task.path()) {
+            let read = |file| std::fs::read_to_string(folder.join(file)).unwrap_or_default();
+            if !read("comm").starts_with(name) {
+                continue;
+            }
+            let number = |text: Option<&str>| text.and_then(|text| text.trim().parse().ok());
+            let nanos = number(read("schedstat").split(' ').next()).unwrap_or(0);
+            let status = read("status");
+            let mut lines = status.lines();
+            let waits = lines.find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+            sum.cpu += Duration::from_nanos(nanos);
+            sum.waits += number(waits).unwrap_or(0);
+        }
+        sum
+    }
+
     pub fn since(self, before: Usage) -> Usage {
         Usage {
             cpu: self.cpu.saturating_sub(before.cpu),

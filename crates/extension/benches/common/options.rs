@@ -53,7 +53,10 @@ impl Options {
     /// There are some.
     pub fn no_more(&self) -> Outcome {
         match self.rest.first() {
-            Some(other) => Err(format!("unknown argument '{other}'; there is only --quick").into()),
+            Some(other) => Err(format!(
+                "unknown argument '{other}'; the first lines of the bench name those it knows"
+            )
+            .into()),
             None => Ok(()),
         }
     }

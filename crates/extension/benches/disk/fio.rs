@@ -63,8 +63,8 @@ pub fn sequential_writes(file: &Path, bytes: u64, block: usize, depth: usize) ->
 }
 
 /// Bytes per second with which blocks of `block` bytes of an existing file of `bytes` are written anew, in any
-/// order, so many of them under way.
-pub fn random_writes(file: &Path, bytes: u64, block: usize, depth: usize) -> Outcome<f64> {
+/// order, so many of them under way; and microseconds of CPU time of one.
+pub fn random_writes(file: &Path, bytes: u64, block: usize, depth: usize) -> Outcome<(f64, f64)> {
     let job = run(&[
         "--rw=randwrite".into(),
         "--ioengine=libaio".into(),
@@ -74,7 +74,11 @@ pub fn random_writes(file: &Path, bytes: u64, block: usize, depth: usize) -> Out
         format!("--size={bytes}"),
         format!("--bs={block}"),
     ])?;
-    figure(&job, "/write/bw_bytes")
+    // In percent of the time it ran.
+    let share = figure(&job, "/usr_cpu")? + figure(&job, "/sys_cpu")?;
+    let time = figure(&job, "/write/runtime")? * 1000.0;
+    let cpu = share / 100.0 * time / (bytes / block as u64) as f64;
+    Ok((figure(&job, "/write/bw_bytes")?, cpu))
 }
 
 /// What fio says of its only job.

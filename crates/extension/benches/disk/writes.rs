@@ -30,12 +30,13 @@ pub fn measure(setting: &Setting) -> Outcome {
     let (mut ratios, mut ratios_full) = (Vec::new(), Vec::new());
     let mut latencies = Latencies::default();
     let mut shape = [(0.0, 0.0); 2];
+    let mut costs = [const { Vec::new() }; 4];
     for round in 0..setting.rounds {
-        let by_fio = || -> Outcome<[f64; 2]> {
+        let by_fio = || -> Outcome<(f64, (f64, f64))> {
             let folder = tempfile::tempdir_in(&setting.directory)?;
             let file = folder.path().join("fio");
             let empty = fio::sequential_writes(&file, bytes, BLOCK, DEPTH)?;
-            Ok([empty, fio::random_writes(&file, bytes, PAGE, DEPTH)?])
+            Ok((empty, fio::random_writes(&file, bytes, PAGE, DEPTH)?))
         };
         let mut ours = || -> Outcome<[Filled; 2]> {
             let cache = Cache::open(&setting.directory, setting.pages, true, |_| ())?;
@@ -44,7 +45,7 @@ pub fn measure(setting: &Setting) -> Outcome {
             let full = fill(&cache, pages..pages * 2, &mut latencies);
             Ok([empty, full])
         };
-        let ([raw, raw_pages], [empty, full]) = if round % 2 == 0 {
+        let ((raw, (raw_pages, raw_cpu)), [empty, full]) = if round % 2 == 0 {
             (by_fio()?, ours()?)
         } else {
             let ours = ours()?;
@@ -61,12 +62,22 @@ pub fn measure(setting: &Setting) -> Outcome {
         );
         ratios.push(empty.rate * 100.0 / raw);
         ratios_full.push(full.rate * 100.0 / raw_pages);
+        let cost = [raw_cpu, empty.cpu, full.cpu, full.waits];
+        costs
+            .iter_mut()
+            .zip(cost)
+            .for_each(|(all, one)| all.push(one));
         shape = [&empty, &full].map(|filled| (filled.amplification, filled.write / 1024.0));
     }
     println!(
         "median: {:.1} % of fio into an empty file (goal: 80 %), {:.1} % into a full one (goal: 90 %)",
         median(&ratios),
         median(&ratios_full)
+    );
+    let [fio, empty, full, waits] = costs.map(|cost| median(&cost));
+    println!(
+        "microseconds of CPU time a page: fio 16 KiB {fio:.1}; the writer {empty:.1} into an empty file, {full:.1} into a full \
+         one, where it waited {waits:.2} times a page (for the disk, or for pages)"
     );
     let [empty, full] = shape;
     println!(
@@ -88,6 +99,9 @@ struct Filled {
     amplification: f64,
     /// Bytes of one write on average.
     write: f64,
+    /// Of the writer, for one page: microseconds of CPU time, and how often it waited.
+    cpu: f64,
+    waits: f64,
 }
 
 /// Offers each of the pages until it is staged, and waits until all are written.
@@ -97,6 +111,8 @@ fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -
     let (before, writes_before) = (cache.extension.statistics(), writes());
     let begun = Instant::now();
     let usage = Usage::of_this_thread();
+    let (count, writer) = (pages.len() as f64, || Usage::of_threads("bpe-writer"));
+    let writer_before = writer();
     let mut pauses = 0;
     for number in pages {
         while latencies.offer(cache, number, &mut buffer) == OfferOutcome::StagingFull {
@@ -107,6 +123,7 @@ fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -
     latencies.count_waits(usage, pauses);
     cache.settle();
     let time = begun.elapsed().as_secs_f64();
+    let of_writer = writer().since(writer_before);
     let after = cache.extension.statistics();
     let written = (after.bytes_written_total - before.bytes_written_total) as f64;
     let offered = (after.bytes_written_user - before.bytes_written_user) as f64;
@@ -116,6 +133,8 @@ fn fill(cache: &Cache, pages: std::ops::Range<u32>, latencies: &mut Latencies) -
         rate: written / time,
         amplification: written / offered.max(1.0),
         write: written / (writes() - writes_before).max(1) as f64,
+        cpu: of_writer.cpu.as_secs_f64() * 1e6 / count,
+        waits: of_writer.waits as f64 / count,
     }
 }
 
