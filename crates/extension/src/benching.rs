@@ -62,17 +62,16 @@ struct Write {
 unsafe impl Send for SlowQueue {}
 
 impl Queue for SlowQueue {
-    unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64) -> io::Result<()> {
+    unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64) {
         self.under_way.push(Write {
             slot,
             due: Instant::now() + self.time,
             parts: parts.to_vec(),
             offset,
         });
-        Ok(())
     }
 
-    fn land(&mut self, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
+    fn land(&mut self, _: usize, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
         let Some(first) = self.under_way.iter().map(|write| write.due).min() else {
             return;
         };

@@ -9,13 +9,16 @@
 //! reclaimed only when nothing is on the way to it ([`Writer::is_flown_to`]): until then the entries do not tell what is
 //! alive in it. And nothing is purged before everything has landed.
 //!
+//! Footers of the segments that are likely to be reclaimed next are read ahead in the same way ([`Ahead`]), so that the writer
+//! need not wait for them between two writes.
+//!
 //! Without a queue ([`crate::device::queue`]) nothing flies.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::device::file::CacheFile;
-use crate::device::queue::{DEPTH, Part, Queue};
+use crate::device::queue::{DEPTH, Part, Queue, READS};
 use crate::device::submission::requests;
 use crate::device::{Device, Fault};
 use crate::log::{NEW, Pending, publish};
@@ -29,6 +32,13 @@ pub(crate) const FLOWN_FOOTER: usize = 2 * BLOCK;
 
 /// So many writes may be under way however few requests the disk has.
 const LEAST_FLIGHTS: usize = 2;
+
+/// Writes are begun together when there are so many, or so many bytes.
+const BATCH: usize = 4;
+const BATCH_BYTES: usize = 64 << 10;
+
+/// When all that may be is under way, so many are waited for, so that the writer wakes less often than for each of them.
+const AWAITED: usize = 2;
 
 /// A write that is under way, or the room for one.
 struct Flight {
@@ -52,14 +62,51 @@ impl Flight {
     }
 }
 
-/// The writes of a writer that may be under way.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    No,
+    UnderWay,
+    Done,
+}
+
+/// The footer of a segment that may be reclaimed soon, or room for one.
+struct Ahead {
+    reading: Reading,
+    segment: u32,
+    sequence: u32,
+    length: usize,
+    memory: Bounce,
+}
+
+/// The writes of a writer that may be under way, and what it reads ahead.
 pub(crate) struct Flights {
     /// First, so that it waits for what is under way before anything else is let go.
     queue: Option<Box<dyn Queue>>,
     /// What the queue is for.
     file: Option<Arc<CacheFile>>,
     flights: Vec<Flight>,
+    ahead: Vec<Ahead>,
     landed: Vec<(usize, std::io::Result<usize>)>,
+    /// Of the writes under way: how many, bytes of their frames, requests of the disk.
+    count: usize,
+    held: usize,
+    requests: usize,
+    reads: usize,
+    /// Of those that are not begun: how many, and their bytes.
+    unbegun: usize,
+    unbegun_bytes: usize,
+}
+
+impl Ahead {
+    fn none() -> Ahead {
+        Ahead {
+            reading: Reading::No,
+            segment: 0,
+            sequence: 0,
+            length: 0,
+            memory: Bounce::NONE,
+        }
+    }
 }
 
 impl Flights {
@@ -78,7 +125,14 @@ impl Flights {
             queue: None,
             file: None,
             flights: (0..DEPTH).map(|_| flight()).collect(),
-            landed: Vec::with_capacity(DEPTH),
+            ahead: (0..READS).map(|_| Ahead::none()).collect(),
+            landed: Vec::with_capacity(DEPTH + READS),
+            count: 0,
+            held: 0,
+            requests: 0,
+            reads: 0,
+            unbegun: 0,
+            unbegun_bytes: 0,
         }
     }
 
@@ -87,24 +141,101 @@ impl Flights {
         self.queue.is_some()
     }
 
+    /// Whether anything is under way.
     pub fn any(&self) -> bool {
-        self.flights.iter().any(|flight| flight.under_way)
+        self.count + self.reads > 0
     }
 
     /// Bytes of the frames that are held.
     pub fn held(&self) -> usize {
-        let under_way = self.flights.iter().filter(|flight| flight.under_way);
-        under_way.map(|flight| flight.held).sum()
+        self.held
     }
 
     /// Room for one more, while those under way take fewer requests of the disk than this.
     fn free(&self, most_requests: usize) -> Option<usize> {
-        let under_way = || self.flights.iter().filter(|flight| flight.under_way);
-        let requests: usize = under_way().map(|flight| requests(flight.bytes())).sum();
-        if requests >= most_requests && under_way().count() >= LEAST_FLIGHTS {
+        if self.requests >= most_requests && self.count >= LEAST_FLIGHTS {
             return None;
         }
         self.flights.iter().position(|flight| !flight.under_way)
+    }
+
+    /// Begins what was submitted, before something that may take a while.
+    pub fn begin(&mut self) {
+        if self.unbegun > 0 {
+            (self.unbegun, self.unbegun_bytes) = (0, 0);
+            if let Some(queue) = &mut self.queue {
+                queue.begin();
+            }
+        }
+    }
+
+    /// Segments to which something is on the way.
+    pub fn destinations(&self, segments: &mut Vec<u32>) {
+        segments.clear();
+        for flight in self.flights.iter().filter(|flight| flight.under_way) {
+            if !segments.contains(&flight.segment) {
+                segments.push(flight.segment);
+            }
+        }
+    }
+
+    /// The segments whose footers were read ahead.
+    pub fn ahead(&self) -> impl Iterator<Item = u32> + '_ {
+        let done = |ahead: &&Ahead| ahead.reading == Reading::Done;
+        self.ahead.iter().filter(done).map(|ahead| ahead.segment)
+    }
+
+    /// What was read ahead is of no use any more. Nothing is under way.
+    pub fn forget_ahead(&mut self) {
+        for ahead in &mut self.ahead {
+            ahead.reading = Reading::No;
+        }
+    }
+
+    /// Reads the footers of these segments, which are of `length` bytes, as far as there is room: what was read ahead of
+    /// segments with more than `near` units alive gives way.
+    pub fn read_ahead(&mut self, device: &Device, segments: &[u32], length: usize, near: u32) {
+        if length == 0 || length > FLOWN_FOOTER {
+            return;
+        }
+        let Some(queue) = &mut self.queue else {
+            return;
+        };
+        for &segment in segments {
+            let sequence = device.table.sequence(segment);
+            let known = |ahead: &Ahead| {
+                ahead.reading != Reading::No
+                    && (ahead.segment, ahead.sequence) == (segment, sequence)
+            };
+            if self.ahead.iter().any(known) {
+                continue;
+            }
+            let spare = |ahead: &Ahead| match ahead.reading {
+                Reading::No => true,
+                Reading::UnderWay => false,
+                Reading::Done => device.table.live_units(ahead.segment) > near,
+            };
+            let Some(at) = self.ahead.iter().position(spare) else {
+                return;
+            };
+            let ahead = &mut self.ahead[at];
+            ahead.reading = Reading::No;
+            if !ahead.memory.grow(length) {
+                return;
+            }
+            let memory = ahead.memory.bytes_mut().as_mut_ptr();
+            let end = device.geometry.segment_offset(segment) + device.geometry.segment_bytes;
+            let offset = end - length as u64;
+            // SAFETY: nobody uses the memory until the read has landed.
+            if !unsafe { queue.read(DEPTH + at, memory, length, offset) } {
+                return;
+            }
+            (ahead.segment, ahead.sequence, ahead.length) = (segment, sequence, length);
+            ahead.reading = Reading::UnderWay;
+            device.submissions().begin_write(length);
+            self.reads += 1;
+            self.unbegun += 1;
+        }
     }
 
     fn oldest(&self) -> Option<Instant> {
@@ -130,14 +261,6 @@ impl Writer {
     pub fn end_flights(&mut self) {
         self.flights.queue = None;
         self.flights.file = None;
-    }
-
-    /// Whether something is on the way to the segment.
-    pub fn is_flown_to(&self, segment: u32) -> bool {
-        self.flights
-            .flights
-            .iter()
-            .any(|flight| flight.under_way && flight.segment == segment)
     }
 
     /// Begins to write the gathered pages of the stream of new pages.
@@ -191,28 +314,34 @@ impl Writer {
     fn submit(&mut self, shared: &Shared, device: &Device, slot: usize) {
         let flights = &mut self.flights;
         let flight = &mut flights.flights[slot];
+        let bytes = flight.bytes();
         flight.began = Instant::now();
         flight.under_way = true;
-        device.submissions().begin_write(flight.bytes());
-        // Before: the kernel may hold the writer up while it submits.
-        device.speed.set_oldest(flights.oldest());
-        let flight = &flights.flights[slot];
-        let submitted = match &mut flights.queue {
-            // SAFETY: the frames are held by the flight, as the footer is, until it has landed.
-            Some(queue) => unsafe { queue.submit(slot, &flight.parts, flight.offset) },
-            None => Ok(()),
-        };
-        if let Err(error) = submitted {
-            self.arrive(shared, device, slot, Err(error));
-            device.speed.set_oldest(self.flights.oldest());
+        flights.count += 1;
+        flights.held += flight.held;
+        flights.requests += requests(bytes);
+        flights.unbegun += 1;
+        flights.unbegun_bytes += bytes;
+        device.submissions().begin_write(bytes);
+        if flights.count == 1 {
+            // Before: the kernel may hold the writer up while it submits.
+            device.speed.set_oldest(flights.oldest());
         }
-        self.note_in_hand(device);
+        let flight = &flights.flights[slot];
+        if let Some(queue) = &mut flights.queue {
+            // SAFETY: the frames are held by the flight, as the footer is, until it has landed.
+            unsafe { queue.submit(slot, &flight.parts, flight.offset) };
+        }
+        if self.flights.unbegun >= BATCH || self.flights.unbegun_bytes >= BATCH_BYTES {
+            // What has landed holds frames.
+            self.land(shared, device, Duration::ZERO);
+        } else {
+            self.note_in_hand(device);
+        }
     }
 
     /// Room for a flight, once there is; `None`: the device was failed meanwhile, or everything ends.
     fn free_slot(&mut self, shared: &Shared, device: &Device) -> Option<usize> {
-        // What has landed holds frames.
-        self.land(shared, device, Duration::ZERO);
         loop {
             let most = device.submissions().most_of_writes();
             if let Some(slot) = self.flights.free(most) {
@@ -225,21 +354,74 @@ impl Writer {
         }
     }
 
+    /// The end of the segment, if it was read ahead.
+    pub fn footer_ahead(
+        &mut self,
+        shared: &Shared,
+        device: &Device,
+        segment: u32,
+    ) -> Option<&mut [u8]> {
+        let of = |ahead: &Ahead| ahead.reading != Reading::No && ahead.segment == segment;
+        let at = self.flights.ahead.iter().position(of)?;
+        while self.flights.ahead[at].reading == Reading::UnderWay {
+            if !device.health.active() || shared.wake.stopped() {
+                return None;
+            }
+            self.land(shared, device, TICK);
+        }
+        let ahead = &mut self.flights.ahead[at];
+        let done = ahead.reading == Reading::Done;
+        ahead.reading = Reading::No;
+        (done && ahead.sequence == device.table.sequence(segment))
+            .then(|| &mut ahead.memory.bytes_mut()[..ahead.length])
+    }
+
     /// Does what is to be done about writes that have landed. Waits for one, but not longer than this.
     pub fn land(&mut self, shared: &Shared, device: &Device, wait: Duration) {
         if !self.flights.any() {
             return;
         }
         let mut landed = std::mem::take(&mut self.flights.landed);
+        (self.flights.unbegun, self.flights.unbegun_bytes) = (0, 0);
         if let Some(queue) = &mut self.flights.queue {
-            queue.land(wait, &mut landed);
+            let wanted = if self.flights.count > AWAITED * 2 {
+                AWAITED
+            } else {
+                1
+            };
+            queue.land(wanted, wait, &mut landed);
         }
-        for (slot, result) in landed.drain(..) {
-            self.arrive(shared, device, slot, result);
+        if !landed.is_empty() {
+            for (slot, result) in landed.drain(..) {
+                match slot.checked_sub(DEPTH) {
+                    None => self.arrive(shared, device, slot, result),
+                    Some(at) => self.arrive_ahead(device, at, result),
+                }
+            }
+            device.speed.set_oldest(self.flights.oldest());
         }
         self.flights.landed = landed;
-        device.speed.set_oldest(self.flights.oldest());
         self.note_in_hand(device);
+    }
+
+    fn arrive_ahead(&mut self, device: &Device, at: usize, result: std::io::Result<usize>) {
+        let Some(ahead) = self.flights.ahead.get_mut(at) else {
+            return;
+        };
+        if ahead.reading != Reading::UnderWay {
+            return;
+        }
+        self.flights.reads -= 1;
+        device.submissions().end_write(ahead.length);
+        device.reads.add(1);
+        // If it failed it is read again when it is needed, and what is wrong is noted then.
+        ahead.reading = match result {
+            Ok(read) if read == ahead.length => Reading::Done,
+            _ => Reading::No,
+        };
+        if ahead.reading == Reading::Done {
+            device.bytes_read.add(ahead.length as u64);
+        }
     }
 
     fn arrive(
@@ -252,9 +434,13 @@ impl Writer {
         let Some(flight) = self.flights.flights.get_mut(slot).filter(|f| f.under_way) else {
             return;
         };
-        device.submissions().end_write(flight.bytes());
+        let bytes = flight.bytes();
+        device.submissions().end_write(bytes);
         let written = device.landed(&flight.parts, flight.offset, flight.began, result);
         flight.under_way = false;
+        self.flights.count -= 1;
+        self.flights.held -= flight.held;
+        self.flights.requests -= requests(bytes);
         let mut pending = std::mem::take(&mut flight.pending);
         match written {
             Ok(()) => publish(shared, device, flight.segment, &pending),

@@ -426,6 +426,7 @@ impl Writer {
             return self.launch(shared, device, segment);
         }
         let offset = device.geometry.segment_offset(segment) + stream.start as u64;
+        self.flights.begin();
         let written = self.fill_up(device, to, segment).and_then(|length| {
             self.pace(shared, device, length);
             device.write(&self.streams[to].chunk.bytes()[..length], offset)

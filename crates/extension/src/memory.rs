@@ -272,9 +272,14 @@ pub(crate) fn with_buffer<R>(use_buffer: impl FnOnce(&mut [u8]) -> R) -> Option<
     buffer.grow(BOUNCE).then(|| use_buffer(buffer.bytes_mut()))
 }
 
-/// Counts memory that the kernel maps for a bounce buffer.
+/// Counts memory that the kernel maps for asynchronous I/O.
 pub(crate) fn add_bounce_bytes(bytes: u64) {
     BOUNCE_BYTES.fetch_add(bytes, Ordering::Relaxed);
+}
+
+/// It was given back.
+pub(crate) fn sub_bounce_bytes(bytes: u64) {
+    BOUNCE_BYTES.fetch_sub(bytes, Ordering::Relaxed);
 }
 
 pub(crate) fn bounce_bytes() -> u64 {

@@ -69,7 +69,7 @@ impl Plan {
             least_pages,
             sketch_quarters: SKETCH_QUARTERS,
             staging: (bytes / STAGING_SHARE).clamp(USUAL_STAGING, MOST_STAGING),
-            buffers: geometries.len() as u64 * Writer::MOST_BUFFERS,
+            buffers: geometries.len() as u64 * Writer::most_buffers(),
             fixed: segments
                 + geometries.len() as u64 * Writer::bytes(config.compression)
                 + Generations::BYTES

@@ -16,6 +16,7 @@
 
 use std::ops::Range;
 
+use crate::device::queue::{DEPTH, READS};
 use crate::device::{Device, Fault};
 use crate::log::{MOVED, NEW, Origin, Stored};
 use crate::memory::Bounce;
@@ -29,6 +30,10 @@ use crate::writer::{Writer, sweep};
 const MOST_IN_A_ROW: usize = 8;
 /// Bytes that may be read in vain between two pages to save a read.
 const GAP: usize = 32 << 10;
+/// Segments that are compared in search of one to reclaim: of more, each search takes the next ones.
+const MOST_COMPARED: usize = 8192;
+/// A segment whose footer was read ahead is as good as one with less alive in it by this part of a segment.
+const AHEAD_PART: u64 = 64;
 
 /// Buffers of a writer's reclaim.
 pub(crate) struct Buffers {
@@ -37,6 +42,16 @@ pub(crate) struct Buffers {
     records: Vec<Record>,
     keep: Vec<Keep>,
     page: Vec<u8>,
+    /// Bytes of the footer that was read last: the next one is likely to have as many.
+    footer: usize,
+    /// Where the next search begins.
+    compared: usize,
+    /// The emptiest segments but one when it was last looked.
+    next: Vec<u32>,
+    /// Units alive in a segment that is about as empty as the emptiest.
+    near: u32,
+    /// Segments to which something is on the way.
+    flown_to: Vec<u32>,
 }
 
 /// A page to be written again.
@@ -52,6 +67,11 @@ impl Buffers {
             records: Vec::with_capacity(256),
             keep: Vec::with_capacity(256),
             page: vec![0; MAX_PAGE],
+            footer: BLOCK,
+            compared: 0,
+            next: Vec::with_capacity(1 + READS),
+            near: 0,
+            flown_to: Vec::with_capacity(DEPTH),
         }
     }
 }
@@ -75,7 +95,7 @@ impl Writer {
         };
         let segment_bytes = device.geometry.segment_bytes as usize;
         let mut buffers = Taken::of(&mut self.reclaim);
-        let known = read_footer(device, victim, &mut buffers);
+        let known = self.read_footer(shared, device, victim, &mut buffers);
         if known {
             sort_out(shared, device, victim, &mut buffers);
         } else {
@@ -106,6 +126,10 @@ impl Writer {
         }
         device.table.reused(victim);
         stream.resume(victim);
+        let Buffers {
+            next, footer, near, ..
+        } = &self.reclaim;
+        self.flights.read_ahead(device, next, *footer, *near);
         Ok(true)
     }
 
@@ -128,16 +152,53 @@ impl Writer {
 
     /// The segment with the least in it that is alive. Not one to which something is on the way: that is not counted yet.
     fn choose_victim(&mut self, shared: &Shared, device: &Device) -> Option<u32> {
-        let least = |writer: &Writer| {
-            let grounded = |at: &usize| !writer.is_flown_to(writer.closed[*at]);
-            let live = |at: &usize| device.table.live_units(writer.closed[*at]);
-            (0..writer.closed.len()).filter(grounded).min_by_key(live)
-        };
-        let at = least(self).or_else(|| {
+        let at = self.find_emptiest(device).or_else(|| {
             self.settle(shared, device);
-            least(self)
+            self.find_emptiest(device)
         })?;
         Some(self.closed.swap_remove(at))
+    }
+
+    /// Where in the list of full segments the emptiest is. Notes those that come after it.
+    fn find_emptiest(&mut self, device: &Device) -> Option<usize> {
+        let reclaim = &mut self.reclaim;
+        self.flights.destinations(&mut reclaim.flown_to);
+        reclaim.next.clear();
+        let closed = &self.closed[..];
+        let compared = closed.len().min(MOST_COMPARED);
+        let first = match closed.len() {
+            0..=MOST_COMPARED => 0,
+            count => reclaim.compared % count,
+        };
+        reclaim.compared = first + compared;
+        // In order: what is alive, and where.
+        let mut least = [(u32::MAX, usize::MAX); 1 + READS];
+        for at in (first..closed.len()).chain(0..first).take(compared) {
+            let live = device.table.live_units(closed[at]);
+            if live >= least[READS].0 || reclaim.flown_to.contains(&closed[at]) {
+                continue;
+            }
+            let place = least.partition_point(|&(other, _)| other <= live);
+            least[place..].rotate_right(1);
+            least[place] = (live, at);
+        }
+        let mut found = least
+            .iter()
+            .map(|&(_, at)| at)
+            .take_while(|&at| at != usize::MAX);
+        let emptiest = found.next()?;
+        reclaim.next.extend(found.map(|at| closed[at]));
+        reclaim.near = least[0].0 + (device.geometry.segment_units / AHEAD_PART) as u32;
+        // One whose footer is known need not be waited for.
+        let near = |segment: &u32| device.table.live_units(*segment) <= reclaim.near;
+        let known = self.flights.ahead().filter(near);
+        let known = known.filter_map(|segment| closed.iter().position(|&other| other == segment));
+        let chosen = known.min().unwrap_or(emptiest);
+        if chosen != emptiest {
+            reclaim.next.retain(|&segment| segment != closed[chosen]);
+            reclaim.next.insert(0, closed[emptiest]);
+        }
+        Some(chosen)
     }
 
     fn compact_segment(
@@ -147,7 +208,7 @@ impl Writer {
         victim: u32,
     ) -> Result<(), Fault> {
         let mut buffers = Taken::of(&mut self.reclaim);
-        if read_footer(device, victim, &mut buffers) {
+        if self.read_footer(shared, device, victim, &mut buffers) {
             sort_out(shared, device, victim, &mut buffers);
             limit(shared, device, victim, &mut buffers.keep);
             self.move_kept(shared, device, victim, &mut buffers);
@@ -165,6 +226,45 @@ impl Writer {
             self.set_free(device, victim);
         }
         Ok(())
+    }
+
+    /// Reads the footer into the records. False if that is not possible.
+    fn read_footer(
+        &mut self,
+        shared: &Shared,
+        device: &Device,
+        victim: u32,
+        buffers: &mut Taken,
+    ) -> bool {
+        if let Some(area) = self.footer_ahead(shared, device, victim) {
+            if matches!(
+                decode(device, victim, area, &mut buffers.records),
+                Footer::Known
+            ) {
+                return true;
+            }
+        }
+        self.flights.begin();
+        let end = device.geometry.segment_bytes as usize;
+        let mut length = self.reclaim.footer;
+        loop {
+            if !buffers.window.grow(length) {
+                return false;
+            }
+            let area = &mut buffers.window.bytes_mut()[..length];
+            let location = device.geometry.location(victim, end - length);
+            if device.read_whole(location, area).is_err() {
+                return false;
+            }
+            match decode(device, victim, area, &mut buffers.records) {
+                Footer::Known => {
+                    self.reclaim.footer = format::footer_bytes(buffers.records.len());
+                    return true;
+                }
+                Footer::Longer(needed) => length = needed,
+                Footer::Lost => return false,
+            }
+        }
     }
 
     fn move_kept(&mut self, shared: &Shared, device: &Device, victim: u32, buffers: &mut Taken) {
@@ -287,32 +387,30 @@ fn find_holes(records: &[Record], segment_bytes: usize, holes: &mut Vec<Range<us
     end
 }
 
-/// Reads the footer into the records. False if that is not possible.
-fn read_footer(device: &Device, victim: u32, buffers: &mut Taken) -> bool {
+/// What the end of a segment says about the pages in it.
+enum Footer {
+    Known,
+    /// It has so many bytes.
+    Longer(usize),
+    Lost,
+}
+
+/// Reads the footer at the end of `area`, the end of the segment.
+fn decode(device: &Device, victim: u32, area: &mut [u8], records: &mut Vec<Record>) -> Footer {
     let name = device.segment_name(victim);
     let end = device.geometry.segment_bytes as usize;
-    let mut length = BLOCK;
-    loop {
-        if !buffers.window.grow(length) {
-            return false;
-        }
-        let area = &mut buffers.window.bytes_mut()[..length];
-        if device
-            .read_whole(device.geometry.location(victim, end - length), area)
-            .is_err()
-        {
-            return false;
-        }
-        let needed = match format::records_in(name, area) {
-            Some(records) if records <= end / UNIT => format::footer_bytes(records),
-            _ => return false,
-        };
-        if needed <= length {
-            let within = |record: &Record| record.start() + record.length() <= end;
-            return format::decode_footer(name, area, &mut buffers.records)
-                && buffers.records.iter().all(within);
-        }
-        length = needed;
+    let needed = match format::records_in(name, area) {
+        Some(records) if records <= end / UNIT => format::footer_bytes(records),
+        _ => return Footer::Lost,
+    };
+    if needed > area.len() {
+        return Footer::Longer(needed);
+    }
+    let within = |record: &Record| record.start() + record.length() <= end;
+    if format::decode_footer(name, area, records) && records.iter().all(within) {
+        Footer::Known
+    } else {
+        Footer::Lost
     }
 }
 
@@ -340,7 +438,8 @@ fn sort_out(shared: &Shared, device: &Device, victim: u32, buffers: &mut Taken) 
             }
         }
     }
-    buffers.keep.sort_unstable_by_key(|keep| keep.record.unit);
+    // Stable, because that is fast where parts are in order: what was kept the last time, and what came since.
+    buffers.keep.sort_by_key(|keep| keep.record.unit);
 }
 
 /// Evicts the least used of the pages to keep if they are too many.

@@ -317,7 +317,7 @@ impl Slot {
                 self.context = 0;
                 return Err(Unread::Unsupported);
             }
-            add_bounce_bytes(ring_bytes());
+            add_bounce_bytes(ring_bytes(1));
         }
         Ok(())
     }
@@ -358,10 +358,13 @@ impl Slot {
     }
 }
 
-/// Bytes of the ring of events that the kernel maps for a context: it has room for eight events a processor and two more.
-fn ring_bytes() -> u64 {
+/// Bytes of the ring of events that the kernel maps for a context of so many requests: it has room for twice as many, or
+/// eight a processor if that is more, and two more.
+pub(crate) fn ring_bytes(requests: usize) -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    ((processors * 8 + 3) * size_of::<Event>()).next_multiple_of(PAGE) as u64
+    let events = (processors * 4).max(requests) * 2 + 2;
+    // In front of them is a header as long as an event.
+    ((events + 1) * size_of::<Event>()).next_multiple_of(PAGE) as u64
 }
 
 /// Looks whether reads that were given up have been answered.

@@ -5,13 +5,15 @@ use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::os::fd::RawFd;
-use std::time::Duration;
+use std::sync::Weak;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::*;
-use crate::device::queue::{DEPTH, Part, Queue};
+use crate::device::queue::{DEPTH, Part, Queue, READS};
 use crate::device::storage::{Storage, write_all};
+use crate::shared::{Shared, TICK};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Landing {
@@ -27,6 +29,23 @@ struct Write {
     offset: u64,
 }
 
+/// A read that is under way.
+struct Read {
+    slot: usize,
+    memory: *mut u8,
+    bytes: usize,
+    offset: u64,
+}
+
+// SAFETY: the writer leaves the memory alone until the read has landed.
+unsafe impl Send for Read {}
+
+impl Read {
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.bytes as u64
+    }
+}
+
 // SAFETY: the writer keeps the parts until the write has landed.
 unsafe impl Send for Write {}
 
@@ -40,6 +59,13 @@ impl Write {
 struct Sky {
     landing: Landing,
     under_way: Vec<Write>,
+    reads: Vec<Read>,
+    reads_landed: usize,
+    /// Whose clock counts.
+    shared: Weak<Shared>,
+    /// When it was last looked what has landed, or nothing was under way; and the longest time between.
+    looked: Option<Instant>,
+    longest: Duration,
     /// Of those that have landed, one in so many fails; 0: none.
     fails: u64,
     most: usize,
@@ -52,10 +78,37 @@ impl Sky {
         (self.random >> 32) as usize % below
     }
 
+    /// It is looked now what has landed.
+    fn look(&mut self) {
+        let Some(now) = self.shared.upgrade().map(|shared| shared.clock.now()) else {
+            return;
+        };
+        let left = now - self.looked.replace(now).unwrap_or(now);
+        self.longest = self.longest.max(left);
+    }
+
     fn assert_clear(&self, what: &str, range: Range<u64>) {
         for other in self.under_way.iter().map(Write::range) {
             let apart = range.end <= other.start || other.end <= range.start;
             assert!(apart, "{what} of {range:?} while {other:?} is written");
+        }
+    }
+
+    /// Lands some of the reads, now and then one that has failed or comes short.
+    fn land_reads(&mut self, file: &File, landed: &mut Vec<(usize, io::Result<usize>)>) {
+        while !self.reads.is_empty() && self.next(2) == 0 {
+            let count = self.reads.len();
+            let at = self.next(count);
+            let read = self.reads.swap_remove(at);
+            // SAFETY: the writer leaves it alone until the read has landed.
+            let memory = unsafe { std::slice::from_raw_parts_mut(read.memory, read.bytes) };
+            Storage::read_at(file, memory, read.offset).unwrap();
+            self.reads_landed += 1;
+            landed.push(match self.next(8) {
+                0 => (read.slot, Err(io::Error::from_raw_os_error(libc::EIO))),
+                1 => (read.slot, Ok(read.bytes / 2)),
+                _ => (read.slot, Ok(read.bytes)),
+            });
         }
     }
 }
@@ -98,7 +151,7 @@ struct UnrulyQueue {
 }
 
 impl Queue for UnrulyQueue {
-    unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64) -> io::Result<()> {
+    unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64) {
         let mut sky = self.sky.lock();
         let parts = parts.to_vec();
         let write = Write {
@@ -107,17 +160,41 @@ impl Queue for UnrulyQueue {
             offset,
         };
         assert!(sky.under_way.iter().all(|other| other.slot != slot) && slot < DEPTH);
+        if sky.under_way.is_empty() {
+            sky.looked = None;
+            sky.look();
+        }
         sky.assert_clear("a write", write.range());
+        for read in sky.reads.iter().map(Read::range) {
+            let apart = read.end <= write.offset || write.range().end <= read.start;
+            assert!(apart, "a write to what is being read ahead");
+        }
         sky.under_way.push(write);
         sky.most = sky.most.max(sky.under_way.len());
-        Ok(())
     }
 
-    fn land(&mut self, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
+    unsafe fn read(&mut self, slot: usize, memory: *mut u8, bytes: usize, offset: u64) -> bool {
         let mut sky = self.sky.lock();
+        let read = Read {
+            slot,
+            memory,
+            bytes,
+            offset,
+        };
+        assert!((DEPTH..DEPTH + READS).contains(&slot));
+        assert!(sky.reads.iter().all(|other| other.slot != slot));
+        sky.assert_clear("a read ahead", read.range());
+        sky.reads.push(read);
+        true
+    }
+
+    fn land(&mut self, _: usize, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
+        let mut sky = self.sky.lock();
+        sky.look();
         let Landing::AtRandom(one_in) = sky.landing else {
             return;
         };
+        sky.land_reads(&self.file, landed);
         while !sky.under_way.is_empty() {
             if sky.next(one_in as usize) != 0 && (wait.is_zero() || !landed.is_empty()) {
                 break;
@@ -149,7 +226,9 @@ impl Queue for UnrulyQueue {
 impl Drop for UnrulyQueue {
     /// As the kernel, which waits.
     fn drop(&mut self) {
-        let forgotten = !self.sky.lock().under_way.is_empty();
+        let mut sky = self.sky.lock();
+        sky.reads.clear();
+        let forgotten = !sky.under_way.is_empty();
         assert!(
             !forgotten || std::thread::panicking(),
             "writes are forgotten"
@@ -161,6 +240,11 @@ fn unruly(landing: Landing, change: impl FnOnce(&mut Config)) -> (Fixture, Arc<M
     let sky = Arc::new(Mutex::new(Sky {
         landing,
         under_way: Vec::new(),
+        reads: Vec::new(),
+        reads_landed: 0,
+        shared: Weak::new(),
+        looked: None,
+        longest: Duration::ZERO,
         fails: 0,
         most: 0,
         random: 1,
@@ -176,6 +260,7 @@ fn unruly(landing: Landing, change: impl FnOnce(&mut Config)) -> (Fixture, Arc<M
     };
     let extension =
         Extension::open_with(&config, Arc::clone(&generations), Arc::new(wrap), false).unwrap();
+    sky.lock().shared = Arc::downgrade(&extension.shared);
     let fixture = Fixture {
         extension,
         generations,
@@ -274,6 +359,52 @@ fn one_write_fails_among_others_and_nothing_is_purged_before_all_have_landed() {
 }
 
 #[test]
+fn what_lands_while_the_pace_is_waited_for_is_under_way_no_more() {
+    let (f, sky) = unruly(Landing::AtRandom(1), |c| c.io_capacity = 16 << 10);
+    let begun = Instant::now();
+    *f.extension.shared.clock.set.lock() = Some(begun);
+    for n in 0..64 {
+        f.offer(page(1, n), 1, 16384);
+    }
+    f.pump();
+    let passed = f.extension.shared.clock.now() - begun;
+    assert!(passed > Duration::from_secs(40), "{passed:?}");
+    let longest = sky.lock().longest;
+    assert!(longest <= TICK, "{longest:?} without looking");
+    f.check_books();
+}
+
+#[test]
+fn a_write_that_has_landed_is_noticed_before_the_devices_are_compared() {
+    let other = tempfile::tempdir().unwrap();
+    let (f, sky) = unruly(Landing::Held, |c| {
+        c.devices.push(device(other.path(), "other", SMALLEST));
+    });
+    f.extension
+        .with_writers(|writers| writers[0].threaded = true);
+    for n in 0..64 {
+        f.offer(page(1, n), 1, 16384);
+    }
+    step(&f);
+    assert!(!sky.lock().under_way.is_empty());
+    // The writer was held up, not its disk.
+    let long_ago = Instant::now() - Duration::from_secs(20);
+    let device = &f.extension.shared.devices[0];
+    device.speed.set_oldest(Some(long_ago));
+    sky.lock().landing = Landing::AtRandom(1);
+    step(&f);
+    assert!(
+        device.health.active(),
+        "{:?}",
+        f.extension.device_statistics()[0]
+    );
+    f.extension
+        .with_writers(|writers| writers[0].threaded = false);
+    f.pump();
+    f.check_books();
+}
+
+#[test]
 fn a_page_written_again_while_it_waits_is_written_once() {
     let (f, _) = unruly(Landing::AtRandom(1), |_| {});
     f.offer(page(1, 1), 1, 16384);
@@ -339,10 +470,12 @@ fn churn(lengths: &[usize], fails: u64, steps: u64) {
     }
     f.pump();
     let s = f.extension.statistics();
-    let most = sky.lock().most;
+    let Sky {
+        most, reads_landed, ..
+    } = *sky.lock();
     assert!(
-        hits > 50 && s.evicted + s.purged > 0 && most > 2,
-        "{hits} {most} {s:?}"
+        hits > 50 && s.evicted + s.purged > 0 && most > 2 && reads_landed > 2,
+        "{hits} {most} {reads_landed} {s:?}"
     );
     assert_eq!((s.failed_proofs, s.misses_failed_proof), (0, 0));
     f.check_books();

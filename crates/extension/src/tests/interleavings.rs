@@ -76,13 +76,12 @@ impl Storage for Aloft {
 }
 
 impl Queue for Sky {
-    unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64) -> io::Result<()> {
+    unsafe fn submit(&mut self, slot: usize, parts: &[Part], offset: u64) {
         self.under_way.push((slot, parts.to_vec(), offset));
         ALOFT.fetch_max(self.under_way.len() as u32, Ordering::Relaxed);
-        Ok(())
     }
 
-    fn land(&mut self, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
+    fn land(&mut self, _: usize, wait: Duration, landed: &mut Vec<(usize, io::Result<usize>)>) {
         thread::yield_now();
         if wait.is_zero() {
             return;
