@@ -470,3 +470,38 @@ fn a_panic_in_the_writer_leaves_a_server_that_misses() {
     assert!(begun.elapsed() < Duration::from_secs(60));
     assert!(!f.directory.path().join("cache").exists());
 }
+
+#[test]
+fn what_compaction_moves_is_read_whatever_the_bound_on_reads() {
+    let run = |bound: Duration| {
+        let f = inline(|c| {
+            c.nominal_page = 4096;
+            c.read_timeout.set(bound);
+        });
+        f.extension
+            .shared
+            .canary
+            .compaction
+            .store(true, Ordering::Relaxed);
+        // Every other page goes, so that segments are emptied and half of what is in them is moved.
+        for n in 0..4000 {
+            f.offer(page(1, n), 1, 16384);
+            if n % 16 == 15 {
+                f.pump();
+            }
+            if n % 2 == 0 {
+                f.write(page(1, n / 2), 2, 16384);
+            }
+        }
+        f.pump();
+        f.check_books();
+        let s = f.extension.statistics();
+        let direct = f.extension.device_statistics()[0].direct_io;
+        (direct, s.reinserted, s.pages_cached, s.failed_proofs)
+    };
+    let (direct, reinserted, ..) = run(Duration::ZERO);
+    assert!(reinserted > 100, "{reinserted}");
+    if direct {
+        assert_eq!(run(Duration::from_secs(1)), run(Duration::ZERO));
+    }
+}
