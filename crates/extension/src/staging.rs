@@ -143,11 +143,22 @@ impl Staging {
     pub fn allocate(&self, length: usize) -> Option<Filling<'_>> {
         debug_assert!(crate::page::is_page_length(length));
         let class = (length / UNIT).trailing_zeros() as usize;
-        let frame = self.blocks.lock().allocate(class, |block| {
-            let start = block as usize * MAX_PAGE;
-            // SAFETY: a block that nobody uses.
-            unsafe { self.memory.touch(start..start + MAX_PAGE).is_ok() }
-        })?;
+        let place = self.blocks.lock().take(class)?;
+        let frame = match place {
+            Place::Frame(frame) => frame,
+            Place::Untouched(block) => {
+                let start = block as usize * MAX_PAGE;
+                // Without the lock: where memory is short, the kernel may take its time.
+                // SAFETY: a block that nobody uses.
+                let touched = unsafe { self.memory.touch(start..start + MAX_PAGE).is_ok() };
+                let mut blocks = self.blocks.lock();
+                if !touched {
+                    blocks.put_back(block);
+                    return None;
+                }
+                blocks.cut(block, class)
+            }
+        };
         self.used.0.fetch_add(length as u64, Ordering::Relaxed);
         let facts = &self.facts[frame as usize];
         facts.length.store(length as u32, Ordering::Relaxed);
@@ -352,6 +363,14 @@ impl FrameList {
     }
 }
 
+/// Where a page may go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Place {
+    Frame(Frame),
+    /// Of this block, once it has been made resident.
+    Untouched(u32),
+}
+
 /// Which frames are free.
 struct Blocks {
     /// Blocks of no class. The last `ready` of them are resident.
@@ -396,32 +415,41 @@ impl Blocks {
         block
     }
 
-    /// `touch` makes a block resident, or fails to.
-    fn allocate(&mut self, class: usize, touch: impl FnOnce(u32) -> bool) -> Option<Frame> {
-        let block = match self.partial[class].last() {
-            Some(&block) => block,
-            None => {
-                let block = *self.whole.last()?;
-                if self.ready > 0 {
-                    self.ready -= 1;
-                } else if touch(block) {
-                    self.resident += 1;
-                } else {
-                    return None;
-                }
-                self.whole.pop();
-                self.free[block as usize] = Self::all(class);
-                self.list(block, class);
-                block
-            }
-        };
+    /// A frame, or a block to be touched and cut; `None`: there is neither.
+    fn take(&mut self, class: usize) -> Option<Place> {
+        if let Some(&block) = self.partial[class].last() {
+            return Some(Place::Frame(self.take_of(block, class)));
+        }
+        let block = self.whole.pop()?;
+        if self.ready > 0 {
+            self.ready -= 1;
+            return Some(Place::Frame(self.cut(block, class)));
+        }
+        self.resident += 1;
+        Some(Place::Untouched(block))
+    }
+
+    /// Cuts a resident block that is in no list into frames, and takes the first.
+    fn cut(&mut self, block: u32, class: usize) -> Frame {
+        self.free[block as usize] = Self::all(class);
+        self.list(block, class);
+        self.take_of(block, class)
+    }
+
+    /// A block that was to be touched has not become resident.
+    fn put_back(&mut self, block: u32) {
+        self.resident -= 1;
+        self.whole.insert(self.whole.len() - self.ready, block);
+    }
+
+    fn take_of(&mut self, block: u32, class: usize) -> Frame {
         let bits = &mut self.free[block as usize];
         let unit = bits.trailing_zeros();
         *bits &= *bits - 1;
         if *bits == 0 {
             self.unlist(block, class);
         }
-        Some(block * UNITS_PER_BLOCK as u32 + unit)
+        block * UNITS_PER_BLOCK as u32 + unit
     }
 
     fn free(&mut self, frame: Frame, class: usize) {
@@ -529,6 +557,23 @@ mod tests {
             (0..20).for_each(|_| staging.trim());
             assert_eq!(resident(), KEPT as u64 * 65536);
         }
+    }
+
+    #[test]
+    fn blocks_are_touched_by_several_at_a_time_and_put_back_if_there_is_no_memory() {
+        let mut blocks = Blocks::new(3);
+        assert_eq!(blocks.take(6), Some(Place::Untouched(0)));
+        assert_eq!(blocks.take(6), Some(Place::Untouched(1)));
+        assert_eq!(blocks.cut(1, 6), 64);
+        blocks.free(64, 6);
+        assert_eq!((blocks.ready, blocks.resident), (1, 2));
+        // The first has got no memory: it comes after what is ready, and is asked for again.
+        blocks.put_back(0);
+        assert_eq!((blocks.ready, blocks.resident), (1, 1));
+        assert_eq!(blocks.take(6), Some(Place::Frame(64)));
+        assert_eq!(blocks.take(6), Some(Place::Untouched(0)));
+        assert_eq!(blocks.take(6), Some(Place::Untouched(2)));
+        assert_eq!(blocks.take(6), None);
     }
 
     #[test]
