@@ -457,8 +457,8 @@ fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
         sentences.push(Sentence::new(
             "trouble.proofs",
             Level::Bad,
-            "{failed_proofs} pages came back from a cache disk other than they were written. They were read from the \
-             data files instead, but the disk or its driver loses data: replace it.",
+            "{failed_proofs} pages read from a cache disk were not as they had been written. They were read from the data files \
+             instead, but the disk or its driver loses data: replace it.",
             &[("failed_proofs", json!(figures.failed_proofs))],
         ));
     }
