@@ -197,7 +197,7 @@ fn it_is_said(server: &Server) -> Outcome {
             .is_some_and(|name| name.ends_with("d/t.ibd"))
     );
     ensure!(file["schema"] == "d" && file["table"] == "t");
-    ensure!(file["why"] == "its time of change is another one");
+    ensure!(file["why"] == "its modification time differs");
     for number in ["suspended_s", "compared_pages", "rest_s", "latest_s"] {
         ensure!(file[number].as_u64() > Some(0), "{number}");
     }
