@@ -26,7 +26,7 @@ const ROWS: u32 = 12_000;
 const REFUSALS: [&str; 7] = [
     "is not set;",
     "is too small",
-    "switched off by another session meanwhile",
+    "switched the extension off meanwhile",
     "Unknown system variable",
     "does not exist",
     "already installed",

@@ -44,7 +44,7 @@ pub fn start(passive: Option<String>, early: bool) {
         inner.nominal_page = DEFAULT_PAGE;
         if let Err(reason) = ensure_thread(&mut inner) {
             Linux.warning(&format!(
-                "{reason}. It is tried again when the extension is switched or its status is looked at."
+                "{reason}. The next switch or status query retries it."
             ));
         }
     }

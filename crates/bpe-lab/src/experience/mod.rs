@@ -175,8 +175,8 @@ enum Work {
 /// The options of `bpe-lab console`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Offer the sysbench scripts (*.lua) in this folder there, too. They run on this host with your rights: folder,
-    /// scripts, their modules and all folders above must be yours or root's, and nobody else's to write to
+    /// Also offer the sysbench scripts (*.lua) in this folder. They run on this host with your rights, so folder,
+    /// scripts, their modules and all folders above must be yours or root's, and nobody else may write to them
     #[arg(long, value_name = "FOLDER")]
     scripts: Option<PathBuf>,
     #[command(flatten)]

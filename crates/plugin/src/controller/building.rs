@@ -29,7 +29,8 @@ const BETWEEN_CHECKS: Duration = Duration::from_millis(20);
 const RECORDING_WAIT: Duration = Duration::from_secs(5);
 /// Smaller pages than this do not make the directory larger: some tables of tiny pages must not multiply its memory.
 const LEAST_NOMINAL_PAGE: u32 = 4096;
-const BUSY: &str = "the extension is just being built or switched; try again in some seconds; if that goes on, a disk in bpe_path does not answer";
+const BUSY: &str = "the extension is being built or switched; try again in some seconds; if this continues, a disk in \
+                    bpe_path does not answer";
 
 /// First half of switching on, for a client: builds the extension and gets to know the open files. Returns warnings.
 pub fn prepare() -> Result<Vec<String>, String> {
@@ -80,7 +81,7 @@ pub(super) fn prepare_for(
     intent: Option<u64>,
     _building: &Building,
 ) -> Result<Vec<String>, String> {
-    const OVERTAKEN: &str = "the extension was switched off by another session meanwhile";
+    const OVERTAKEN: &str = "another session has switched the extension off meanwhile";
     nothing_unseen()?;
     let (nominal_page, intent) = {
         let mut inner = INNER.lock();
@@ -204,8 +205,8 @@ fn lay_out(settings: &Settings, page: u32) -> Result<(Arc<Active>, Vec<String>, 
         Err(reason) if page < DEFAULT_PAGE => {
             INNER.lock().refused_page = Some(page);
             Linux.warning(&format!(
-                "not laid out for pages of {page} bytes: {reason}. It is laid out for pages of {DEFAULT_PAGE} bytes, \
-                 and can keep fewer of the smaller ones."
+                "the cache cannot be laid out for pages of {page} bytes: {reason}. It is laid out for pages of \
+                 {DEFAULT_PAGE} bytes, and can keep fewer of the smaller ones."
             ));
             Ok(opened(build(settings, DEFAULT_PAGE)?, DEFAULT_PAGE))
         }

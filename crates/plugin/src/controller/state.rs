@@ -16,7 +16,7 @@ use crate::unseen;
 
 /// How long switching on waits for the extension before it to let go of its files.
 pub const RETIRE_WAIT: Duration = Duration::from_secs(20);
-pub const PANIC: &str = "switched off by an internal error, see the error log";
+pub const PANIC: &str = "switched off by an internal error; see the error log";
 pub const AFTER_PANIC: &str = "an internal error switched the extension off; see the error log, and restart the server to use it again";
 pub const DEFAULT_PAGE: u32 = 16384;
 
