@@ -344,7 +344,7 @@ fn open_existing(path: &Path) -> Result<(File, bool), OpenError> {
     Ok((file, direct))
 }
 
-/// Takes the file for us alone. Whoever only looks at it, which is seen by that others may look, too, lets go of it soon.
+/// Takes an exclusive lock. A checker holds a shared one briefly; if a shared lock succeeds, retry.
 fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
     let until = Instant::now() + LOOKED_AT_FOR;
     loop {
