@@ -3,17 +3,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use interface::Status;
 use private_server::Server;
 use private_server::mysql::{self, Conn, prelude::Queryable};
 
-/// Status variables of the plugin that are texts; all others are numbers. Names without `Bpe_`.
-pub const TEXTS: [&str; 5] = [
-    "version",
-    "state",
-    "state_reason",
-    "load_mode",
-    "async_mode",
-];
+/// Whether a status variable, named without `Bpe_`, is none of the numbers.
+pub fn is_text(name: &str) -> bool {
+    Status::texts().any(|text| text == name)
+}
 
 /// Runs each statement on one connection.
 pub fn run(server: &Server, statements: &[&str]) -> anyhow::Result<()> {

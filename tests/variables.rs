@@ -8,6 +8,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::{Outcome, Place, Suite, note, place, sql};
+use interface::{Status, variables};
 
 const CACHE: u64 = 64 << 20;
 
@@ -29,28 +30,19 @@ fn main() -> ExitCode {
 fn listed_with_defaults(place: &Place) -> Outcome {
     let server = place.start(place.installable()?)?;
     server.sql(place.install_statement())?;
-    let variables = server.variables("bpe\\_%")?;
-    let expected = [
-        ("bpe_admission", "frequency"),
-        ("bpe_async_io", "auto"),
-        ("bpe_compression", "off"),
-        ("bpe_daily_write_limit", "0"),
-        ("bpe_diagnostics_key", ""),
-        ("bpe_enabled", "OFF"),
-        ("bpe_instances", "0"),
-        ("bpe_io_capacity", "0"),
-        ("bpe_memory_limit", "0"),
-        ("bpe_path", ""),
-        ("bpe_read_timeout", "1000"),
-        ("bpe_size", "0"),
-    ];
-    for (name, value) in expected {
-        let found = variables
-            .get(name)
+    let shown = server.variables("bpe\\_%")?;
+    for one in variables::ALL {
+        let name = format!("bpe_{}", one.name());
+        let found = shown
+            .get(&name)
             .with_context(|| format!("there is no {name}"))?;
-        ensure!(found == value, "{name} is '{found}', expected '{value}'");
+        ensure!(
+            found == one.default,
+            "{name} is '{found}', expected '{}'",
+            one.default
+        );
     }
-    ensure!(variables.len() == expected.len(), "{variables:?}");
+    ensure!(shown.len() == variables::ALL.len(), "{shown:?}");
     for (name, values) in [
         ("bpe_admission", ["all", "frequency"]),
         ("bpe_compression", ["lz4", "off"]),
@@ -92,51 +84,11 @@ fn listed_with_defaults(place: &Place) -> Outcome {
 
 fn status(place: &Place) -> Outcome {
     let server = place.start(place.early_disabled(CACHE)?)?;
-    let names = [
-        "version",
-        "state",
-        "state_number",
-        "state_reason",
-        "load_mode",
-        "async_mode",
-        "hits",
-        "bytes_saved",
-        "misses",
-        "misses_returned",
-        "hit_ratio",
-        "pages_cached",
-        "bytes_cached",
-        "capacity_bytes",
-        "compression_ratio",
-        "memory_bytes",
-        "admitted",
-        "rejected",
-        "write_limit_rejected",
-        "write_amplification",
-        "bytes_written_24h",
-        "evicted",
-        "invalidated",
-        "bytes_written",
-        "cache_read_p50_us",
-        "cache_read_p95_us",
-        "cache_read_p99_us",
-        "data_read_p50_us",
-        "data_read_p95_us",
-        "data_read_p99_us",
-        "data_reads",
-        "device_errors",
-        "reads_given_up",
-        "reads_busy",
-        "failed_proofs",
-        "audit_suspicions",
-        "suspended_files",
-        "instance_lock_accesses",
-        "instance_lock_waits",
-        "instances_active",
-    ];
-    for name in names {
+    let shown = server.status("bpe\\_%")?;
+    ensure!(shown.len() == Status::ALL.len(), "{shown:?}");
+    for name in Status::ALL.iter().map(|one| one.name()) {
         let value = sql::status(&server, name)?;
-        if !sql::TEXTS.contains(&name) {
+        if !sql::is_text(name) {
             let number: f64 = value
                 .parse()
                 .with_context(|| format!("Bpe_{name} is '{value}'"))?;

@@ -108,7 +108,7 @@ fn debug_information_lies_beside() {
     for part in [
         "14private_server",
         "12cloud_volume",
-        "7sysbench",
+        "8sysbench",
         "6replay8policies",
     ] {
         let has = |command: &str| {

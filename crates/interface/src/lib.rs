@@ -5,6 +5,8 @@
 //! a running server uses. The plugin (in the process, before it redirects anything), `bpe doctor` and `bpe enable` (from the
 //! executable's file) all ask here, so they give one answer in the same words.
 //!
+//! [`status`] and [`variables`] are what a server shows of the plugin: names, kinds, units, meanings.
+//!
 //! A plain library: no unsafe code, no dependencies, nothing that reads a file by itself.
 #![forbid(unsafe_code)]
 
@@ -13,8 +15,11 @@ pub mod code;
 pub mod in_use;
 #[cfg(test)]
 mod servers;
+pub mod status;
+pub mod variables;
 pub mod verdict;
 
 pub use code::Inside;
 pub use in_use::InUse;
+pub use status::Status;
 pub use verdict::{Executable, Refusal, Verdict, Way, judge};

@@ -1,13 +1,15 @@
 //! Status variables.
 //!
 //! The server knows one variable, `Bpe`, which is a function that gives an array; both servers show its members as
-//! `Bpe_<member>`. The array and the values live in the asking thread until it asks again.
+//! `Bpe_<member>`. [`interface::Status`] lists the members in their order; here are the values. The array and the values live in
+//! the asking thread until it asks again.
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use extension::HistogramSnapshot;
+use interface::Status;
 use serde_json::{Value, json};
 
 use super::ServerTable;
@@ -59,7 +61,7 @@ enum Figure {
 
 #[derive(Default)]
 struct Shown {
-    figures: Vec<(CString, Figure)>,
+    figures: Vec<(Status, Figure)>,
     array: Vec<StatusVariable>,
 }
 
@@ -88,7 +90,7 @@ unsafe extern "C" fn show(
                         Figure::Text(text) => (text.as_ptr().cast(), TEXT),
                     };
                     StatusVariable {
-                        name: name.as_ptr(),
+                        name: name.c_name().as_ptr(),
                         value,
                         kind,
                         scope: GLOBAL,
@@ -109,7 +111,7 @@ unsafe extern "C" fn show(
     0
 }
 
-fn figures() -> Vec<(CString, Figure)> {
+fn figures() -> Vec<(Status, Figure)> {
     let totals = report::totals();
     let cache = &totals.cache;
     let (state, reason) = controller::state();
@@ -119,79 +121,65 @@ fn figures() -> Vec<(CString, Figure)> {
     let [cache_p50, cache_p95, cache_p99] = totals.cache_read_us;
     let [data_p50, data_p95, data_p99] = totals.data_read_us;
     use Figure::{Number, Real};
-    let all: Vec<(&str, Figure)> = vec![
-        ("version", text(env!("CARGO_PKG_VERSION"))),
-        ("state", text(state.name())),
-        ("state_number", Number(state as u64)),
-        (
-            "state_reason",
-            text(&if reason.is_empty() {
-                report::failed_devices()
-            } else {
-                reason
-            }),
-        ),
-        (
-            "load_mode",
-            text(if controller::loaded_early() {
-                "early"
-            } else {
-                "runtime"
-            }),
-        ),
-        ("async_mode", text(controller::async_mode())),
-        ("instances_active", Number(totals.instances)),
-        ("hits", Number(cache.hits)),
-        ("bytes_saved", Number(cache.hit_bytes)),
-        ("misses", Number(cache.misses)),
-        ("misses_returned", Number(cache.misses_returned)),
-        (
-            "hit_ratio",
-            Real(report::hit_ratio(cache.hits, cache.misses)),
-        ),
-        ("pages_cached", Number(cache.pages_cached)),
-        ("bytes_cached", Number(cache.bytes_cached)),
-        ("capacity_bytes", Number(cache.bytes_capacity)),
-        ("compression_ratio", Real(cache.compression_ratio)),
-        ("memory_bytes", Number(totals.memory_bytes)),
-        ("admitted", Number(cache.admitted)),
-        ("rejected", Number(cache.rejected)),
-        ("dropped_staging_full", Number(cache.dropped_staging_full)),
-        ("write_limit_rejected", Number(cache.rejected_write_limit)),
-        ("evicted", Number(cache.evicted)),
-        ("reinserted", Number(cache.reinserted)),
-        ("invalidated", Number(cache.invalidated)),
-        ("bytes_written", Number(cache.bytes_written_total)),
-        (
-            "bytes_written_24h",
-            Number(settings::write_budget().written_in_a_day()),
-        ),
-        ("write_amplification", Real(cache.write_amplification)),
-        ("data_reads", Number(totals.data_reads)),
-        ("cache_read_p50_us", Real(cache_p50)),
-        ("cache_read_p95_us", Real(cache_p95)),
-        ("cache_read_p99_us", Real(cache_p99)),
-        ("data_read_p50_us", Real(data_p50)),
-        ("data_read_p95_us", Real(data_p95)),
-        ("data_read_p99_us", Real(data_p99)),
-        ("cache_read_us_sum", microseconds(&cache.read_latency)),
-        ("cache_read_us_count", Number(cache.read_latency.count)),
-        ("data_read_us_sum", microseconds(&totals.data_latency)),
-        ("data_read_us_count", Number(totals.data_latency.count)),
-        ("devices", Number(totals.devices)),
-        ("devices_failed", Number(totals.devices_failed)),
-        ("device_errors", Number(cache.device_errors)),
-        ("reads_given_up", Number(cache.reads_given_up)),
-        ("reads_busy", Number(cache.reads_busy)),
-        ("failed_proofs", Number(cache.failed_proofs)),
-        ("audit_suspicions", Number(audit::suspicions())),
-        ("suspended_files", Number(audit::suspended_files())),
-        ("instance_lock_accesses", Number(cache.lock_accesses)),
-        ("instance_lock_waits", Number(cache.lock_waits)),
-    ];
-    all.into_iter()
-        .map(|(name, figure)| (CString::new(name).unwrap_or_default(), figure))
-        .collect()
+    let value = |one: Status| match one {
+        Status::Version => text(env!("CARGO_PKG_VERSION")),
+        Status::State => text(state.name()),
+        Status::StateNumber => Number(state as u64),
+        Status::StateReason => text(&if reason.is_empty() {
+            report::failed_devices()
+        } else {
+            reason.clone()
+        }),
+        Status::LoadMode => text(if controller::loaded_early() {
+            "early"
+        } else {
+            "runtime"
+        }),
+        Status::AsyncMode => text(controller::async_mode()),
+        Status::InstancesActive => Number(totals.instances),
+        Status::Hits => Number(cache.hits),
+        Status::BytesSaved => Number(cache.hit_bytes),
+        Status::Misses => Number(cache.misses),
+        Status::MissesReturned => Number(cache.misses_returned),
+        Status::HitRatio => Real(report::hit_ratio(cache.hits, cache.misses)),
+        Status::PagesCached => Number(cache.pages_cached),
+        Status::BytesCached => Number(cache.bytes_cached),
+        Status::CapacityBytes => Number(cache.bytes_capacity),
+        Status::CompressionRatio => Real(cache.compression_ratio),
+        Status::MemoryBytes => Number(totals.memory_bytes),
+        Status::Admitted => Number(cache.admitted),
+        Status::Rejected => Number(cache.rejected),
+        Status::DroppedStagingFull => Number(cache.dropped_staging_full),
+        Status::WriteLimitRejected => Number(cache.rejected_write_limit),
+        Status::Evicted => Number(cache.evicted),
+        Status::Reinserted => Number(cache.reinserted),
+        Status::Invalidated => Number(cache.invalidated),
+        Status::BytesWritten => Number(cache.bytes_written_total),
+        Status::BytesWritten24h => Number(settings::write_budget().written_in_a_day()),
+        Status::WriteAmplification => Real(cache.write_amplification),
+        Status::DataReads => Number(totals.data_reads),
+        Status::CacheReadP50Us => Real(cache_p50),
+        Status::CacheReadP95Us => Real(cache_p95),
+        Status::CacheReadP99Us => Real(cache_p99),
+        Status::DataReadP50Us => Real(data_p50),
+        Status::DataReadP95Us => Real(data_p95),
+        Status::DataReadP99Us => Real(data_p99),
+        Status::CacheReadUsSum => microseconds(&cache.read_latency),
+        Status::CacheReadUsCount => Number(cache.read_latency.count),
+        Status::DataReadUsSum => microseconds(&totals.data_latency),
+        Status::DataReadUsCount => Number(totals.data_latency.count),
+        Status::Devices => Number(totals.devices),
+        Status::DevicesFailed => Number(totals.devices_failed),
+        Status::DeviceErrors => Number(cache.device_errors),
+        Status::ReadsGivenUp => Number(cache.reads_given_up),
+        Status::ReadsBusy => Number(cache.reads_busy),
+        Status::FailedProofs => Number(cache.failed_proofs),
+        Status::AuditSuspicions => Number(audit::suspicions()),
+        Status::SuspendedFiles => Number(audit::suspended_files()),
+        Status::InstanceLockAccesses => Number(cache.lock_accesses),
+        Status::InstanceLockWaits => Number(cache.lock_waits),
+    };
+    Status::ALL.iter().map(|one| (*one, value(*one))).collect()
 }
 
 /// The time of all reads together.
@@ -207,7 +195,7 @@ pub fn report() -> Value {
             Figure::Real(number) => json!(number),
             Figure::Text(text) => json!(text.to_string_lossy()),
         };
-        json!({ "name": name.to_string_lossy(), "value": value })
+        json!({ "name": name.name(), "value": value })
     });
     rows.collect()
 }
@@ -215,6 +203,7 @@ pub fn report() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use interface::status::Kind;
     use std::ffi::CStr;
 
     #[test]
@@ -246,6 +235,18 @@ mod tests {
                 && names.iter().any(|name| name == "state")
         );
         assert_eq!(size_of::<StatusVariable>(), 24);
+    }
+
+    #[test]
+    fn values_are_of_the_kind_that_is_promised() {
+        for (one, figure) in figures() {
+            let matches = match figure {
+                Figure::Text(_) => one.kind() == Kind::Text,
+                Figure::Real(_) => one.kind() == Kind::Gauge,
+                Figure::Number(_) => one.kind() != Kind::Text,
+            };
+            assert!(matches, "{}", one.name());
+        }
     }
 
     #[test]

@@ -9,6 +9,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
+use interface::variables::{self, Variable};
+
 use super::{ServerTable, messages};
 use crate::controller;
 use crate::diagnostics;
@@ -95,8 +97,7 @@ names!(ASYNC_IO_NAMES, 3, [c"auto": 4, c"native": 6, c"off": 3]);
 
 const fn variable(
     flags: c_int,
-    name: &'static CStr,
-    comment: &'static CStr,
+    of: &Variable,
     check: Option<Check>,
     update: Option<Update>,
     value: *mut c_void,
@@ -104,8 +105,8 @@ const fn variable(
 ) -> ServerTable<SystemVariable> {
     ServerTable::new(SystemVariable {
         flags,
-        name: name.as_ptr(),
-        comment: comment.as_ptr(),
+        name: of.c_name.as_ptr(),
+        comment: of.comment.as_ptr(),
         check,
         update,
         value,
@@ -115,8 +116,7 @@ const fn variable(
 
 static BPE_ENABLED: ServerTable<SystemVariable> = variable(
     BOOL | OPTIONAL_ARGUMENT,
-    c"enabled",
-    c"Switches the buffer pool extension on or off at once",
+    &variables::ENABLED,
     Some(check_enabled),
     Some(update_enabled),
     settings::ENABLED.as_ptr().cast(),
@@ -125,9 +125,7 @@ static BPE_ENABLED: ServerTable<SystemVariable> = variable(
 
 static BPE_PATH: ServerTable<SystemVariable> = variable(
     STR | REQUIRED_ARGUMENT, // the text is ours, so that the server does not free it while it is read
-    c"path",
-    c"Files or directories on fast local disks, separated by colons; in a directory the server creates a file under a \
-      name of its own",
+    &variables::PATH,
     Some(check_path),
     Some(update_path),
     settings::PATH.as_ptr().cast(),
@@ -136,8 +134,7 @@ static BPE_PATH: ServerTable<SystemVariable> = variable(
 
 static BPE_SIZE: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    c"size",
-    c"Bytes the cache may take on disk, all disks together",
+    &variables::SIZE,
     Some(check_size),
     Some(update_number),
     settings::SIZE.as_ptr().cast(),
@@ -146,8 +143,7 @@ static BPE_SIZE: ServerTable<SystemVariable> = variable(
 
 static BPE_INSTANCES: ServerTable<SystemVariable> = variable(
     INT | UNSIGNED | REQUIRED_ARGUMENT,
-    c"instances",
-    c"Parts of the cache, each with its own lock; 0: 1 below 8 cores, 8 from 8 cores on",
+    &variables::INSTANCES,
     None,
     Some(update_instances),
     settings::INSTANCES.as_ptr().cast(),
@@ -157,8 +153,7 @@ static BPE_INSTANCES: ServerTable<SystemVariable> = variable(
 
 static BPE_IO_CAPACITY: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    c"io_capacity",
-    c"At most this many writes of 16 KiB per second to the cache disks; 0: no limit",
+    &variables::IO_CAPACITY,
     None,
     Some(update_capacity),
     settings::IO_CAPACITY.as_ptr().cast(),
@@ -167,8 +162,7 @@ static BPE_IO_CAPACITY: ServerTable<SystemVariable> = variable(
 
 static BPE_DAILY_WRITE_LIMIT: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    c"daily_write_limit",
-    c"At most this many bytes written to the cache disks in 24 hours; 0: no limit",
+    &variables::DAILY_WRITE_LIMIT,
     None,
     Some(update_daily_limit),
     settings::DAILY_WRITE_LIMIT.as_ptr().cast(),
@@ -177,8 +171,7 @@ static BPE_DAILY_WRITE_LIMIT: ServerTable<SystemVariable> = variable(
 
 static BPE_READ_TIMEOUT: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    c"read_timeout",
-    c"Milliseconds to wait for a read of a cache disk before the page is read from the data file; 0: as long as it takes",
+    &variables::READ_TIMEOUT,
     None,
     Some(update_read_timeout),
     settings::READ_TIMEOUT.as_ptr().cast(),
@@ -187,8 +180,7 @@ static BPE_READ_TIMEOUT: ServerTable<SystemVariable> = variable(
 
 static BPE_MEMORY_LIMIT: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    c"memory_limit",
-    c"Bytes of memory the extension may take; 0: what bpe_size needs",
+    &variables::MEMORY_LIMIT,
     None,
     Some(update_number),
     settings::MEMORY_LIMIT.as_ptr().cast(),
@@ -197,8 +189,7 @@ static BPE_MEMORY_LIMIT: ServerTable<SystemVariable> = variable(
 
 static BPE_ADMISSION: ServerTable<SystemVariable> = variable(
     ENUM | REQUIRED_ARGUMENT,
-    c"admission",
-    c"Which pages are admitted when the cache is full: all, or those asked for more often than the ones they would replace",
+    &variables::ADMISSION,
     None,
     Some(update_admission),
     settings::ADMISSION.as_ptr().cast(),
@@ -207,8 +198,7 @@ static BPE_ADMISSION: ServerTable<SystemVariable> = variable(
 
 static BPE_COMPRESSION: ServerTable<SystemVariable> = variable(
     ENUM | REQUIRED_ARGUMENT,
-    c"compression",
-    c"Whether pages are stored compressed",
+    &variables::COMPRESSION,
     None,
     Some(update_number),
     settings::COMPRESSION.as_ptr().cast(),
@@ -217,9 +207,7 @@ static BPE_COMPRESSION: ServerTable<SystemVariable> = variable(
 
 static BPE_DIAGNOSTICS_KEY: ServerTable<SystemVariable> = variable(
     STR | NO_OPTION | REQUIRED_ARGUMENT,
-    c"diagnostics_key",
-    c"A client that knows this key may start one recording or verification within 60 seconds (bpe record and bpe \
-      verify set it themselves); always shown empty; '' revokes all keys and ends whatever is running",
+    &variables::DIAGNOSTICS_KEY,
     Some(check_key),
     Some(update_key),
     settings::NO_KEY.as_ptr().cast(),
@@ -228,8 +216,7 @@ static BPE_DIAGNOSTICS_KEY: ServerTable<SystemVariable> = variable(
 
 static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
     ENUM | READ_ONLY | REQUIRED_ARGUMENT,
-    c"async_io",
-    c"auto: make MariaDB use libaio instead of io_uring, so that asynchronous reads can be served; native: leave the server's choice; off: serve synchronous reads only",
+    &variables::ASYNC_IO,
     None,
     None,
     settings::ASYNC_IO.as_ptr().cast(),
@@ -237,21 +224,22 @@ static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
 );
 
 /// The table that the descriptors point to; ends with null.
-pub static VARIABLES: ServerTable<[VariablePointer; 13]> = ServerTable::new([
-    VariablePointer(BPE_ENABLED.get()),
-    VariablePointer(BPE_PATH.get()),
-    VariablePointer(BPE_SIZE.get()),
-    VariablePointer(BPE_INSTANCES.get()),
-    VariablePointer(BPE_IO_CAPACITY.get()),
-    VariablePointer(BPE_DAILY_WRITE_LIMIT.get()),
-    VariablePointer(BPE_READ_TIMEOUT.get()),
-    VariablePointer(BPE_MEMORY_LIMIT.get()),
-    VariablePointer(BPE_ADMISSION.get()),
-    VariablePointer(BPE_COMPRESSION.get()),
-    VariablePointer(BPE_DIAGNOSTICS_KEY.get()),
-    VariablePointer(BPE_ASYNC_IO.get()),
-    VariablePointer(std::ptr::null_mut()),
-]);
+pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
+    ServerTable::new([
+        VariablePointer(BPE_ENABLED.get()),
+        VariablePointer(BPE_PATH.get()),
+        VariablePointer(BPE_SIZE.get()),
+        VariablePointer(BPE_INSTANCES.get()),
+        VariablePointer(BPE_IO_CAPACITY.get()),
+        VariablePointer(BPE_DAILY_WRITE_LIMIT.get()),
+        VariablePointer(BPE_READ_TIMEOUT.get()),
+        VariablePointer(BPE_MEMORY_LIMIT.get()),
+        VariablePointer(BPE_ADMISSION.get()),
+        VariablePointer(BPE_COMPRESSION.get()),
+        VariablePointer(BPE_DIAGNOSTICS_KEY.get()),
+        VariablePointer(BPE_ASYNC_IO.get()),
+        VariablePointer(std::ptr::null_mut()),
+    ]);
 
 /// Fills in what cannot be written as a constant: pointers among the words. Called by the constructor.
 pub fn complete() {
@@ -642,6 +630,20 @@ mod tests {
         assert_eq!(std::mem::offset_of!(SystemVariable, value), 40);
         assert_eq!(std::mem::offset_of!(SystemVariable, words), 48);
         assert_eq!(size_of::<NameList>(), 40);
+    }
+
+    #[test]
+    fn the_table_is_the_list() {
+        for (index, one) in variables::ALL.iter().enumerate() {
+            // SAFETY: static tables of this module.
+            let (name, comment) = unsafe {
+                let entry = &*(*VARIABLES.get())[index].0;
+                (CStr::from_ptr(entry.name), CStr::from_ptr(entry.comment))
+            };
+            assert_eq!((name, comment), (one.c_name, one.comment));
+        }
+        let default = variables::READ_TIMEOUT.default.parse();
+        assert_eq!(default, Ok(settings::DEFAULT_READ_TIMEOUT));
     }
 
     #[test]

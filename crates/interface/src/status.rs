@@ -1,0 +1,205 @@
+//! The status variables `Bpe_<name>`: the one list of what the plugin counts and measures.
+//!
+//! The plugin shows them in this order and must have a value for each, or it does not compile. `docs/monitoring.md` has its
+//! table from here (`cargo run -p interface --example generate`), and `tests/consumers.rs` holds against it what dashboards,
+//! alerts, documents, the commands and the page name. A new one is a line here and its value in the plugin's `abi/status.rs`.
+
+use std::ffi::CStr;
+
+/// How a value behaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows. It begins at 0 again when the cache is switched on, or the server starts.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Is no number.
+    Text,
+}
+
+impl Kind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Text => "text",
+        }
+    }
+}
+
+/// What a value is counted in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Things that the name itself names, such as devices.
+    Number,
+    Reads,
+    Pages,
+    Bytes,
+    Microseconds,
+    Percent,
+    /// One quantity in another of the same unit.
+    Ratio,
+    /// No number.
+    Word,
+}
+
+impl Unit {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Number => "number",
+            Self::Reads => "reads",
+            Self::Pages => "pages",
+            Self::Bytes => "bytes",
+            Self::Microseconds => "µs",
+            Self::Percent => "%",
+            Self::Ratio => "ratio",
+            Self::Word => "",
+        }
+    }
+}
+
+/// Name of the variable (without `Bpe_`), kind, unit, meaning.
+macro_rules! status {
+    ($($id:ident $name:literal $kind:ident $unit:ident $meaning:literal)+) => {
+        /// A status variable.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Status {
+            $(#[doc = $meaning] $id,)+
+        }
+
+        impl Status {
+            /// In the order in which the server shows them.
+            pub const ALL: &[Self] = &[$(Self::$id),+];
+
+            /// As the plugin gives it to the server, which puts `Bpe_` before it.
+            pub const fn c_name(self) -> &'static CStr {
+                match self {
+                    $(Self::$id => match CStr::from_bytes_with_nul(concat!($name, "\0").as_bytes()) {
+                        Ok(name) => name,
+                        Err(_) => panic!("a name holds no NUL"),
+                    },)+
+                }
+            }
+
+            /// Without `Bpe_`.
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$id => $name,)+ }
+            }
+
+            pub const fn kind(self) -> Kind {
+                match self { $(Self::$id => Kind::$kind,)+ }
+            }
+
+            pub const fn unit(self) -> Unit {
+                match self { $(Self::$id => Unit::$unit,)+ }
+            }
+
+            /// For people, in Markdown.
+            pub const fn meaning(self) -> &'static str {
+                match self { $(Self::$id => $meaning,)+ }
+            }
+        }
+    };
+}
+
+status! {
+    Version "version" Text Word "version of the plugin"
+    State "state" Text Word "`active`, `disabled`, `passive` or `failed`"
+    StateNumber "state_number" Gauge Number "the state: 0 disabled, 1 active, 2 passive, 3 failed"
+    StateReason "state_reason" Text Word "why it is passive or failed, or which cache disks are not used"
+    LoadMode "load_mode" Text Word "`early` if the plugin was there before InnoDB opened its files, else `runtime`"
+    AsyncMode "async_mode" Text Word "how the server's asynchronous I/O is followed"
+    InstancesActive "instances_active" Gauge Number "instances of the cache"
+    Hits "hits" Counter Reads "reads that the cache answered"
+    BytesSaved "bytes_saved" Counter Bytes "bytes that hits spared the data disk; each page counts as long as in its data file"
+    Misses "misses" Counter Reads "reads that the cache could not answer"
+    MissesReturned "misses_returned" Counter Reads "misses of pages that had been asked for before; a larger cache would have had many of them"
+    HitRatio "hit_ratio" Gauge Percent "share of hits in all reads since the cache was switched on"
+    PagesCached "pages_cached" Gauge Pages "pages in the cache"
+    BytesCached "bytes_cached" Gauge Bytes "bytes that the cached pages take"
+    CapacityBytes "capacity_bytes" Gauge Bytes "bytes that cached pages can take on the cache disks"
+    CompressionRatio "compression_ratio" Gauge Ratio "bytes of pages for each byte they take on the cache disks"
+    MemoryBytes "memory_bytes" Gauge Bytes "memory that the extension takes"
+    Admitted "admitted" Counter Pages "pages that were let in"
+    Rejected "rejected" Counter Pages "pages that were turned away because others are asked for more often"
+    DroppedStagingFull "dropped_staging_full" Counter Pages "pages that were dropped because the writer was behind"
+    WriteLimitRejected "write_limit_rejected" Counter Pages "pages that were turned away because `bpe_daily_write_limit` was used up"
+    Evicted "evicted" Counter Pages "pages that had to go for others"
+    Reinserted "reinserted" Counter Pages "pages that were written once more, so that their segment could be used again"
+    Invalidated "invalidated" Counter Pages "pages that were dropped because the server wrote or removed them"
+    BytesWritten "bytes_written" Counter Bytes "bytes written to the cache disks"
+    BytesWritten24h "bytes_written_24h" Gauge Bytes "bytes written to the cache disks in the last 24 hours"
+    WriteAmplification "write_amplification" Gauge Ratio "bytes written for each byte of the pages let in"
+    DataReads "data_reads" Counter Reads "page reads that went to the data files"
+    CacheReadP50Us "cache_read_p50_us" Gauge Microseconds "time that half of the reads of the cache disks did not exceed"
+    CacheReadP95Us "cache_read_p95_us" Gauge Microseconds "time that 95 % of the reads of the cache disks did not exceed"
+    CacheReadP99Us "cache_read_p99_us" Gauge Microseconds "time that 99 % of the reads of the cache disks did not exceed"
+    DataReadP50Us "data_read_p50_us" Gauge Microseconds "time that half of the reads of the data files did not exceed"
+    DataReadP95Us "data_read_p95_us" Gauge Microseconds "time that 95 % of the reads of the data files did not exceed"
+    DataReadP99Us "data_read_p99_us" Gauge Microseconds "time that 99 % of the reads of the data files did not exceed"
+    CacheReadUsSum "cache_read_us_sum" Counter Microseconds "time of all reads of the cache disks together"
+    CacheReadUsCount "cache_read_us_count" Counter Reads "reads of the cache disks whose time was taken"
+    DataReadUsSum "data_read_us_sum" Counter Microseconds "time of all reads of the data files together"
+    DataReadUsCount "data_read_us_count" Counter Reads "reads of the data files whose time was taken"
+    Devices "devices" Gauge Number "cache disks"
+    DevicesFailed "devices_failed" Gauge Number "cache disks that are not used now"
+    DeviceErrors "device_errors" Counter Number "errors of the cache disks"
+    ReadsGivenUp "reads_given_up" Counter Reads "reads of the cache disks that were not answered within `bpe_read_timeout`"
+    ReadsBusy "reads_busy" Counter Reads "reads that went to the data files because a cache disk had too many under way"
+    FailedProofs "failed_proofs" Counter Pages "pages that came back from a cache disk altered; the data file was read instead"
+    AuditSuspicions "audit_suspicions" Counter Number "times that a data file looked changed, but not by the server"
+    SuspendedFiles "suspended_files" Gauge Number "data files that are not cached for that reason now"
+    InstanceLockAccesses "instance_lock_accesses" Counter Number "accesses to the locks of instances"
+    InstanceLockWaits "instance_lock_waits" Counter Number "accesses that found the lock held"
+}
+
+impl Status {
+    /// The variable with this name, with or without `Bpe_` before it, in any case.
+    pub fn by_name(name: &str) -> Option<Self> {
+        let lower = name.to_ascii_lowercase();
+        let own = lower.strip_prefix("bpe_").unwrap_or(&lower);
+        Self::ALL.iter().copied().find(|one| one.name() == own)
+    }
+
+    /// Names of those that are no numbers, without `Bpe_`.
+    pub fn texts() -> impl Iterator<Item = &'static str> {
+        let texts = Self::ALL.iter().filter(|one| one.kind() == Kind::Text);
+        texts.map(|one| one.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_their_own() {
+        for (index, one) in Status::ALL.iter().enumerate() {
+            let name = one.name();
+            assert!(
+                Status::ALL[..index]
+                    .iter()
+                    .all(|before| before.name() != name)
+            );
+            assert_eq!(one.c_name().to_str(), Ok(name));
+            assert_eq!(Status::by_name(&format!("Bpe_{name}")), Some(*one));
+            assert!(
+                name.bytes()
+                    .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'_')
+            );
+        }
+        assert_eq!(Status::by_name("bpe_nothing"), None);
+    }
+
+    #[test]
+    fn names_say_the_unit() {
+        for one in Status::ALL {
+            let (name, unit) = (one.name(), one.unit());
+            assert_eq!((one.kind() == Kind::Text), unit == Unit::Word, "{name}");
+            let said = name.contains("bytes");
+            assert_eq!(said, unit == Unit::Bytes, "{name}");
+            let said = name.contains("_us") && !name.ends_with("_count");
+            assert_eq!(said, unit == Unit::Microseconds, "{name}");
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! The system variables `bpe_<name>`: names, defaults, and what the server says of them.
+//!
+//! What a variable does lies in the plugin's `abi/variables.rs`, whose tables take name and comment from here. README.md
+//! describes them; `tests/consumers.rs` holds its table against this list.
+
+use std::ffi::CStr;
+
+/// A system variable.
+#[derive(Debug, Clone, Copy)]
+pub struct Variable {
+    /// As the plugin gives it to the server, which puts `bpe_` before it.
+    pub c_name: &'static CStr,
+    /// What `--help --verbose` of the server says.
+    pub comment: &'static CStr,
+    /// As the server shows it; empty for an empty text.
+    pub default: &'static str,
+}
+
+impl Variable {
+    /// Without `bpe_`.
+    pub fn name(&self) -> &'static str {
+        self.c_name.to_str().unwrap_or_default()
+    }
+}
+
+/// Name, default, and the comment.
+macro_rules! variables {
+    ($($id:ident $name:literal $default:literal $comment:literal)+) => {
+        $(pub const $id: Variable = Variable { c_name: $name, comment: $comment, default: $default };)+
+
+        /// In the order in which the server shows them.
+        pub const ALL: &[Variable] = &[$($id),+];
+    };
+}
+
+variables! {
+    ENABLED c"enabled" "OFF"
+        c"Switches the buffer pool extension on or off at once"
+    PATH c"path" ""
+        c"Files or directories on fast local disks, separated by colons; in a directory the server creates a file under a name of its own"
+    SIZE c"size" "0"
+        c"Bytes the cache may take on disk, all disks together"
+    INSTANCES c"instances" "0"
+        c"Parts of the cache, each with its own lock; 0: 1 below 8 cores, 8 from 8 cores on"
+    IO_CAPACITY c"io_capacity" "0"
+        c"At most this many writes of 16 KiB per second to the cache disks; 0: no limit"
+    DAILY_WRITE_LIMIT c"daily_write_limit" "0"
+        c"At most this many bytes written to the cache disks in 24 hours; 0: no limit"
+    READ_TIMEOUT c"read_timeout" "1000"
+        c"Milliseconds to wait for a read of a cache disk before the page is read from the data file; 0: as long as it takes"
+    MEMORY_LIMIT c"memory_limit" "0"
+        c"Bytes of memory the extension may take; 0: what bpe_size needs"
+    ADMISSION c"admission" "frequency"
+        c"Which pages are admitted when the cache is full: all, or those asked for more often than the ones they would replace"
+    COMPRESSION c"compression" "off"
+        c"Whether pages are stored compressed"
+    DIAGNOSTICS_KEY c"diagnostics_key" ""
+        c"A client that knows this key may start one recording or verification within 60 seconds (bpe record and bpe verify set it themselves); always shown empty; '' revokes all keys and ends whatever is running"
+    ASYNC_IO c"async_io" "auto"
+        c"auto: make MariaDB use libaio instead of io_uring, so that asynchronous reads can be served; native: leave the server's choice; off: serve synchronous reads only"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_their_own() {
+        for (index, one) in ALL.iter().enumerate() {
+            assert!(!one.name().is_empty() && !one.comment.is_empty());
+            assert!(
+                ALL[..index]
+                    .iter()
+                    .all(|before| before.name() != one.name())
+            );
+        }
+    }
+}

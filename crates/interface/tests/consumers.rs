@@ -1,0 +1,149 @@
+//! Whoever names a variable of the extension names one that there is, and asks of it what its kind allows.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use interface::status::Kind;
+use interface::{Status, variables};
+
+/// Words that begin like variables and are none: the function, crates, and beginnings of names that are put together.
+const OTHERS: [&str; 9] = [
+    "report",
+    "report_init",
+    "report_deinit",
+    "command",
+    "lab",
+    "bare",
+    "cache_read",
+    "data_read",
+    "diagnostics",
+];
+/// What the exporter puts before the names.
+const STATUS_METRIC: &str = "mysql_global_status_bpe_";
+const VARIABLE_METRIC: &str = "mysql_global_variables_bpe_";
+/// PromQL's functions of counters.
+const OF_COUNTERS: [&str; 3] = ["rate(", "increase(", "irate("];
+
+fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
+}
+
+fn files_in(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let kind = path.extension().and_then(|kind| kind.to_str());
+        if path.is_dir() && !path.ends_with("node_modules") && !path.ends_with("dist") {
+            files_in(&path, found);
+        } else if matches!(
+            kind,
+            Some("rs" | "ts" | "tsx" | "md" | "json" | "yml" | "sql" | "mjs")
+        ) {
+            found.push(path);
+        }
+    }
+}
+
+/// Words of a text that begin with `start`, without it and in lower case. Names of the environment are in capitals; what ends
+/// with an underscore is the beginning of several names.
+fn words<'a>(text: &'a str, start: &'a str) -> impl Iterator<Item = String> + 'a {
+    text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .filter(|word| !word.starts_with("BPE_") && !word.ends_with('_'))
+        .filter_map(move |word| {
+            let lower = word.to_ascii_lowercase();
+            lower.strip_prefix(start).map(str::to_owned)
+        })
+}
+
+fn is_variable(name: &str) -> bool {
+    variables::ALL.iter().any(|one| one.name() == name)
+}
+
+#[test]
+fn names_are_those_of_the_lists() {
+    let mut files = vec![repository("README.md"), repository("ARCHITECTURE.md")];
+    for folder in [
+        "crates/bpe/src",
+        "crates/bpe/tests",
+        "crates/bpe-lab/src",
+        "crates/bpe-lab/tests",
+        "crates/plugin/src",
+        "docs",
+        "monitoring",
+        "sql",
+        "tests",
+        "web/src",
+        "web/mock",
+    ] {
+        files_in(&repository(folder), &mut files);
+    }
+    assert!(files.len() > 200, "only {} files", files.len());
+    let mut unknown = BTreeSet::new();
+    for path in files {
+        let text = fs::read_to_string(&path).unwrap();
+        let named = words(&text, "bpe_");
+        let status = words(&text, STATUS_METRIC).filter(|name| Status::by_name(name).is_none());
+        let variable = words(&text, VARIABLE_METRIC).filter(|name| !is_variable(name));
+        let known = |name: &String| {
+            OTHERS.contains(&name.as_str()) || is_variable(name) || Status::by_name(name).is_some()
+        };
+        for name in named
+            .filter(|name| !known(name))
+            .chain(status)
+            .chain(variable)
+        {
+            unknown.insert(format!("bpe_{name} in {}", path.display()));
+        }
+    }
+    assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+/// Of a counter its growth is shown, and of nothing else.
+#[test]
+fn expressions_fit_the_kinds() {
+    let mut seen = BTreeSet::new();
+    for file in [
+        "monitoring/grafana/innodb-bpe.json",
+        "monitoring/prometheus/bpe.rules.yml",
+    ] {
+        let text = fs::read_to_string(repository(file)).unwrap();
+        for (at, _) in text.match_indices(STATUS_METRIC) {
+            let name: String = text[at + STATUS_METRIC.len()..]
+                .chars()
+                .take_while(|c| c.is_ascii_alphanumeric() || *c == '_')
+                .collect();
+            let status = Status::by_name(&name).unwrap_or_else(|| panic!("{file}: {name}"));
+            let grows = OF_COUNTERS.iter().any(|of| text[..at].ends_with(of));
+            // Sum by count is the mean of all, for where the last minutes had no reads.
+            let mean = name.ends_with("_us_sum") || name.ends_with("_us_count");
+            assert!(
+                grows == (status.kind() == Kind::Counter) || (mean && !grows),
+                "{file}: {name} is a {}",
+                status.kind().as_str()
+            );
+            assert!(status.kind() != Kind::Text, "{file}: no text gets through");
+            seen.insert(name);
+        }
+    }
+    assert!(seen.len() > 20, "{seen:?}");
+}
+
+/// README's table of variables has a row for each, in the same order, with the same default.
+#[test]
+fn the_readme_has_every_variable() {
+    let text = fs::read_to_string(repository("README.md")).unwrap();
+    let rows: Vec<(&str, &str)> = text
+        .lines()
+        .filter_map(|line| {
+            let (name, rest) = line.strip_prefix("| `bpe_")?.split_once("` |")?;
+            Some((name, rest.split('|').next()?.trim()))
+        })
+        .collect();
+    let wanted: Vec<_> = variables::ALL
+        .iter()
+        .map(|one| (one.name(), one.default))
+        .collect();
+    assert_eq!(rows, wanted);
+}
