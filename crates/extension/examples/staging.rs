@@ -8,7 +8,12 @@
 //! `hot` and `share`, that share of all accesses in percent goes to the first `hot` percent of the data.
 //!
 //! Prints one line: offers, how many were taken in and dropped (of those that admission let in), hits in the second half,
-//! the most memory that was reported, and writes to the disk. The cache file is made in BENCH_DIRECTORY, or in /dev/shm.
+//! the most memory that was reported, writes to the disk, and what the writer took for each page: CPU time, and how often it
+//! waited. The cache file is made in BENCH_DIRECTORY, or in /dev/shm.
+
+#[allow(dead_code, reason = "only the time of the writer is needed")]
+#[path = "../benches/common/machine.rs"]
+mod machine;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -201,7 +206,7 @@ fn main() {
         memory: AtomicU64::new(0),
     };
     let half = Duration::from_secs(server.settings.get("seconds")) / 2;
-    let (middle, end) = std::thread::scope(|scope| {
+    let (middle, end, writer) = std::thread::scope(|scope| {
         for seed in 0..server.settings.get("threads") {
             let server = &server;
             scope.spawn(move || reads(server, seed));
@@ -216,7 +221,7 @@ fn main() {
         std::thread::sleep(half);
         let end = server.extension.statistics();
         server.stop.store(true, Ordering::Relaxed);
-        (middle, end)
+        (middle, end, machine::Usage::of_threads("bpe-writer"))
     });
     let writes: u64 = server
         .extension
@@ -227,8 +232,10 @@ fn main() {
     let dropped = |s: &Statistics| {
         s.dropped_staging_full as f64 * 100.0 / (s.dropped_staging_full + s.admitted).max(1) as f64
     };
+    let pages = (end.bytes_written_user / PAGE as u64).max(1) as f64;
     println!(
-        "offered {} taken {} dropped {} ({:.2} %) hits {:.1} % memory {:.2} MiB writes {writes} of {:.0} KiB",
+        "offered {} taken {} dropped {} ({:.2} %) hits {:.1} % memory {:.2} MiB writes {writes} of {:.0} KiB; for a page the \
+         writer took {:.2} us and waited {:.2} times",
         end.offered,
         end.admitted,
         end.dropped_staging_full,
@@ -236,5 +243,7 @@ fn main() {
         hits(&middle, &end),
         server.memory.load(Ordering::Relaxed) as f64 / f64::from(1 << 20),
         end.bytes_written_total as f64 / 1024.0 / writes.max(1) as f64,
+        writer.cpu.as_secs_f64() * 1e6 / pages,
+        writer.waits as f64 / pages,
     );
 }

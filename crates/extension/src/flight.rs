@@ -143,7 +143,12 @@ impl Flights {
 
     /// Whether anything is under way.
     pub fn any(&self) -> bool {
-        self.count + self.reads > 0
+        self.under_way() > 0
+    }
+
+    /// How many writes and reads are under way.
+    pub fn under_way(&self) -> usize {
+        self.count + self.reads
     }
 
     /// Bytes of the frames that are held.
@@ -334,7 +339,7 @@ impl Writer {
         }
         if self.flights.unbegun >= BATCH || self.flights.unbegun_bytes >= BATCH_BYTES {
             // What has landed holds frames.
-            self.land(shared, device, Duration::ZERO);
+            self.land(shared, device, 1, Duration::ZERO);
         } else {
             self.note_in_hand(device);
         }
@@ -350,7 +355,7 @@ impl Writer {
             if !device.health.active() || shared.wake.stopped() {
                 return None;
             }
-            self.land(shared, device, TICK);
+            self.land(shared, device, self.flights.count.min(AWAITED), TICK);
         }
     }
 
@@ -367,7 +372,7 @@ impl Writer {
             if !device.health.active() || shared.wake.stopped() {
                 return None;
             }
-            self.land(shared, device, TICK);
+            self.land(shared, device, 1, TICK);
         }
         let ahead = &mut self.flights.ahead[at];
         let done = ahead.reading == Reading::Done;
@@ -376,20 +381,15 @@ impl Writer {
             .then(|| &mut ahead.memory.bytes_mut()[..ahead.length])
     }
 
-    /// Does what is to be done about writes that have landed. Waits for one, but not longer than this.
-    pub fn land(&mut self, shared: &Shared, device: &Device, wait: Duration) {
+    /// Does what is to be done about writes that have landed. Waits for so many, but not longer than this.
+    pub fn land(&mut self, shared: &Shared, device: &Device, wanted: usize, wait: Duration) {
         if !self.flights.any() {
             return;
         }
         let mut landed = std::mem::take(&mut self.flights.landed);
         (self.flights.unbegun, self.flights.unbegun_bytes) = (0, 0);
         if let Some(queue) = &mut self.flights.queue {
-            let wanted = if self.flights.count > AWAITED * 2 {
-                AWAITED
-            } else {
-                1
-            };
-            queue.land(wanted, wait, &mut landed);
+            queue.land(wanted.max(1), wait, &mut landed);
         }
         if !landed.is_empty() {
             for (slot, result) in landed.drain(..) {
@@ -455,7 +455,7 @@ impl Writer {
     /// Waits until nothing is under way, or, if the device does not answer, until it is given up.
     pub fn settle(&mut self, shared: &Shared, device: &Device) {
         while self.flights.any() && device.health.active() && !shared.wake.stopped() {
-            self.land(shared, device, TICK);
+            self.land(shared, device, 1, TICK);
         }
     }
 

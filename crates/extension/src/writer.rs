@@ -149,7 +149,7 @@ impl Writer {
         // As long as it takes: what is under way holds memory and the file.
         let device = &shared.devices[self.device];
         while self.flights.any() {
-            self.land(&shared, device, FIRST_PROBE);
+            self.land(&shared, device, 1, FIRST_PROBE);
         }
     }
 
@@ -159,7 +159,7 @@ impl Writer {
         shared.budget.charge(0, shared.clock.now());
         if device.health.active() {
             // First: what has landed is under way no more, when the devices are compared.
-            self.land(&shared, device, Duration::ZERO);
+            self.land(&shared, device, 1, Duration::ZERO);
         }
         if self.threaded {
             speed::compare(&shared.devices);
@@ -183,7 +183,8 @@ impl Writer {
         match collected {
             Step::Worked | Step::Waiting if company => collected,
             _ if self.flights.any() => {
-                self.land(&shared, device, LEAVE);
+                // There is nothing to do before all have landed, but it may take long, or pages may come.
+                self.land(&shared, device, self.flights.under_way(), LEAVE);
                 Step::Worked
             }
             _ => {
@@ -332,7 +333,7 @@ impl Writer {
                 return;
             }
             if self.flights.any() {
-                self.land(shared, device, time);
+                self.land(shared, device, 1, time);
             } else if !passed {
                 shared.wake.pause(time);
             }
@@ -366,7 +367,7 @@ impl Writer {
             return Step::Failed(Duration::MAX);
         }
         // What is under way may not be written over what comes after a purge, and holds frames.
-        self.land(shared, device, Duration::ZERO);
+        self.land(shared, device, 1, Duration::ZERO);
         if self.flights.any() {
             return Step::Failed(TICK);
         }
