@@ -157,7 +157,7 @@ export async function latencies(watched) {
   await watched.subject.do("drop-report");
   const total = chart("Read latency since the cache was opened");
   await total.getByText("Data disk p50, since opened").waitFor();
-  await total.getByText("Not of each second").waitFor();
+  await total.getByText("Not for each second").waitFor();
   await page.locator("[data-preference=language]").selectOption("ja");
   await chart("読み取りレイテンシー (キャッシュを開いてからの全期間)").waitFor();
   await page.locator("[data-preference=language]").selectOption("zh-TW");
@@ -239,7 +239,7 @@ export async function phone(watched) {
 
 /** @param {Watched} watched */
 export async function experience(watched) {
-  if (!watched.subject.experience) return "no server of the demonstration";
+  if (!watched.subject.experience) return "no demonstration server";
   const page = await watched.at("overview");
   await page.getByRole("link", { name: "Experience" }).click();
   await page.locator("[name=test]").selectOption("oltp_read_only");
@@ -283,7 +283,7 @@ async function keep(page, what, name) {
 
 /** A sysbench script of one's own, switched by hand while it runs. @param {Watched} watched */
 export async function ownScript(watched) {
-  if (!watched.subject.experience) return "no server of the demonstration";
+  if (!watched.subject.experience) return "no demonstration server";
   const page = await watched.at("overview");
   const before = await state(page);
   await page.getByRole("link", { name: "Experience" }).click();
