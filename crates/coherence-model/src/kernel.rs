@@ -20,6 +20,8 @@ use crate::asynchronous::Request;
 use crate::coverage::{self, Reached};
 use crate::random::{self, below, one_in};
 use crate::world::world;
+#[cfg(feature = "canary")]
+use bpe::process::CORE;
 
 /// One thread, and everything decided by the seed.
 pub static EXACT: AtomicBool = AtomicBool::new(false);
@@ -81,7 +83,7 @@ pub fn hold_up(_moment: &'static str) {
         } else if SWITCHING.load(Ordering::Relaxed) && one_in(4) {
             std::thread::sleep(Duration::from_millis(below(20) as u64));
         }
-    } else if random::depth() < DEEPEST && bpe::files::registry_is_free() && one_in(12) {
+    } else if random::depth() < DEEPEST && CORE.files.registry_is_free() && one_in(12) {
         if one_in(3) {
             random::nested(crate::switching::off_or_on);
         } else {

@@ -9,9 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use bpe::controller;
+use bpe::process::CORE;
 use bpe::settings;
-use bpe::switch::{self, Active};
-use bpe::{aio, controller, files, scan};
+use bpe::switch::Active;
 use extension::{
     AdmissionMode, Compression, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity,
     Statistics,
@@ -41,7 +42,7 @@ static BOOKS: Mutex<Books> = Mutex::new(Books {
 
 /// Looks at the active extension, so that little is missed when it goes.
 pub fn look() {
-    let guard = switch::active();
+    let guard = CORE.switch().active();
     let Some(active) = &*guard else { return };
     let mut books = BOOKS.lock();
     if books.epoch != active.epoch {
@@ -74,7 +75,7 @@ fn close_books(books: &mut Books) {
 /// At the end.
 pub fn finish() {
     #[cfg(feature = "canary")]
-    if let Some(wrong) = files::contradictions().first() {
+    if let Some(wrong) = CORE.files.contradictions().first() {
         world().violated(None, wrong);
     }
     look();
@@ -208,7 +209,7 @@ static BUILT: AtomicU32 = AtomicU32::new(0);
 
 /// In the exact mode: the writers get their turn.
 pub fn pump() {
-    if let Some(active) = &*switch::active() {
+    if let Some(active) = &*CORE.switch().active() {
         active.extension.pump();
     }
 }
@@ -219,9 +220,9 @@ pub fn off_or_on() {
         return;
     };
     if let Some(active) = if one_in(2) {
-        switch::kill()
+        CORE.switch().kill()
     } else {
-        switch::switch_off()
+        CORE.switch().switch_off()
     } {
         let mut books = BOOKS.lock();
         books.last = Some(active.extension.statistics());
@@ -241,7 +242,7 @@ pub fn off_or_on() {
 /// In the exact mode: it does not stay off for long.
 pub fn on_again() {
     let kept_out = KeptOut::now();
-    if kept_out.is_some() && switch::active().is_none() {
+    if kept_out.is_some() && CORE.switch().active().is_none() {
         on();
     }
 }
@@ -298,21 +299,21 @@ pub fn on() {
         },
         ..Config::default()
     };
-    let extension = match Extension::open_inline(config, Arc::clone(switch::generations())) {
+    let extension = match Extension::open_inline(config, Arc::clone(CORE.switch().generations())) {
         Ok(extension) => extension,
         Err(error) => {
             return world().violated(None, &format!("the extension cannot be opened: {error}"));
         }
     };
-    aio::disarm_all();
+    CORE.requests.disarm_all();
     SWITCHING.store(true, Ordering::Relaxed);
-    if switch::start_tracking(files::forget_all) {
-        scan::register_open_files();
+    if CORE.switch().start_tracking(|| CORE.files.forget_all()) {
+        CORE.register_open_files();
     }
     SWITCHING.store(false, Ordering::Relaxed);
-    let published = switch::publish(Arc::new(Active {
+    let published = CORE.switch().publish(Arc::new(Active {
         extension,
-        epoch: switch::next_epoch(),
+        epoch: CORE.switch().next_epoch(),
         data_reads: LatencyHistogram::new(),
         data_read_count: AtomicU64::new(0),
     }));

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use crate::content::{self, SECTOR, Shape, Stamp, ZERO};
 use crate::kernel::exact;
 use crate::random::{self, below, low};
+use bpe::process::CORE;
 
 static WORLD: OnceLock<World> = OnceLock::new();
 
@@ -496,7 +497,7 @@ impl File {
 
     /// The identity of what is cached of the file.
     pub fn identity(&self) -> Option<u32> {
-        bpe::files::of_descriptor(self.fd()).map(|file| file.id().0)
+        CORE.files.of_descriptor(self.fd()).map(|file| file.id().0)
     }
 
     /// Everything is zeros.

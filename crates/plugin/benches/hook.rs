@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use bpe::notes::ring::{Event, Ring};
+use bpe::process::CORE;
 use bpe::{calls, switch};
 use extension::{Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity};
 
@@ -134,18 +135,18 @@ fn main() {
         }],
         ..Config::default()
     };
-    switch::start_tracking(|| ());
+    CORE.switch().start_tracking(|| ());
     let extension =
-        Extension::open(config, Arc::clone(switch::generations())).expect("an extension");
-    let published = switch::publish(Arc::new(switch::Active {
+        Extension::open(config, Arc::clone(CORE.switch().generations())).expect("an extension");
+    let published = CORE.switch().publish(Arc::new(switch::Active {
         extension,
-        epoch: switch::next_epoch(),
+        epoch: CORE.switch().next_epoch(),
         data_reads: LatencyHistogram::new(),
         data_read_count: AtomicU64::new(0),
     }));
     assert!(published.is_ok(), "published");
     rows("extension on, no data file");
-    drop(switch::switch_off());
+    drop(CORE.switch().switch_off());
 
     // What a recording adds to each page of a data file that is read or written.
     let ring = Ring::new(1 << 18);

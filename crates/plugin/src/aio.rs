@@ -16,328 +16,37 @@
 
 mod instead;
 mod late;
-mod requests;
+pub mod requests;
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use extension::Source;
 use libc::iovec;
 
-use crate::coherence;
-use crate::files::{self, DataFile};
+use crate::core::Core;
+use crate::files::DataFile;
 use crate::linux::vector_bytes;
-use crate::notes;
-use crate::settings::{self, AsyncIo};
-use crate::switch::{self, Mode};
-use instead::{Submit, count_data_read, read_instead, submit_own};
-use requests::{
-    PREAD, PWRITE, PWRITEV, Purpose, Request, Tag, Words, begin, follow, is_armed, is_tag, take,
-};
+use crate::os::Os;
+use crate::switch::Mode;
+use instead::Submit;
+use requests::{PREAD, PWRITE, PWRITEV, Purpose, Request, Words, is_tag};
 
-pub use late::{SLICE, give_up};
-pub use requests::{IoEvent, Iocb, entering_harvest, memory_bytes};
+pub use late::SLICE;
+pub use requests::{IoEvent, Iocb};
 
 /// The alignment that a buffer needs to take a direct read from any cache file.
 const BUFFER_ALIGNMENT: u64 = 4096;
 
-static SEEN: AtomicBool = AtomicBool::new(false);
-
-/// Whether the server was seen submitting through libaio.
-pub fn seen() -> bool {
-    SEEN.load(Ordering::Relaxed)
-}
-
-/// Forgets which contexts are harvested through the hook; to be called before serving begins.
-pub fn disarm_all() {
-    requests::disarm_all();
-    late::prepare();
-}
-
-/// Submits requests with the rules around them.
-///
-/// `real` makes the server's call; `again` makes it once more, after a call that submitted nothing.
-pub fn submit(
-    mode: Mode,
-    context: usize,
-    requests: &[*mut Iocb],
-    real: impl FnOnce() -> c_int,
-    again: impl FnOnce() -> c_int,
-) -> c_int {
-    if !mode.follows() {
-        return real();
-    }
-    if !seen() {
-        SEEN.store(true, Ordering::Relaxed);
-    }
-    let context = (mode.serves() && is_armed(context)).then_some(context);
-    let mut redirected = false;
-    let mut tagged = Vec::new();
-    for &request in requests {
-        // SAFETY: the server's requests are valid until they are harvested.
-        if let Some(iocb) = unsafe { request.as_mut() } {
-            if let Some(file) = files::of_descriptor(iocb.fd) {
-                if mode.records() {
-                    // SAFETY: as above.
-                    unsafe { note_write(iocb, file) };
-                }
-                redirected |= prepare(mode, iocb, file, context);
-            }
-            if is_tag(iocb.data) {
-                tagged.push((request as usize, iocb.data));
-            }
-        }
-    }
-    let mut result = real();
-    if redirected && result < 0 && result != -libc::EAGAIN {
-        // Perhaps the cache file was refused: the server must not see that.
-        for &request in requests {
-            if let Some(taken) = take(request as usize) {
-                if let Purpose::Redirected { located, .. } = &taken.purpose {
-                    located.refused(-result);
-                }
-                // SAFETY: not accepted by the kernel, so still the server's, who waits for us to return.
-                take_back(unsafe { &mut *request }, taken);
-            }
-        }
-        for &request in requests {
-            // SAFETY: as above.
-            if let Some(iocb) = unsafe { request.as_mut() } {
-                if let Some(file) = files::of_descriptor(iocb.fd).filter(|_| iocb.opcode != PREAD) {
-                    prepare(mode, iocb, file, context);
-                }
-            }
-        }
-        result = again();
-    }
-    let accepted = usize::try_from(result).unwrap_or(0).min(requests.len());
-    for &request in &requests[accepted..] {
-        if let Some(taken) = take(request as usize) {
-            // SAFETY: not accepted by the kernel, so still the server's, who waits for us to return.
-            unsafe { take_back(&mut *request, taken) };
-        }
-    }
-    late::submitted(&tagged);
-    result
-}
-
-/// Prepares a request before it is submitted; `context` is given if its completions are seen. Whether the request was
-/// pointed at a cache file.
-fn prepare(mode: Mode, iocb: &mut Iocb, file: &'static DataFile, context: Option<usize>) -> bool {
-    match (iocb.opcode, context) {
-        (PREAD, Some(context)) if settings::async_io() != AsyncIo::Off => {
-            return prepare_read(mode, iocb, file, context);
-        }
-        (PREAD, _) if mode.records() => {
-            // Passes untouched.
-            let _ = coherence::target_of_read(mode, file, iocb.length as usize, iocb.offset);
-        }
-        (PWRITE, _) => prepare_write(iocb, file, iocb.length as usize, context),
-        (PWRITEV, _) => {
-            // SAFETY: the server's own vector.
-            let length = unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
-            prepare_write(iocb, file, length, None);
-        }
-        _ => {}
-    }
-    false
-}
-
-/// Notes a write for the recording.
-///
-/// # Safety
-/// A write must be one that the server is about to submit, with its buffer.
-unsafe fn note_write(iocb: &Iocb, file: &DataFile) {
-    match iocb.opcode {
-        PWRITE if iocb.length != 0 => {
-            let length = iocb.length as usize;
-            // SAFETY: the caller's promise.
-            let bytes = unsafe { std::slice::from_raw_parts(iocb.buffer as *const u8, length) };
-            notes::note_write(file, Some(bytes), length, iocb.offset);
-        }
-        PWRITEV => {
-            // SAFETY: the server's own vector.
-            let length = unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
-            notes::note_write(file, None, length, iocb.offset);
-        }
-        _ => {}
-    }
-}
-
-fn prepare_read(mode: Mode, iocb: &mut Iocb, file: &'static DataFile, context: usize) -> bool {
-    let Some(target) = coherence::target_of_read(mode, file, iocb.length as usize, iocb.offset)
-    else {
-        return false;
-    };
-    let guard = switch::active();
-    let (Some(active), Some(pending)) = (&*guard, begin(context)) else {
-        return false;
-    };
-    let located = if iocb.buffer % BUFFER_ALIGNMENT == 0 {
-        active.extension.locate(target.page, iocb.length as usize)
-    } else {
-        None
-    };
-    let words = Words::of(iocb);
-    let redirected = located.as_ref().map(|located| Words {
-        fd: located.fd,
-        offset: located.offset as i64,
-        buffer: located.buffer().map_or(words.buffer, |start| start as u64),
-        rw_flags: words.rw_flags | located.flags(),
-        ..words
-    });
-    let purpose = match located {
-        Some(located) => Purpose::Redirected {
-            target,
-            tag: located.buffer().map(|_| Tag::new()),
-            located,
-        },
-        None => match switch::generations().begin_read(target.file.owner, target.page.page) {
-            Some(ticket) => Purpose::Missed {
-                target,
-                ticket,
-                started: Instant::now(),
-            },
-            None => return false,
-        },
-    };
-    let tag = match &purpose {
-        Purpose::Redirected { tag: Some(tag), .. } => Some(tag.word()),
-        _ => None,
-    };
-    let request = Request {
-        purpose,
-        context,
-        submitted: None,
-        words,
-        length: iocb.length as usize,
-        epoch: active.epoch,
-        pending,
-    };
-    match (follow(iocb, request), redirected) {
-        (None, Some(redirected)) => {
-            let data = tag.unwrap_or(words.data);
-            Words { data, ..redirected }.restore(iocb);
-            true
-        }
-        (None, None) => false,
-        (Some(request), _) => {
-            if let Purpose::Redirected { located, .. } = request.purpose {
-                active.extension.release(located);
-            }
-            false
-        }
-    }
-}
-
-fn prepare_write(iocb: &Iocb, file: &'static DataFile, length: usize, context: Option<usize>) {
-    let guard = switch::active();
-    let pending = context.filter(|_| guard.is_some()).and_then(begin);
-    let settles = pending.is_some();
-    let Some(write) = coherence::begin_write(file, length, iocb.offset, settles) else {
-        return;
-    };
-    if let (Some(pending), Some(active)) = (pending, &*guard) {
-        let request = Request {
-            purpose: Purpose::Write(write),
-            context: context.unwrap_or(0),
-            submitted: None,
-            words: Words::of(iocb),
-            length,
-            epoch: active.epoch,
-            pending,
-        };
-        if let Some(Request {
-            purpose: Purpose::Write(write),
-            ..
-        }) = follow(iocb, request)
-        {
-            // Not followed after all: the pages are dropped and their generation has moved on.
-            coherence::finish_write(write, None, None);
-        }
-    }
-}
-
-/// Undoes what was prepared for a request that the kernel did not accept.
-fn take_back(iocb: &mut Iocb, request: Request) {
-    match request.purpose {
-        Purpose::Redirected { located, .. } => {
-            if left_out!("giving-back") {
-                return;
-            }
-            request.words.restore(iocb);
-            if let Some(active) = switch::active()
-                .as_ref()
-                .filter(|active| active.epoch == request.epoch)
-            {
-                active.extension.release(located);
-            }
-        }
-        Purpose::Missed { .. } => {}
-        Purpose::Write(write) => coherence::finish_write(write, None, None),
-    }
-}
-
-/// Looks at completions before the server does; how many of them, which then come first, are for the server. Each is dealt
-/// with by itself: should one panic, its page and those of the others are still read from where they belong.
-///
-/// `panicked` switches the extension off.
-pub fn harvested(events: &mut [IoEvent], submit: Submit<'_>, panicked: fn()) -> usize {
-    let mut kept = 0;
-    for at in 0..events.len() {
-        let event = &mut events[at];
-        if late::forget(event.data) {
-            continue;
-        }
-        let request = take(event.request as usize);
-        if request.is_none() && is_tag(event.data) {
-            late::forget(event.data); // it was given up this very moment
-            continue;
-        }
-        let over = request.is_none_or(|request| harvest(event, request, submit, panicked));
-        if over {
-            events.swap(kept, at);
-            kept += 1;
-        }
-    }
-    kept
-}
-
-/// Whether the request is over, and the event that of the server.
-fn harvest(event: &mut IoEvent, request: Request, submit: Submit<'_>, panicked: fn()) -> bool {
-    let redirected = match &request.purpose {
-        Purpose::Redirected { target, .. } => Some(*target),
-        _ => None,
-    };
-    let (words, length, context) = (request.words, request.length, request.context);
-    if redirected.is_some() {
-        restore(event, &words);
-    }
-    let again = match catch_unwind(AssertUnwindSafe(|| complete(event, request))) {
-        Ok(Completed::AsItIs) => None,
-        Ok(Completed::ReadAgain) => redirected,
-        Err(_) => {
-            panicked();
-            redirected
-        }
-    };
-    if let Some(target) = again {
-        if submit_own(event.request as *mut Iocb, target, context, submit) {
-            return false;
-        }
-        let started = Instant::now();
-        read_instead(event, &words, length);
-        count_data_read(words.fd, started);
-    }
-    true
-}
-
-/// Whether reads of this context may become overdue while its harvester waits.
-pub fn may_be_late() -> bool {
-    requests::expected()
-        || switch::mode().serves() && settings::READ_TIMEOUT.load(Ordering::Relaxed) != 0
+/// How requests are submitted.
+#[derive(Clone, Copy)]
+pub struct Submission {
+    pub mode: Mode,
+    pub context: usize,
+    /// Reads may be pointed at a cache file.
+    pub redirects: bool,
 }
 
 /// Gives the server's request back as it was.
@@ -354,67 +63,405 @@ enum Completed {
     ReadAgain,
 }
 
-fn complete(event: &IoEvent, request: Request) -> Completed {
-    let guard = switch::active();
-    let active = guard
-        .as_deref()
-        .filter(|active| active.epoch == request.epoch);
-    let (words, length) = (request.words, request.length);
-    let whole = event.result == length as i64;
-    match request.purpose {
-        Purpose::Redirected {
-            target, located, ..
-        } => {
-            let proven = match active {
-                Some(active) if whole => {
-                    // SAFETY: the server's buffer for this read, which is complete and not yet given back.
-                    let bytes =
-                        unsafe { std::slice::from_raw_parts_mut(words.buffer as *mut u8, length) };
-                    // SAFETY: the read has completed.
-                    if let Some(read) = unsafe { located.bytes() } {
-                        bytes.copy_from_slice(read);
-                    }
-                    left_out!("proof")
-                        || active.extension.prove(&located, bytes)
-                            && coherence::is_the_page(active, target, bytes)
-                }
-                Some(active) => {
-                    let errno = i32::try_from(-event.result.min(0)).unwrap_or(libc::EIO);
-                    active.extension.release_failed(located, errno);
-                    false
-                }
-                None => false,
-            };
-            if proven {
-                target.file.hits.fetch_add(1, Ordering::Relaxed);
-                return Completed::AsItIs;
-            }
-            return Completed::ReadAgain;
-        }
-        Purpose::Missed {
-            target,
-            ticket,
-            started,
-        } => {
-            let Some(active) = active else {
-                return Completed::AsItIs;
-            };
-            coherence::count_data_read(active, target.file, started);
-            if whole {
-                // SAFETY: the request is complete and not yet given back to the server.
-                let bytes =
-                    unsafe { std::slice::from_raw_parts(words.buffer as *const u8, length) };
-                coherence::offer(active, target, bytes, ticket, Source::Read);
-            }
-        }
-        Purpose::Write(write) => {
-            // SAFETY: as above; the server keeps the page unchanged until it has seen the completion.
-            let bytes = (whole || left_out!("results"))
-                .then(|| unsafe { std::slice::from_raw_parts(words.buffer as *const u8, length) });
-            coherence::finish_write(write, active, bytes);
+impl<O: Os> Core<O> {
+    /// A harvester is about to wait inside the hook: completions of this context will be seen.
+    pub fn entering_harvest(&self, context: usize) {
+        if self.switch().mode().serves() {
+            self.requests.arm(context);
         }
     }
-    Completed::AsItIs
+
+    /// Submits requests with the rules around them.
+    ///
+    /// `real` makes the server's call; `again` makes it once more, after a call that submitted nothing.
+    pub fn submit(
+        &'static self,
+        by: Submission,
+        requests: &[*mut Iocb],
+        real: impl FnOnce() -> c_int,
+        again: impl FnOnce() -> c_int,
+    ) -> c_int {
+        let Submission { mode, context, .. } = by;
+        if !mode.follows() {
+            return real();
+        }
+        self.requests.see();
+        let context = (mode.serves() && self.requests.is_armed(context)).then_some(context);
+        let mut redirected = false;
+        let mut tagged = Vec::new();
+        for &request in requests {
+            // SAFETY: the server's requests are valid until they are harvested.
+            if let Some(iocb) = unsafe { request.as_mut() } {
+                if let Some(file) = self.files.of_descriptor(iocb.fd) {
+                    if mode.records() {
+                        // SAFETY: as above.
+                        unsafe { self.note_write(iocb, file) };
+                    }
+                    redirected |= self.prepare(by, iocb, file, context);
+                }
+                if is_tag(iocb.data) {
+                    tagged.push((request as usize, iocb.data));
+                }
+            }
+        }
+        let mut result = real();
+        if redirected && result < 0 && result != -libc::EAGAIN {
+            // Perhaps the cache file was refused: the server must not see that.
+            for &request in requests {
+                if let Some(taken) = self.requests.take(request as usize) {
+                    if let Purpose::Redirected { located, .. } = &taken.purpose {
+                        located.refused(-result);
+                    }
+                    // SAFETY: not accepted by the kernel, so still the server's, who waits for us to return.
+                    self.take_back(unsafe { &mut *request }, taken);
+                }
+            }
+            for &request in requests {
+                // SAFETY: as above.
+                if let Some(iocb) = unsafe { request.as_mut() } {
+                    if let Some(file) = self
+                        .files
+                        .of_descriptor(iocb.fd)
+                        .filter(|_| iocb.opcode != PREAD)
+                    {
+                        self.prepare(by, iocb, file, context);
+                    }
+                }
+            }
+            result = again();
+        }
+        let accepted = usize::try_from(result).unwrap_or(0).min(requests.len());
+        for &request in &requests[accepted..] {
+            if let Some(taken) = self.requests.take(request as usize) {
+                // SAFETY: not accepted by the kernel, so still the server's, who waits for us to return.
+                unsafe { self.take_back(&mut *request, taken) };
+            }
+        }
+        self.submitted(&tagged);
+        result
+    }
+
+    /// Prepares a request before it is submitted; `context` is given if its completions are seen. Whether the request was
+    /// pointed at a cache file.
+    fn prepare(
+        &'static self,
+        by: Submission,
+        iocb: &mut Iocb,
+        file: &'static DataFile,
+        context: Option<usize>,
+    ) -> bool {
+        match (iocb.opcode, context) {
+            (PREAD, Some(context)) if by.redirects => {
+                return self.prepare_read(by.mode, iocb, file, context);
+            }
+            (PREAD, _) if by.mode.records() => {
+                // Passes untouched.
+                let _ = self.target_of_read(by.mode, file, iocb.length as usize, iocb.offset);
+            }
+            (PWRITE, _) => self.prepare_write(iocb, file, iocb.length as usize, context),
+            (PWRITEV, _) => {
+                // SAFETY: the server's own vector.
+                let length =
+                    unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
+                self.prepare_write(iocb, file, length, None);
+            }
+            _ => {}
+        }
+        false
+    }
+
+    /// Notes a write for the recording.
+    ///
+    /// # Safety
+    /// A write must be one that the server is about to submit, with its buffer.
+    unsafe fn note_write(&'static self, iocb: &Iocb, file: &DataFile) {
+        match iocb.opcode {
+            PWRITE if iocb.length != 0 => {
+                let length = iocb.length as usize;
+                // SAFETY: the caller's promise.
+                let bytes = unsafe { std::slice::from_raw_parts(iocb.buffer as *const u8, length) };
+                self.notes
+                    .note_write(file, Some(bytes), length, iocb.offset);
+            }
+            PWRITEV => {
+                // SAFETY: the server's own vector.
+                let length =
+                    unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
+                self.notes.note_write(file, None, length, iocb.offset);
+            }
+            _ => {}
+        }
+    }
+
+    fn prepare_read(
+        &'static self,
+        mode: Mode,
+        iocb: &mut Iocb,
+        file: &'static DataFile,
+        context: usize,
+    ) -> bool {
+        let Some(target) = self.target_of_read(mode, file, iocb.length as usize, iocb.offset)
+        else {
+            return false;
+        };
+        let guard = self.switch().active();
+        let (Some(active), Some(pending)) = (&*guard, self.requests.begin(self.switch(), context))
+        else {
+            return false;
+        };
+        let located = if iocb.buffer % BUFFER_ALIGNMENT == 0 {
+            active.extension.locate(target.page, iocb.length as usize)
+        } else {
+            None
+        };
+        let words = Words::of(iocb);
+        let redirected = located.as_ref().map(|located| Words {
+            fd: located.fd,
+            offset: located.offset as i64,
+            buffer: located.buffer().map_or(words.buffer, |start| start as u64),
+            rw_flags: words.rw_flags | located.flags(),
+            ..words
+        });
+        let purpose = match located {
+            Some(located) => Purpose::Redirected {
+                target,
+                tag: located.buffer().map(|_| self.requests.new_tag()),
+                located,
+            },
+            None => match self
+                .switch()
+                .generations()
+                .begin_read(target.file.owner, target.page.page)
+            {
+                Some(ticket) => Purpose::Missed {
+                    target,
+                    ticket,
+                    started: Instant::now(),
+                },
+                None => return false,
+            },
+        };
+        let tag = match &purpose {
+            Purpose::Redirected { tag: Some(tag), .. } => Some(tag.word()),
+            _ => None,
+        };
+        let request = Request {
+            purpose,
+            context,
+            submitted: None,
+            words,
+            length: iocb.length as usize,
+            epoch: active.epoch,
+            pending,
+        };
+        match (self.follow(iocb, request), redirected) {
+            (None, Some(redirected)) => {
+                let data = tag.unwrap_or(words.data);
+                Words { data, ..redirected }.restore(iocb);
+                true
+            }
+            (None, None) => false,
+            (Some(request), _) => {
+                if let Purpose::Redirected { located, .. } = request.purpose {
+                    active.extension.release(located);
+                }
+                false
+            }
+        }
+    }
+
+    fn prepare_write(
+        &'static self,
+        iocb: &Iocb,
+        file: &'static DataFile,
+        length: usize,
+        context: Option<usize>,
+    ) {
+        let guard = self.switch().active();
+        let pending = context
+            .filter(|_| guard.is_some())
+            .and_then(|context| self.requests.begin(self.switch(), context));
+        let settles = pending.is_some();
+        let Some(write) = self.begin_write(file, length, iocb.offset, settles) else {
+            return;
+        };
+        if let (Some(pending), Some(active)) = (pending, &*guard) {
+            let request = Request {
+                purpose: Purpose::Write(write),
+                context: context.unwrap_or(0),
+                submitted: None,
+                words: Words::of(iocb),
+                length,
+                epoch: active.epoch,
+                pending,
+            };
+            if let Some(Request {
+                purpose: Purpose::Write(write),
+                ..
+            }) = self.follow(iocb, request)
+            {
+                // Not followed after all: the pages are dropped and their generation has moved on.
+                self.finish_write(write, None, None);
+            }
+        }
+    }
+
+    /// Undoes what was prepared for a request that the kernel did not accept.
+    fn take_back(&'static self, iocb: &mut Iocb, request: Request) {
+        match request.purpose {
+            Purpose::Redirected { located, .. } => {
+                if left_out!("giving-back") {
+                    return;
+                }
+                request.words.restore(iocb);
+                if let Some(active) = self
+                    .switch()
+                    .active()
+                    .as_ref()
+                    .filter(|active| active.epoch == request.epoch)
+                {
+                    active.extension.release(located);
+                }
+            }
+            Purpose::Missed { .. } => {}
+            Purpose::Write(write) => self.finish_write(write, None, None),
+        }
+    }
+
+    /// Looks at completions before the server does; how many of them, which then come first, are for the server. Each is dealt
+    /// with by itself: should one panic, its page and those of the others are still read from where they belong.
+    ///
+    /// `panicked` switches the extension off.
+    pub fn harvested(
+        &'static self,
+        events: &mut [IoEvent],
+        submit: Submit<'_>,
+        panicked: fn(),
+    ) -> usize {
+        let mut kept = 0;
+        for at in 0..events.len() {
+            let event = &mut events[at];
+            if self.requests.forget(event.data) {
+                continue;
+            }
+            let request = self.requests.take(event.request as usize);
+            if request.is_none() && is_tag(event.data) {
+                self.requests.forget(event.data); // it was given up this very moment
+                continue;
+            }
+            let over = request.is_none_or(|request| self.harvest(event, request, submit, panicked));
+            if over {
+                events.swap(kept, at);
+                kept += 1;
+            }
+        }
+        kept
+    }
+
+    /// Whether the request is over, and the event that of the server.
+    fn harvest(
+        &'static self,
+        event: &mut IoEvent,
+        request: Request,
+        submit: Submit<'_>,
+        panicked: fn(),
+    ) -> bool {
+        let redirected = match &request.purpose {
+            Purpose::Redirected { target, .. } => Some(*target),
+            _ => None,
+        };
+        let (words, length, context) = (request.words, request.length, request.context);
+        if redirected.is_some() {
+            restore(event, &words);
+        }
+        let again = match catch_unwind(AssertUnwindSafe(|| self.complete(event, request))) {
+            Ok(Completed::AsItIs) => None,
+            Ok(Completed::ReadAgain) => redirected,
+            Err(_) => {
+                panicked();
+                redirected
+            }
+        };
+        if let Some(target) = again {
+            if self.submit_own(event.request as *mut Iocb, target, context, submit) {
+                return false;
+            }
+            let started = Instant::now();
+            self.read_instead(event, &words, length);
+            self.count_data_read_of(words.fd, started);
+        }
+        true
+    }
+
+    /// Whether reads may become overdue while a harvester waits. `bounded` if a cache disk must answer in time.
+    pub fn may_be_late(&self, bounded: bool) -> bool {
+        self.requests.expects_tags() || bounded && self.switch().mode().serves()
+    }
+
+    fn complete(&'static self, event: &IoEvent, request: Request) -> Completed {
+        let guard = self.switch().active();
+        let active = guard
+            .as_deref()
+            .filter(|active| active.epoch == request.epoch);
+        let (words, length) = (request.words, request.length);
+        let whole = event.result == length as i64;
+        match request.purpose {
+            Purpose::Redirected {
+                target, located, ..
+            } => {
+                let proven = match active {
+                    Some(active) if whole => {
+                        // SAFETY: the server's buffer for this read, which is complete and not yet given back.
+                        let bytes = unsafe {
+                            std::slice::from_raw_parts_mut(words.buffer as *mut u8, length)
+                        };
+                        // SAFETY: the read has completed.
+                        if let Some(read) = unsafe { located.bytes() } {
+                            bytes.copy_from_slice(read);
+                        }
+                        left_out!("proof")
+                            || active.extension.prove(&located, bytes)
+                                && self.is_the_page(active, target, bytes)
+                    }
+                    Some(active) => {
+                        let errno = i32::try_from(-event.result.min(0)).unwrap_or(libc::EIO);
+                        active.extension.release_failed(located, errno);
+                        false
+                    }
+                    None => false,
+                };
+                if proven {
+                    target.file.hits.fetch_add(1, Ordering::Relaxed);
+                    return Completed::AsItIs;
+                }
+                return Completed::ReadAgain;
+            }
+            Purpose::Missed {
+                target,
+                ticket,
+                started,
+            } => {
+                let Some(active) = active else {
+                    return Completed::AsItIs;
+                };
+                self.count_data_read(active, target.file, started);
+                if whole {
+                    // SAFETY: the request is complete and not yet given back to the server.
+                    let bytes =
+                        unsafe { std::slice::from_raw_parts(words.buffer as *const u8, length) };
+                    self.offer(active, target, bytes, ticket, Source::Read);
+                }
+            }
+            Purpose::Write(write) => {
+                // SAFETY: as above; the server keeps the page unchanged until it has seen the completion.
+                let bytes = (whole || left_out!("results")).then(|| unsafe {
+                    std::slice::from_raw_parts(words.buffer as *const u8, length)
+                });
+                self.finish_write(write, active, bytes);
+            }
+        }
+        Completed::AsItIs
+    }
 }
 
 #[cfg(test)]
@@ -432,9 +479,9 @@ mod tests {
 
     #[test]
     fn a_context_counts_as_armed_only_after_its_harvester_came_by() {
-        let _turn = switch::MODE_UNDER_TEST.lock();
-        disarm_all();
-        entering_harvest(0x1000); // off: must not arm
-        assert!(!is_armed(0x1000));
+        let core = crate::machine_for_tests::core();
+        core.requests.disarm_all();
+        core.entering_harvest(0x1000); // off: must not arm
+        assert!(!core.requests.is_armed(0x1000));
     }
 }

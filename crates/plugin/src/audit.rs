@@ -19,10 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::files::{self, DataFile, Looks, Suspended};
+use crate::files::{DataFile, Looks, Suspended};
 use crate::linux::Linux;
 use crate::os::Os as _;
-use crate::switch;
+use crate::process::CORE;
 use crate::verify::{self, Sample};
 use suspended::Listed;
 
@@ -114,7 +114,7 @@ impl Watch {
     pub fn look_at(&mut self, file: &'static DataFile, quiet: Duration) -> Seen {
         // In this order: a change begins to count before it is made.
         let before = file.at_rest();
-        let looks = file.looks();
+        let looks = CORE.files.looks(file);
         let at_rest = before.filter(|_| file.at_rest() == before);
         self.look(at_rest, looks, Instant::now(), quiet)
     }
@@ -228,7 +228,7 @@ impl Audit {
     }
 
     fn look_at_some(&mut self) {
-        let mut all = files::all();
+        let mut all = CORE.files.all();
         all.sort_unstable_by_key(|file| file.owner);
         self.known
             .retain(|owner, _| all.binary_search_by_key(owner, |file| file.owner).is_ok());
@@ -270,7 +270,10 @@ impl Audit {
             (Seen::Otherwise(difference), None) => {
                 let suspended = file.suspend();
                 // Switched off meanwhile, the server changes files, and nobody follows that.
-                if self.epoch.is_some_and(switch::still_serves) {
+                if self
+                    .epoch
+                    .is_some_and(|epoch| CORE.switch().still_serves(epoch))
+                {
                     SUSPICIONS.fetch_add(1, Ordering::Relaxed);
                     known.suspicion = Some(Suspicion {
                         suspended,
@@ -312,7 +315,12 @@ impl Audit {
         let Some((owner, difference)) = open else {
             return;
         };
-        let Some(file) = files::all().into_iter().find(|file| file.owner == owner) else {
+        let Some(file) = CORE
+            .files
+            .all()
+            .into_iter()
+            .find(|file| file.owner == owner)
+        else {
             return; // it is gone, and will be forgotten
         };
         let id = file.id();
@@ -339,7 +347,10 @@ impl Audit {
             compared,
             different,
         } = thread.join().unwrap_or_default();
-        if !self.epoch.is_some_and(switch::still_serves) {
+        if !self
+            .epoch
+            .is_some_and(|epoch| CORE.switch().still_serves(epoch))
+        {
             return None;
         }
         let what = format!(

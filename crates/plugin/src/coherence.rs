@@ -12,311 +12,310 @@ use std::time::Instant;
 
 use extension::{PageId, ReadOutcome, ReadTicket, Source};
 
-use crate::files::{Blocked, DataFile};
+use crate::core::Core;
+use crate::files::DataFile;
 use crate::header::header_page;
-use crate::notes;
-use crate::switch::{self, Active, Mode};
+use crate::os::Os;
+use crate::switch::{Active, Mode};
+use crate::target::{Target, Write};
 
 /// A write of more pages than this drops the whole file instead of page by page.
 const PAGES_BY_PAGE: u32 = 4096;
 
-/// A page of a followed file.
-#[derive(Clone, Copy)]
-pub struct Target {
-    /// The file.
-    pub file: &'static DataFile,
-    /// The page under the identity the file had when the request came.
-    pub page: PageId,
-}
-
-/// The page that a read asks for, if it asks for exactly one that may be cached. To be called once for each read of the
-/// server, before it is passed on.
-#[inline]
-pub fn target_of_read(
-    mode: Mode,
-    file: &'static DataFile,
-    length: usize,
-    offset: i64,
-) -> Option<Target> {
-    let page = file.page_of_read(length, offset)?;
-    if mode.records() {
-        notes::note_read(file, page);
-    }
-    let id = file.cacheable()?;
-    Some(Target {
-        file,
-        page: PageId { file: id, page },
-    })
-}
-
-/// Serves a synchronous read: from the cache, or by `real` and then offers what it brought.
-///
-/// # Safety
-/// `buffer` must be valid for writes of `length` bytes, as the server's own call requires.
-#[inline]
-pub unsafe fn read(
-    target: Target,
-    buffer: *mut u8,
-    length: usize,
-    real: impl FnOnce() -> isize,
-) -> isize {
-    let guard = switch::active();
-    let Some(active) = &*guard else { return real() };
-    {
-        // SAFETY: the caller's promise; the slice ends before the server's own read uses the buffer.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
-        if matches!(active.extension.read(target.page, bytes), ReadOutcome::Hit)
-            && is_the_page(active, target, bytes)
-        {
-            target.file.hits.fetch_add(1, Ordering::Relaxed);
-            return length as isize;
-        }
-    }
-    let ticket = switch::generations().begin_read(target.file.owner, target.page.page);
-    let started = Instant::now();
-    let result = real();
-    count_data_read(active, target.file, started);
-    if let (true, Some(ticket)) = (result == length as isize, ticket) {
-        // SAFETY: the read filled the buffer.
-        let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
-        offer(active, target, bytes, ticket, Source::Read);
-    }
-    result
-}
-
-/// Last proof of a hit: the page number in the header. A page that fails it is dropped.
-pub fn is_the_page(active: &Active, target: Target, bytes: &[u8]) -> bool {
-    if left_out!("checks") {
-        return true;
-    }
-    let fits =
-        header_page(bytes).is_some_and(|header| target.file.header_is(target.page.page, header));
-    if !fits {
-        active
-            .extension
-            .invalidate(target.page.file, target.page.page, 1);
-    }
-    fits
-}
-
-/// Counts a page read that went to the data file.
-pub fn count_data_read(active: &Active, file: &DataFile, started: Instant) {
-    let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
-    active.data_reads.record(nanos);
-    active.data_read_count.fetch_add(1, Ordering::Relaxed);
-    file.misses.fetch_add(1, Ordering::Relaxed);
-}
-
-/// Offers a page to the cache if its header says that it is the page that belongs there.
-pub fn offer(active: &Active, target: Target, bytes: &[u8], ticket: ReadTicket, source: Source) {
-    if header_page(bytes).is_some_and(|header| target.file.header_fits(target.page.page, header)) {
-        active.extension.offer(target.page, bytes, ticket, source);
-    }
-}
-
-/// A write under way.
-pub enum Write {
-    /// Followed page by page.
-    Pages {
-        /// The file.
+impl<O: Os> Core<O> {
+    /// The page that a read asks for, if it asks for exactly one that may be cached. To be called once for each read of the
+    /// server, before it is passed on.
+    #[inline]
+    pub fn target_of_read(
+        &self,
+        mode: Mode,
         file: &'static DataFile,
-        /// Its identity when the write began.
-        first: PageId,
-        /// Pages touched.
-        pages: u32,
-        /// Exactly one whole page.
-        whole: bool,
-        /// The page was in the cache.
-        was_cached: bool,
-    },
-    /// Followed as a change of the whole file.
-    File(Blocked<'static>),
-}
+        length: usize,
+        offset: i64,
+    ) -> Option<Target> {
+        let page = file.page_of_read(length, offset)?;
+        if mode.records() {
+            self.notes.note_read(file, page);
+        }
+        let id = file.cacheable()?;
+        Some(Target {
+            file,
+            page: PageId { file: id, page },
+        })
+    }
 
-/// Before a write is passed on. `settles` tells whether [`finish_write`] will be called when it has completed; without,
-/// the write only moves the generations on.
-pub fn begin_write(
-    file: &'static DataFile,
-    length: usize,
-    offset: i64,
-    settles: bool,
-) -> Option<Write> {
-    if left_out!("writes") || length == 0 {
-        return None;
+    /// Serves a synchronous read: from the cache, or by `real` and then offers what it brought.
+    ///
+    /// # Safety
+    /// `buffer` must be valid for writes of `length` bytes, as the server's own call requires.
+    #[inline]
+    pub unsafe fn read(
+        &self,
+        target: Target,
+        buffer: *mut u8,
+        length: usize,
+        real: impl FnOnce() -> isize,
+    ) -> isize {
+        let guard = self.switch().active();
+        let Some(active) = &*guard else { return real() };
+        {
+            // SAFETY: the caller's promise; the slice ends before the server's own read uses the buffer.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
+            if matches!(active.extension.read(target.page, bytes), ReadOutcome::Hit)
+                && self.is_the_page(active, target, bytes)
+            {
+                target.file.hits.fetch_add(1, Ordering::Relaxed);
+                return length as isize;
+            }
+        }
+        let ticket = self
+            .switch()
+            .generations()
+            .begin_read(target.file.owner, target.page.page);
+        let started = Instant::now();
+        let result = real();
+        self.count_data_read(active, target.file, started);
+        if let (true, Some(ticket)) = (result == length as isize, ticket) {
+            // SAFETY: the read filled the buffer.
+            let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
+            self.offer(active, target, bytes, ticket, Source::Read);
+        }
+        result
     }
-    if offset < 0 {
-        return Some(Write::File(file.block()));
+
+    /// Last proof of a hit: the page number in the header. A page that fails it is dropped.
+    pub fn is_the_page(&self, active: &Active, target: Target, bytes: &[u8]) -> bool {
+        if left_out!("checks") {
+            return true;
+        }
+        let fits = header_page(bytes)
+            .is_some_and(|header| target.file.header_is(target.page.page, header));
+        if !fits {
+            active
+                .extension
+                .invalidate(target.page.file, target.page.page, 1);
+        }
+        fits
     }
-    let mut page_size = file.page_size();
-    if page_size == 0 {
-        // Nothing of the file is cached. The page size may be learned by a read that overlaps this write.
-        let blocked = file.block_inserts();
-        page_size = file.page_size();
-        if page_size == 0 {
-            return Some(Write::File(blocked));
+
+    /// Counts a page read that went to the data file.
+    pub fn count_data_read(&self, active: &Active, file: &DataFile, started: Instant) {
+        let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        active.data_reads.record(nanos);
+        active.data_read_count.fetch_add(1, Ordering::Relaxed);
+        file.misses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Offers a page to the cache if its header says that it is the page that belongs there.
+    pub fn offer(
+        &self,
+        active: &Active,
+        target: Target,
+        bytes: &[u8],
+        ticket: ReadTicket,
+        source: Source,
+    ) {
+        if header_page(bytes)
+            .is_some_and(|header| target.file.header_fits(target.page.page, header))
+        {
+            active.extension.offer(target.page, bytes, ticket, source);
         }
     }
-    let size = u64::from(page_size);
-    let begin = offset as u64 / size;
-    let end = (offset as u64 + length as u64 - 1) / size;
-    let (Ok(first), Ok(last)) = (u32::try_from(begin), u32::try_from(end)) else {
-        return Some(Write::File(file.block()));
-    };
-    let pages = last - first + 1;
-    if pages > PAGES_BY_PAGE {
-        return Some(Write::File(file.block()));
-    }
-    let generations = switch::generations();
-    if settles {
-        file.begin_change();
-        generations.begin_write(file.owner, first, pages);
-    } else {
-        file.note_change();
-        generations.bump(file.owner, first, pages);
-    }
-    let id = file.id();
-    let was_cached = match &*switch::active() {
-        Some(active) => active.extension.invalidate(id, first, pages),
-        None => false,
-    };
-    if file.page_size() != page_size {
-        file.replace_contents(); // learned anew meanwhile: the pages just dropped were the wrong ones
-    }
-    let whole = length as u64 == size && offset as u64 % size == 0;
-    Some(Write::Pages {
-        file,
-        first: PageId {
-            file: id,
-            page: first,
-        },
-        pages,
-        whole,
-        was_cached,
-    })
-}
 
-/// After a write completed. `written` are the bytes now in the file, if all of them were written.
-pub fn finish_write(write: Write, active: Option<&Active>, written: Option<&[u8]>) {
-    let Write::Pages {
-        file,
-        first,
-        pages,
-        whole,
-        was_cached,
-    } = write
-    else {
-        return;
-    };
-    file.end_change();
-    let ticket = switch::generations().end_write(file.owner, first.page, pages);
-    let (Some(ticket), Some(bytes), Some(active), true) = (ticket, written, active, whole) else {
-        return;
-    };
-    // The identity must still be the one the write began with.
-    if file.cacheable() == Some(first.file) && bytes.len() == file.page_size() as usize {
-        offer(
-            active,
-            Target { file, page: first },
-            bytes,
-            ticket,
-            Source::Write { was_cached },
-        );
+    /// Before a write is passed on. `settles` tells whether [`finish_write`] will be called when it has completed; without,
+    /// the write only moves the generations on.
+    pub fn begin_write(
+        &self,
+        file: &'static DataFile,
+        length: usize,
+        offset: i64,
+        settles: bool,
+    ) -> Option<Write> {
+        if left_out!("writes") || length == 0 {
+            return None;
+        }
+        if offset < 0 {
+            return Some(Write::File(file.block()));
+        }
+        let mut page_size = file.page_size();
+        if page_size == 0 {
+            // Nothing of the file is cached. The page size may be learned by a read that overlaps this write.
+            let blocked = file.block_inserts();
+            page_size = file.page_size();
+            if page_size == 0 {
+                return Some(Write::File(blocked));
+            }
+        }
+        let size = u64::from(page_size);
+        let begin = offset as u64 / size;
+        let end = (offset as u64 + length as u64 - 1) / size;
+        let (Ok(first), Ok(last)) = (u32::try_from(begin), u32::try_from(end)) else {
+            return Some(Write::File(file.block()));
+        };
+        let pages = last - first + 1;
+        if pages > PAGES_BY_PAGE {
+            return Some(Write::File(file.block()));
+        }
+        let generations = self.switch().generations();
+        if settles {
+            file.begin_change();
+            generations.begin_write(file.owner, first, pages);
+        } else {
+            file.note_change();
+            generations.bump(file.owner, first, pages);
+        }
+        let id = file.id();
+        let was_cached = match &*self.switch().active() {
+            Some(active) => active.extension.invalidate(id, first, pages),
+            None => false,
+        };
+        if file.page_size() != page_size {
+            file.replace_contents(); // learned anew meanwhile: the pages just dropped were the wrong ones
+        }
+        let whole = length as u64 == size && offset as u64 % size == 0;
+        Some(Write::Pages {
+            file,
+            first: PageId {
+                file: id,
+                page: first,
+            },
+            pages,
+            whole,
+            was_cached,
+        })
     }
-}
 
-/// Passes on a synchronous write with the rules around it.
-///
-/// # Safety
-/// `buffer` must be valid for reads of `length` bytes, as the server's own call requires.
-pub unsafe fn write(
-    mode: Mode,
-    file: &'static DataFile,
-    buffer: *const u8,
-    length: usize,
-    offset: i64,
-    real: impl FnOnce() -> isize,
-) -> isize {
-    if mode.records() && length != 0 {
-        // SAFETY: the caller's promise.
-        let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
-        notes::note_write(file, Some(bytes), length, offset);
+    /// After a write completed. `written` are the bytes now in the file, if all of them were written.
+    pub fn finish_write(&self, write: Write, active: Option<&Active>, written: Option<&[u8]>) {
+        let Write::Pages {
+            file,
+            first,
+            pages,
+            whole,
+            was_cached,
+        } = write
+        else {
+            return;
+        };
+        file.end_change();
+        let ticket = self
+            .switch()
+            .generations()
+            .end_write(file.owner, first.page, pages);
+        let (Some(ticket), Some(bytes), Some(active), true) = (ticket, written, active, whole)
+        else {
+            return;
+        };
+        // The identity must still be the one the write began with.
+        if file.cacheable() == Some(first.file) && bytes.len() == file.page_size() as usize {
+            self.offer(
+                active,
+                Target { file, page: first },
+                bytes,
+                ticket,
+                Source::Write { was_cached },
+            );
+        }
     }
-    let Some(write) = begin_write(file, length, offset, true) else {
-        return real();
-    };
-    let result = real();
-    // SAFETY: the caller's promise; the server keeps the buffer unchanged during its own call.
-    let written = (result == length as isize || left_out!("results"))
-        .then(|| unsafe { std::slice::from_raw_parts(buffer, length) });
-    finish_write(write, switch::active().as_deref(), written);
-    result
-}
 
-/// Passes on a change of a range of a file that brings no bytes (holes, zeroing).
-pub fn change_range<R>(
-    file: &'static DataFile,
-    length: i64,
-    offset: i64,
-    real: impl FnOnce() -> R,
-) -> R {
-    if left_out!("ranges") {
-        return real();
+    /// Passes on a synchronous write with the rules around it.
+    ///
+    /// # Safety
+    /// `buffer` must be valid for reads of `length` bytes, as the server's own call requires.
+    pub unsafe fn write(
+        &self,
+        mode: Mode,
+        file: &'static DataFile,
+        buffer: *const u8,
+        length: usize,
+        offset: i64,
+        real: impl FnOnce() -> isize,
+    ) -> isize {
+        if mode.records() && length != 0 {
+            // SAFETY: the caller's promise.
+            let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
+            self.notes.note_write(file, Some(bytes), length, offset);
+        }
+        let Some(write) = self.begin_write(file, length, offset, true) else {
+            return real();
+        };
+        let result = real();
+        // SAFETY: the caller's promise; the server keeps the buffer unchanged during its own call.
+        let written = (result == length as isize || left_out!("results"))
+            .then(|| unsafe { std::slice::from_raw_parts(buffer, length) });
+        self.finish_write(write, self.switch().active().as_deref(), written);
+        result
     }
-    let write = usize::try_from(length)
-        .ok()
-        .and_then(|length| begin_write(file, length, offset, true));
-    let result = real();
-    if let Some(write) = write {
-        finish_write(write, None, None);
-    }
-    result
-}
 
-/// Passes on a change of a whole file.
-pub fn change_file<R>(file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
-    if left_out!("truncation") {
-        return real();
+    /// Passes on a change of a range of a file that brings no bytes (holes, zeroing).
+    pub fn change_range<R>(
+        &self,
+        file: &'static DataFile,
+        length: i64,
+        offset: i64,
+        real: impl FnOnce() -> R,
+    ) -> R {
+        if left_out!("ranges") {
+            return real();
+        }
+        let write = usize::try_from(length)
+            .ok()
+            .and_then(|length| self.begin_write(file, length, offset, true));
+        let result = real();
+        if let Some(write) = write {
+            self.finish_write(write, None, None);
+        }
+        result
     }
-    let _blocked = file.map(DataFile::block);
-    real()
-}
 
-/// Passes on a call after which the file's contents are not known to us any more, until it is opened anew.
-pub fn change_unfollowed<R>(file: &'static DataFile, real: impl FnOnce() -> R) -> R {
-    if left_out!("unfollowed") {
-        return real();
+    /// Passes on a change of a whole file.
+    pub fn change_file<R>(&self, file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
+        if left_out!("truncation") {
+            return real();
+        }
+        let _blocked = file.map(DataFile::block);
+        real()
     }
-    let _changing = file.change();
-    file.bar();
-    real()
-}
 
-/// Passes on a call that changes a file's size or times, but nothing that may be cached of it.
-pub fn change_looks<R>(file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
-    if left_out!("looks") {
-        return real();
+    /// Passes on a call after which the file's contents are not known to us any more, until it is opened anew.
+    pub fn change_unfollowed<R>(&self, file: &'static DataFile, real: impl FnOnce() -> R) -> R {
+        if left_out!("unfollowed") {
+            return real();
+        }
+        let _changing = file.change();
+        file.bar();
+        real()
     }
-    let _changing = file.map(DataFile::change);
-    real()
+
+    /// Passes on a call that changes a file's size or times, but nothing that may be cached of it.
+    pub fn change_looks<R>(&self, file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
+        if left_out!("looks") {
+            return real();
+        }
+        let _changing = file.map(DataFile::change);
+        real()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::files;
+    use crate::files::Attach;
+    use crate::machine_for_tests;
 
     /// The audit leaves a file alone from before each of these until after it.
     #[test]
     fn every_change_counts_from_its_beginning_to_its_end() {
         use std::os::fd::AsRawFd;
-        let _turn = switch::MODE_UNDER_TEST.lock(); // others forget all files
-        switch::start_tracking(files::forget_all);
+        let core = machine_for_tests::core();
+        core.switch().start_tracking(|| ());
         let folder = tempfile::tempdir().unwrap();
         let file = std::fs::File::create_new(folder.path().join("a.ibd")).unwrap();
         let fd = file.as_raw_fd();
-        let stat = crate::os::Os::stat(&crate::linux::Linux, fd).unwrap();
-        files::attach(fd, &stat, b"a.ibd", files::Attach::Opened { anew: true });
-        let known = files::of_descriptor(fd).unwrap();
+        let stat = core.os().stat(fd).unwrap();
+        core.files
+            .attach(fd, &stat, b"a.ibd", Attach::Opened { anew: true });
+        let known = core.files.of_descriptor(fd).unwrap();
         assert_eq!(known.page_of_read(16384, 16384), Some(1));
 
         let mut before = known.at_rest();
@@ -327,23 +326,21 @@ mod tests {
         };
         let under_way = || assert_eq!(known.at_rest(), None);
         for offset in [0, 16384, 100, -1] {
-            let write = begin_write(known, 16384, offset, true).unwrap();
+            let write = core.begin_write(known, 16384, offset, true).unwrap();
             under_way();
-            finish_write(write, None, None);
+            core.finish_write(write, None, None);
             counted("a write");
         }
         // Of a write whose end is not seen only the beginning counts.
-        drop(begin_write(known, 16384, 0, false));
+        drop(core.begin_write(known, 16384, 0, false));
         counted("a write whose end is not seen");
-        change_range(known, 16384, 0, under_way);
+        core.change_range(known, 16384, 0, under_way);
         counted("a range");
-        change_file(Some(known), under_way);
+        core.change_file(Some(known), under_way);
         counted("the whole file");
-        change_looks(Some(known), under_way);
+        core.change_looks(Some(known), under_way);
         counted("size or times");
-        change_unfollowed(known, under_way);
+        core.change_unfollowed(known, under_way);
         counted("a write without an offset");
-        files::detach(fd);
-        let _ = switch::kill();
     }
 }

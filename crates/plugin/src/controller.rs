@@ -18,9 +18,9 @@ mod thread;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::aio;
 use crate::linux::Linux;
 use crate::os::Os as _;
+use crate::process::CORE;
 use crate::settings::{self, AsyncIo};
 use retiring::close_when_unused;
 use state::{
@@ -128,7 +128,7 @@ pub fn async_mode() -> &'static str {
         "off"
     } else if crate::uring::seen() {
         "io_uring"
-    } else if aio::seen() {
+    } else if CORE.requests.seen() {
         "libaio"
     } else {
         "none seen"

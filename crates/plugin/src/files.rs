@@ -11,20 +11,16 @@
 //! Hooks read the table without the lock.
 
 use std::collections::{HashMap, VecDeque};
+use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use extension::{FileId, MAX_PAGE, MIN_PAGE};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::linux::Linux;
 use crate::os::{Os, Stat};
-use crate::switch;
-
-/// Descriptors beyond this are not followed; a data file on one of them is never cached.
-const DESCRIPTORS: usize = 1 << 20;
+use crate::switch::Switch;
 
 /// Closed files that are remembered, in case the server opens them again unchanged.
 const CLOSED_FILES: usize = 32 * 1024;
@@ -39,10 +35,6 @@ const BEGINNING: u64 = 1 << 24;
 /// Reads of another length than the page size in a row before the page size is learned anew.
 const RELEARN_AFTER: u32 = 64;
 
-/// Which file each descriptor leads to.
-static TABLE: [AtomicPtr<DataFile>; DESCRIPTORS] =
-    [const { AtomicPtr::new(std::ptr::null_mut()) }; DESCRIPTORS];
-
 /// In a pointer of the table: the descriptor was found open while switching on, and is proven each time it is used.
 ///
 /// A thread that had passed our line in a hook while the extension was off may close the descriptor only now, and another
@@ -52,14 +44,6 @@ const FOUND: usize = 1;
 
 /// After this no thread is on its way any more.
 const PROVE_FOR: Duration = Duration::from_secs(60);
-
-/// When descriptors were last found, by [`Os::running`] in nanoseconds.
-static FOUND_AT: AtomicU64 = AtomicU64::new(0);
-
-/// One more than the highest descriptor that was ever registered.
-static REGISTERED_BELOW: AtomicUsize = AtomicUsize::new(0);
-
-static NEXT_FILE_ID: AtomicU32 = AtomicU32::new(1);
 
 /// What identifies the contents of a file that nobody has open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,22 +114,22 @@ struct Closed {
 
 impl Closed {
     /// `None` if a change from now on might leave the times that the file has.
-    fn of(stat: &Stat) -> Option<Closed> {
-        let file_time = Linux.file_time();
+    fn of(stat: &Stat, os: &impl Os) -> Option<Closed> {
+        let file_time = os.file_time();
         is_settled(stat, file_time).then(|| Closed {
             identity: Identity::of(stat),
-            since_boot: Linux.since_boot(),
+            since_boot: os.since_boot(),
             file_time,
         })
     }
 
     /// Whether a file that looks like this was not changed since. Where the clock of the files was set back meanwhile, a
     /// change may have got the times of the one before.
-    fn is(&self, stat: &Stat) -> bool {
-        let passed = Linux.since_boot() - self.since_boot;
+    fn is(&self, stat: &Stat, os: &impl Os) -> bool {
+        let passed = os.since_boot() - self.since_boot;
         // By how much clocks that nobody sets may differ: a tick, and what is allowed for to keep them right.
         let allowed = 20_000_000 + passed / 500;
-        let shown = Linux.file_time() - self.file_time;
+        let shown = os.file_time() - self.file_time;
         self.identity == Identity::of(stat) && shown >= passed - allowed
     }
 }
@@ -154,6 +138,8 @@ impl Closed {
 pub struct DataFile {
     /// Number of this object; stays when the `FileId` changes. Key of the generations.
     pub owner: u32,
+    /// Gives identities, and knows who has to forget what is cached under an old one.
+    switch: &'static Switch,
     id: AtomicU32,
     page_size: AtomicU32,
     strange_reads: AtomicU32,
@@ -189,9 +175,10 @@ struct Details {
 }
 
 impl DataFile {
-    fn new(owner: u32) -> DataFile {
+    fn new(owner: u32, switch: &'static Switch) -> DataFile {
         DataFile {
             owner,
+            switch,
             id: AtomicU32::new(0),
             page_size: AtomicU32::new(0),
             strange_reads: AtomicU32::new(0),
@@ -329,18 +316,11 @@ impl DataFile {
         Suspended(self)
     }
 
-    /// What the kernel says of the file now; `None` if the server does not have it open.
-    pub fn looks(&'static self) -> Option<Looks> {
-        let stat = Linux.stat(descriptor_of(self)?)?;
-        let same = self.details.lock().key == stat.inode;
-        same.then(|| Looks::of(&stat))
-    }
-
     /// Everything cached of the file goes out of reach.
     pub fn replace_contents(&self) {
         self.note_change();
-        let old = self.id.swap(next_file_id(), Ordering::SeqCst);
-        if let Some(active) = &*switch::active() {
+        let old = self.id.swap(self.switch.new_file_id().0, Ordering::SeqCst);
+        if let Some(active) = &*self.switch.active() {
             active.extension.forget_file(FileId(old));
         }
     }
@@ -418,13 +398,8 @@ fn page_number(offset: i64, page_size: usize) -> Option<u32> {
     u32::try_from(offset as u64 / page_size as u64).ok()
 }
 
-fn next_file_id() -> u32 {
-    NEXT_FILE_ID.fetch_add(1, Ordering::Relaxed)
-}
-
-#[derive(Default)]
 struct Registry {
-    by_inode: HashMap<(u64, u64), &'static DataFile>,
+    by_inode: HashMap<(u64, u64), &'static DataFile, BuildHasherDefault<DefaultHasher>>,
     /// With the time since when, by [`Os::running`].
     resting: VecDeque<(Duration, &'static DataFile)>,
     /// Closed, the longest ago first; some of them may be open again.
@@ -432,118 +407,29 @@ struct Registry {
     objects: u32,
 }
 
-static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+impl Registry {
+    const fn new() -> Registry {
+        Registry {
+            by_inode: HashMap::with_hasher(BuildHasherDefault::new()),
+            resting: VecDeque::new(),
+            closed: VecDeque::new(),
+            objects: 0,
+        }
+    }
+
+    /// Whether the object stands for this inode now.
+    fn stands(&self, key: (u64, u64), file: &'static DataFile) -> bool {
+        self.by_inode
+            .get(&key)
+            .is_some_and(|known| std::ptr::eq(*known, file))
+    }
+}
 
 /// What the table says of a descriptor that is one of a data file.
 #[derive(Clone, Copy)]
 pub struct Entry {
     fd: i32,
     pointer: NonNull<DataFile>,
-}
-
-/// What the table says of a descriptor: one load.
-#[inline(always)]
-pub fn look_up(fd: i32) -> Option<Entry> {
-    let pointer = TABLE.get(fd as usize)?.load(Ordering::Acquire);
-    NonNull::new(pointer).map(|pointer| Entry { fd, pointer })
-}
-
-impl Entry {
-    /// The data file, unless the descriptor was found open and turns out to be another file's by now.
-    #[inline(always)]
-    pub fn file(self) -> Option<&'static DataFile> {
-        if self.pointer.addr().get() & FOUND != 0 {
-            return proven(self.fd);
-        }
-        // SAFETY: the table holds null or pointers to objects that are never freed, marked as above or not.
-        Some(unsafe { self.pointer.as_ref() })
-    }
-}
-
-/// The data file behind a descriptor of the server.
-#[inline(always)]
-pub fn of_descriptor(fd: i32) -> Option<&'static DataFile> {
-    look_up(fd)?.file()
-}
-
-/// The file that an entry of the table stands for, marked or not.
-fn file_of(entry: *mut DataFile) -> Option<&'static DataFile> {
-    // SAFETY: as in `Entry::file`.
-    unsafe { entry.map_addr(|address| address & !FOUND).as_ref() }
-}
-
-/// Whether a descriptor that was found is still what it was; if not, it is forgotten.
-#[cold]
-fn proven(fd: i32) -> Option<&'static DataFile> {
-    let slot = TABLE.get(fd as usize)?;
-    loop {
-        let entry = slot.load(Ordering::SeqCst);
-        let file = file_of(entry)?;
-        if entry.addr() & FOUND == 0 {
-            return Some(file);
-        }
-        let attached = file.attached.load(Ordering::SeqCst);
-        if slot.load(Ordering::SeqCst) != entry {
-            continue;
-        }
-        let key = file.details.lock().key;
-        // Not under the registry's lock: it may have to ask a file server.
-        let is = Linux.stat(fd).is_some_and(|stat| stat.inode == key);
-        let found_at = Duration::from_nanos(FOUND_AT.load(Ordering::SeqCst));
-        if is && Linux.running().saturating_sub(found_at) <= PROVE_FOR {
-            return Some(file);
-        }
-        let mut registry = REGISTRY.lock();
-        // An equal entry may have been made anew meanwhile; of that one nothing was asked.
-        if slot.load(Ordering::SeqCst) != entry || file.attached.load(Ordering::SeqCst) != attached
-        {
-            continue;
-        }
-        if is {
-            slot.store(std::ptr::from_ref(file).cast_mut(), Ordering::SeqCst);
-            return Some(file);
-        }
-        slot.store(std::ptr::null_mut(), Ordering::SeqCst);
-        registry.release(file, fd, None);
-        return None;
-    }
-}
-
-/// Looks at the descriptors of a file that were found: one that was closed unseen must not count as open.
-fn prove_found(file: &'static DataFile) {
-    let is_found = |fd: &i32| {
-        TABLE
-            .get(*fd as usize)
-            .is_some_and(|slot| slot.load(Ordering::Acquire).addr() & FOUND != 0)
-    };
-    let found: Vec<i32> = {
-        let details = file.details.lock();
-        details
-            .descriptors
-            .iter()
-            .copied()
-            .filter(is_found)
-            .collect()
-    };
-    for fd in found {
-        let _ = of_descriptor(fd);
-    }
-}
-
-/// Whether a path is named as InnoDB names the files whose pages are worth caching. Correctness does not hang on it:
-/// a file that is not followed is never cached.
-pub fn is_data_file_name(path: &[u8]) -> bool {
-    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
-    let undo = name.strip_prefix(b"undo").is_some_and(|rest| {
-        let digits = rest.strip_prefix(b"_").unwrap_or(rest);
-        digits.len() == 3 && digits.iter().all(u8::is_ascii_digit)
-    });
-    name.ends_with(b".ibd") || name.ends_with(b".ibu") || undo || name.starts_with(b"ibdata")
-}
-
-/// The followed file behind an inode, open or not.
-pub fn of_inode(stat: &Stat) -> Option<&'static DataFile> {
-    REGISTRY.lock().by_inode.get(&stat.inode).copied()
 }
 
 /// How a descriptor came to be known.
@@ -558,201 +444,344 @@ pub enum Attach {
     Found,
 }
 
-/// Registers an open descriptor of a data file.
-pub fn attach(fd: i32, stat: &Stat, name: &[u8], how: Attach) {
-    if let Some(known) = of_inode(stat) {
-        prove_found(known);
-    }
-    hold_up!("attach");
-    let mut registry = REGISTRY.lock();
-    // Once nobody follows files, a close is not seen either: a thread that comes late must leave nothing behind.
-    if !switch::mode().follows() {
-        return;
-    }
-    let slot = TABLE.get(fd as usize);
-    let found = how == Attach::Found;
-    if found && slot.is_some_and(|slot| !slot.load(Ordering::SeqCst).is_null()) {
-        return; // an open that was seen was faster
-    }
-    let file = registry.of(stat.inode, name);
-    registry.add(file, fd, stat, how);
-    if left_out!("store-outside-lock") {
-        MutexGuard::unlocked(&mut registry, || hold_up!("attach, registered"));
-    } else {
-        hold_up!("attach, registered");
-    }
-    let Some(slot) = slot else {
-        file.bar();
-        return;
-    };
-    REGISTERED_BELOW.fetch_max(fd as usize + 1, Ordering::SeqCst);
-    let mut entry = std::ptr::from_ref(file).cast_mut();
-    if found {
-        let now = u64::try_from(Linux.running().as_nanos()).unwrap_or(u64::MAX);
-        FOUND_AT.fetch_max(now, Ordering::SeqCst);
-        entry = entry.map_addr(|address| address | FOUND);
-    }
-    let before = slot.swap(entry, Ordering::SeqCst);
-    // A leftover means that a close was not seen.
-    if let Some(before) = file_of(before) {
-        registry.release(before, fd, None);
-    }
+/// The files that are followed, and the switch that says whether they are.
+pub struct Files<O> {
+    pub os: O,
+    pub switch: Switch,
+    /// Which file each descriptor leads to. Descriptors beyond it are not followed: a data file on one of them is never
+    /// cached.
+    table: &'static [Slot],
+    /// When descriptors were last found, by [`Os::running`] in nanoseconds.
+    found_at: AtomicU64,
+    /// One more than the highest descriptor that was ever registered.
+    registered_below: AtomicUsize,
+    registry: Mutex<Registry>,
 }
 
-/// The descriptor is about to be closed by the server.
-pub fn detach(fd: i32) {
-    if registered(fd) {
-        // Not under the registry's lock: it may have to ask a file server.
-        let last_seen = Linux.stat(fd);
-        take(fd, last_seen.as_ref());
+/// Of the table from descriptors to files: null, or a file, marked or not.
+pub type Slot = AtomicPtr<DataFile>;
+
+/// A slot of a descriptor of which nothing is known.
+pub const fn empty_slot() -> Slot {
+    AtomicPtr::new(std::ptr::null_mut())
+}
+
+impl<O: Os> Files<O> {
+    /// Nothing is followed.
+    pub const fn new(os: O, table: &'static [Slot]) -> Files<O> {
+        Files {
+            os,
+            switch: Switch::new(),
+            table,
+            found_at: AtomicU64::new(0),
+            registered_below: AtomicUsize::new(0),
+            registry: Mutex::new(Registry::new()),
+        }
     }
-}
 
-fn registered(fd: i32) -> bool {
-    TABLE
-        .get(fd as usize)
-        .is_some_and(|slot| !slot.load(Ordering::Acquire).is_null())
-}
-
-/// Takes a descriptor out of the table. `last_seen` is its file's state just before.
-fn take(fd: i32, last_seen: Option<&Stat>) {
-    let Some(slot) = TABLE.get(fd as usize) else {
-        return;
-    };
-    hold_up!("detach");
-    let mut registry = REGISTRY.lock();
-    let before = slot.swap(std::ptr::null_mut(), Ordering::SeqCst);
-    hold_up!("detach, taken");
-    if let Some(file) = file_of(before) {
-        registry.release(file, fd, last_seen);
+    /// What the table says of a descriptor: one load.
+    #[inline(always)]
+    pub fn look_up(&self, fd: i32) -> Option<Entry> {
+        let pointer = self.table.get(fd as usize)?.load(Ordering::Acquire);
+        NonNull::new(pointer).map(|pointer| Entry { fd, pointer })
     }
-}
 
-/// Takes back a registration by [`Attach::Found`] whose descriptor turned out to stand for something else.
-pub fn verify_found(fd: i32) {
-    let _ = of_descriptor(fd);
-}
-
-/// The inode is gone or replaced; called after the server's call succeeded.
-pub fn forget_unlinked(file: &'static DataFile) {
-    let mut registry = REGISTRY.lock();
-    if !file.is_open() {
-        registry.rest(file);
+    /// The data file, unless the descriptor was found open and turns out to be another file's by now.
+    #[inline(always)]
+    pub fn file(&'static self, entry: Entry) -> Option<&'static DataFile> {
+        if entry.pointer.addr().get() & FOUND != 0 {
+            return self.proven(entry.fd);
+        }
+        // SAFETY: the table holds null or pointers to objects that are never freed, marked as above or not.
+        Some(unsafe { entry.pointer.as_ref() })
     }
-}
 
-/// The server was given this descriptor by an open: what it stood for before, if a close was not seen, is over.
-pub fn opened_anew(fd: i32) {
-    if of_descriptor(fd).is_some() {
-        take(fd, None);
+    /// The data file behind a descriptor of the server.
+    #[inline(always)]
+    pub fn of_descriptor(&'static self, fd: i32) -> Option<&'static DataFile> {
+        self.file(self.look_up(fd)?)
     }
-}
 
-/// A followed file has another name now.
-pub fn renamed(inode: (u64, u64), name: &[u8]) {
-    let file = REGISTRY.lock().by_inode.get(&inode).copied();
-    if let Some(file) = file {
-        file.details.lock().name = String::from_utf8_lossy(name).into_owned();
-    }
-}
-
-/// Forgets all files and descriptors, after switching off.
-pub fn forget_all() {
-    let mut registry = REGISTRY.lock();
-    for slot in &TABLE[..REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS)] {
-        if !slot.load(Ordering::Relaxed).is_null() {
+    /// Whether a descriptor that was found is still what it was; if not, it is forgotten.
+    #[cold]
+    fn proven(&'static self, fd: i32) -> Option<&'static DataFile> {
+        let slot = self.table.get(fd as usize)?;
+        loop {
+            let entry = slot.load(Ordering::SeqCst);
+            let file = file_of(entry)?;
+            if entry.addr() & FOUND == 0 {
+                return Some(file);
+            }
+            let attached = file.attached.load(Ordering::SeqCst);
+            if slot.load(Ordering::SeqCst) != entry {
+                continue;
+            }
+            let key = file.details.lock().key;
+            // Not under the registry's lock: it may have to ask a file server.
+            let is = self.os.stat(fd).is_some_and(|stat| stat.inode == key);
+            let found_at = Duration::from_nanos(self.found_at.load(Ordering::SeqCst));
+            if is && self.os.running().saturating_sub(found_at) <= PROVE_FOR {
+                return Some(file);
+            }
+            let mut registry = self.registry.lock();
+            // An equal entry may have been made anew meanwhile; of that one nothing was asked.
+            if slot.load(Ordering::SeqCst) != entry
+                || file.attached.load(Ordering::SeqCst) != attached
+            {
+                continue;
+            }
+            if is {
+                slot.store(std::ptr::from_ref(file).cast_mut(), Ordering::SeqCst);
+                return Some(file);
+            }
             slot.store(std::ptr::null_mut(), Ordering::SeqCst);
+            self.release(&mut registry, file, fd, None);
+            return None;
         }
     }
-    hold_up!("forget_all, table emptied");
-    registry.closed.clear();
-    let now = Linux.running();
-    let mut files: Vec<&'static DataFile> =
-        registry.by_inode.drain().map(|(_, file)| file).collect();
-    // An order that a seed of the model repeats.
-    files.sort_unstable_by_key(|file| file.owner);
-    for file in files {
-        file.details.lock().descriptors.clear();
-        registry.resting.push_back((now, file));
-    }
-}
 
-/// A descriptor that the server has of this file just now.
-pub fn descriptor_of(file: &'static DataFile) -> Option<i32> {
-    let details = file.details.lock();
-    let mut in_table = details.descriptors.iter().copied();
-    in_table.find(|fd| TABLE.get(*fd as usize).is_some())
-}
-
-/// Whether nobody holds the registry's lock, so that more may be done at a moment of [`crate::hold_up`].
-#[cfg(any(test, feature = "canary"))]
-pub fn registry_is_free() -> bool {
-    REGISTRY.try_lock().is_some()
-}
-
-/// What the registry and the table say of each other that is not true, for tests.
-#[cfg(any(test, feature = "canary"))]
-pub fn contradictions() -> Vec<String> {
-    let registry = REGISTRY.lock();
-    let mut wrong = Vec::new();
-    for (fd, slot) in TABLE[..REGISTERED_BELOW.load(Ordering::SeqCst).min(DESCRIPTORS)]
-        .iter()
-        .enumerate()
-    {
-        let Some(file) = file_of(slot.load(Ordering::SeqCst)) else {
-            continue;
+    /// Looks at the descriptors of a file that were found: one that was closed unseen must not count as open.
+    fn prove_found(&'static self, file: &'static DataFile) {
+        let is_found = |fd: &i32| {
+            self.table
+                .get(*fd as usize)
+                .is_some_and(|slot| slot.load(Ordering::Acquire).addr() & FOUND != 0)
         };
-        let details = file.details.lock();
-        if !registry.stands(details.key, file) {
-            wrong.push(format!("descriptor {fd} leads to a file at rest"));
-        } else if !details.descriptors.contains(&(fd as i32)) {
-            wrong.push(format!("descriptor {fd} is none of its file's"));
+        let found: Vec<i32> = {
+            let details = file.details.lock();
+            details
+                .descriptors
+                .iter()
+                .copied()
+                .filter(is_found)
+                .collect()
+        };
+        for fd in found {
+            let _ = self.of_descriptor(fd);
         }
     }
-    wrong
-}
 
-/// All followed files.
-pub fn all() -> Vec<&'static DataFile> {
-    REGISTRY.lock().by_inode.values().copied().collect()
-}
+    /// The followed file behind an inode, open or not.
+    pub fn of_inode(&self, stat: &Stat) -> Option<&'static DataFile> {
+        self.registry.lock().by_inode.get(&stat.inode).copied()
+    }
 
-/// Memory of the file objects and the touched part of the descriptor table, bytes.
-pub fn memory_bytes() -> u64 {
-    let objects = u64::from(REGISTRY.lock().objects);
-    objects * (size_of::<DataFile>() as u64 + 128) + 4096
-}
+    /// Registers an open descriptor of a data file.
+    pub fn attach(&'static self, fd: i32, stat: &Stat, name: &[u8], how: Attach) {
+        if let Some(known) = self.of_inode(stat) {
+            self.prove_found(known);
+        }
+        hold_up!("attach");
+        let mut registry = self.registry.lock();
+        // Once nobody follows files, a close is not seen either: a thread that comes late must leave nothing behind.
+        if !self.switch.mode().follows() {
+            return;
+        }
+        let slot = self.table.get(fd as usize);
+        let found = how == Attach::Found;
+        if found && slot.is_some_and(|slot| !slot.load(Ordering::SeqCst).is_null()) {
+            return; // an open that was seen was faster
+        }
+        let file = self.of(&mut registry, stat.inode, name);
+        self.add(&mut registry, file, fd, stat, how);
+        if left_out!("store-outside-lock") {
+            MutexGuard::unlocked(&mut registry, || hold_up!("attach, registered"));
+        } else {
+            hold_up!("attach, registered");
+        }
+        let Some(slot) = slot else {
+            file.bar();
+            return;
+        };
+        self.registered_below
+            .fetch_max(fd as usize + 1, Ordering::SeqCst);
+        let mut entry = std::ptr::from_ref(file).cast_mut();
+        if found {
+            let now = u64::try_from(self.os.running().as_nanos()).unwrap_or(u64::MAX);
+            self.found_at.fetch_max(now, Ordering::SeqCst);
+            entry = entry.map_addr(|address| address | FOUND);
+        }
+        let before = slot.swap(entry, Ordering::SeqCst);
+        // A leftover means that a close was not seen.
+        if let Some(before) = file_of(before) {
+            self.release(&mut registry, before, fd, None);
+        }
+    }
 
-impl Registry {
-    /// Whether the object stands for this inode now.
-    fn stands(&self, key: (u64, u64), file: &'static DataFile) -> bool {
-        self.by_inode
-            .get(&key)
-            .is_some_and(|known| std::ptr::eq(*known, file))
+    /// The descriptor is about to be closed by the server.
+    pub fn detach(&'static self, fd: i32) {
+        if self.registered(fd) {
+            // Not under the registry's lock: it may have to ask a file server.
+            let last_seen = self.os.stat(fd);
+            self.take(fd, last_seen.as_ref());
+        }
+    }
+
+    fn registered(&self, fd: i32) -> bool {
+        self.table
+            .get(fd as usize)
+            .is_some_and(|slot| !slot.load(Ordering::Acquire).is_null())
+    }
+
+    /// Takes a descriptor out of the table. `last_seen` is its file's state just before.
+    fn take(&'static self, fd: i32, last_seen: Option<&Stat>) {
+        let Some(slot) = self.table.get(fd as usize) else {
+            return;
+        };
+        hold_up!("detach");
+        let mut registry = self.registry.lock();
+        let before = slot.swap(std::ptr::null_mut(), Ordering::SeqCst);
+        hold_up!("detach, taken");
+        if let Some(file) = file_of(before) {
+            self.release(&mut registry, file, fd, last_seen);
+        }
+    }
+
+    /// Takes back a registration by [`Attach::Found`] whose descriptor turned out to stand for something else.
+    pub fn verify_found(&'static self, fd: i32) {
+        let _ = self.of_descriptor(fd);
+    }
+
+    /// The inode is gone or replaced; called after the server's call succeeded.
+    pub fn forget_unlinked(&'static self, file: &'static DataFile) {
+        let mut registry = self.registry.lock();
+        if !file.is_open() {
+            self.rest(&mut registry, file);
+        }
+    }
+
+    /// The server was given this descriptor by an open: what it stood for before, if a close was not seen, is over.
+    pub fn opened_anew(&'static self, fd: i32) {
+        if self.of_descriptor(fd).is_some() {
+            self.take(fd, None);
+        }
+    }
+
+    /// A followed file has another name now.
+    pub fn renamed(&self, inode: (u64, u64), name: &[u8]) {
+        let file = self.registry.lock().by_inode.get(&inode).copied();
+        if let Some(file) = file {
+            file.details.lock().name = String::from_utf8_lossy(name).into_owned();
+        }
+    }
+
+    /// Forgets all files and descriptors, after switching off.
+    pub fn forget_all(&self) {
+        let mut registry = self.registry.lock();
+        for slot in &self.table[..self
+            .registered_below
+            .load(Ordering::SeqCst)
+            .min(self.table.len())]
+        {
+            if !slot.load(Ordering::Relaxed).is_null() {
+                slot.store(std::ptr::null_mut(), Ordering::SeqCst);
+            }
+        }
+        hold_up!("forget_all, table emptied");
+        registry.closed.clear();
+        let now = self.os.running();
+        let mut files: Vec<&'static DataFile> =
+            registry.by_inode.drain().map(|(_, file)| file).collect();
+        // An order that a seed of the model repeats.
+        files.sort_unstable_by_key(|file| file.owner);
+        for file in files {
+            file.details.lock().descriptors.clear();
+            registry.resting.push_back((now, file));
+        }
+    }
+
+    /// A descriptor that the server has of this file just now.
+    pub fn descriptor_of(&self, file: &'static DataFile) -> Option<i32> {
+        let details = file.details.lock();
+        let mut in_table = details.descriptors.iter().copied();
+        in_table.find(|fd| self.table.get(*fd as usize).is_some())
+    }
+
+    /// Whether nobody holds the registry's lock, so that more may be done at a moment of [`crate::hold_up`].
+    #[cfg(any(test, feature = "canary"))]
+    pub fn registry_is_free(&self) -> bool {
+        self.registry.try_lock().is_some()
+    }
+
+    /// What the registry and the table say of each other that is not true, for tests.
+    #[cfg(any(test, feature = "canary"))]
+    pub fn contradictions(&self) -> Vec<String> {
+        let registry = self.registry.lock();
+        let mut wrong = Vec::new();
+        for (fd, slot) in self.table[..self
+            .registered_below
+            .load(Ordering::SeqCst)
+            .min(self.table.len())]
+            .iter()
+            .enumerate()
+        {
+            let Some(file) = file_of(slot.load(Ordering::SeqCst)) else {
+                continue;
+            };
+            let details = file.details.lock();
+            if !registry.stands(details.key, file) {
+                wrong.push(format!("descriptor {fd} leads to a file at rest"));
+            } else if !details.descriptors.contains(&(fd as i32)) {
+                wrong.push(format!("descriptor {fd} is none of its file's"));
+            }
+        }
+        wrong
+    }
+
+    /// All followed files.
+    pub fn all(&self) -> Vec<&'static DataFile> {
+        self.registry.lock().by_inode.values().copied().collect()
+    }
+
+    /// Memory of the file objects and the touched part of the descriptor table, bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let objects = u64::from(self.registry.lock().objects);
+        objects * (size_of::<DataFile>() as u64 + 128) + 4096
+    }
+
+    /// What the kernel says of a file now; `None` if the server does not have it open.
+    pub fn looks(&self, file: &'static DataFile) -> Option<Looks> {
+        let stat = self.os.stat(self.descriptor_of(file)?)?;
+        let same = file.details.lock().key == stat.inode;
+        same.then(|| Looks::of(&stat))
     }
 
     /// The object that stands for an inode, a new one if there is none.
-    fn of(&mut self, key: (u64, u64), name: &[u8]) -> &'static DataFile {
-        if let Some(file) = self.by_inode.get(&key) {
+    fn of(
+        &'static self,
+        registry: &mut Registry,
+        key: (u64, u64),
+        name: &[u8],
+    ) -> &'static DataFile {
+        if let Some(file) = registry.by_inode.get(&key) {
             return file;
         }
-        let file = self.fresh();
+        let file = self.fresh(registry);
         file.start(key, name);
-        self.by_inode.insert(key, file);
+        registry.by_inode.insert(key, file);
         file
     }
 
     /// One descriptor more.
-    fn add(&mut self, file: &'static DataFile, fd: i32, stat: &Stat, how: Attach) {
+    fn add(
+        &'static self,
+        _registry: &mut Registry,
+        file: &'static DataFile,
+        fd: i32,
+        stat: &Stat,
+        how: Attach,
+    ) {
         file.attached.fetch_add(1, Ordering::SeqCst);
         let mut details = file.details.lock();
         let was_open = !details.descriptors.is_empty();
         let same = was_open
-            || details.closed_as.is_some_and(|closed| closed.is(stat))
+            || details
+                .closed_as
+                .is_some_and(|closed| closed.is(stat, &self.os))
             || left_out!("reopening");
         details.closed_as = None;
         // One that has no place in the table is never released.
-        if TABLE.get(fd as usize).is_some() || !details.descriptors.contains(&fd) {
+        if self.table.get(fd as usize).is_some() || !details.descriptors.contains(&fd) {
             details.descriptors.push(fd);
         }
         drop(details);
@@ -765,7 +794,13 @@ impl Registry {
     }
 
     /// One descriptor less, which the table has forgotten. `last_seen` is the file's state just before.
-    fn release(&mut self, file: &'static DataFile, fd: i32, last_seen: Option<&Stat>) {
+    fn release(
+        &'static self,
+        registry: &mut Registry,
+        file: &'static DataFile,
+        fd: i32,
+        last_seen: Option<&Stat>,
+    ) {
         let mut details = file.details.lock();
         let Some(at) = details.descriptors.iter().position(|known| *known == fd) else {
             return;
@@ -774,32 +809,32 @@ impl Registry {
         if !details.descriptors.is_empty() {
             return;
         }
-        details.closed_as = last_seen.and_then(Closed::of);
+        details.closed_as = last_seen.and_then(|stat| Closed::of(stat, &self.os));
         let gone = last_seen.is_none_or(|stat| stat.links == 0);
         drop(details);
         if gone {
             file.replace_contents();
-            self.rest(file);
+            self.rest(registry, file);
         } else if !file.listed_as_closed.swap(true, Ordering::SeqCst) {
-            self.closed.push_back(file);
-            self.forget_oldest_closed();
+            registry.closed.push_back(file);
+            self.forget_oldest_closed(registry);
         }
     }
 
     /// The object stands for no inode any more, unless it is at rest already.
-    fn rest(&mut self, file: &'static DataFile) {
+    fn rest(&'static self, registry: &mut Registry, file: &'static DataFile) {
         let key = file.details.lock().key;
-        if self.stands(key, file) {
-            self.by_inode.remove(&key);
-            self.resting.push_back((Linux.running(), file));
+        if registry.stands(key, file) {
+            registry.by_inode.remove(&key);
+            registry.resting.push_back((self.os.running(), file));
         }
     }
 
     /// Keeps the number of files that are remembered though closed within its bound. What is cached of a file that is
     /// forgotten is out of reach: it gets another identity when it is opened again.
-    fn forget_oldest_closed(&mut self) {
-        while self.closed.len() > CLOSED_FILES {
-            let Some(file) = self.closed.pop_front() else {
+    fn forget_oldest_closed(&'static self, registry: &mut Registry) {
+        while registry.closed.len() > CLOSED_FILES {
+            let Some(file) = registry.closed.pop_front() else {
                 return;
             };
             file.listed_as_closed.store(false, Ordering::SeqCst);
@@ -807,28 +842,45 @@ impl Registry {
                 continue; // open again; listed anew when it is closed
             }
             let key = file.details.lock().key;
-            if self.stands(key, file) {
+            if registry.stands(key, file) {
                 file.replace_contents();
-                self.rest(file);
+                self.rest(registry, file);
             }
         }
     }
 
-    fn fresh(&mut self) -> &'static DataFile {
-        let rested = self
+    fn fresh(&'static self, registry: &mut Registry) -> &'static DataFile {
+        let rested = registry
             .resting
             .front()
-            .is_some_and(|(since, _)| Linux.running().saturating_sub(*since) >= REST);
-        if let Some((_, file)) = rested.then(|| self.resting.pop_front()).flatten() {
+            .is_some_and(|(since, _)| self.os.running().saturating_sub(*since) >= REST);
+        if let Some((_, file)) = rested.then(|| registry.resting.pop_front()).flatten() {
             // Somebody on the way for that long will come back to it.
             if file.blocked.load(Ordering::SeqCst) == 0 {
                 return file;
             }
-            self.resting.push_back((Linux.running(), file));
+            registry.resting.push_back((self.os.running(), file));
         }
-        self.objects += 1;
-        Box::leak(Box::new(DataFile::new(self.objects)))
+        registry.objects += 1;
+        Box::leak(Box::new(DataFile::new(registry.objects, &self.switch)))
     }
+}
+
+/// The file that an entry of the table stands for, marked or not.
+fn file_of(entry: *mut DataFile) -> Option<&'static DataFile> {
+    // SAFETY: as in `Files::file`.
+    unsafe { entry.map_addr(|address| address & !FOUND).as_ref() }
+}
+
+/// Whether a path is named as InnoDB names the files whose pages are worth caching. Correctness does not hang on it:
+/// a file that is not followed is never cached.
+pub fn is_data_file_name(path: &[u8]) -> bool {
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or(path);
+    let undo = name.strip_prefix(b"undo").is_some_and(|rest| {
+        let digits = rest.strip_prefix(b"_").unwrap_or(rest);
+        digits.len() == 3 && digits.iter().all(u8::is_ascii_digit)
+    });
+    name.ends_with(b".ibd") || name.ends_with(b".ibu") || undo || name.starts_with(b"ibdata")
 }
 
 impl DataFile {
@@ -854,7 +906,7 @@ impl DataFile {
         self.barred.store(false, Ordering::SeqCst);
         self.hits.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
-        self.id.store(next_file_id(), Ordering::SeqCst);
+        self.id.store(self.switch.new_file_id().0, Ordering::SeqCst);
     }
 }
 
@@ -873,7 +925,7 @@ impl Looks {
 impl DataFile {
     /// A file that no descriptor stands for.
     pub fn for_test() -> DataFile {
-        DataFile::new(1)
+        DataFile::new(1, Box::leak(Box::default()))
     }
 }
 
@@ -911,7 +963,7 @@ mod tests {
 
     #[test]
     fn page_size_is_learned_from_a_read_that_is_not_of_page_zero() {
-        let file = DataFile::new(1);
+        let file = DataFile::for_test();
         assert_eq!(file.page_of_read(16384, 0), None);
         assert_eq!(file.page_of_read(65536, 0), None);
         assert_eq!(file.page_of_read(1 << 20, 1 << 20), None);
@@ -924,7 +976,7 @@ mod tests {
 
     #[test]
     fn a_wrong_page_size_is_learned_anew_under_a_new_identity() {
-        let file = DataFile::new(1);
+        let file = DataFile::for_test();
         assert_eq!(file.page_of_read(4096, 4096), Some(1));
         let before = file.id();
         for _ in 0..=RELEARN_AFTER {
@@ -936,7 +988,7 @@ mod tests {
 
     #[test]
     fn a_blocked_or_barred_file_is_not_cacheable() {
-        let file = DataFile::new(1);
+        let file = DataFile::for_test();
         let before = file.cacheable();
         assert!(before.is_some());
         {
@@ -951,7 +1003,7 @@ mod tests {
 
     #[test]
     fn a_file_is_at_rest_when_no_change_is_under_way() {
-        let file = DataFile::new(1);
+        let file = DataFile::for_test();
         let first = file.at_rest();
         assert!(first.is_some());
         {
@@ -996,7 +1048,7 @@ mod tests {
 
     #[test]
     fn later_files_of_a_tablespace_learn_their_first_page() {
-        let file = DataFile::new(1);
+        let file = DataFile::for_test();
         file.start((1, 2), b"./ibdata2");
         assert!(file.header_fits(3, 771));
         assert!(file.header_fits(4, 772));

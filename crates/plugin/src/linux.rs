@@ -21,8 +21,8 @@ pub type Pread = unsafe extern "C" fn(c_int, *mut c_void, size_t, off64_t) -> ss
 /// The server's own `pread64`.
 pub static PREAD: Original = Original::new();
 
-/// Descriptors are numbered below this where the process has no limit.
-const DESCRIPTORS: usize = 1 << 20;
+/// Descriptors beyond this are not followed.
+pub const DESCRIPTORS: usize = 1 << 20;
 
 impl Os for Linux {
     const HERE: i32 = libc::AT_FDCWD;

@@ -2,7 +2,7 @@
 
 pub mod ring;
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use extension::{MAX_PAGE, MIN_PAGE};
@@ -14,63 +14,80 @@ use ring::{Event, Ring};
 /// Pages noted of one write; the servers write 128 at most.
 const PAGES_AT_ONCE: u32 = 1024;
 
-/// Where hooks find the ring.
-static RING: LazyLock<ArcSwapOption<Ring>> = LazyLock::new(ArcSwapOption::empty);
-
-/// From now on hooks note into this ring, or nowhere.
-pub fn note_into(ring: Option<Arc<Ring>>) {
-    RING.store(ring);
+/// Where hooks find the ring of the recording, if there is one.
+pub struct Notes {
+    ring: ArcSwapOption<Ring>,
 }
 
-/// Notes a read of one page. To be called in mode `RECORD`.
-pub fn note_read(file: &DataFile, page: u32) {
-    note(file, page, false, file.page_size());
-}
-
-/// Notes the pages of a write that is about to be passed on. To be called in mode `RECORD`.
-///
-/// `bytes` are what is written, if they lie in one piece. A page whose header bears another number than its place is not
-/// counted as a page of the file: that is MariaDB's doublewrite area in the system tablespace; nor are pages of zeros,
-/// with which files are extended.
-pub fn note_write(file: &DataFile, bytes: Option<&[u8]>, length: usize, offset: i64) {
-    let Ok(offset) = u64::try_from(offset) else {
-        return;
-    };
-    let page_size = match file.page_size() {
-        // Not read so far: the header of the first page tells.
-        0 => match bytes.and_then(|bytes| page_size_by_header(bytes, offset)) {
-            Some(page_size) => page_size,
-            None => return,
-        },
-        page_size => page_size,
-    };
-    let size = u64::from(page_size);
-    if offset % size != 0 {
-        return; // the rest of a page whose first part was written before
+impl Default for Notes {
+    fn default() -> Notes {
+        Notes::new()
     }
-    let Ok(first) = u32::try_from(offset / size) else {
-        return;
-    };
-    let pages = (length as u64).div_ceil(size).min(u64::from(PAGES_AT_ONCE)) as u32;
-    for number in 0..pages {
-        let page = first.wrapping_add(number);
-        let its_own = match bytes {
-            Some(bytes) => bytes
-                .get(number as usize * page_size as usize..)
-                .and_then(header_page)
-                .is_some_and(|header| file.header_may_be(page, header)),
-            None => true,
-        };
-        if its_own {
-            note(file, page, true, page_size);
+}
+
+impl Notes {
+    /// Nothing is noted.
+    pub const fn new() -> Notes {
+        Notes {
+            ring: ArcSwapOption::const_empty(),
         }
     }
-}
 
-fn note(file: &DataFile, page: u32, write: bool, page_size: u32) {
-    if let Some(ring) = &*RING.load() {
-        let file = file.id().0;
-        ring.push(Event { file, page, write }, page_size);
+    /// From now on hooks note into this ring, or nowhere.
+    pub fn note_into(&self, ring: Option<Arc<Ring>>) {
+        self.ring.store(ring);
+    }
+
+    /// Notes a read of one page. To be called in mode `RECORD`.
+    pub fn note_read(&self, file: &DataFile, page: u32) {
+        self.note(file, page, false, file.page_size());
+    }
+
+    /// Notes the pages of a write that is about to be passed on. To be called in mode `RECORD`.
+    ///
+    /// `bytes` are what is written, if they lie in one piece. A page whose header bears another number than its place is not
+    /// counted as a page of the file: that is MariaDB's doublewrite area in the system tablespace; nor are pages of zeros,
+    /// with which files are extended.
+    pub fn note_write(&self, file: &DataFile, bytes: Option<&[u8]>, length: usize, offset: i64) {
+        let Ok(offset) = u64::try_from(offset) else {
+            return;
+        };
+        let page_size = match file.page_size() {
+            // Not read so far: the header of the first page tells.
+            0 => match bytes.and_then(|bytes| page_size_by_header(bytes, offset)) {
+                Some(page_size) => page_size,
+                None => return,
+            },
+            page_size => page_size,
+        };
+        let size = u64::from(page_size);
+        if offset % size != 0 {
+            return; // the rest of a page whose first part was written before
+        }
+        let Ok(first) = u32::try_from(offset / size) else {
+            return;
+        };
+        let pages = (length as u64).div_ceil(size).min(u64::from(PAGES_AT_ONCE)) as u32;
+        for number in 0..pages {
+            let page = first.wrapping_add(number);
+            let its_own = match bytes {
+                Some(bytes) => bytes
+                    .get(number as usize * page_size as usize..)
+                    .and_then(header_page)
+                    .is_some_and(|header| file.header_may_be(page, header)),
+                None => true,
+            };
+            if its_own {
+                self.note(file, page, true, page_size);
+            }
+        }
+    }
+
+    fn note(&self, file: &DataFile, page: u32, write: bool, page_size: u32) {
+        if let Some(ring) = &*self.ring.load() {
+            let file = file.id().0;
+            ring.push(Event { file, page, write }, page_size);
+        }
     }
 }
 

@@ -30,10 +30,10 @@ use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
 use crate::linux::Linux;
-use crate::notes;
 use crate::notes::ring::{RECORD_BYTES, Ring};
 use crate::os::Os as _;
-use crate::{controller, keys, switch};
+use crate::process::CORE;
+use crate::{controller, keys};
 
 /// Events that wait to be drained. At 16 bytes each this is the memory of a recording, 4 MiB.
 const PLACES: usize = 1 << 18;
@@ -81,8 +81,8 @@ fn begin() -> Result<Value, String> {
     }
     let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
     let ring = Arc::new(Ring::new(PLACES));
-    notes::note_into(Some(Arc::clone(&ring)));
-    controller::follow_for_recording().inspect_err(|_| notes::note_into(None))?;
+    CORE.notes.note_into(Some(Arc::clone(&ring)));
+    controller::follow_for_recording().inspect_err(|_| CORE.notes.note_into(None))?;
     *session = Some(Session {
         name: name.clone(),
         ring,
@@ -152,7 +152,7 @@ fn named<'a>(session: &'a mut Option<Session>, name: &str) -> Result<&'a mut Ses
 impl Session {
     /// Whether no more events are noted.
     fn is_over(&mut self) -> bool {
-        if self.ended.is_none() && !switch::mode().records() {
+        if self.ended.is_none() && !CORE.switch().mode().records() {
             self.end(
                 "the hooks were switched off (bpe_enabled = OFF, bpe_diagnostics_key = '', or an internal error)",
             );
@@ -163,8 +163,8 @@ impl Session {
     /// The hooks note nothing from here on; one that is at it may still finish.
     fn end(&mut self, why: &'static str) {
         if self.ended.is_none() {
-            switch::stop_recording();
-            notes::note_into(None);
+            CORE.switch().stop_recording();
+            CORE.notes.note_into(None);
             self.ended = Some(why);
             Linux.note(&format!(
                 "the recording of page reads and writes ends: {why}; {} events, {} lost",
@@ -212,7 +212,7 @@ pub fn stop() {
 
 /// Ends the noting of events without waiting for anybody: the session sees it when it looks next.
 pub fn end_soon() {
-    switch::stop_recording();
+    CORE.switch().stop_recording();
 }
 
 /// Memory of a recording, bytes; 0 while there is none.
@@ -227,11 +227,10 @@ pub fn memory_bytes() -> u64 {
 mod tests {
     use super::*;
     use crate::files::DataFile;
-    use crate::notes::{note_read, note_write};
 
     #[test]
     fn only_known_arguments_are_answered() {
-        let _turn = switch::MODE_UNDER_TEST.lock();
+        let _turn = crate::process::UNDER_TEST.lock();
         for unknown in [
             "",
             "trace",
@@ -264,8 +263,8 @@ mod tests {
     /// A session with a small ring, in mode `RECORD`.
     fn session(name: &str, heard_of: Instant) -> Arc<Ring> {
         let ring = Arc::new(Ring::new(8));
-        notes::note_into(Some(Arc::clone(&ring)));
-        switch::start_recording(|| ());
+        CORE.notes.note_into(Some(Arc::clone(&ring)));
+        CORE.switch().start_recording(|| ());
         *SESSION.lock() = Some(Session {
             name: name.into(),
             ring: Arc::clone(&ring),
@@ -283,18 +282,23 @@ mod tests {
 
     #[test]
     fn a_recording_from_the_hooks_to_the_answer() {
-        let _turn = switch::MODE_UNDER_TEST.lock();
+        let _turn = crate::process::UNDER_TEST.lock();
         let ring = session("a", Instant::now());
         let file = DataFile::for_test();
-        note_write(&file, Some(&page_of(3)), 16384, 3 * 16384); // its size is not known yet
+        CORE.notes
+            .note_write(&file, Some(&page_of(3)), 16384, 3 * 16384); // its size is not known yet
         assert_eq!(file.page_of_read(16384, 5 * 16384), Some(5));
-        note_read(&file, 5);
+        CORE.notes.note_read(&file, 5);
         let two: Vec<u8> = [page_of(7), page_of(8)].concat();
-        note_write(&file, Some(&two), two.len(), 7 * 16384);
-        note_write(&file, Some(&two), two.len(), 64 * 16384); // copies: not these pages
-        note_write(&file, Some(&[0; 16384]), 16384, 9 * 16384); // zeros
-        note_write(&file, Some(&page_of(7)[..100]), 100, 7 * 16384 + 100); // the rest of a page
-        note_write(&file, None, 20000, 10 * 16384); // in several pieces
+        CORE.notes
+            .note_write(&file, Some(&two), two.len(), 7 * 16384);
+        CORE.notes
+            .note_write(&file, Some(&two), two.len(), 64 * 16384); // copies: not these pages
+        CORE.notes
+            .note_write(&file, Some(&[0; 16384]), 16384, 9 * 16384); // zeros
+        CORE.notes
+            .note_write(&file, Some(&page_of(7)[..100]), 100, 7 * 16384 + 100); // the rest of a page
+        CORE.notes.note_write(&file, None, 20000, 10 * 16384); // in several pieces
         let answered = next("a", 0).unwrap();
         let bytes = BASE64
             .decode(answered["records"].as_str().unwrap())
@@ -316,10 +320,10 @@ mod tests {
         assert_eq!(answered["page_sizes"], json!([16384]));
         assert!(next("b", 6).is_err());
         assert_eq!(next("a", 6).unwrap()["records"], "");
-        note_read(&file, 6);
+        CORE.notes.note_read(&file, 6);
         assert_eq!(stop_named("a").unwrap()["events"], 7);
-        assert!(switch::mode().is_off());
-        note_read(&file, 6); // too late
+        assert!(CORE.switch().mode().is_off());
+        CORE.notes.note_read(&file, 6); // too late
         assert_eq!(ring.next_number(), 7);
         let last = next("a", 6).unwrap();
         assert_eq!((&last["next"], &last["done"]), (&json!(7), &json!(false)));
@@ -329,24 +333,24 @@ mod tests {
 
     #[test]
     fn a_recording_that_nobody_drains_ends() {
-        let _turn = switch::MODE_UNDER_TEST.lock();
+        let _turn = crate::process::UNDER_TEST.lock();
         session("c", Instant::now());
         assert_eq!(begin(), Err("another recording is under way".into()));
         assert!(memory_bytes() > 0);
         SESSION.lock().as_mut().unwrap().heard_of = Instant::now() - LEASE;
         watch("c");
         assert!(SESSION.lock().is_none());
-        assert_eq!((switch::mode().bits(), memory_bytes()), (0, 0));
+        assert_eq!((CORE.switch().mode().bits(), memory_bytes()), (0, 0));
     }
 
     #[test]
     fn the_kill_switch_ends_a_recording_and_keeps_what_it_has() {
-        let _turn = switch::MODE_UNDER_TEST.lock();
+        let _turn = crate::process::UNDER_TEST.lock();
         session("d", Instant::now());
         let file = DataFile::for_test();
         assert_eq!(file.page_of_read(16384, 16384), Some(1));
-        note_read(&file, 1);
-        drop(switch::kill());
+        CORE.notes.note_read(&file, 1);
+        drop(CORE.switch().kill());
         let answered = next("d", 0).unwrap();
         assert_eq!(answered["next"], 1);
         assert!(answered["ended"].to_string().contains("switched off"));

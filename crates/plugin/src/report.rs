@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 use extension::{HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
-use crate::{aio, audit, controller, files, keys, recorder, settings, switch, table_name, verify};
+use crate::process::CORE;
+use crate::{audit, controller, keys, recorder, settings, table_name, verify};
 
 /// Totals at one moment.
 pub struct Totals {
@@ -30,7 +31,7 @@ pub struct Totals {
 
 /// Collects the totals. All zero while nothing is active, but for the memory that stays.
 pub fn totals() -> Totals {
-    let guard = switch::active();
+    let guard = CORE.switch().active();
     let (cache, data, data_reads, instances, devices) = match &*guard {
         Some(active) => (
             active.extension.statistics(),
@@ -63,7 +64,7 @@ pub fn totals() -> Totals {
 
 /// Memory besides the extension's own, which counts the generations.
 fn standing_memory() -> u64 {
-    files::memory_bytes() + aio::memory_bytes()
+    CORE.files.memory_bytes() + CORE.requests.memory_bytes()
 }
 
 /// Hits in percent of hits and misses; 0 before the first access.
@@ -77,7 +78,7 @@ pub fn hit_ratio(hits: u64, misses: u64) -> f64 {
 
 /// What is wrong with devices of the active extension, in words; empty if nothing is.
 pub fn failed_devices() -> String {
-    let guard = switch::active();
+    let guard = CORE.switch().active();
     let Some(active) = &*guard else {
         return String::new();
     };
@@ -112,10 +113,10 @@ fn summary() -> Value {
         "load_mode": if controller::loaded_early() { "early" } else { "runtime" },
         "async_mode": controller::async_mode(),
         "switched_on": controller::switched_on(),
-        "recording": switch::mode().records(),
+        "recording": CORE.switch().mode().records(),
         "verifications": verify::under_way(),
         "diagnostics_keys": keys::waiting(),
-        "hook_mode": switch::mode().bits(),
+        "hook_mode": CORE.switch().mode().bits(),
         "path": settings::Settings::current().path,
         "size": settings::Settings::current().size,
         "instances": totals.instances,
@@ -138,7 +139,7 @@ fn summary() -> Value {
 /// Histograms of reads, counted since the cache was opened, so that whoever asks twice can tell the quantiles of the time
 /// between: `[[upper bound in nanoseconds, reads], ...]`, buckets that hold something.
 fn latencies() -> Value {
-    let guard = switch::active();
+    let guard = CORE.switch().active();
     let histogram = |of: &HistogramSnapshot| json!({ "count": of.count, "sum_ns": of.sum_nanos, "buckets": of.buckets() });
     let (cache, data) = match &*guard {
         Some(active) => (
@@ -151,7 +152,7 @@ fn latencies() -> Value {
 }
 
 fn instances() -> Value {
-    let guard = switch::active();
+    let guard = CORE.switch().active();
     let Some(active) = &*guard else {
         return json!([]);
     };
@@ -174,7 +175,7 @@ fn instances() -> Value {
 }
 
 fn devices() -> Value {
-    let guard = switch::active();
+    let guard = CORE.switch().active();
     let Some(active) = &*guard else {
         return json!([]);
     };
@@ -182,9 +183,9 @@ fn devices() -> Value {
 }
 
 fn file_table() -> Value {
-    let guard = switch::active();
+    let guard = CORE.switch().active();
     let files = if guard.is_some() {
-        files::all()
+        CORE.files.all()
     } else {
         Vec::new() // what was known when it was switched off is not followed any more
     };

@@ -6,62 +6,63 @@
 
 use std::time::Duration;
 
+use crate::core::Core;
 use crate::files::{self, Attach};
-use crate::linux::Linux;
-use crate::os::{Os as _, Stat};
+use crate::os::{Os, Stat};
 
 /// How long a thread may be between our line in a hook and the call behind it, for the second look.
 const SETTLE: Duration = Duration::from_millis(20);
 
-/// Registers the data files that are open. Returns how many descriptors were registered.
-pub fn register_open_files() -> usize {
-    let mut found = register_unknown();
-    std::thread::sleep(SETTLE);
-    // Files whose opening was under way when the hooks began to follow.
-    found.extend(register_unknown());
-    for &fd in &found {
-        files::verify_found(fd);
+impl<O: Os> Core<O> {
+    /// Registers the data files that are open. Returns how many descriptors were registered.
+    pub fn register_open_files(&'static self) -> usize {
+        let mut found = self.register_unknown();
+        std::thread::sleep(SETTLE);
+        // Files whose opening was under way when the hooks began to follow.
+        found.extend(self.register_unknown());
+        for &fd in &found {
+            self.files.verify_found(fd);
+        }
+        found.len()
     }
-    found.len()
-}
 
-fn register_unknown() -> Vec<i32> {
-    let mut found = Vec::new();
-    for fd in Linux.open_descriptors() {
-        if files::of_descriptor(fd).is_some() {
-            continue;
+    fn register_unknown(&'static self) -> Vec<i32> {
+        let mut found = Vec::new();
+        for fd in self.os().open_descriptors() {
+            if self.files.of_descriptor(fd).is_some() {
+                continue;
+            }
+            if let Some((stat, name)) = data_file(self.os(), fd) {
+                self.files.attach(fd, &stat, &name, Attach::Found);
+                found.push(fd);
+            }
         }
-        if let Some((stat, name)) = data_file(fd) {
-            files::attach(fd, &stat, &name, Attach::Found);
-            found.push(fd);
-        }
+        found
     }
-    found
 }
 
 /// Whether the server has InnoDB's files open, that is whether InnoDB was started before us.
-pub fn innodb_is_running() -> bool {
-    Linux
-        .open_descriptors()
+pub fn innodb_is_running(os: &impl Os) -> bool {
+    os.open_descriptors()
         .into_iter()
-        .any(|fd| data_file(fd).is_some())
+        .any(|fd| data_file(os, fd).is_some())
 }
 
-fn data_file(fd: i32) -> Option<(Stat, Vec<u8>)> {
-    let stat = Linux.stat(fd)?;
+fn data_file(os: &impl Os, fd: i32) -> Option<(Stat, Vec<u8>)> {
+    let stat = os.stat(fd)?;
     if !stat.is_regular {
         return None;
     }
-    if let Some(name) = Linux.path_of(fd) {
+    if let Some(name) = os.path_of(fd) {
         let name = name.strip_suffix(b" (deleted)").unwrap_or(&name).to_vec();
         return files::is_data_file_name(&name).then_some((stat, name));
     }
-    begins_with_a_tablespace_header(fd, stat.size)
+    begins_with_a_tablespace_header(os, fd, stat.size)
         .then(|| (stat, format!("descriptor {fd}").into_bytes()))
 }
 
 /// Page 0 of a tablespace has page number 0 and the type of a file space header.
-fn begins_with_a_tablespace_header(fd: i32, size: i64) -> bool {
+fn begins_with_a_tablespace_header(os: &impl Os, fd: i32, size: i64) -> bool {
     #[repr(C, align(4096))]
     struct Aligned([u8; 4096]);
     if size < 4 * 4096 {
@@ -69,7 +70,7 @@ fn begins_with_a_tablespace_header(fd: i32, size: i64) -> bool {
     }
     let mut head = Box::new(Aligned([0; 4096]));
     // SAFETY: the buffer is valid for its length and aligned for direct I/O.
-    let read = unsafe { Linux.read(fd, head.0.as_mut_ptr(), head.0.len(), 0) };
+    let read = unsafe { os.read(fd, head.0.as_mut_ptr(), head.0.len(), 0) };
     const FILE_SPACE_HEADER: u16 = 8;
     read == Ok(head.0.len())
         && head.0[4..8] == [0; 4]

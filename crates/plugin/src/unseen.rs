@@ -14,6 +14,7 @@ use interface::in_use::{aio_contexts, is_io_uring};
 use interface::{InUse, Refusal, Verdict, Way};
 use parking_lot::Mutex;
 
+use crate::linux::Linux;
 use crate::scan;
 
 /// Between two looks while everything is as it should be.
@@ -59,7 +60,7 @@ pub fn begin(verdict: Verdict) {
 
 /// Whether it has to be seen first what InnoDB uses, and it has not started.
 pub fn waits_for_innodb() -> bool {
-    WAITS.load(Ordering::SeqCst) && !scan::innodb_is_running()
+    WAITS.load(Ordering::SeqCst) && !scan::innodb_is_running(&Linux)
 }
 
 /// Looks. Why the server cannot be followed, if it cannot.
@@ -123,7 +124,7 @@ impl Watch {
         }
         self.looked = Some(Instant::now());
         // In this order: what InnoDB has set up when it has started is seen.
-        self.started = scan::innodb_is_running();
+        self.started = scan::innodb_is_running(&Linux);
         refusal()
     }
 }

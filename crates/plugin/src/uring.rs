@@ -9,10 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::iovec;
 
-use crate::coherence;
-use crate::files::{self, DataFile};
+use crate::files::DataFile;
 use crate::linux::vector_bytes;
-use crate::notes;
+use crate::process::CORE;
 use crate::switch::Mode;
 
 /// The beginning of liburing's `struct io_uring`.
@@ -92,7 +91,7 @@ unsafe fn look_at(mode: Mode, request: &Request) {
     if request.flags & REGISTERED_FILE != 0 {
         return; // not used for data files
     }
-    let Some(file) = files::of_descriptor(request.fd) else {
+    let Some(file) = CORE.files.of_descriptor(request.fd) else {
         return;
     };
     if mode.records() {
@@ -106,17 +105,12 @@ unsafe fn look_at(mode: Mode, request: &Request) {
         // Length lies in `address`; the pages are dropped either way.
         FALLOCATE => request.address as usize,
         SPLICE => {
-            coherence::change_unfollowed(file, || ());
+            CORE.change_unfollowed(file, || ());
             return;
         }
         _ => return,
     };
-    drop(coherence::begin_write(
-        file,
-        length,
-        request.offset as i64,
-        false,
-    ));
+    drop(CORE.begin_write(file, length, request.offset as i64, false));
 }
 
 /// Notes a read or a write for the recording.
@@ -144,12 +138,13 @@ unsafe fn note(mode: Mode, request: &Request, file: &'static DataFile) {
     match request.opcode {
         READV | READ | READ_FIXED => {
             // Passes untouched.
-            let _ = coherence::target_of_read(mode, file, length, request.offset as i64);
+            let _ = CORE.target_of_read(mode, file, length, request.offset as i64);
         }
         _ => {
             // SAFETY: the server's own buffer, which it keeps unchanged until the write has completed.
             let bytes = unsafe { std::slice::from_raw_parts(address as *const u8, length) };
-            notes::note_write(file, Some(bytes), length, request.offset as i64);
+            CORE.notes
+                .note_write(file, Some(bytes), length, request.offset as i64);
         }
     }
 }

@@ -27,11 +27,11 @@ use extension::{FileId, Inspected, PageId};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::files::{self, DataFile};
+use crate::files::DataFile;
 use crate::keys;
 use crate::linux::Linux;
 use crate::os::Os as _;
-use crate::switch;
+use crate::process::CORE;
 
 /// Time that a call takes, about.
 const TIME: Duration = Duration::from_millis(200);
@@ -217,7 +217,7 @@ fn buffers() -> Option<Box<[Buffer; 2]>> {
 /// Goes through the files in the order of their numbers. Where the next call has to go on; `None` at the end.
 fn run(cursor: Cursor, counts: &mut Counts, buffers: &mut [Buffer; 2]) -> Option<Cursor> {
     let until = Instant::now() + TIME;
-    let mut all = files::all();
+    let mut all = CORE.files.all();
     all.sort_unstable_by_key(|file| file.owner);
     let mut page = cursor.page;
     for file in all.into_iter().filter(|file| file.owner >= cursor.file) {
@@ -253,7 +253,7 @@ fn open_pages(file: &'static DataFile) -> Option<(i32, u32)> {
     if size == 0 {
         return None;
     }
-    let fd = files::descriptor_of(file)?;
+    let fd = CORE.files.descriptor_of(file)?;
     let stat = Linux.stat(fd)?;
     let pages = u64::try_from(stat.size).ok()? / size;
     Some((fd, u32::try_from(pages).unwrap_or(u32::MAX)))
@@ -305,7 +305,7 @@ fn compare(
     number: u32,
     [cached, stored]: &mut [Buffer; 2],
 ) -> Compared {
-    let guard = switch::active();
+    let guard = CORE.switch().active();
     let Some(active) = &*guard else {
         return Compared::Absent;
     };
@@ -315,7 +315,7 @@ fn compare(
     else {
         return Compared::Absent;
     };
-    let Some(ticket) = switch::generations().begin_read(file.owner, number) else {
+    let Some(ticket) = CORE.switch().generations().begin_read(file.owner, number) else {
         return Compared::Absent; // it is being written, so it is not cached
     };
     match active.extension.inspect(page, cached) {
@@ -327,9 +327,12 @@ fn compare(
     // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
     let read = unsafe { Linux.read(fd, stored.as_mut_ptr(), length, offset as i64) };
     // Whoever changes the whole file gives it another identity before.
-    let unchanged = switch::generations().is_current(ticket)
+    let unchanged = CORE.switch().generations().is_current(ticket)
         && file.id() == id
-        && files::of_descriptor(fd).is_some_and(|now| std::ptr::eq(now, file));
+        && CORE
+            .files
+            .of_descriptor(fd)
+            .is_some_and(|now| std::ptr::eq(now, file));
     if read != Ok(length) || !unchanged {
         return Compared::Skipped;
     }

@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use bpe::audit::{Seen, Watch};
-use bpe::{files, switch};
+use bpe::process::CORE;
 
 use super::{errno, ranges};
 use crate::calls;
@@ -74,14 +74,14 @@ fn look_at(slot: &Slot) {
     let Some(mut watched) = file.watched.try_lock() else {
         return;
     };
-    let epoch = switch::active().as_ref().map(|active| active.epoch);
-    let Some(epoch) = epoch.filter(|epoch| switch::still_serves(*epoch)) else {
+    let epoch = CORE.switch().active().as_ref().map(|active| active.epoch);
+    let Some(epoch) = epoch.filter(|epoch| CORE.switch().still_serves(*epoch)) else {
         *watched = None;
         return;
     };
     // Before the plugin is asked: what begins later begins to count before it changes anything.
     let calm = file.is_calm();
-    let Some(known) = files::of_descriptor(file.fd()) else {
+    let Some(known) = CORE.files.of_descriptor(file.fd()) else {
         return;
     };
     let at_rest = known.at_rest();
@@ -93,7 +93,7 @@ fn look_at(slot: &Slot) {
             match before.watch.look_at(known, Duration::ZERO) {
                 Seen::Otherwise(how) => {
                     // A change that began meanwhile explains it, and so does switching off.
-                    if known.at_rest() == at_rest && switch::still_serves(epoch) {
+                    if known.at_rest() == at_rest && CORE.switch().still_serves(epoch) {
                         let text = format!("changed ({how}), and no change was seen");
                         world().violated(Some(&file), &text);
                     }

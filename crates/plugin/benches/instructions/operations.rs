@@ -5,8 +5,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bpe::switch::{self, Active};
-use bpe::{aio, calls};
+use bpe::calls;
+use bpe::process::CORE;
+use bpe::switch::Active;
 use extension::{AdmissionMode, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity};
 use libc::{size_t, ssize_t};
 
@@ -180,7 +181,12 @@ impl World {
                 world.stamp(page);
                 world.read(page);
                 if state == State::OnDevice {
-                    switch::active().as_ref().expect("on").extension.pump();
+                    CORE.switch()
+                        .active()
+                        .as_ref()
+                        .expect("on")
+                        .extension
+                        .pump();
                 }
             }
         }
@@ -212,21 +218,22 @@ fn switch_on(folder: &std::path::Path) -> Outcome {
         admission: AdmissionMode::All,
         ..Config::default()
     };
-    aio::disarm_all();
-    switch::start_tracking(|| ());
+    CORE.requests.disarm_all();
+    CORE.switch().start_tracking(|| ());
     let active = Active {
-        extension: Extension::open_inline(config, Arc::clone(switch::generations()))?,
-        epoch: switch::next_epoch(),
+        extension: Extension::open_inline(config, Arc::clone(CORE.switch().generations()))?,
+        epoch: CORE.switch().next_epoch(),
         data_reads: LatencyHistogram::new(),
         data_read_count: AtomicU64::new(0),
     };
-    let published = switch::publish(Arc::new(active));
+    let published = CORE.switch().publish(Arc::new(active));
     assert!(published.is_ok(), "published");
     Ok(())
 }
 
 fn hits() -> u64 {
-    switch::active()
+    CORE.switch()
+        .active()
         .as_ref()
         .map_or(0, |active| active.extension.statistics().hits)
 }

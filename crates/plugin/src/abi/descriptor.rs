@@ -202,7 +202,7 @@ fn start() {
         Ok(verdict) => (None, Some(verdict)),
         Err(reason) => (Some(reason.to_string()), None),
     };
-    let early = passive.is_none() && !scan::innodb_is_running();
+    let early = passive.is_none() && !scan::innodb_is_running(&Linux);
     if let Some(verdict) = verdict {
         let chooses = early && settings::async_io() == AsyncIo::Auto && !crate::uring::seen();
         let fails = unseen::to_make_fail(&verdict);

@@ -6,20 +6,14 @@
 //!
 //! Locks: the table of abandoned reads, then a shard of the requests.
 
-use std::collections::HashMap;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use extension::GivenUp;
-use parking_lot::Mutex;
-
-use super::instead::{Submit, count_data_read, read_instead, submit_own};
-use super::requests::{
-    CONTEXTS, IoEvent, Iocb, Purpose, REQUESTS, Request, Words, expected, is_tag, number_of, shard,
-};
-use crate::coherence::Target;
-use crate::switch::{self, Pending};
+use super::instead::Submit;
+use super::requests::{Abandoned, CONTEXTS, IoEvent, Iocb, Purpose, Request, Words};
+use crate::core::Core;
+use crate::os::Os;
+use crate::target::Target;
 
 /// The longest that a harvester waits in the kernel while a read may become overdue.
 pub const SLICE: Duration = Duration::from_millis(100);
@@ -27,96 +21,6 @@ pub const SLICE: Duration = Duration::from_millis(100);
 const LOOK_EVERY: u64 = 20;
 /// How long a harvester puts reads in the place of late ones before it harvests again.
 const PASS: Duration = Duration::from_millis(20);
-
-/// A read that the server has been answered, and the cache disk has not. Hooks stay on until it is.
-struct Abandoned {
-    _given_up: GivenUp,
-    _pending: Pending,
-}
-
-static ABANDONED: LazyLock<Mutex<HashMap<u64, Abandoned>>> = LazyLock::new(Mutex::default);
-
-/// Built before it is needed, so that no hook has to.
-pub fn prepare() {
-    LazyLock::force(&ABANDONED);
-}
-
-/// Whether this is the answer to an abandoned read, which nobody needs any more.
-pub fn forget(word: u64) -> bool {
-    is_tag(word) && ABANDONED.lock().remove(&word).is_some()
-}
-
-/// The kernel has taken these requests, given by key and tag: from now on they may be given up. Not before: the server's
-/// request would be submitted after the server had been told that it is done. Some may be harvested already, and their
-/// requests stand for other reads.
-pub fn submitted(tagged: &[(usize, u64)]) {
-    for &(key, word) in tagged {
-        if let Some(request) = shard(key).lock().get_mut(&key) {
-            if let Purpose::Redirected {
-                located,
-                tag: Some(tag),
-                ..
-            } = &mut request.purpose
-            {
-                if tag.word() == word {
-                    located.submitted();
-                    request.submitted = Some(Instant::now());
-                }
-            }
-        }
-    }
-}
-
-/// What was late was looked for on a context at this time, by its number among the armed ones. The last one is for all that are
-/// not armed any more, because the extension was switched on or off meanwhile.
-static LOOKED: [AtomicU64; CONTEXTS + 1] = [const { AtomicU64::new(0) }; CONTEXTS + 1];
-
-/// Whether the late reads of a context are to be looked for now.
-fn is_due(number: usize, now: u64) -> bool {
-    let looked = LOOKED[number].load(Ordering::Relaxed);
-    // A context that was never looked at is due.
-    let due = looked == 0 || now >= looked + LOOK_EVERY;
-    if due {
-        LOOKED[number].store(now.max(1), Ordering::Relaxed);
-    }
-    due
-}
-
-/// Gives up the reads of a context that are overdue, and submits the server's own in their place. What the kernel does not
-/// take is read here and now, and is an event for the server: only one each time, so that others do not wait for many.
-pub fn give_up(context: usize, room: usize, submit: Submit<'_>) -> Option<IoEvent> {
-    static EPOCH: LazyLock<Instant> = LazyLock::new(Instant::now);
-    if !expected() || room == 0 {
-        return None;
-    }
-    let number = number_of(context).unwrap_or(CONTEXTS);
-    let begun = Instant::now();
-    if !is_due(number, EPOCH.elapsed().as_millis() as u64) {
-        return None;
-    }
-    // The server's own request may be one that the kernel answers only when it is read, as where files are not read directly.
-    while begun.elapsed() < PASS {
-        let late = abandon(context)?;
-        // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
-        late.words.restore(unsafe { &mut *(late.key as *mut Iocb) });
-        if submit_own(late.key as *mut Iocb, late.target, context, submit) {
-            continue;
-        }
-        let started = Instant::now();
-        let mut event = IoEvent {
-            data: late.words.data,
-            request: late.key as u64,
-            result: 0,
-            result2: 0,
-        };
-        read_instead(&mut event, &late.words, late.length);
-        count_data_read(late.words.fd, started);
-        LOOKED[number].store(0, Ordering::Relaxed); // there may be more
-        return Some(event);
-    }
-    LOOKED[number].store(0, Ordering::Relaxed);
-    None
-}
 
 /// A read that was taken out of the requests, and not answered to the server yet.
 struct Late {
@@ -127,54 +31,128 @@ struct Late {
     target: Target,
 }
 
-/// Takes an overdue read of a context out of the requests.
-fn abandon(context: usize) -> Option<Late> {
-    let mut abandoned = ABANDONED.lock();
-    for shard in REQUESTS.iter() {
-        let mut shard = shard.lock();
-        let overdue = shard
-            .iter()
-            .find(|(_, request)| request.context == context && is_overdue(request));
-        let Some(request) = overdue
-            .map(|(key, _)| *key)
-            .and_then(|key| Some((key, shard.remove(&key)?)))
-        else {
-            continue;
-        };
-        let (key, request) = request;
-        let Purpose::Redirected {
-            located,
-            tag: Some(tag),
-            target,
-        } = request.purpose
-        else {
-            continue; // it was looked at just now
-        };
-        let guard = switch::active();
-        let active = guard
-            .as_deref()
-            .filter(|active| active.epoch == request.epoch);
-        let given_up = match active {
-            Some(active) => active.extension.give_up(located),
-            None => located.give_up(),
-        };
-        if let Some(given_up) = given_up {
-            abandoned.insert(
-                tag.word(),
-                Abandoned {
-                    _given_up: given_up,
-                    _pending: request.pending,
-                },
-            );
+impl<O: Os> Core<O> {
+    /// The kernel has taken these requests, given by key and tag: from now on they may be given up. Not before: the server's
+    /// request would be submitted after the server had been told that it is done. Some may be harvested already, and their
+    /// requests stand for other reads.
+    pub fn submitted(&'static self, tagged: &[(usize, u64)]) {
+        for &(key, word) in tagged {
+            if let Some(request) = self.requests.shard(key).lock().get_mut(&key) {
+                if let Purpose::Redirected {
+                    located,
+                    tag: Some(tag),
+                    ..
+                } = &mut request.purpose
+                {
+                    if tag.word() == word {
+                        located.submitted();
+                        request.submitted = Some(Instant::now());
+                    }
+                }
+            }
         }
-        return Some(Late {
-            key,
-            words: request.words,
-            length: request.length,
-            target,
-        });
     }
-    None
+
+    /// Whether the late reads of a context are to be looked for now.
+    fn is_due(&'static self, number: usize, now: u64) -> bool {
+        let looked = self.requests.looked[number].load(Ordering::Relaxed);
+        // A context that was never looked at is due.
+        let due = looked == 0 || now >= looked + LOOK_EVERY;
+        if due {
+            self.requests.looked[number].store(now.max(1), Ordering::Relaxed);
+        }
+        due
+    }
+
+    /// Gives up the reads of a context that are overdue, and submits the server's own in their place. What the kernel does not
+    /// take is read here and now, and is an event for the server: only one each time, so that others do not wait for many.
+    pub fn give_up(
+        &'static self,
+        context: usize,
+        room: usize,
+        submit: Submit<'_>,
+    ) -> Option<IoEvent> {
+        if !self.requests.expects_tags() || room == 0 {
+            return None;
+        }
+        let number = self.requests.number_of(context).unwrap_or(CONTEXTS);
+        let begun = Instant::now();
+        if !self.is_due(number, self.requests.now()) {
+            return None;
+        }
+        // The server's own request may be one that the kernel answers only when it is read, as where files are not read directly.
+        while begun.elapsed() < PASS {
+            let late = self.abandon(context)?;
+            // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
+            late.words.restore(unsafe { &mut *(late.key as *mut Iocb) });
+            if self.submit_own(late.key as *mut Iocb, late.target, context, submit) {
+                continue;
+            }
+            let started = Instant::now();
+            let mut event = IoEvent {
+                data: late.words.data,
+                request: late.key as u64,
+                result: 0,
+                result2: 0,
+            };
+            self.read_instead(&mut event, &late.words, late.length);
+            self.count_data_read_of(late.words.fd, started);
+            self.requests.looked[number].store(0, Ordering::Relaxed); // there may be more
+            return Some(event);
+        }
+        self.requests.looked[number].store(0, Ordering::Relaxed);
+        None
+    }
+
+    /// Takes an overdue read of a context out of the requests.
+    fn abandon(&'static self, context: usize) -> Option<Late> {
+        let mut abandoned = self.requests.abandoned.lock();
+        for shard in self.requests.shards() {
+            let mut shard = shard.lock();
+            let overdue = shard
+                .iter()
+                .find(|(_, request)| request.context == context && is_overdue(request));
+            let Some(request) = overdue
+                .map(|(key, _)| *key)
+                .and_then(|key| Some((key, shard.remove(&key)?)))
+            else {
+                continue;
+            };
+            let (key, request) = request;
+            let Purpose::Redirected {
+                located,
+                tag: Some(tag),
+                target,
+            } = request.purpose
+            else {
+                continue; // it was looked at just now
+            };
+            let guard = self.switch().active();
+            let active = guard
+                .as_deref()
+                .filter(|active| active.epoch == request.epoch);
+            let given_up = match active {
+                Some(active) => active.extension.give_up(located),
+                None => located.give_up(),
+            };
+            if let Some(given_up) = given_up {
+                abandoned.insert(
+                    tag.word(),
+                    Abandoned {
+                        _given_up: given_up,
+                        _pending: request.pending,
+                    },
+                );
+            }
+            return Some(Late {
+                key,
+                words: request.words,
+                length: request.length,
+                target,
+            });
+        }
+        None
+    }
 }
 
 fn is_overdue(request: &Request) -> bool {

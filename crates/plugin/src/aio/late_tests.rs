@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use extension::{
     AdmissionMode, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity, ReadTimeout,
@@ -13,9 +13,10 @@ use extension::{
 };
 
 use super::*;
-use crate::aio::requests::{self, PREAD};
-use crate::aio::{Iocb, disarm_all, entering_harvest, harvested, submit};
-use crate::files::{self, Attach};
+use crate::aio::requests::{PREAD, is_tag};
+use crate::aio::{Iocb, Submission};
+use crate::files::Attach;
+use crate::process::CORE;
 use crate::switch::Active;
 
 const PAGE: usize = 16384;
@@ -71,24 +72,31 @@ impl Cached {
             read_timeout: timeout,
             ..Config::default()
         };
-        let extension =
-            Extension::open_inline(config, Arc::clone(switch::generations())).expect("opened");
-        disarm_all();
-        switch::start_tracking(files::forget_all);
+        let extension = Extension::open_inline(config, Arc::clone(CORE.switch().generations()))
+            .expect("opened");
+        CORE.requests.disarm_all();
+        CORE.switch().start_tracking(|| CORE.files.forget_all());
         let stat = crate::os::Os::stat(&crate::linux::Linux, file.as_raw_fd()).unwrap();
         let attach = Attach::Opened { anew: false };
-        files::attach(file.as_raw_fd(), &stat, b"./t/t.ibd", attach);
+        CORE.files
+            .attach(file.as_raw_fd(), &stat, b"./t/t.ibd", attach);
         let active = Arc::new(Active {
             extension,
-            epoch: switch::next_epoch(),
+            epoch: CORE.switch().next_epoch(),
             data_reads: LatencyHistogram::new(),
             data_read_count: AtomicU64::new(0),
         });
-        assert!(matches!(switch::publish(Arc::clone(&active)), Ok(None)));
+        assert!(matches!(
+            CORE.switch().publish(Arc::clone(&active)),
+            Ok(None)
+        ));
         for number in 1..PAGES {
             let target = target(&file, number).unwrap();
-            let ticket = switch::generations().begin_read(target.file.owner, number);
-            crate::coherence::offer(
+            let ticket = CORE
+                .switch()
+                .generations()
+                .begin_read(target.file.owner, number);
+            CORE.offer(
                 &active,
                 target,
                 &page(number),
@@ -97,9 +105,12 @@ impl Cached {
             );
         }
         while active.extension.pump() {}
-        CONTEXTS.into_iter().for_each(entering_harvest);
+        CONTEXTS
+            .into_iter()
+            .for_each(|context| CORE.entering_harvest(context));
         // The test before has looked a moment ago.
-        LOOKED
+        CORE.requests
+            .looked
             .iter()
             .for_each(|looked| looked.store(0, Ordering::Relaxed));
         let direct = active.extension.device_statistics()[0].direct_io;
@@ -123,8 +134,16 @@ impl Cached {
 
 impl Drop for Cached {
     fn drop(&mut self) {
-        files::detach(self.file.as_raw_fd());
-        drop(switch::kill());
+        CORE.files.detach(self.file.as_raw_fd());
+        drop(CORE.switch().kill());
+    }
+}
+
+fn by(context: usize) -> Submission {
+    Submission {
+        mode: CORE.switch().mode(),
+        context,
+        redirects: true,
     }
 }
 
@@ -134,8 +153,8 @@ fn no_panic() {
 
 fn target(file: &File, number: u32) -> Option<Target> {
     let offset = i64::from(number) * PAGE as i64;
-    let known = files::of_descriptor(file.as_raw_fd())?;
-    crate::coherence::target_of_read(switch::mode(), known, PAGE, offset)
+    let known = CORE.files.of_descriptor(file.as_raw_fd())?;
+    CORE.target_of_read(CORE.switch().mode(), known, PAGE, offset)
 }
 
 /// A request with what it was before it was submitted.
@@ -151,7 +170,7 @@ impl Sent {
         let mut iocb = cached.request(number, buffer);
         let words = Words::of(&iocb);
         let list = [&raw mut *iocb];
-        assert_eq!(submit(switch::mode(), context, &list, || 1, || 1), 1);
+        assert_eq!(CORE.submit(by(context), &list, || 1, || 1), 1);
         assert!(is_tag(iocb.data) && iocb.fd != words.fd, "it is redirected");
         assert_eq!(iocb.rw_flags, libc::RWF_NOWAIT as u32);
         let tag = iocb.data;
@@ -187,7 +206,7 @@ fn taken(_: usize, _: *mut Iocb) -> i32 {
 
 #[test]
 fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
-    let _turn = switch::MODE_UNDER_TEST.lock();
+    let _turn = crate::process::UNDER_TEST.lock();
     let Some(cached) = Cached::new() else { return };
     let mut buffers = vec![Buffer([0; PAGE]); 4];
     let (first, second) = buffers.split_at_mut(3);
@@ -206,7 +225,7 @@ fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
     // At once: nobody has waited for the first, and that the first was looked after does not hold up the second. A pass that
     // was itself held up leaves the rest to the next, which is due then.
     for context in [CONTEXTS[0], CONTEXTS[1]] {
-        (0..MOST_PASSES).for_each(|_| assert!(give_up(context, 8, &make).is_none()));
+        (0..MOST_PASSES).for_each(|_| assert!(CORE.give_up(context, 8, &make).is_none()));
     }
     let mut made = made.into_inner();
     made.sort_unstable();
@@ -221,16 +240,16 @@ fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
         let late = sent.event(sent.tag, PAGE as i64);
         let own = sent.event(sent.words.data, PAGE as i64);
         let mut events = [late, own];
-        assert_eq!(harvested(&mut events, &taken, no_panic), 1);
+        assert_eq!(CORE.harvested(&mut events, &taken, no_panic), 1);
         assert_eq!(events[0].data, sent.words.data);
     }
-    assert_eq!(switch::pending_requests(), 0);
-    assert!(!requests::expected());
+    assert_eq!(CORE.switch().pending_requests(), 0);
+    assert!(!CORE.requests.expects_tags());
 }
 
 #[test]
 fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
-    let _turn = switch::MODE_UNDER_TEST.lock();
+    let _turn = crate::process::UNDER_TEST.lock();
     let Some(cached) = Cached::new() else { return };
     let mut buffers = vec![Buffer([0; PAGE]); 3];
     let sent: Vec<Sent> = (1..)
@@ -241,41 +260,41 @@ fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
     let refuse = |_: usize, _: *mut Iocb| -libc::EAGAIN;
     let mut seen = Vec::new();
     for _ in &sent {
-        let event = (0..MOST_PASSES).find_map(|_| give_up(CONTEXTS[0], 8, &refuse));
+        let event = (0..MOST_PASSES).find_map(|_| CORE.give_up(CONTEXTS[0], 8, &refuse));
         let event = event.expect("one more");
         assert_eq!(event.result, PAGE as i64);
         seen.push(event.data);
     }
-    assert!(give_up(CONTEXTS[0], 8, &refuse).is_none());
+    assert!(CORE.give_up(CONTEXTS[0], 8, &refuse).is_none());
     seen.sort_unstable();
     assert_eq!(seen, [1001, 1002, 1003]);
     for (number, buffer) in (1..).zip(&buffers) {
         assert!(buffer.0 == page(number), "the data file's bytes");
     }
     let mut late: Vec<_> = sent.iter().map(|sent| sent.event(sent.tag, 0)).collect();
-    assert_eq!(harvested(&mut late, &refuse, no_panic), 0);
-    assert_eq!(switch::pending_requests(), 0);
+    assert_eq!(CORE.harvested(&mut late, &refuse, no_panic), 0);
+    assert_eq!(CORE.switch().pending_requests(), 0);
 }
 
 /// EAGAIN, or that the flag is not known, says nothing about the disk, and the server is given the true read.
 #[test]
 fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
-    let _turn = switch::MODE_UNDER_TEST.lock();
+    let _turn = crate::process::UNDER_TEST.lock();
     let Some(cached) = Cached::new() else { return };
     let mut buffer = Buffer([0; PAGE]);
     for errno in [libc::EAGAIN, libc::EOPNOTSUPP] {
         let sent = Sent::new(&cached, CONTEXTS[0], 5, &mut buffer);
         let mut refused = [sent.event(sent.tag, -i64::from(errno))];
         assert_eq!(
-            harvested(&mut refused, &taken, no_panic),
+            CORE.harvested(&mut refused, &taken, no_panic),
             0,
             "it is made anew"
         );
         assert!(sent.is_as_before());
         let mut own = [sent.event(sent.words.data, PAGE as i64)];
-        assert_eq!(harvested(&mut own, &taken, no_panic), 1);
+        assert_eq!(CORE.harvested(&mut own, &taken, no_panic), 1);
     }
-    let guard = switch::active();
+    let guard = CORE.switch().active();
     let extension = &guard.as_ref().unwrap().extension;
     let (device, all) = (&extension.device_statistics()[0], extension.statistics());
     assert_eq!((device.errors, device.reads_busy), (0, 2));
@@ -286,9 +305,9 @@ fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
     let list = [&raw mut *iocb];
     let refused = || -libc::EAGAIN;
     assert_eq!(
-        submit(switch::mode(), CONTEXTS[0], &list, refused, refused),
+        CORE.submit(by(CONTEXTS[0]), &list, refused, refused),
         -libc::EAGAIN
     );
     assert_eq!((iocb.rw_flags, iocb.data), (0, 1006));
-    assert_eq!(switch::pending_requests(), 0);
+    assert_eq!(CORE.switch().pending_requests(), 0);
 }

@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::ffi::c_int;
-use std::sync::LazyLock;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
-use extension::{Located, ReadTicket};
+use extension::{GivenUp, Located, ReadTicket};
 use parking_lot::Mutex;
 
-use crate::coherence::{self, Target, Write};
-use crate::switch::{self, Pending};
+use crate::switch::{Pending, Switch};
+use crate::target::{Target, Write};
 
 /// The kernel's `struct iocb`, as libaio lays it out.
 #[repr(C)]
@@ -102,128 +103,210 @@ impl Words {
     }
 }
 
-pub const SHARDS: usize = 32;
+const SHARDS: usize = 32;
 /// Requests of a shard for which there is room from the start.
-pub const LIKELY_REQUESTS: usize = 14;
-
-pub static REQUESTS: LazyLock<[Mutex<HashMap<usize, Request>>; SHARDS]> =
-    LazyLock::new(|| std::array::from_fn(|_| Mutex::new(HashMap::with_capacity(LIKELY_REQUESTS))));
-
-pub fn shard(request: usize) -> &'static Mutex<HashMap<usize, Request>> {
-    &REQUESTS[(request >> 6).wrapping_mul(0x9E37_79B9) >> 7 & (SHARDS - 1)]
-}
-
+const LIKELY_REQUESTS: usize = 14;
+/// Contexts whose completions are seen, at most.
 pub const CONTEXTS: usize = 512;
-pub static ARMED: [AtomicUsize; CONTEXTS] = [const { AtomicUsize::new(0) }; CONTEXTS];
 
-/// Forgets which contexts are harvested through the hook.
-pub fn disarm_all() {
-    LazyLock::force(&REQUESTS);
-    for context in &ARMED {
-        context.store(0, Ordering::SeqCst);
+type Table<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+type Shard = Mutex<Table<usize, Request>>;
+
+/// All that are under way.
+pub struct Requests {
+    shards: [Shard; SHARDS],
+    /// Contexts whose completions are seen, without a gap.
+    armed: [AtomicUsize; CONTEXTS],
+    /// Tagged reads under way that are not abandoned.
+    tagged: AtomicU32,
+    next_tag: AtomicU64,
+    seen: AtomicBool,
+    pub abandoned: Mutex<Table<u64, Abandoned>>,
+    /// What was late was looked for on a context at this time, by its number among the armed ones. The last one is for all that
+    /// are not armed any more, because the extension was switched on or off meanwhile.
+    pub looked: [AtomicU64; CONTEXTS + 1],
+    /// When time began for what is late.
+    began: OnceLock<Instant>,
+}
+
+/// A read that the server has been answered, and the cache disk has not. Hooks stay on until it is.
+pub struct Abandoned {
+    pub _given_up: GivenUp,
+    pub _pending: Pending,
+}
+
+impl Default for Requests {
+    fn default() -> Requests {
+        Requests::new()
     }
 }
 
-pub fn is_armed(context: usize) -> bool {
-    number_of(context).is_some()
-}
-
-/// Where an armed context stands among them.
-pub fn number_of(context: usize) -> Option<usize> {
-    for (number, slot) in ARMED.iter().enumerate() {
-        match slot.load(Ordering::Acquire) {
-            0 => return None,
-            known if known == context => return Some(number),
-            _ => {}
+impl Requests {
+    /// None, on no context.
+    pub const fn new() -> Requests {
+        Requests {
+            shards: [const { Mutex::new(HashMap::with_hasher(BuildHasherDefault::new())) }; SHARDS],
+            armed: [const { AtomicUsize::new(0) }; CONTEXTS],
+            tagged: AtomicU32::new(0),
+            next_tag: AtomicU64::new(1),
+            seen: AtomicBool::new(false),
+            abandoned: Mutex::new(HashMap::with_hasher(BuildHasherDefault::new())),
+            looked: [const { AtomicU64::new(0) }; CONTEXTS + 1],
+            began: OnceLock::new(),
         }
     }
-    None
-}
 
-/// A harvester is about to wait inside the hook: completions of this context will be seen.
-pub fn entering_harvest(context: usize) {
-    if !switch::mode().serves() || context == 0 || is_armed(context) {
-        return;
+    /// Whether the server was seen submitting through libaio.
+    pub fn seen(&self) -> bool {
+        self.seen.load(Ordering::Relaxed)
     }
-    for slot in &ARMED {
-        match slot.compare_exchange(0, context, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return,
-            Err(known) if known == context => return,
-            Err(_) => {}
+
+    /// The server submits through libaio.
+    pub fn see(&self) {
+        if !self.seen() {
+            self.seen.store(true, Ordering::Relaxed);
         }
     }
-}
 
-/// Announces a request on a context whose completions are seen. The context is looked at again after the announcement:
-/// from there on the hooks cannot be switched off without the request being waited for.
-pub fn begin(context: usize) -> Option<Pending> {
-    Pending::begin().filter(|_| is_armed(context))
-}
-
-/// Remembers a request until it is harvested; gives it back if there are too many.
-pub fn follow(iocb: &Iocb, request: Request) -> Option<Request> {
-    let key = std::ptr::from_ref(iocb) as usize;
-    let mut shard = shard(key).lock();
-    if shard.len() >= MOST_REQUESTS / SHARDS {
-        return Some(request);
+    pub fn shards(&self) -> &[Shard] {
+        &self.shards
     }
-    let left_over = shard.insert(key, request);
-    drop(shard);
-    if let Some(Request {
-        purpose: Purpose::Write(write),
-        ..
-    }) = left_over
-    {
-        coherence::finish_write(write, None, None); // its completion passed unseen
+
+    pub fn shard(&self, request: usize) -> &Shard {
+        &self.shards[(request >> 6).wrapping_mul(0x9E37_79B9) >> 7 & (SHARDS - 1)]
     }
-    None
-}
 
-pub fn take(request: usize) -> Option<Request> {
-    shard(request).lock().remove(&request)
-}
+    /// Forgets which contexts are harvested through the hook; to be called before serving begins. Makes room, so that no hook
+    /// has to.
+    pub fn disarm_all(&self) {
+        for shard in &self.shards {
+            shard.lock().reserve(LIKELY_REQUESTS);
+        }
+        for context in &self.armed {
+            context.store(0, Ordering::SeqCst);
+        }
+    }
 
-/// Memory of the request table, bytes.
-pub fn memory_bytes() -> u64 {
-    REQUESTS
-        .iter()
-        .map(|shard| (shard.lock().capacity() * (size_of::<Request>() + 16)) as u64)
-        .sum()
+    pub fn is_armed(&self, context: usize) -> bool {
+        self.number_of(context).is_some()
+    }
+
+    /// Where an armed context stands among them.
+    pub fn number_of(&self, context: usize) -> Option<usize> {
+        for (number, slot) in self.armed.iter().enumerate() {
+            match slot.load(Ordering::Acquire) {
+                0 => return None,
+                known if known == context => return Some(number),
+                _ => {}
+            }
+        }
+        None
+    }
+
+    /// Completions of this context will be seen.
+    pub fn arm(&self, context: usize) {
+        if context == 0 || self.is_armed(context) {
+            return;
+        }
+        for slot in &self.armed {
+            match slot.compare_exchange(0, context, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return,
+                Err(known) if known == context => return,
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Announces a request on a context whose completions are seen. The context is looked at again after the announcement:
+    /// from there on the hooks cannot be switched off without the request being waited for.
+    pub fn begin(&self, switch: &'static Switch, context: usize) -> Option<Pending> {
+        switch.begin_request().filter(|_| self.is_armed(context))
+    }
+
+    /// Remembers a request until it is harvested. Gives back a write whose completion passed unseen.
+    ///
+    /// # Errors
+    /// The request, if there are too many.
+    #[allow(
+        clippy::result_large_err,
+        reason = "it is moved once, where no server gets"
+    )]
+    pub fn follow(&self, iocb: &Iocb, request: Request) -> Result<Option<Write>, Request> {
+        let key = std::ptr::from_ref(iocb) as usize;
+        let mut shard = self.shard(key).lock();
+        if shard.len() >= MOST_REQUESTS / SHARDS {
+            return Err(request);
+        }
+        let left_over = shard.insert(key, request);
+        drop(shard);
+        Ok(match left_over {
+            Some(Request {
+                purpose: Purpose::Write(write),
+                ..
+            }) => Some(write),
+            _ => None,
+        })
+    }
+
+    pub fn take(&self, request: usize) -> Option<Request> {
+        self.shard(request).lock().remove(&request)
+    }
+
+    /// Whether this is the answer to an abandoned read, which nobody needs any more.
+    pub fn forget(&self, word: u64) -> bool {
+        is_tag(word) && self.abandoned.lock().remove(&word).is_some()
+    }
+
+    /// Memory of the request table, bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        self.shards
+            .iter()
+            .map(|shard| (shard.lock().capacity() * (size_of::<Request>() + 16)) as u64)
+            .sum()
+    }
+
+    /// A tag that no other request has.
+    pub fn new_tag(&'static self) -> Tag {
+        self.tagged.fetch_add(1, Ordering::SeqCst);
+        Tag {
+            word: TAG | self.next_tag.fetch_add(1, Ordering::Relaxed),
+            tagged: &self.tagged,
+        }
+    }
+
+    /// Whether a read may become overdue while a harvester waits.
+    pub fn expects_tags(&self) -> bool {
+        self.tagged.load(Ordering::SeqCst) > 0
+    }
+
+    /// Milliseconds since time began here.
+    pub fn now(&self) -> u64 {
+        self.began.get_or_init(Instant::now).elapsed().as_millis() as u64
+    }
 }
 
 /// No server's own word has this bit: the words are addresses.
-pub const TAG: u64 = 1 << 63;
-
-/// Tagged reads under way that are not abandoned.
-pub static TAGGED: AtomicU32 = AtomicU32::new(0);
+const TAG: u64 = 1 << 63;
 
 /// What stands in for the server's word in a read's request.
-pub struct Tag(u64);
+pub struct Tag {
+    word: u64,
+    tagged: &'static AtomicU32,
+}
 
 impl Tag {
-    pub fn new() -> Tag {
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        TAGGED.fetch_add(1, Ordering::SeqCst);
-        Tag(TAG | NEXT.fetch_add(1, Ordering::Relaxed))
-    }
-
     pub fn word(&self) -> u64 {
-        self.0
+        self.word
     }
 }
 
 impl Drop for Tag {
     fn drop(&mut self) {
-        TAGGED.fetch_sub(1, Ordering::SeqCst);
+        self.tagged.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 /// Whether it is a tag.
 pub fn is_tag(word: u64) -> bool {
     word & TAG != 0
-}
-
-/// Whether a read may become overdue while a harvester waits.
-pub fn expected() -> bool {
-    TAGGED.load(Ordering::SeqCst) > 0
 }

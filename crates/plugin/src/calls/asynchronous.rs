@@ -8,12 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::guard::{guarded, import};
-use crate::aio::{self, IoEvent, Iocb};
+use crate::aio::{self, IoEvent, Iocb, Submission};
 use crate::controller;
 use crate::got::{Import, Original};
 use crate::linux::{Linux, errno, set_errno};
 use crate::os::Os as _;
-use crate::switch::{self, Mode};
+use crate::process::CORE;
+use crate::settings::{self, AsyncIo};
+use crate::switch::Mode;
 use crate::uring;
 
 static IO_SUBMIT: Original = Original::new();
@@ -43,7 +45,7 @@ unsafe extern "C" fn io_submit(context: usize, count: c_long, requests: *mut *mu
     type Call = unsafe extern "C" fn(usize, c_long, *mut *mut Iocb) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { IO_SUBMIT.get::<Call>()(context, count, requests) };
-    let mode = switch::mode();
+    let mode = CORE.switch().mode();
     if mode.is_off() {
         return real();
     }
@@ -70,7 +72,12 @@ unsafe fn submit(
         }
         // SAFETY: the caller's promise.
         let requests = unsafe { std::slice::from_raw_parts(requests, count) };
-        aio::submit(mode, context, requests, || once.make(), real)
+        let by = Submission {
+            mode,
+            context,
+            redirects: settings::async_io() != AsyncIo::Off,
+        };
+        CORE.submit(by, requests, || once.make(), real)
     })
 }
 
@@ -136,7 +143,7 @@ unsafe extern "C" fn io_getevents(
             context, least, most, events, timeout,
         ))
     };
-    let mode = switch::mode();
+    let mode = CORE.switch().mode();
     if mode.is_off() {
         return real(timeout) as c_int;
     }
@@ -159,9 +166,11 @@ fn harvest(
     let begun = Instant::now();
     loop {
         let errno_before = errno();
-        aio::entering_harvest(context);
+        CORE.entering_harvest(context);
         let left = patience.map(|patience| patience.saturating_sub(begun.elapsed()));
-        let slice = aio::may_be_late().then_some(aio::SLICE);
+        let slice = CORE
+            .may_be_late(settings::READ_TIMEOUT.load(Ordering::Relaxed) != 0)
+            .then_some(aio::SLICE);
         let wait = left.into_iter().chain(slice).min();
         let last = left.is_some() && wait == left;
         let got = match wait {
@@ -174,14 +183,14 @@ fn harvest(
         let looked_at = catch_unwind(AssertUnwindSafe(|| {
             // SAFETY: the kernel filled that many events.
             let filled = unsafe { std::slice::from_raw_parts_mut(events, filled) };
-            aio::harvested(filled, &submit_one, controller::panicked)
+            CORE.harvested(filled, &submit_one, controller::panicked)
         }));
         let kept = looked_at.unwrap_or_else(|_| {
             controller::panicked();
             filled
         });
         let room = usize::try_from(most).unwrap_or(0).saturating_sub(kept);
-        let late = catch_unwind(|| aio::give_up(context, room, &submit_one)).unwrap_or_else(|_| {
+        let late = catch_unwind(|| CORE.give_up(context, room, &submit_one)).unwrap_or_else(|_| {
             controller::panicked();
             None
         });
@@ -225,7 +234,7 @@ unsafe extern "C" fn syscall(
     type Call = unsafe extern "C" fn(c_long, ...) -> c_long;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move |e: c_long| unsafe { SYSCALL.get::<Call>()(number, a, b, c, d, e, f) };
-    let mode = switch::mode();
+    let mode = CORE.switch().mode();
     match number {
         libc::SYS_io_getevents if !mode.is_off() => {
             let (context, events, timeout) = (a as usize, d as *mut IoEvent, e);
@@ -264,7 +273,7 @@ unsafe extern "C" fn io_uring_submit(ring: *mut uring::Ring) -> c_int {
     type Call = unsafe extern "C" fn(*mut uring::Ring) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = || unsafe { URING_SUBMIT.get::<Call>()(ring) };
-    let mode = switch::mode();
+    let mode = CORE.switch().mode();
     if mode.is_off() {
         return real();
     }

@@ -5,13 +5,12 @@ use std::ffi::{c_int, c_void};
 use libc::{iovec, off64_t, size_t, ssize_t};
 
 use super::guard::{Once, guarded, import};
-use crate::coherence;
-use crate::files::{self, DataFile, Entry};
+use crate::files::{DataFile, Entry};
 use crate::got::{Import, Original};
 use crate::linux::{Linux, PREAD, Pread, vector_bytes};
-use crate::notes;
 use crate::os::Os as _;
-use crate::switch::{self, Mode};
+use crate::process::CORE;
+use crate::switch::Mode;
 
 static PREAD_CHECKED: Original = Original::new();
 static PWRITE: Original = Original::new();
@@ -102,11 +101,11 @@ fn around<R: Copy, F: Fn() -> R>(
     real: F,
     rules: impl FnOnce(Mode, &'static DataFile, &Once<R, F>) -> R,
 ) -> R {
-    let mode = switch::mode();
+    let mode = CORE.switch().mode();
     if mode.is_off() {
         return real();
     }
-    match files::look_up(fd) {
+    match CORE.files.look_up(fd) {
         Some(entry) => on_file(mode, entry, real, rules),
         None => real(),
     }
@@ -120,7 +119,7 @@ fn on_file<R: Copy, F: Fn() -> R>(
     real: F,
     rules: impl FnOnce(Mode, &'static DataFile, &Once<R, F>) -> R,
 ) -> R {
-    match entry.file() {
+    match CORE.files.file(entry) {
         Some(file) => guarded(real, |real| rules(mode, file, real)),
         None => real(),
     }
@@ -141,9 +140,9 @@ unsafe fn read_page(
     if !mode.serves() && !mode.records() {
         return real();
     }
-    match coherence::target_of_read(mode, file, length, offset) {
+    match CORE.target_of_read(mode, file, length, offset) {
         // SAFETY: the caller's promise.
-        Some(target) => unsafe { coherence::read(target, buffer.cast(), length, real) },
+        Some(target) => unsafe { CORE.read(target, buffer.cast(), length, real) },
         None => real(),
     }
 }
@@ -164,7 +163,7 @@ unsafe extern "C" fn pwrite64(
         move || unsafe { crate::canary::naive::write(fd, buffer.cast(), length, offset, real) };
     // SAFETY: the server passes a buffer of `length` bytes to its own write.
     around(fd, real, move |mode, file, real| unsafe {
-        coherence::write(mode, file, buffer.cast(), length, offset, || real.make())
+        CORE.write(mode, file, buffer.cast(), length, offset, || real.make())
     })
 }
 
@@ -181,9 +180,9 @@ unsafe extern "C" fn pwritev64(
         // SAFETY: the server passes a valid vector to its own call.
         let length = unsafe { vector_bytes(vector, count) };
         if mode.records() {
-            notes::note_write(file, None, length, offset);
+            CORE.notes.note_write(file, None, length, offset);
         }
-        coherence::change_range(file, length as i64, offset, || real.make())
+        CORE.change_range(file, length as i64, offset, || real.make())
     })
 }
 
@@ -204,7 +203,7 @@ unsafe extern "C" fn pwritev2(
 #[inline(always)]
 fn unfollowed<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
     around(fd, real, |_, file, real| {
-        coherence::change_unfollowed(file, || real.make())
+        CORE.change_unfollowed(file, || real.make())
     })
 }
 
@@ -266,9 +265,9 @@ unsafe extern "C" fn ftruncate64(fd: c_int, length: off64_t) -> c_int {
     around(fd, real, move |_, file, real| {
         let grows = Linux.stat(fd).is_some_and(|stat| length >= stat.size);
         if grows {
-            coherence::change_looks(Some(file), || real.make())
+            CORE.change_looks(Some(file), || real.make())
         } else {
-            coherence::change_file(Some(file), || real.make())
+            CORE.change_file(Some(file), || real.make())
         }
     })
 }
@@ -285,11 +284,11 @@ unsafe extern "C" fn fallocate64(
     const RANGE: c_int = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE;
     around(fd, real, move |_, file, real| {
         if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
-            coherence::change_looks(Some(file), || real.make()) // only makes room: what lies below the end of the file stays
+            CORE.change_looks(Some(file), || real.make()) // only makes room: what lies below the end of the file stays
         } else if mode & !(RANGE | libc::FALLOC_FL_KEEP_SIZE) == 0 {
-            coherence::change_range(file, length, offset, || real.make())
+            CORE.change_range(file, length, offset, || real.make())
         } else {
-            coherence::change_file(Some(file), || real.make())
+            CORE.change_file(Some(file), || real.make())
         }
     })
 }
@@ -306,7 +305,7 @@ unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off64_t, length: off64
 #[inline(always)]
 fn changes_looks<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
     around(fd, real, |_, file, real| {
-        coherence::change_looks(Some(file), || real.make())
+        CORE.change_looks(Some(file), || real.make())
     })
 }
 
@@ -343,7 +342,7 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { CLOSE.get::<Call>()(fd) };
     around(fd, real, move |_, _, real| {
-        files::detach(fd);
+        CORE.files.detach(fd);
         real.make()
     })
 }

@@ -5,12 +5,11 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 use libc::{mode_t, off64_t};
 
 use super::guard::{guarded, import};
-use crate::coherence;
 use crate::files::{self, Attach, DataFile};
 use crate::got::{Import, Original};
 use crate::linux::Linux;
 use crate::os::{Os as _, Stat};
-use crate::switch;
+use crate::process::CORE;
 
 static OPEN: Original = Original::new();
 static OPEN_CHECKED: Original = Original::new();
@@ -58,7 +57,7 @@ unsafe fn file_at(directory: c_int, path: *const c_char) -> Option<(&'static Dat
     }
     // SAFETY: the caller's promise.
     let stat = Linux.stat_at(directory, unsafe { CStr::from_ptr(path) })?;
-    Some((files::of_inode(&stat)?, stat))
+    Some((CORE.files.of_inode(&stat)?, stat))
 }
 
 /// Around every kind of open.
@@ -81,11 +80,11 @@ unsafe fn around_open(
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
     if !named && !writes {
         let fd = real();
-        if files::of_descriptor(fd).is_some() {
+        if CORE.files.of_descriptor(fd).is_some() {
             return guarded(
                 || fd,
                 |real| {
-                    files::opened_anew(fd);
+                    CORE.files.opened_anew(fd);
                     real.make()
                 },
             );
@@ -99,15 +98,17 @@ unsafe fn around_open(
             .flatten();
         let _blocked = truncated.map(|(file, _)| file.block());
         let fd = real.make();
-        files::opened_anew(fd);
+        CORE.files.opened_anew(fd);
         let stat = if fd >= 0 { Linux.stat(fd) } else { None };
         let followed = stat
             .filter(|stat| stat.is_regular)
             // A followed file may be opened under any name; if it can be written to, we must know.
-            .filter(|stat| named || files::of_inode(stat).is_some() && !left_out!("second-names"));
+            .filter(|stat| {
+                named || CORE.files.of_inode(stat).is_some() && !left_out!("second-names")
+            });
         if let Some(stat) = followed {
             let anew = flags & (libc::O_TRUNC | libc::O_CREAT) != 0;
-            files::attach(fd, &stat, name, Attach::Opened { anew });
+            CORE.files.attach(fd, &stat, name, Attach::Opened { anew });
         }
         fd
     })
@@ -116,7 +117,7 @@ unsafe fn around_open(
 unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the server's own call with the server's own arguments; a mode that was not given is not used.
     let real = move || unsafe { OPEN.get::<Open>()(path, flags, mode) };
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -127,7 +128,7 @@ unsafe extern "C" fn open64_checked(path: *const c_char, flags: c_int) -> c_int 
     type Call = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { OPEN_CHECKED.get::<Call>()(path, flags) };
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -143,7 +144,7 @@ unsafe extern "C" fn openat64(
     type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { OPENAT.get::<Call>()(directory, path, flags, mode) };
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -154,7 +155,7 @@ unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char, mode_t) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { CREAT.get::<Call>()(path, mode) };
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -191,14 +192,15 @@ unsafe fn around_removal(
         let result = real.make();
         if let Some(file) = victim {
             if result == 0 {
-                files::forget_unlinked(file);
+                CORE.files.forget_unlinked(file);
             } else {
                 file.unbar(barred_before);
             }
         }
         if let (0, Some(inode)) = (result, replaced_by) {
             // SAFETY: the caller's promise; the path was not null, or there would be nothing to replace.
-            files::renamed(inode, unsafe { CStr::from_ptr(path) }.to_bytes());
+            CORE.files
+                .renamed(inode, unsafe { CStr::from_ptr(path) }.to_bytes());
         }
         result
     })
@@ -208,7 +210,7 @@ unsafe extern "C" fn unlink(path: *const c_char) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { UNLINK.get::<Call>()(path) };
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -219,7 +221,7 @@ unsafe extern "C" fn unlinkat(directory: c_int, path: *const c_char, flags: c_in
     type Call = unsafe extern "C" fn(c_int, *const c_char, c_int) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { UNLINKAT.get::<Call>()(directory, path, flags) };
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -230,7 +232,7 @@ unsafe extern "C" fn remove(path: *const c_char) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { REMOVE.get::<Call>()(path) };
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     // SAFETY: the server's own path.
@@ -254,7 +256,7 @@ unsafe extern "C" fn rename(from: *const c_char, to: *const c_char) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char, *const c_char) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { RENAME.get::<Call>()(from, to) };
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     // SAFETY: the server's own paths.
@@ -273,7 +275,7 @@ unsafe extern "C" fn renameat(
     type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { RENAMEAT.get::<Call>()(from_dir, from, to_dir, to) };
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     // SAFETY: the server's own paths.
@@ -290,7 +292,7 @@ unsafe extern "C" fn renameat2(
     type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, *const c_char, c_uint) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { RENAMEAT2.get::<Call>()(from_dir, from, to_dir, to, flags) };
-    if switch::mode().is_off() || flags & libc::RENAME_EXCHANGE != 0 {
+    if CORE.switch().mode().is_off() || flags & libc::RENAME_EXCHANGE != 0 {
         return real(); // an exchange removes neither file
     }
     // SAFETY: the server's own paths.
@@ -301,13 +303,13 @@ unsafe extern "C" fn truncate64(path: *const c_char, length: off64_t) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char, off64_t) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { TRUNCATE.get::<Call>()(path, length) };
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     guarded(real, |real| {
         // SAFETY: the server's own path.
         let file = unsafe { file_at(libc::AT_FDCWD, path) }.map(|(file, _)| file);
-        coherence::change_file(file, || real.make())
+        CORE.change_file(file, || real.make())
     })
 }
 
@@ -317,7 +319,7 @@ unsafe extern "C" fn truncate64(path: *const c_char, length: off64_t) -> c_int {
 /// `path` must be null or a valid string.
 #[inline(always)]
 unsafe fn around_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_int) -> c_int {
-    if switch::mode().is_off() {
+    if CORE.switch().mode().is_off() {
         return real();
     }
     // SAFETY: the caller's promise.
@@ -330,12 +332,12 @@ unsafe fn around_times(directory: c_int, path: *const c_char, real: impl Fn() ->
 unsafe fn set_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_int) -> c_int {
     guarded(real, |real| {
         let file = if path.is_null() {
-            files::of_descriptor(directory) // as `utimensat` takes it
+            CORE.files.of_descriptor(directory) // as `utimensat` takes it
         } else {
             // SAFETY: the caller's promise.
             unsafe { file_at(directory, path) }.map(|(file, _)| file)
         };
-        coherence::change_looks(file, || real.make())
+        CORE.change_looks(file, || real.make())
     })
 }
 

@@ -16,9 +16,9 @@ use super::state::{
 };
 use crate::linux::Linux;
 use crate::os::Os as _;
+use crate::process::CORE;
 use crate::settings::{self, Settings};
 use crate::switch::{self, Active};
-use crate::{aio, files, scan};
 
 /// How long a client waits for a disk: for longer than for other sessions and for the extension before, together.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -117,12 +117,12 @@ pub(super) fn prepare_for(
             retire(&mut inner, active);
             return Err(OVERTAKEN.into());
         }
-        aio::disarm_all();
+        CORE.requests.disarm_all();
         // A recording that is under way has followed the files since it began, under the same lock as this.
-        switch::start_tracking(files::forget_all)
+        CORE.switch().start_tracking(|| CORE.files.forget_all())
     };
     if begins_to_follow {
-        scan::register_open_files();
+        CORE.register_open_files();
     }
     let mut inner = INNER.lock();
     let panicked = PANICKED.load(Ordering::SeqCst);
@@ -158,13 +158,13 @@ pub fn follow_for_recording() -> Result<(), String> {
         if PANICKED.load(Ordering::SeqCst) {
             return Err(AFTER_PANIC.into());
         }
-        switch::start_recording(files::forget_all)
+        CORE.switch().start_recording(|| CORE.files.forget_all())
     };
     if begins_to_follow {
-        scan::register_open_files();
+        CORE.register_open_files();
     }
     if PANICKED.load(Ordering::SeqCst) {
-        switch::stop_recording();
+        CORE.switch().stop_recording();
         return Err(AFTER_PANIC.into());
     }
     Ok(())
@@ -173,7 +173,7 @@ pub fn follow_for_recording() -> Result<(), String> {
 /// The page size in which most bytes were read, but not below [`LEAST_NOMINAL_PAGE`].
 pub(super) fn usual_page(inner: &Inner) -> u32 {
     let mut bytes = std::collections::BTreeMap::<u32, u64>::new();
-    for file in files::all() {
+    for file in CORE.files.all() {
         let page = file.page_size();
         if page != 0 {
             let reads = file.hits.load(Ordering::Relaxed) + file.misses.load(Ordering::Relaxed);
@@ -236,7 +236,7 @@ pub(super) fn commit_prepared(inner: &mut MutexGuard<'_, Inner>) {
         return;
     }
     let settings = prepared.settings;
-    match switch::publish(prepared.active) {
+    match CORE.switch().publish(prepared.active) {
         Ok(None) => {}
         Ok(Some(before)) => retire(inner, before),
         Err(switch::Interrupted(ours)) => {
@@ -267,7 +267,7 @@ pub fn settings_changed() {
 
 /// Under the lock, so that values of before never come last.
 fn adjust(_inner: &mut MutexGuard<'_, Inner>) {
-    if let Some(active) = &*switch::active() {
+    if let Some(active) = &*CORE.switch().active() {
         active.extension.set_io_capacity(settings::io_capacity());
         active.extension.set_admission(settings::admission());
     }
@@ -275,12 +275,12 @@ fn adjust(_inner: &mut MutexGuard<'_, Inner>) {
 
 fn build(settings: &Settings, nominal_page: u32) -> Result<Arc<Active>, String> {
     let config = settings.config(nominal_page)?;
-    let generations = Arc::clone(switch::generations());
+    let generations = Arc::clone(CORE.switch().generations());
     let open = std::panic::AssertUnwindSafe(|| Extension::open(config, generations));
     match std::panic::catch_unwind(open) {
         Ok(Ok(extension)) => Ok(Arc::new(Active {
             extension,
-            epoch: switch::next_epoch(),
+            epoch: CORE.switch().next_epoch(),
             data_reads: extension::LatencyHistogram::new(),
             data_read_count: AtomicU64::new(0),
         })),
@@ -321,7 +321,8 @@ fn own_files() -> Vec<PathBuf> {
         .prepared
         .as_ref()
         .map(|prepared| Arc::clone(&prepared.active));
-    switch::active()
+    CORE.switch()
+        .active()
         .as_ref()
         .into_iter()
         .chain(&prepared)

@@ -8,7 +8,7 @@ use super::retiring::retire;
 use super::state::{AFTER_A_PANIC, INNER, Inner, PANIC, PANICKED, ensure_thread};
 use crate::linux::Linux;
 use crate::os::Os as _;
-use crate::switch;
+use crate::process::CORE;
 
 /// Switches off at once, a recording too. What was active is retired in the background.
 pub fn disable() {
@@ -18,11 +18,11 @@ pub fn disable() {
 /// The same; with a reason, it counts as passive until a client switches it on.
 pub fn disable_because(distrusted: Option<String>) {
     // At once, before waiting for any lock.
-    let before = switch::kill();
+    let before = CORE.switch().kill();
     let mut inner = INNER.lock();
     inner.intent += 1;
     // And once more: a commit may have come in between. Every other one sees the number.
-    let late = switch::kill();
+    let late = CORE.switch().kill();
     inner.wanted = false;
     inner.failure = None;
     inner.distrusted = distrusted;
@@ -47,7 +47,7 @@ pub fn disable_because(distrusted: Option<String>) {
 /// Switches off for good after a panic in a hook. Takes no lock that the hook might hold.
 pub fn panicked() {
     PANICKED.store(true, Ordering::SeqCst);
-    let before = switch::kill();
+    let before = CORE.switch().kill();
     Linux.error(
         "an internal error occurred (see above); the extension is switched off until the server restarts",
     );

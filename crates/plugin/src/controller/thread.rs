@@ -10,8 +10,8 @@ use super::state::{BUILDING, Building, CHANGED, INNER, Inner, PANICKED, Prepared
 use crate::audit::Audit;
 use crate::linux::Linux;
 use crate::os::Os as _;
+use crate::process::CORE;
 use crate::settings::Settings;
-use crate::switch;
 use crate::unseen::{self, Watch};
 
 /// A prepared extension that nobody commits is given up after this.
@@ -87,7 +87,7 @@ fn look_behind_our_back(audit: &mut Audit) {
     if left_out!("audit") {
         return;
     }
-    let epoch = switch::active().as_ref().map(|active| active.epoch);
+    let epoch = CORE.switch().active().as_ref().map(|active| active.epoch);
     if epoch.is_none() || !audit.belongs_to(epoch) {
         audit.begin(epoch);
         return;
@@ -95,7 +95,7 @@ fn look_behind_our_back(audit: &mut Audit) {
     let Some(reason) = audit.look() else {
         return;
     };
-    if !epoch.is_some_and(switch::still_serves) {
+    if !epoch.is_some_and(|epoch| CORE.switch().still_serves(epoch)) {
         return; // switched off meanwhile: the server changes files, and nobody follows that
     }
     disable_because(Some(reason.clone()));
@@ -107,7 +107,7 @@ fn look_behind_our_back(audit: &mut Audit) {
 
 /// Goes passive if the server uses asynchronous I/O that passes the hooks by.
 fn look_for_unseen(watch: &mut Watch) {
-    if switch::active().is_none() {
+    if CORE.switch().active().is_none() {
         return;
     }
     if let Some(refusal) = watch.look() {
@@ -131,7 +131,7 @@ fn tick(building: &Building) {
         if let Some(prepared) = inner.prepared.take_if(expired) {
             inner.intent += 1;
             retire(&mut inner, prepared.active);
-            let _ = switch::switch_off();
+            let _ = CORE.switch().switch_off();
         }
     }
     if !inner.wanted || inner.passive.is_some() || PANICKED.load(Ordering::SeqCst) {
@@ -167,7 +167,7 @@ fn tick(building: &Building) {
     if let Some(prepared) = inner.prepared.take() {
         retire(&mut inner, prepared.active);
     }
-    if let Some(before) = switch::switch_off() {
+    if let Some(before) = CORE.switch().switch_off() {
         retire(&mut inner, before);
     }
     let intent = inner.intent;

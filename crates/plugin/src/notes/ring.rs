@@ -11,6 +11,8 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use crate::sync::Alone;
+
 /// Bytes of a record, as in a trace file.
 pub const RECORD_BYTES: usize = 16;
 
@@ -24,11 +26,6 @@ pub struct Event {
     /// Written rather than read.
     pub write: bool,
 }
-
-/// Kept off its neighbours' cache line.
-#[repr(align(128))]
-#[derive(Default)]
-struct Alone<T>(T);
 
 #[derive(Default)]
 struct Place {
