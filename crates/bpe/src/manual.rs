@@ -63,6 +63,7 @@ mod tests {
             ("bpe", "bpe\\-status(1)"),
             ("bpe-status", "explain"),
             ("bpe-top", "interval"),
+            ("bpe-doctor", "server\\-binary"),
         ] {
             let text = fs::read_to_string(out.join(format!("{page}.1"))).unwrap();
             assert!(text.contains(words), "{words} is missing in\n{text}");
@@ -78,7 +79,7 @@ mod tests {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "bpe", &mut script);
             let script = String::from_utf8(script).unwrap();
-            for word in ["enable", "--explain", "top"] {
+            for word in ["enable", "--explain", "top", "server-binary"] {
                 assert!(
                     script.contains(word.trim_start_matches('-')),
                     "{shell}: {word}"

@@ -4,6 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -611,7 +612,56 @@ fn doctor_tells(place: &Place) -> Outcome {
     doctor(&place.root().join("no/where"), "1G", &["--no-measure"])?.expect(1, &["fail path"])?;
     doctor(Path::new("x"), "1G", &[])?.expect(2, &["relative"])?;
     doctor(&place.cache(), "64M", &["--measure-seconds", "1"])?.expect(0, &["cache disk"])?;
+    doctor_judges_an_executable(place, &host, &text("calls").unwrap_or_default())?;
     host.unchanged_since(&before)
+}
+
+/// The server's own program, which need not run: the same verdict, and no server is asked.
+fn doctor_judges_an_executable(place: &Place, host: &Host, calls: &str) -> Outcome {
+    let judge = |file: &Path| {
+        let file = file.to_string_lossy().into_owned();
+        host.bpe(&["doctor", "--json", "--server-binary", &file])
+    };
+    let program = place.installation.server_program();
+    let said = judge(program)?.expect(0, &[])?.json()?;
+    let findings = said["findings"].as_array().context("no findings")?;
+    let found: Vec<String> = findings
+        .iter()
+        .map(|finding| {
+            let part = |name: &str| finding[name].as_str().unwrap_or_default();
+            format!("{}: {} {}", part("topic"), part("level"), part("text"))
+        })
+        .collect();
+    ensure!(said["works"] == true && found.len() == 3, "{said:#}");
+    ensure!(found[0].starts_with("executable: ok"), "{found:?}");
+    ensure!(found[1] == format!("calls: {calls}"), "{found:?}");
+    ensure!(
+        found[2].starts_with("async I/O: ok libaio")
+            && found[2].contains("io_uring") != place.is_mysql()
+            && found[2].contains("asynchronous reads are served, too"),
+        "{found:?}"
+    );
+    if place.is_mysql() {
+        return Ok(());
+    }
+    // The same for other processors, and cut off.
+    let copy = place.root().join("copy");
+    fs::copy(program, &copy)?;
+    let file = fs::File::options().write(true).open(&copy)?;
+    const MACHINE: u64 = 18;
+    for (machine, code, words) in [(183_u16, 0, "another processor"), (22, 1, "not support")] {
+        file.write_all_at(&machine.to_le_bytes(), MACHINE)?;
+        judge(&copy)?.expect(code, &[words])?;
+    }
+    file.set_len(file.metadata()?.len() / 2)?;
+    judge(&copy)?.expect(1, &["cut off"])?;
+    judge(&host.log())?.expect(1, &["no ELF file"])?;
+    judge(&place.root().join("no/such"))?.expect(1, &["cannot open"])?;
+    host.bpe(&["doctor", "--server-binary", "x", "--size", "1G"])?
+        .expect(2, &["cannot be used with"])?;
+    host.bpe(&["doctor", "--size", "1G"])?
+        .expect(2, &["--path"])?;
+    Ok(())
 }
 
 /// Everybody gives the same two sentences; and the way out is offered, done, and undone.

@@ -1,6 +1,6 @@
 //! `bpe doctor`: says beforehand whether the extension will work on a server, and help.
 //!
-//! It changes nothing. Each room looks at one thing: [`server`] at the version, the executable's
+//! It changes nothing. With `--server-binary` it looks at an executable alone ([`executable`]). Each room looks at one thing: [`server`] at the version, the executable's
 //! imports and how it does I/O, [`place`] at the cache paths, [`confinement`] at AppArmor, SELinux
 //! and systemd, [`benefit`] at memory and at what there is to gain, [`instances`] at how InnoDB's pool and
 //! the extension are cut up, [`measure`] at both disks.
@@ -22,6 +22,7 @@ use finding::{Finding, Level};
 
 mod benefit;
 mod confinement;
+mod executable;
 mod finding;
 mod instances;
 mod measure;
@@ -31,11 +32,18 @@ mod server;
 #[derive(clap::Args)]
 pub struct Args {
     /// Folders (or files) on fast local disks for the cache, separated by `:`
-    #[arg(long, value_name = "PATH[:PATH...]")]
-    path: String,
+    #[arg(
+        long,
+        value_name = "PATH[:PATH...]",
+        required_unless_present = "server_binary"
+    )]
+    path: Option<String>,
     /// Size of the cache, all disks together, such as 100G
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    size: u64,
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, required_unless_present = "server_binary")]
+    size: Option<u64>,
+    /// Judge a server's executable instead, even one that cannot run here; no server is asked
+    #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["path", "size"])]
+    server_binary: Option<PathBuf>,
     /// Do not measure the disks
     #[arg(long)]
     no_measure: bool,
@@ -73,8 +81,13 @@ impl Doctor {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let paths = disk::split(&args.path).map_err(|why| Failure::usage(format!("--path: {why}")))?;
-    if args.size == 0 {
+    if let Some(file) = &args.server_binary {
+        return Ok(look_at_executable(&args, file));
+    }
+    let path = args.path.as_deref().unwrap_or_default();
+    let size = args.size.unwrap_or(0);
+    let paths = disk::split(path).map_err(|why| Failure::usage(format!("--path: {why}")))?;
+    if size == 0 {
         return Err(Failure::usage("--size is 0: give the cache some room, such as 100G").into());
     }
     let mut doctor = Doctor {
@@ -100,11 +113,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             .ok()
             .and_then(|server| server.variable("datadir").ok().flatten())
             .map(PathBuf::from);
-        look_at_paths(&mut doctor, &args, &paths, process.as_ref(), data);
+        look_at_paths(&mut doctor, &args, size, &paths, process.as_ref(), data);
     }
     if let Ok(server) = &mut connected {
-        doctor.extend(benefit::memory(server, args.size, process.is_some())?);
-        doctor.extend(benefit::gain(server, args.size)?);
+        doctor.extend(benefit::memory(server, size, process.is_some())?);
+        doctor.extend(benefit::gain(server, size)?);
         doctor.extend(instances::look(server, process.is_some())?);
     }
     let worst = doctor.findings.iter().map(|finding| finding.level).max();
@@ -113,8 +126,33 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         (Some(Level::Fail), _) => Exit::No,
         _ => Exit::Ok,
     };
-    conclude(&doctor, worst, args.json);
+    let verdict = match worst {
+        Some(Level::Fail) => "It will not work like this: fix what is marked fail.",
+        Some(Level::Warn) => "It will work; read the warnings first.",
+        _ => "It will work.",
+    };
+    conclude(&doctor, worst, verdict, args.json);
     Ok(exit.into())
+}
+
+fn look_at_executable(args: &Args, file: &Path) -> ExitCode {
+    let mut doctor = Doctor {
+        findings: Vec::new(),
+        silent: args.json,
+        paint: Paint::stdout(),
+    };
+    doctor.extend(executable::look(file));
+    let worst = doctor.findings.iter().map(|finding| finding.level).max();
+    let verdict = match worst {
+        Some(Level::Fail) => "The extension cannot follow this server.",
+        Some(Level::Warn) => "The extension can follow this server; read the warnings first.",
+        _ => "The extension can follow this server.",
+    };
+    conclude(&doctor, worst, verdict, args.json);
+    match worst {
+        Some(Level::Fail) => Exit::No.into(),
+        _ => Exit::Ok.into(),
+    }
 }
 
 fn look_at_server(doctor: &mut Doctor, server: &mut Server) -> Option<Process> {
@@ -141,13 +179,14 @@ fn look_at_server(doctor: &mut Doctor, server: &mut Server) -> Option<Process> {
 fn look_at_paths(
     doctor: &mut Doctor,
     args: &Args,
+    size: u64,
     paths: &[PathBuf],
     process: Option<&Process>,
     data: Option<PathBuf>,
 ) {
     let see =
         |path: &Path| process.map_or_else(|| path.to_path_buf(), |process| process.seen(path));
-    let shares = disk::shares(args.size, paths, see);
+    let shares = disk::shares(size, paths, see);
     let data = data.map(|path| process.map_or(path.clone(), |process| process.seen(&path)));
     let duration = Duration::from_secs(args.measure_seconds);
     let mut data_speed = None;
@@ -176,12 +215,7 @@ fn look_at_paths(
     }
 }
 
-fn conclude(doctor: &Doctor, worst: Option<Level>, as_json: bool) {
-    let verdict = match worst {
-        Some(Level::Fail) => "It will not work like this: fix what is marked fail.",
-        Some(Level::Warn) => "It will work; read the warnings first.",
-        _ => "It will work.",
-    };
+fn conclude(doctor: &Doctor, worst: Option<Level>, verdict: &str, as_json: bool) {
     if as_json {
         let findings: Vec<_> = doctor.findings.iter().map(Finding::json).collect();
         let works = worst != Some(Level::Fail);

@@ -72,7 +72,7 @@ pub fn engine(server: &mut Server, process: &Process) -> Vec<Finding> {
     findings
 }
 
-fn calls(answer: &Answer) -> Finding {
+pub fn calls(answer: &Answer) -> Finding {
     match answer {
         Answer::Works(_) => Finding::ok("calls", "all calls that must be intercepted are imported"),
         Answer::Refused(refusal) => {
