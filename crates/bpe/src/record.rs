@@ -2,6 +2,7 @@
 //! /var/lib/innodb-bpe for root and ~/.local/state/innodb-bpe for others. It holds no secrets.
 
 use std::fs;
+use std::hash::Hasher;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -195,11 +196,11 @@ fn default_folder() -> PathBuf {
         .join("innodb-bpe")
 }
 
-/// FNV-1a, 64 bits: a file name only, nothing depends on its strength.
+/// A file name only: nothing depends on its strength, but a later release must find the file.
 fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
+    let mut hasher = fnv::FnvHasher::default();
+    hasher.write(bytes);
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -1,10 +1,13 @@
 //! Where unix sockets lie: in the folder they belong to, unless their path would be too long there.
 
 use std::fs;
+use std::hash::Hasher;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+
+use fnv::FnvHasher;
 
 /// Length of a unix socket's path, without the terminating zero.
 const LONGEST: usize = 107;
@@ -56,7 +59,10 @@ impl Drop for SocketPath {
 
 /// A folder that nobody else can have prepared.
 fn private_folder(socket: &Path) -> io::Result<PathBuf> {
-    let hash = fnv1a(socket.as_os_str().as_bytes());
+    // A name only: nothing depends on its strength.
+    let mut hasher = FnvHasher::default();
+    hasher.write(socket.as_os_str().as_bytes());
+    let hash = hasher.finish();
     let folder = PathBuf::from(format!("/tmp/bpe-{hash:016x}"));
     match fs::DirBuilder::new().mode(0o700).create(&folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -70,13 +76,6 @@ fn private_folder(socket: &Path) -> io::Result<PathBuf> {
     }
     let other = tempfile::Builder::new().prefix("bpe-").tempdir_in("/tmp")?;
     Ok(other.keep())
-}
-
-/// FNV-1a, 64 bits: a name only, nothing depends on its strength.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
-        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-    })
 }
 
 #[cfg(test)]
