@@ -62,9 +62,10 @@ export class PretendedServer {
     const jitter = wave(seconds, 11);
     /** @type {Figures} */
     const figures = {
-      at_ms: now, interval_s: 1, state: this.state, state_reason: "",
+      at_ms: now, interval_s: 1, state: this.state, state_reason: "", async_mode: "libaio", uptime_s: Math.round(seconds),
       qps, tps: qps / 16, threads_running: 22, connections: 66,
       pool_reads_per_s: qps * 62, cache_reads_per_s: cache, data_reads_per_s: data,
+      misses_per_s: on ? data : 0, misses_returned_per_s: 0, innodb_reads_per_s: cache + data, unseen_reads_per_s: 0,
       pool_hit_percent: (qps * 62 * 100) / (qps * 62 + cache + data),
       hit_ratio_percent: on ? (cache * 100) / (cache + data) : null,
       hit_ratio_total_percent: this.hits + this.misses > 0 ? (this.hits * 100) / (this.hits + this.misses) : 0,
@@ -72,13 +73,14 @@ export class PretendedServer {
       data_read_us: { p50: (on ? 640 : 2100) * jitter, p95: (on ? 1900 : 9800) * jitter, p99: (on ? 4200 : 21000) * jitter },
       latency_of: this.latencyOf,
       saved_reads_total: this.savedReads, saved_bytes_per_s: cache * 16384, saved_bytes_total: this.savedReads * 16384,
-      saved_ms_per_s: cache * 0.55, cache_written_bytes_per_s: writes, cache_written_bytes_24h: this.written,
+      gain_us: on ? 548 : null, saved_ms_per_s: cache * 0.55, cache_written_bytes_per_s: writes, cache_written_bytes_24h: this.written,
       data_written_bytes_per_s: 1.8 * MIB * jitter,
       pages_cached: on ? Math.round((this.filled * this.settings.bpe_size) / 16384) : 0,
       bytes_cached: on ? this.filled * this.settings.bpe_size : 0,
       capacity_bytes: on ? this.settings.bpe_size : 0, memory_bytes: on ? 4.9 * MIB : 0.2 * MIB, pool_bytes: this.pool,
       admitted_per_s: writes / 16384, rejected_per_s: on ? data * 0.4 : 0, evicted_per_s: on && this.filled > 0.95 ? 120 : 0,
-      invalidated_per_s: on ? 3 : 0, device_errors: this.errors, failed_proofs: 0, audit_suspicions: 0, suspended_files: 0,
+      invalidated_per_s: on ? 3 : 0, dropped_staging_full_per_s: 0, write_limit_rejected_per_s: 0, lock_accesses_per_s: on ? cache + data : 0,
+      lock_wait_percent: on ? 0.02 : null, device_errors: this.errors, reads_given_up: 0, failed_proofs: 0, audit_suspicions: 0, suspended_files: 0,
     };
     this.history.push(figures);
     this.history.splice(0, this.history.length - 900);

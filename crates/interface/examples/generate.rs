@@ -1,4 +1,5 @@
-//! Writes what is made from the lists in `interface` into the files of this repository that hold it:
+//! Writes what is made from the lists in `interface`, and from the figures that the console sends, into the files of this
+//! repository that hold it:
 //!
 //!     cargo run -p interface --example generate
 //!
@@ -23,11 +24,16 @@ fn main() -> Result<(), String> {
 /// The files, as they must be.
 pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
     let document = repository("docs/monitoring.md");
-    let text = fs::read_to_string(&document)
-        .map_err(|error| format!("{}: {error}", document.display()))?;
-    let text = between(&text, BEGIN, END, &table())
+    let text = between(&read(&document)?, BEGIN, END, &table())
         .ok_or_else(|| format!("{} has no place for the table", document.display()))?;
-    Ok(vec![(document, text)])
+    Ok(vec![
+        (document, text),
+        (repository("web/src/api/figures.ts"), page_types()?),
+    ])
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
 }
 
 pub fn repository(path: &str) -> PathBuf {
@@ -57,4 +63,107 @@ fn table() -> String {
         ));
     }
     table
+}
+
+/// What the page knows of the figures that the console sends it each second: their type, and the limits by which they are judged.
+fn page_types() -> Result<String, String> {
+    let mut types = String::from(
+        "// Made by `cargo run -p interface --example generate` from crates/bpe/src/observe. Change it there.\n\n\
+         export type State = \"active\" | \"disabled\" | \"passive\" | \"failed\" | \"not installed\";\n",
+    );
+    for (file, name) in [("histogram.rs", "Quantiles"), ("figures.rs", "Figures")] {
+        let source = repository("crates/bpe/src/observe").join(file);
+        types.push_str(&interface_of(&read(&source)?, name)?);
+    }
+    types.push_str("\n// The limits of `bpe status --explain`.\n");
+    let rules = read(&repository("crates/bpe/src/observe/explain.rs"))?;
+    for name in LIMITS {
+        let line = format!("const {name}: f64 = ");
+        let at = rules
+            .find(&line)
+            .ok_or_else(|| format!("explain.rs has no limit {name}"))?;
+        let value = rules[at + line.len()..].split(';').next().unwrap_or("");
+        let comment = rules[..at].trim_end().rsplit("/// ").next().unwrap_or("");
+        let value = value.trim_end_matches(".0");
+        types.push_str(&format!(
+            "/** {comment} */\nexport const {name} = {value};\n"
+        ));
+    }
+    Ok(types)
+}
+
+/// Limits that the page uses.
+const LIMITS: [&str; 4] = ["IDLE", "ALIKE", "LITTLE", "FULL"];
+
+/// A structure of Rust that is sent as JSON, in TypeScript.
+fn interface_of(source: &str, name: &str) -> Result<String, String> {
+    let lines: Vec<&str> = source.lines().collect();
+    let head = format!("pub struct {name} {{");
+    let first = lines
+        .iter()
+        .position(|line| *line == head)
+        .ok_or_else(|| format!("there is no {name}"))?;
+    let above = lines[..first].iter().rev();
+    let mut comment: Vec<&str> = above
+        .take_while(|line| line.starts_with("///") || line.starts_with("#["))
+        .filter_map(|line| line.strip_prefix("///"))
+        .collect();
+    comment.reverse();
+    let mut text = format!("\n{}export interface {name} {{\n", commented(&comment, ""));
+    comment.clear();
+    for line in lines[first + 1..].iter().take_while(|line| **line != "}") {
+        let line = line.trim();
+        if let Some(words) = line.strip_prefix("///") {
+            comment.push(words);
+        } else if let Some((field, kind)) = line
+            .strip_prefix("pub ")
+            .and_then(|line| line.trim_end_matches(',').split_once(": "))
+        {
+            let kind = match (field, kind) {
+                ("state", "String") => "State".to_owned(),
+                ("latency_of", _) => "\"interval\" | \"total\"".to_owned(),
+                _ => type_of(kind).ok_or_else(|| format!("{name}.{field}: what is {kind}?"))?,
+            };
+            text.push_str(&commented(&comment, "  "));
+            text.push_str(&format!("  {field}: {kind};\n"));
+            comment.clear();
+        } else if !line.is_empty() {
+            return Err(format!("{name}: what is `{line}`?"));
+        }
+    }
+    text.push_str("}\n");
+    Ok(text)
+}
+
+fn type_of(kind: &str) -> Option<String> {
+    Some(match kind {
+        "f64" | "u64" => "number".to_owned(),
+        "String" | "&'static str" => "string".to_owned(),
+        "Quantiles" => kind.to_owned(),
+        _ => {
+            let inner = kind.strip_prefix("Option<")?.strip_suffix('>')?;
+            format!("{} | null", type_of(inner)?)
+        }
+    })
+}
+
+/// A comment of TypeScript.
+fn commented(lines: &[&str], indent: &str) -> String {
+    let words: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
+    match words.as_slice() {
+        [] => String::new(),
+        [one] => format!("{indent}/** {} */\n", one.replace("`None`", "`null`")),
+        more => {
+            let body: String = more
+                .iter()
+                .map(|line| {
+                    format!("{indent} * {line}")
+                        .trim_end()
+                        .replace("`None`", "`null`")
+                        + "\n"
+                })
+                .collect();
+            format!("{indent}/**\n{body}{indent} */\n")
+        }
+    }
 }

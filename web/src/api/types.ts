@@ -1,59 +1,9 @@
 // What the console's server sends and takes. Rates are per second, sizes bytes, times of the clock milliseconds since 1970,
 // latencies microseconds unless the name says otherwise.
 
-export type State = "active" | "disabled" | "passive" | "failed" | "not installed";
+import type { Figures, State } from "./figures";
 
-export interface Quantiles {
-  p50: number;
-  p95: number;
-  p99: number;
-}
-
-/** What happened in one interval, and totals at its end. */
-export interface Figures {
-  at_ms: number;
-  interval_s: number;
-  state: State;
-  state_reason: string;
-  qps: number;
-  tps: number;
-  threads_running: number;
-  connections: number;
-  /** Read requests that InnoDB's pool answered from memory. */
-  pool_reads_per_s: number;
-  cache_reads_per_s: number;
-  data_reads_per_s: number;
-  /** null without requests. */
-  pool_hit_percent: number | null;
-  /** Of this interval; null without reads. */
-  hit_ratio_percent: number | null;
-  hit_ratio_total_percent: number;
-  cache_read_us: Quantiles | null;
-  data_read_us: Quantiles | null;
-  /** What these quantiles are of: since the cache was opened (`total`) where the server has no function to tell more. */
-  latency_of: "interval" | "total";
-  saved_reads_total: number;
-  saved_bytes_per_s: number;
-  saved_bytes_total: number;
-  /** null while one of both latencies is not known. */
-  saved_ms_per_s: number | null;
-  cache_written_bytes_per_s: number;
-  cache_written_bytes_24h: number;
-  data_written_bytes_per_s: number;
-  pages_cached: number;
-  bytes_cached: number;
-  capacity_bytes: number;
-  memory_bytes: number;
-  pool_bytes: number;
-  admitted_per_s: number;
-  rejected_per_s: number;
-  evicted_per_s: number;
-  invalidated_per_s: number;
-  device_errors: number;
-  failed_proofs: number;
-  audit_suspicions: number;
-  suspended_files: number;
-}
+export type { Figures, Quantiles, State } from "./figures";
 
 export interface About {
   version: string;

@@ -1,17 +1,12 @@
 // The one thing to see at a glance: whether the extension helps. Everything comes from the figures of the last seconds.
 
-import type { Figures, State } from "../api/types";
+import { ALIKE, FULL, type Figures, IDLE, LITTLE, type State } from "../api/figures";
 
 /** Seconds that are looked at together, so that the answer does not flicker. */
 export const LOOKED_AT = 10;
 
-/** Percent of hits below which the data disk feels little of it, as `bpe status --explain` has it. */
-const LITTLE = 20;
-/** Percent of difference below which both disks take about the same time. */
-const ALIKE = 10;
 /** While the cache has room and takes in pages, a hit ratio below this is not yet what it will be. */
 const HALF = 50;
-const FULL = 0.9;
 
 export type Verdict =
   | { kind: "helps" | "alike" | "costs" | "warming" | "little"; hitPercent: number; savedReads: number; savedBytes: number; speed: Speed | null }
@@ -49,12 +44,16 @@ export function verdictOf(all: Figures[], unreachable: boolean, known: State | n
   if (!newest) return { kind: "waiting" };
   const figures = all.slice(-LOOKED_AT).filter((one) => one.state === newest.state);
   const fromCache = mean(figures.map((one) => one.cache_reads_per_s));
-  const fromData = mean(figures.map((one) => one.data_reads_per_s));
-  if (state === "disabled") return { kind: "off", dataReads: fromData > 0 ? fromData : null };
-  if (fromCache + fromData < 0.5) return { kind: "idle" };
-  const hitPercent = (fromCache * 100) / (fromCache + fromData);
+  if (state === "disabled") {
+    const fromData = mean(figures.map((one) => one.data_reads_per_s));
+    return { kind: "off", dataReads: fromData > 0 ? fromData : null };
+  }
+  // Of the reads that the cache was asked for, as everywhere.
+  const asked = fromCache + mean(figures.map((one) => one.misses_per_s));
+  if (asked < IDLE) return { kind: "idle" };
+  const hitPercent = (fromCache * 100) / asked;
   const speed = speedOf(figures);
-  const filling = newest.bytes_cached < newest.capacity_bytes * FULL && newest.admitted_per_s >= 1;
+  const filling = newest.bytes_cached < (newest.capacity_bytes * FULL) / 100 && newest.admitted_per_s >= 1;
   const kind = speed && hitPercent >= LITTLE && Math.abs(1 - speed.cache / speed.data) * 100 < ALIKE ? "alike"
     : speed && speed.times < 1 ? "costs"
     : filling && hitPercent < HALF ? "warming" : hitPercent < LITTLE ? "little" : "helps";

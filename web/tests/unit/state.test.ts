@@ -11,22 +11,25 @@ import { tokenInFragment } from "../../src/state/session";
 import { verdictOf } from "../../src/state/verdict";
 
 const figures = (at: number, more: Partial<Figures> = {}): Figures => ({
-  at_ms: at, interval_s: 1, state: "active", state_reason: "", qps: 100, tps: 5, threads_running: 1, connections: 1, pool_reads_per_s: 5000,
-  cache_reads_per_s: 90, data_reads_per_s: 10, pool_hit_percent: 98, hit_ratio_percent: 90, hit_ratio_total_percent: 90,
+  at_ms: at, interval_s: 1, state: "active", state_reason: "", async_mode: "libaio", uptime_s: 1, qps: 100, tps: 5, threads_running: 1, connections: 1, pool_reads_per_s: 5000,
+  cache_reads_per_s: 90, data_reads_per_s: 10, misses_per_s: 10, misses_returned_per_s: 0, innodb_reads_per_s: 100, unseen_reads_per_s: 0, pool_hit_percent: 98, hit_ratio_percent: 90, hit_ratio_total_percent: 90,
   cache_read_us: { p50: 100, p95: 200, p99: 300 }, data_read_us: { p50: 1000, p95: 2000, p99: 3000 }, latency_of: "interval", saved_reads_total: 0, saved_bytes_per_s: 0,
-  saved_bytes_total: 0, saved_ms_per_s: 0, cache_written_bytes_per_s: 0, cache_written_bytes_24h: 0, data_written_bytes_per_s: 0,
+  saved_bytes_total: 0, gain_us: 900, saved_ms_per_s: 0, cache_written_bytes_per_s: 0, cache_written_bytes_24h: 0, data_written_bytes_per_s: 0,
   pages_cached: 0, bytes_cached: 100, capacity_bytes: 100, memory_bytes: 1, pool_bytes: 1, admitted_per_s: 0, rejected_per_s: 0,
-  evicted_per_s: 0, invalidated_per_s: 0, device_errors: 0, failed_proofs: 0, audit_suspicions: 0, suspended_files: 0, ...more,
+  evicted_per_s: 0, invalidated_per_s: 0, dropped_staging_full_per_s: 0, write_limit_rejected_per_s: 0,
+  lock_accesses_per_s: 0, lock_wait_percent: null, device_errors: 0, reads_given_up: 0, failed_proofs: 0, audit_suspicions: 0, suspended_files: 0, ...more,
 });
 
 test("the verdict follows the figures", () => {
   const kind = (more: Partial<Figures>) => verdictOf([figures(1, more)], false, null).kind;
   assert.equal(kind({}), "helps");
-  assert.equal(kind({ cache_reads_per_s: 5, data_reads_per_s: 95 }), "little");
-  assert.equal(kind({ cache_reads_per_s: 5, data_reads_per_s: 95, bytes_cached: 10, admitted_per_s: 50 }), "warming");
+  assert.equal(kind({ cache_reads_per_s: 5, misses_per_s: 95 }), "little");
+  assert.equal(kind({ cache_reads_per_s: 5, misses_per_s: 95, bytes_cached: 10, admitted_per_s: 50 }), "warming");
   assert.equal(kind({ cache_read_us: { p50: 960, p95: 2000, p99: 2000 } }), "alike");
   assert.equal(kind({ cache_read_us: { p50: 2000, p95: 2000, p99: 2000 } }), "costs");
-  assert.equal(kind({ cache_reads_per_s: 0, data_reads_per_s: 0 }), "idle");
+  assert.equal(kind({ cache_reads_per_s: 0, misses_per_s: 0 }), "idle");
+  // Reads of data files that the cache was not asked for do not count, as in `bpe status --explain`.
+  assert.equal(kind({ data_reads_per_s: 10_000 }), "helps");
   assert.equal(kind({ state: "disabled" }), "off");
   assert.equal(kind({ state: "failed" }), "failed");
   assert.equal(verdictOf([figures(1)], true, null).kind, "unreachable");

@@ -1,0 +1,116 @@
+// Made by `cargo run -p interface --example generate` from crates/bpe/src/observe. Change it there.
+
+export type State = "active" | "disabled" | "passive" | "failed" | "not installed";
+
+/** Microseconds. */
+export interface Quantiles {
+  p50: number;
+  p95: number;
+  p99: number;
+}
+
+/**
+ * Rates are of the interval, names that end in `_total` since the cache was opened, everything else is of its end.
+ *
+ * The latency of InnoDB's own pool is not among them: nobody times it, neither InnoDB nor the hooks, which only see what
+ * misses it. Its share of the reads is.
+ */
+export interface Figures {
+  /** Milliseconds since 1970. */
+  at_ms: number;
+  interval_s: number;
+  /** `active`, `disabled`, `passive`, `failed` or `not installed`. */
+  state: State;
+  state_reason: string;
+  /** How the server's asynchronous I/O was seen to work. */
+  async_mode: string;
+  uptime_s: number;
+  /** Statements of clients. */
+  qps: number;
+  /** Statements COMMIT and ROLLBACK. */
+  tps: number;
+  threads_running: number;
+  connections: number;
+  /** Page requests that InnoDB's pool answered from memory. */
+  pool_reads_per_s: number;
+  /** Reads that missed the pool and were answered by the cache. */
+  cache_reads_per_s: number;
+  /** Page reads that went to the data files. While the extension does not count them: what InnoDB read. */
+  data_reads_per_s: number;
+  /** Pages that InnoDB says it has read, from wherever. */
+  innodb_reads_per_s: number;
+  /** Of them, those of which the extension has seen neither a hit nor a read of the data file. */
+  unseen_reads_per_s: number;
+  /** Of all page requests, those that the pool answered; `null` if there were none. */
+  pool_hit_percent: number | null;
+  /** Of the reads that the cache was asked for in this interval; `null` if there were none. */
+  hit_ratio_percent: number | null;
+  hit_ratio_total_percent: number;
+  misses_per_s: number;
+  /**
+   * Of the misses, pages that had been asked for before, of late: a larger cache would have had many of them. `null` where
+   * the plugin is older and does not count them.
+   */
+  misses_returned_per_s: number | null;
+  /** `null` if there were no reads. */
+  cache_read_us: Quantiles | null;
+  /** `null` if there were no reads. */
+  data_read_us: Quantiles | null;
+  /** `interval`, or `total` where the server has no histograms to tell and the quantiles are those since the cache was opened. */
+  latency_of: "interval" | "total";
+  saved_reads_total: number;
+  saved_bytes_per_s: number;
+  /**
+   * Bytes of the pages that the cache answered, each as long as in its data file. Where the plugin is older and does not count
+   * them: the reads, times innodb_page_size.
+   */
+  saved_bytes_total: number;
+  /**
+   * Microseconds that a read of the cache takes less than one of the data files, by both p50: of the interval, or where it
+   * had no reads of one kind, of the time since the cache was opened.
+   */
+  gain_us: number | null;
+  /**
+   * Milliseconds that all clients together did not wait, each second: reads saved, times `gain_us`. Less than 0 when
+   * the cache is slower than the data disk; `null` while one of both is not known.
+   */
+  saved_ms_per_s: number | null;
+  cache_written_bytes_per_s: number;
+  cache_written_bytes_24h: number;
+  /** What InnoDB wrote, its own bookkeeping included. */
+  data_written_bytes_per_s: number;
+  pages_cached: number;
+  bytes_cached: number;
+  capacity_bytes: number;
+  memory_bytes: number;
+  pool_bytes: number;
+  admitted_per_s: number;
+  rejected_per_s: number;
+  evicted_per_s: number;
+  invalidated_per_s: number;
+  /** Offers dropped because the writer was behind. */
+  dropped_staging_full_per_s: number;
+  /** Offers turned away because bpe_daily_write_limit was used up. */
+  write_limit_rejected_per_s: number;
+  lock_accesses_per_s: number;
+  /** Of the accesses to locks of instances, those that found it held; `null` if there were none. */
+  lock_wait_percent: number | null;
+  device_errors: number;
+  /** Reads of cache disks that were not answered within bpe_read_timeout. */
+  reads_given_up: number;
+  failed_proofs: number;
+  /** How often a data file looked otherwise without a change by the server, since it started. */
+  audit_suspicions: number;
+  /** Data files that are not cached for that reason now. */
+  suspended_files: number;
+}
+
+// The limits of `bpe status --explain`.
+/** Reads per second below which a cache has nothing to do. */
+export const IDLE = 1;
+/** Percent of the data disk's p50 by which the cache's must differ to be called faster or slower. */
+export const ALIKE = 10;
+/** Percent of hits from which on the data disk feels it. */
+export const LITTLE = 20;
+/** Percent of the capacity from which on the cache counts as full: some is always being emptied. */
+export const FULL = 90;
