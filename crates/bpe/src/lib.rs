@@ -24,7 +24,7 @@ mod library;
 mod maintenance;
 pub mod manual;
 mod moved;
-mod observe;
+pub mod observe;
 mod pool;
 mod process;
 mod progress;

@@ -119,19 +119,19 @@ pub fn warm_up(
     sysbench.run(Workload::ReadOnly, limit, &name, &mut |interval| {
         let now = observer.snapshot(volume)?;
         let work = now.since(&before);
-        before = now;
         points.push(WarmPoint {
             t: interval.t,
             qps: interval.qps,
             hit_ratio: work.hit_ratio().unwrap_or(0.0),
-            cached: now.bytes_cached,
+            cached: now.bytes_cached(),
         });
         stage.message(&format!(
             "{:.0} QPS, hit ratio {:.1} %, {} cached",
             interval.qps,
             work.hit_ratio().unwrap_or(0.0),
-            size::human(now.bytes_cached)
+            size::human(now.bytes_cached())
         ));
+        before = now;
         settled = has_settled(&points);
         Ok(if settled {
             ControlFlow::Break(())

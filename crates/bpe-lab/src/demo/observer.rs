@@ -1,36 +1,42 @@
 //! Counters of the server and the volume, read once a second beside the load.
 
-use std::collections::HashMap;
+use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
+use bpe_command::connection::{self, Target};
+use bpe_command::observe::{self, Sample};
 use private_server::Server;
-use private_server::mysql::{self, prelude::Queryable};
 
 use super::results::Work;
 use super::volume::Volume;
 
+/// How long an answer of a server under load is waited for.
+const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A connection that only looks.
-pub struct Observer {
-    connection: mysql::Conn,
-}
+pub struct Observer(observe::Observer);
 
 /// Counters at one moment. Those of the extension are 0 without it.
-#[derive(Clone, Copy, Debug, Default)]
 pub struct Snapshot {
-    pub hits: u64,
-    pub misses: u64,
-    pub admitted: u64,
-    pub rejected: u64,
-    pub evicted: u64,
-    pub invalidated: u64,
-    pub cache_bytes_written: u64,
-    pub bytes_cached: u64,
-    pub memory: u64,
-    pub innodb_reads: u64,
-    pub innodb_pages_written: u64,
-    pub history: u64,
-    pub disk_reads: Option<u64>,
-    pub disk_writes: Option<u64>,
+    sample: Sample,
+    history: u64,
+    disk_reads: Option<u64>,
+    disk_writes: Option<u64>,
+}
+
+/// How a private server is reached by what `bpe` is made of.
+///
+/// # Errors
+/// When its socket cannot be named.
+pub fn target_of(server: &Server) -> Result<Target> {
+    connection::Args {
+        socket: Some(server.socket().display().to_string()),
+        user: Some("root".to_owned()),
+        no_defaults: true,
+        ..connection::Args::default()
+    }
+    .target()
+    .map_err(|failure| anyhow!("{failure}"))
 }
 
 impl Observer {
@@ -39,9 +45,9 @@ impl Observer {
     /// # Errors
     /// When the server does not answer.
     pub fn new(server: &Server) -> Result<Observer> {
-        Ok(Observer {
-            connection: server.connect()?,
-        })
+        let mut observer = observe::Observer::with_limit(target_of(server)?, PATIENCE);
+        observer.server()?;
+        Ok(Observer(observer))
     }
 
     /// All counters now. `volume` is the disk with the data files, if it is emulated.
@@ -49,44 +55,19 @@ impl Observer {
     /// # Errors
     /// When the server or the volume does not answer.
     pub fn snapshot(&mut self, volume: Option<&Volume>) -> Result<Snapshot> {
-        let rows: Vec<(String, String)> = self
-            .connection
-            .query(
-                "SHOW GLOBAL STATUS WHERE Variable_name LIKE 'Bpe\\_%' \
-                 OR Variable_name IN ('Innodb_data_reads', 'Innodb_pages_written')",
-            )
-            .context("reading the server's status")?;
-        let status: HashMap<String, String> = rows
-            .into_iter()
-            .map(|(name, value)| (name.to_lowercase(), value))
-            .collect();
-        let number = |name: &str| -> u64 {
-            status
-                .get(name)
-                .and_then(|value| value.parse().ok())
-                .unwrap_or(0)
-        };
-        let history: Option<u64> = self
-            .connection
-            .query_first(
+        let sample = self.0.sample()?;
+        let history = self
+            .0
+            .server()?
+            .value(
                 "SELECT count FROM information_schema.innodb_metrics \
                  WHERE name = 'trx_rseg_history_len'",
             )
             .context("reading InnoDB's metrics")?;
         let disk = volume.map(Volume::statistics).transpose()?;
         Ok(Snapshot {
-            hits: number("bpe_hits"),
-            misses: number("bpe_misses"),
-            admitted: number("bpe_admitted"),
-            rejected: number("bpe_rejected"),
-            evicted: number("bpe_evicted"),
-            invalidated: number("bpe_invalidated"),
-            cache_bytes_written: number("bpe_bytes_written"),
-            bytes_cached: number("bpe_bytes_cached"),
-            memory: number("bpe_memory_bytes"),
-            innodb_reads: number("innodb_data_reads"),
-            innodb_pages_written: number("innodb_pages_written"),
-            history: history.unwrap_or(0),
+            sample,
+            history: history.and_then(|text| text.parse().ok()).unwrap_or(0),
             disk_reads: disk.as_ref().map(|disk| disk.reads),
             disk_writes: disk.as_ref().map(|disk| disk.writes),
         })
@@ -94,26 +75,32 @@ impl Observer {
 }
 
 impl Snapshot {
-    /// What happened between `earlier` and this one. Counters that were reset meanwhile (the
-    /// extension was switched) count as nothing.
+    /// Bytes that the cached pages take.
+    pub fn bytes_cached(&self) -> u64 {
+        self.sample.count("bpe_bytes_cached")
+    }
+
+    /// Bytes of memory that the extension takes.
+    pub fn memory(&self) -> u64 {
+        self.sample.count("bpe_memory_bytes")
+    }
+
+    /// What happened between `earlier` and this one.
     pub fn since(&self, earlier: &Snapshot) -> Work {
+        let more = |name: &str| self.sample.growth(&earlier.sample, name);
         let both = |now: Option<u64>, then: Option<u64>| Some(now?.saturating_sub(then?));
         Work {
-            hits: self.hits.saturating_sub(earlier.hits),
-            misses: self.misses.saturating_sub(earlier.misses),
-            admitted: self.admitted.saturating_sub(earlier.admitted),
-            rejected: self.rejected.saturating_sub(earlier.rejected),
-            evicted: self.evicted.saturating_sub(earlier.evicted),
-            invalidated: self.invalidated.saturating_sub(earlier.invalidated),
-            cache_bytes_written: self
-                .cache_bytes_written
-                .saturating_sub(earlier.cache_bytes_written),
+            hits: more("bpe_hits"),
+            misses: more("bpe_misses"),
+            admitted: more("bpe_admitted"),
+            rejected: more("bpe_rejected"),
+            evicted: more("bpe_evicted"),
+            invalidated: more("bpe_invalidated"),
+            cache_bytes_written: more("bpe_bytes_written"),
             disk_reads: both(self.disk_reads, earlier.disk_reads),
             disk_writes: both(self.disk_writes, earlier.disk_writes),
-            innodb_reads: self.innodb_reads.saturating_sub(earlier.innodb_reads),
-            innodb_pages_written: self
-                .innodb_pages_written
-                .saturating_sub(earlier.innodb_pages_written),
+            innodb_reads: more("innodb_data_reads"),
+            innodb_pages_written: more("innodb_pages_written"),
             history_before: earlier.history,
             history_after: self.history,
         }

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::Result;
+use bpe_command::observe::percent;
 use private_server::Installation;
 use serde::{Deserialize, Serialize};
 
@@ -199,8 +200,7 @@ pub struct Memory {
 impl Work {
     /// Percent of the page reads that the extension served.
     pub fn hit_ratio(&self) -> Option<f64> {
-        let all = self.hits + self.misses;
-        (all > 0).then(|| self.hits as f64 * 100.0 / all as f64)
+        percent(self.hits, self.hits + self.misses)
     }
 }
 

@@ -148,7 +148,7 @@ impl Bench<'_> {
         run.sides.push(side);
         if name == SideName::On {
             if let Some(memory) = &mut run.memory {
-                let now = observer.snapshot(volume)?.memory;
+                let now = observer.snapshot(volume)?.memory();
                 memory.extension = memory.extension.max(now);
             }
             run.switching = Some(self.switch_under_load(server, &sysbench)?);

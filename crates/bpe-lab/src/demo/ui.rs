@@ -4,13 +4,13 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, anyhow};
-use bpe_command::connection;
+use anyhow::{Context, Result};
 use bpe_command::console::Opening;
 use bpe_command::enable::Places;
 use bpe_command::size::human;
 
 use super::dataset::Dataset;
+use super::observer::target_of;
 use super::results::SideName;
 use super::stages::Bench;
 use super::{Args, extension, plan, progress, provide_server, tools, workspace};
@@ -49,14 +49,7 @@ pub fn open(args: &Args) -> Result<ExitCode> {
     extension::set_up(&bench, server)?;
     progress.close();
 
-    let target = connection::Args {
-        socket: Some(server.socket().display().to_string()),
-        user: Some("root".to_owned()),
-        no_defaults: true,
-        ..connection::Args::default()
-    }
-    .target()
-    .map_err(|failure| anyhow!("{failure}"))?;
+    let target = target_of(server)?;
     let places = Places {
         library: tools.library.clone(),
         state_dir: Some(workspace.run().join("state")),

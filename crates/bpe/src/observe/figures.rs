@@ -104,7 +104,7 @@ impl Figures {
     /// Of the time from `before` to `now`.
     pub fn between(before: &Sample, now: &Sample) -> Self {
         let seconds = (now.taken - before.taken).as_secs_f64().max(1e-3);
-        let more = |name: &str| increase(before.count(name), now.count(name));
+        let more = |name: &str| now.growth(before, name);
         let rate = |name: &str| more(name) as f64 / seconds;
         let active = now.state() == "active";
         let (hits, misses) = (more("bpe_hits"), more("bpe_misses"));
@@ -195,12 +195,8 @@ impl Figures {
     }
 }
 
-/// Of a counter, which begins at 0 again when the cache is opened anew or the server was restarted.
-fn increase(before: u64, now: u64) -> u64 {
-    if now >= before { now - before } else { now }
-}
-
-fn percent(part: u64, of: u64) -> Option<f64> {
+/// A part of something; `None` of nothing.
+pub fn percent(part: u64, of: u64) -> Option<f64> {
     (of > 0).then(|| (part as f64 * 100.0 / of as f64).min(100.0))
 }
 

@@ -1,6 +1,6 @@
 //! Watching a server: a [`Sample`] is one reading of it, [`Figures`] are what two readings say, an [`Observer`] takes them.
 //!
-//! `bpe status`, `bpe top` and the console show these and compute no rate of their own. A reading takes two statements,
+//! `bpe status`, `bpe top` and the console show these and compute no rate of their own; nor does `bpe-lab`. A reading takes two statements,
 //! `SHOW GLOBAL STATUS` and one `SELECT`, whoever looks, so that looking costs the server next to nothing.
 //! [`explain`] says in words what the figures mean.
 
@@ -16,7 +16,7 @@ mod histogram;
 mod sample;
 mod sentence;
 
-pub use figures::Figures;
+pub use figures::{Figures, percent};
 pub use histogram::Quantiles;
 pub use sample::Sample;
 pub use sentence::{Level, Sentence};
@@ -27,6 +27,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Watches one server over a connection of its own.
 pub struct Observer {
     target: Target,
+    limit: Duration,
     server: Option<Server>,
     before: Option<Sample>,
 }
@@ -41,8 +42,14 @@ impl Observer {
     }
 
     pub fn of(target: Target) -> Self {
+        Self::with_limit(target, LIMIT)
+    }
+
+    /// Waits so long for an answer.
+    pub fn with_limit(target: Target, limit: Duration) -> Self {
         Self {
             target,
+            limit,
             server: None,
             before: None,
         }
@@ -56,7 +63,7 @@ impl Observer {
     pub fn server(&mut self) -> Result<&mut Server, Failure> {
         let server = match self.server.take() {
             Some(server) => server,
-            None => Server::open(&mut self.target, Some(LIMIT))?,
+            None => Server::open(&mut self.target, Some(self.limit))?,
         };
         Ok(self.server.insert(server))
     }

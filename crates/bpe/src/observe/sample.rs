@@ -12,7 +12,8 @@ use crate::server::Server;
 
 /// The server's own counters that are looked at beside the extension's.
 const OF_THE_SERVER: &str = "'Questions','Com_commit','Com_rollback','Threads_running','Threads_connected','Uptime',\
-    'Innodb_buffer_pool_read_requests','Innodb_buffer_pool_reads','Innodb_pages_read','Innodb_data_written'";
+    'Innodb_buffer_pool_read_requests','Innodb_buffer_pool_reads','Innodb_pages_read','Innodb_data_written',\
+    'Innodb_data_reads','Innodb_pages_written'";
 
 /// Everything that [`Figures`](super::Figures) are made of, at one moment.
 #[derive(Debug, Clone)]
@@ -104,6 +105,13 @@ impl Sample {
     /// A status variable that counts; 0 where there is none.
     pub fn count(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or(0)
+    }
+
+    /// How much a counter has grown since `before`. It begins at 0 again when the cache is opened anew or the server was
+    /// restarted.
+    pub fn growth(&self, before: &Self, name: &str) -> u64 {
+        let (before, now) = (before.count(name), self.count(name));
+        if now >= before { now - before } else { now }
     }
 }
 
