@@ -344,7 +344,10 @@ impl<O: Os> Core<O> {
             if self.requests.forget(event.data) {
                 continue;
             }
-            let request = self.requests.take(event.request as usize);
+            hold_up!("harvested");
+            let request = self
+                .requests
+                .take_answered(event.request as usize, event.data);
             if request.is_none() && is_tag(event.data) {
                 self.requests.forget(event.data); // it was given up this very moment
                 continue;

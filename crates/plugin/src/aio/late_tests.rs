@@ -276,6 +276,28 @@ fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
     assert_eq!(CORE.switch().pending_requests(), 0);
 }
 
+/// No server lets two threads harvest one context. If one did: another thread gives a read up after this one has harvested the
+/// late answer and not found it given up. The answer must not be taken for that of the server's own read.
+#[test]
+fn an_answer_that_comes_while_its_read_is_given_up_is_nobodys() {
+    let _turn = crate::process::UNDER_TEST.lock();
+    let Some(cached) = Cached::new() else { return };
+    let mut buffer = Buffer([0; PAGE]);
+    let sent = Sent::new(&cached, CONTEXTS[0], 1, &mut buffer);
+    std::thread::sleep(Duration::from_millis(5));
+    crate::hold_up::meanwhile("harvested", || {
+        (0..MOST_PASSES).for_each(|_| assert!(CORE.give_up(CONTEXTS[0], 8, &taken).is_none()));
+    });
+    let mut late = [sent.event(sent.tag, PAGE as i64)];
+    assert_eq!(CORE.harvested(&mut late, &taken, no_panic), 0);
+    assert!(sent.is_as_before());
+    let mut own = [sent.event(sent.words.data, PAGE as i64)];
+    assert_eq!(CORE.harvested(&mut own, &taken, no_panic), 1);
+    assert_eq!(own[0].data, sent.words.data);
+    assert_eq!(CORE.switch().pending_requests(), 0);
+    assert!(!CORE.requests.expects_tags());
+}
+
 /// EAGAIN, or that the flag is not known, says nothing about the disk, and the server is given the true read.
 #[test]
 fn a_read_that_would_have_waited_is_no_error_of_the_disk() {

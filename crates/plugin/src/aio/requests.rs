@@ -252,6 +252,23 @@ impl Requests {
         self.shard(request).lock().remove(&request)
     }
 
+    /// Takes the request that an event answers, told by the event's word.
+    ///
+    /// An answer of the cache disk carries its tag. If another thread has just given that read up, the server's own read stands in
+    /// its place, under the same key: the answer is not that of this one. That takes two threads that harvest one context, which
+    /// neither server has: each context of theirs belongs to one thread.
+    pub fn take_answered(&self, request: usize, word: u64) -> Option<Request> {
+        let mut shard = self.shard(request).lock();
+        let tag = match &shard.get(&request)?.purpose {
+            Purpose::Redirected { tag: Some(tag), .. } => Some(tag.word()),
+            _ => None,
+        };
+        if is_tag(word) && tag != Some(word) {
+            return None;
+        }
+        shard.remove(&request)
+    }
+
     /// Whether this is the answer to an abandoned read, which nobody needs any more.
     pub fn forget(&self, word: u64) -> bool {
         is_tag(word) && self.abandoned.lock().remove(&word).is_some()

@@ -3,6 +3,7 @@
 use std::os::fd::AsRawFd;
 
 use super::*;
+use crate::hold_up::meanwhile as at;
 use crate::machine_for_tests::{self, Machine};
 
 /// Data files of a server that begins to follow them.
@@ -41,27 +42,6 @@ impl Server {
 }
 
 const OPENED: Attach = Attach::Opened { anew: false };
-
-/// What is to be done at which moment.
-type Meanwhile = Option<(&'static str, Box<dyn FnOnce()>)>;
-
-thread_local! {
-    static MEANWHILE: std::cell::Cell<Meanwhile> = const { std::cell::Cell::new(None) };
-}
-
-/// Does something at a moment of this thread, once.
-fn at(moment: &'static str, act: impl FnOnce() + 'static) {
-    crate::hold_up::AT.get_or_init(|| {
-        |now| {
-            let meanwhile = MEANWHILE.take();
-            match meanwhile {
-                Some((moment, act)) if moment == now => act(),
-                other => MEANWHILE.set(other),
-            }
-        }
-    });
-    MEANWHILE.set(Some((moment, Box::new(act))));
-}
 
 /// What another session does at a moment of the thread that attaches, or, where the registry's lock keeps it out, after it.
 fn switch_off_and_on(files: &'static Files<Machine>) {
