@@ -368,9 +368,8 @@ fn without_direct_io(place: &Place) -> Outcome {
     } else {
         "this kernel has O_DIRECT in memory: no warning"
     });
-    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
-    ledger.run(&server, Duration::from_secs(4))?;
-    ensure!(sql::figure(&server, "hits")? > 100);
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?.paced();
+    ledger.run_until_above(&server, Duration::from_secs(4), "hits", 100)?;
     ledger.verify(&server)?;
     server.stop()?;
     ensure!(place::files_in(memory.path()).is_empty());
@@ -457,7 +456,7 @@ fn install_twice(place: &Place) -> Outcome {
 fn uninstall_under_load(place: &Place) -> Outcome {
     let server = installed(place)?;
     then_it_works(place, &server)?;
-    let ledger = Ledger::create(&server, 2, 4000, 2000, 6)?;
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 6)?.paced();
     let mut rounds = 0;
     ledger.run_while(&server, Duration::from_secs(12), || {
         let until = std::time::Instant::now() + Duration::from_secs(9);
@@ -514,8 +513,7 @@ fn bad_path_at_the_start(place: &Place) -> Outcome {
     })?;
     ensure!(place::files_in(&folder).len() == 1);
     let ledger = Ledger::create(&server, 1, 4000, 3000, 4)?;
-    ledger.run(&server, Duration::from_secs(2))?;
-    ensure!(sql::figure(&server, "hits")? > 0, "no hits after it healed");
+    ledger.run_until_above(&server, Duration::from_secs(2), "hits", 0)?;
     server.stop()?;
 
     // Switched off while it waits for the directory: it does not come back by itself.

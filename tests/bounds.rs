@@ -95,7 +95,7 @@ fn hangs(place: &Place, volume: &Volume, cache: &Path) -> Outcome {
     ))?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
-    let ledger = Ledger::create(&server, 2, 5120, 2500, CLIENTS)?;
+    let ledger = Ledger::create(&server, 2, 5120, 2500, CLIENTS)?.paced();
     ledger.run(&server, Duration::from_secs(6))?;
     let hits = sql::figure(&server, "hits")?;
     ensure!(hits > 0, "nothing was served from the cache before");

@@ -126,8 +126,7 @@ fn forwards_or_backwards(connection: &mut Conn, version: u32) -> anyhow::Result<
             if version % 2 == 1 {
                 bytes.reverse();
             }
-            let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-            right += u32::from(text == sql::hex_pad(id, 0, WIDTH));
+            right += u32::from(bytes == sql::pad(id, 0, WIDTH));
             Ok::<_, mysql::Error>(())
         })?;
     Ok(right)

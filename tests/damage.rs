@@ -58,20 +58,19 @@ fn damage_under_load(
 fn every_damage_is_found_out(place: &Place) -> Outcome {
     let server = place.start(options(place, place.library()?))?;
     let ledger = Ledger::small(&server)?;
-    ledger.run(&server, Duration::from_secs(1))?;
+    ledger.run_until_above(&server, Duration::from_secs(1), "pages_cached", 300)?;
     for how in Damage::ALL {
         let before = sql::figure(&server, "failed_proofs")?;
         let damaged = damage_under_load(place, &server, &ledger, how)?;
+        ensure!(damaged > 0, "{how:?}: no page was damaged");
+        ledger
+            .run_until_above(&server, Duration::ZERO, "failed_proofs", before)
+            .with_context(|| format!("{how:?}: {damaged} pages damaged, none found out"))?;
         let found = sql::figure(&server, "failed_proofs")? - before;
         let reason = sql::status(&server, "state_reason")?;
         note(format!(
             "{how:?}: {damaged} pages damaged, {found} found out; '{reason}'"
         ));
-        ensure!(damaged > 0, "{how:?}: no page was damaged");
-        ensure!(
-            found > 0,
-            "{how:?}: {damaged} pages damaged, none found out"
-        );
         ledger.verify(&server)?;
         // A disk that answers wrongly is left alone after 32 errors and what was under way.
         ensure!(
@@ -107,7 +106,7 @@ fn without_proof_every_damage_is_noticed(place: &Place) -> Outcome {
         let place = Place::new(place.installation.flavour)?;
         let server = place.start(options(&place, &library).environment("BPE_CANARY", "checks"))?;
         let ledger = Ledger::small(&server)?;
-        ledger.run(&server, Duration::from_secs(1))?;
+        ledger.run_until_above(&server, Duration::from_secs(1), "pages_cached", 300)?;
         let outcome = (0..4).try_for_each(|_| {
             damage_under_load(&place, &server, &ledger, how)?;
             ledger.verify(&server)?;
@@ -166,8 +165,7 @@ fn files_put_in_place_of_it(place: &Place) -> Outcome {
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     sql::expect_state(&server, "active")?;
-    ledger.run(&server, Duration::from_secs(1))?;
-    ensure!(sql::figure(&server, "hits")? > 0, "no hits");
+    ledger.run_until_above(&server, Duration::from_secs(1), "hits", 0)?;
     ledger.verify(&server)?;
     verification::check_tables(&server)?;
     server.stop()?;

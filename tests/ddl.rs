@@ -371,7 +371,7 @@ fn undo_truncation(place: &Place) -> Outcome {
             Ok(sum)
         };
         cached(connection, "d.t", ROWS, "")?;
-        let ledger = Ledger::create(server, 1, 2000, 1000, 4)?;
+        let ledger = Ledger::create(server, 1, 2000, 1000, 4)?.paced();
         let at_first = size()?;
         ensure!(at_first > 0, "there are no undo tablespaces");
         // A snapshot keeps the undo logs from being purged until they are large.
@@ -487,7 +487,7 @@ fn encryption(place: &Place) -> Outcome {
 /// Files come and go while other tables are at work.
 fn under_load(place: &Place) -> Outcome {
     let server = place.start(place.early(32 << 20)?)?;
-    let ledger = Ledger::create(&server, 3, 4000, 2000, 6)?;
+    let ledger = Ledger::create(&server, 3, 4000, 2000, 6)?.paced();
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", 4000, WIDTH, "")?;
     let statements = [

@@ -24,6 +24,11 @@ fn main() -> ExitCode {
         .run()
 }
 
+/// Steps of a load: what two busy cores do in about ten seconds. As much is tried on a slow machine.
+const STEPS: u64 = 20_000;
+/// The same where every page that is read is compressed and written.
+const COMPRESSED_STEPS: u64 = 12_000;
+
 /// 4 tables of 5,000 rows of 2,600 bytes: 64 MiB on disk, eight times the pool.
 fn ledger(server: &Server) -> anyhow::Result<Ledger> {
     let ledger = Ledger::create(server, 4, 5000, 2600, 8)?;
@@ -69,7 +74,7 @@ fn stop_and_verify(place: &Place, server: Server, ledger: &Ledger) -> Outcome {
 fn mixed_load(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     let ledger = ledger(&server)?;
-    let counts = ledger.run(&server, Duration::from_secs(12))?;
+    let counts = ledger.run_steps(&server, STEPS)?;
     note(counts.to_string());
     expect_work(&server)?;
     stop_and_verify(place, server, &ledger)
@@ -79,12 +84,13 @@ fn installed_at_run_time(place: &Place) -> Outcome {
     let server = place.start(place.installable()?)?;
     let ledger = ledger(&server)?;
     // Installed and switched on in the middle of the load.
-    let counts = ledger.run_while(&server, Duration::from_secs(12), || {
+    ledger.run_while(&server, Duration::from_secs(4), || {
         std::thread::sleep(Duration::from_secs(2));
         place.install(&server, CACHE)?;
         server.sql("SET GLOBAL bpe_enabled = ON")?;
         Ok(())
     })?;
+    let counts = ledger.run_steps(&server, STEPS)?;
     note(counts.to_string());
     expect_work(&server)?;
     stop_and_verify(place, server, &ledger)
@@ -99,7 +105,7 @@ fn compressed(place: &Place) -> Outcome {
             .option("--bpe-instances=4"),
     )?;
     let ledger = ledger(&server)?;
-    let counts = ledger.run(&server, Duration::from_secs(8))?;
+    let counts = ledger.run_steps(&server, COMPRESSED_STEPS)?;
     note(counts.to_string());
     expect_work(&server)?;
     stop_and_verify(place, server, &ledger)

@@ -19,6 +19,10 @@ use crate::{sql, stuck};
 
 /// Money of each row at the beginning.
 const START: i64 = 1000;
+/// Steps of all clients of a paced load in a second. What runs beside leaves it about as many on two cores.
+const PACE: u32 = 800;
+/// A load that is to make so many steps has this long: for machines that are very slow.
+const STEPS_LIMIT: Duration = Duration::from_secs(600);
 
 /// The tables, and what their rows must be.
 pub struct Ledger {
@@ -27,6 +31,24 @@ pub struct Ledger {
     rows: u32,
     width: u32,
     clients: Vec<Mutex<Client>>,
+    /// From the beginning of a client's step to that of its next, at least.
+    pace: Duration,
+}
+
+/// How long a load runs: until either is reached.
+#[derive(Clone, Copy)]
+struct Bound {
+    time: Duration,
+    steps: u64,
+}
+
+impl From<Duration> for Bound {
+    fn from(time: Duration) -> Bound {
+        Bound {
+            time,
+            steps: u64::MAX,
+        }
+    }
 }
 
 /// What a client knows of the rows that are its own.
@@ -51,6 +73,14 @@ pub struct Counts {
     pub audits: AtomicU64,
     /// Microseconds that the longest of them took, audits apart.
     pub longest_us: AtomicU64,
+}
+
+impl Counts {
+    /// Steps of all clients.
+    fn steps(&self) -> u64 {
+        let kinds = [&self.reads, &self.updates, &self.transfers];
+        kinds.map(|kind| kind.load(Ordering::Relaxed)).iter().sum()
+    }
 }
 
 impl std::fmt::Display for Counts {
@@ -118,7 +148,7 @@ impl Ledger {
             ))?;
             for first in (0..rows).step_by(500) {
                 let values: Vec<String> = (first..rows.min(first + 500))
-                    .map(|id| format!("({id},0,{START},x'{}')", pad(table, id, 0, width)))
+                    .map(|id| format!("({id},0,{START},x'{}')", hex_pad(table, id, 0, width)))
                     .collect();
                 connection.query_drop(format!(
                     "INSERT INTO {database}.t{table} VALUES {}",
@@ -142,7 +172,15 @@ impl Ledger {
                     })
                 })
                 .collect(),
+            pace: Duration::ZERO,
         })
+    }
+
+    /// Bounds how much the load does in a second, for a test in which it must go on but need not be fast: it leaves the
+    /// processors to others.
+    pub fn paced(self) -> Ledger {
+        let pace = Duration::from_secs(1) * self.clients.len() as u32 / PACE;
+        Ledger { pace, ..self }
     }
 
     /// Runs all clients for `time`. Any failed statement (but for deadlocks, which are tried again) and any wrong row is
@@ -158,7 +196,51 @@ impl Ledger {
         time: Duration,
         meanwhile: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<Counts> {
-        let (counts, stops) = self.drive(server, time, meanwhile)?;
+        self.run_within(server, time.into(), meanwhile)
+    }
+
+    /// Runs all clients for `time`, and for a minute more where it takes that, until the plugin's figure `name` is above
+    /// `above`: on a busy machine what a load brings about comes later.
+    pub fn run_until_above(
+        &self,
+        server: &Server,
+        time: Duration,
+        name: &str,
+        above: u64,
+    ) -> anyhow::Result<()> {
+        if !time.is_zero() {
+            self.run(server, time)?;
+        }
+        let end = Instant::now() + Duration::from_secs(60);
+        loop {
+            let now = sql::figure(server, name)?;
+            if now > above {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < end,
+                "Bpe_{name} is {now} after the load, not above {above}"
+            );
+            self.run(server, Duration::from_secs(1))?;
+        }
+    }
+
+    /// Runs all clients until together they have made `steps` steps, however long that takes.
+    pub fn run_steps(&self, server: &Server, steps: u64) -> anyhow::Result<Counts> {
+        let time = STEPS_LIMIT;
+        let counts = self.run_within(server, Bound { time, steps }, || Ok(()))?;
+        let made = counts.steps();
+        ensure!(made >= steps, "{made} of {steps} steps in {STEPS_LIMIT:?}");
+        Ok(counts)
+    }
+
+    fn run_within(
+        &self,
+        server: &Server,
+        bound: Bound,
+        meanwhile: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Counts> {
+        let (counts, stops) = self.drive(server, bound, meanwhile)?;
         let mut lost = None;
         for stop in stops {
             match stop {
@@ -186,16 +268,17 @@ impl Ledger {
         beside: impl FnOnce(&Server) -> anyhow::Result<()> + Send,
     ) -> anyhow::Result<Counts> {
         let pid = rustix::process::Pid::from_raw(server.pid() as i32).context("a pid")?;
-        let (counts, stops) = self.drive(&server, time + Duration::from_secs(60), || {
-            std::thread::scope(|scope| {
-                let beside = scope.spawn(|| beside(&server));
-                std::thread::sleep(time);
-                rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
-                beside
-                    .join()
-                    .map_err(|_| anyhow::anyhow!("what ran beside the load panicked"))?
-            })
-        })?;
+        let (counts, stops) =
+            self.drive(&server, (time + Duration::from_secs(60)).into(), || {
+                std::thread::scope(|scope| {
+                    let beside = scope.spawn(|| beside(&server));
+                    std::thread::sleep(time);
+                    rustix::process::kill_process(pid, rustix::process::Signal::KILL)?;
+                    beside
+                        .join()
+                        .map_err(|_| anyhow::anyhow!("what ran beside the load panicked"))?
+                })
+            })?;
         server.kill();
         for stop in stops {
             if let Stop::Wrong(what) = stop {
@@ -208,13 +291,17 @@ impl Ledger {
     fn drive(
         &self,
         server: &Server,
-        time: Duration,
+        bound: Bound,
         meanwhile: impl FnOnce() -> anyhow::Result<()>,
     ) -> anyhow::Result<(Counts, Vec<Stop>)> {
         let counts = Counts::default();
-        let until = Instant::now() + time;
+        let until = Instant::now() + bound.time;
         let failed = AtomicBool::new(false);
-        let go_on = || Instant::now() < until && !failed.load(Ordering::Relaxed);
+        let go_on = || {
+            Instant::now() < until
+                && !failed.load(Ordering::Relaxed)
+                && counts.steps() < bound.steps
+        };
         let guard = |step: Step| {
             let stop = step.err()?;
             let first = !failed.swap(true, Ordering::Relaxed);
@@ -283,6 +370,7 @@ impl Ledger {
             }
             let took = begun.elapsed().as_micros() as u64;
             counts.longest_us.fetch_max(took, Ordering::Relaxed);
+            std::thread::sleep(self.pace.saturating_sub(begun.elapsed()));
         }
         Ok(())
     }
@@ -301,9 +389,9 @@ impl Ledger {
         connection: &mut Conn,
         table: u32,
         id: u32,
-    ) -> Result<Option<(u32, String)>, mysql::Error> {
+    ) -> Result<Option<(u32, Vec<u8>)>, mysql::Error> {
         connection.query_first(format!(
-            "SELECT version, LOWER(HEX(pad)) FROM {}.t{table} WHERE id = {id}",
+            "SELECT version, pad FROM {}.t{table} WHERE id = {id}",
             self.database
         ))
     }
@@ -344,7 +432,7 @@ impl Ledger {
             connection.query_drop(format!(
                 "UPDATE {}.t{table} SET version = {new}, pad = x'{}' WHERE id = {id}",
                 self.database,
-                pad(table, id, new, self.width)
+                hex_pad(table, id, new, self.width)
             ))
         })?;
         client.unsettled = None;
@@ -466,11 +554,11 @@ impl Ledger {
             let mut wrong = Vec::new();
             connection
                 .query_iter(format!(
-                    "SELECT id, version, LOWER(HEX(pad)) FROM {}.t{table}",
+                    "SELECT id, version, pad FROM {}.t{table}",
                     self.database
                 ))?
                 .try_for_each(|row| {
-                    let (id, version, bytes): (u32, u32, String) = mysql::from_row(row?);
+                    let (id, version, bytes): (u32, u32, Vec<u8>) = mysql::from_row(row?);
                     let client = id as usize % clients.len();
                     let index = table as usize * each + id as usize / clients.len();
                     let (least, most) =
@@ -523,8 +611,16 @@ impl Client {
     }
 }
 
-fn pad(table: u32, id: u32, version: u32, width: u32) -> String {
-    sql::hex_pad(id.wrapping_mul(31).wrapping_add(table), version, width)
+fn pad(table: u32, id: u32, version: u32, width: u32) -> Vec<u8> {
+    sql::pad(seed(table, id), version, width)
+}
+
+fn hex_pad(table: u32, id: u32, version: u32, width: u32) -> String {
+    sql::hex_pad(seed(table, id), version, width)
+}
+
+fn seed(table: u32, id: u32) -> u32 {
+    id.wrapping_mul(31).wrapping_add(table)
 }
 
 fn connect(server: &Server) -> Result<Conn, Stop> {

@@ -20,10 +20,10 @@ pub struct Pressure {
 }
 
 impl Pressure {
-    /// 25 MB for the ledger, 5 MB for sysbench: more than three times the pool.
+    /// 25 MB for the ledger, which is paced, and 5 MB for sysbench: more than three times the pool.
     pub fn create(place: &Place, server: &Server) -> anyhow::Result<Pressure> {
         Ok(Pressure {
-            ledger: Ledger::create(server, 2, 5000, 2500, 6)?,
+            ledger: Ledger::create(server, 2, 5000, 2500, 6)?.paced(),
             sysbench: Sysbench::prepare(server, place.root(), 2, 10_000)?,
         })
     }

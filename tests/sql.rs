@@ -156,14 +156,28 @@ pub fn insert(
     Ok(())
 }
 
-/// Bytes of `pad` for a row and version, as hexadecimal digits: `width` bytes that look random.
-pub fn hex_pad(id: u32, version: u32, width: u32) -> String {
+/// Bytes of `pad` for a row and version: `width` bytes that look random.
+pub fn pad(id: u32, version: u32, width: u32) -> Vec<u8> {
     let mut random = fastrand::Rng::with_seed(u64::from(id) << 32 | u64::from(version));
-    let mut text = String::with_capacity(width as usize * 2 + 16);
-    while text.len() < width as usize * 2 {
-        text.push_str(&format!("{:016x}", random.u64(..)));
+    let width = width as usize;
+    let mut bytes = Vec::with_capacity(width + 8);
+    while bytes.len() < width {
+        bytes.extend_from_slice(&random.u64(..).to_be_bytes());
     }
-    text.truncate(width as usize * 2);
+    bytes.truncate(width);
+    bytes
+}
+
+/// [`pad`] as hexadecimal digits, as statements have it.
+pub fn hex_pad(id: u32, version: u32, width: u32) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |four: u8| char::from(DIGITS[usize::from(four)]);
+    let bytes = pad(id, version, width);
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
+    }
     text
 }
 
@@ -204,16 +218,16 @@ fn gcd(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { gcd(b, a % b) }
 }
 
-/// A row's `v` and `pad` as stored must be those of [`hex_pad`] for all rows; returns how many rows there are.
+/// A row's `v` and `pad` as stored must be those of [`pad`] for all rows; returns how many rows there are.
 pub fn verify_pads(connection: &mut Conn, table: &str, width: u32) -> anyhow::Result<u32> {
     let mut rows = 0;
     let mut wrong = Vec::new();
     connection
-        .query_iter(format!("SELECT id, v, HEX(pad) FROM {table}"))?
+        .query_iter(format!("SELECT id, v, pad FROM {table}"))?
         .try_for_each(|row| {
-            let (id, version, pad): (u32, u32, String) = mysql::from_row(row?);
+            let (id, version, bytes): (u32, u32, Vec<u8>) = mysql::from_row(row?);
             rows += 1;
-            if pad != hex_pad(id, version, width).to_uppercase() {
+            if bytes != pad(id, version, width) {
                 wrong.push(id);
             }
             Ok::<_, mysql::Error>(())
@@ -229,4 +243,21 @@ pub fn verify_pads(connection: &mut Conn, table: &str, width: u32) -> anyhow::Re
 
 fn short(statement: &str) -> String {
     statement.chars().take(160).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_digits_are_those_of_the_bytes() {
+        for width in [1, 8, 1001] {
+            let bytes = pad(7, 3, width);
+            let digits: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(bytes.len(), width as usize);
+            assert_eq!(hex_pad(7, 3, width), digits.concat());
+        }
+        assert_ne!(pad(7, 3, 100), pad(7, 4, 100));
+        assert_ne!(pad(7, 3, 100), pad(8, 3, 100));
+    }
 }

@@ -97,7 +97,7 @@ fn status(place: &Place) -> Outcome {
     }
     sql::expect_state(&server, "disabled")?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
-    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?.paced();
     sql::wait_until("there are hits", Duration::from_secs(30), || {
         ledger.run(&server, Duration::from_secs(2))?;
         Ok(sql::figure(&server, "hits")? > 0)
@@ -185,7 +185,7 @@ fn reports(place: &Place) -> Outcome {
         ensure!(rows(name)? == 0 || name == "files", "{name} while disabled");
     }
     server.sql("SET GLOBAL bpe_enabled = ON")?;
-    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?.paced();
     ledger.run(&server, Duration::from_secs(3))?;
     let summary = report("summary")?;
     ensure!(summary["state"] == "active", "{summary}");
@@ -273,7 +273,7 @@ fn small_beside_large(place: &Place) -> Outcome {
         matches!(lengths[..], [one, other] if one < 160 << 20 && one + other <= SIZE && one + other > SIZE - (2 << 20)),
         "{lengths:?}"
     );
-    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?.paced();
     ledger.run(&server, Duration::from_secs(3))?;
     ledger.verify(&server)?;
     // A change of size looks again, with the room of its own file counted.
@@ -312,9 +312,8 @@ fn one_bad_path_of_several(place: &Place) -> Outcome {
     sql::expect_state(&server, "active")?;
     let reason = sql::status(&server, "state_reason")?;
     ensure!(reason.contains("other/sub"), "{reason}");
-    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
-    ledger.run(&server, Duration::from_secs(3))?;
-    ensure!(sql::figure(&server, "hits")? > 0, "no hits on the good one");
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?.paced();
+    ledger.run_until_above(&server, Duration::from_secs(3), "hits", 0)?;
     std::fs::create_dir_all(other.join("sub"))?;
     sql::wait_until("the second is used", Duration::from_secs(60), || {
         Ok(sql::status(&server, "state_reason")?.is_empty())
@@ -350,7 +349,7 @@ fn daily_write_limit(place: &Place) -> Outcome {
             .early(CACHE)?
             .option("--bpe-daily-write-limit=16777216"),
     )?;
-    let ledger = Ledger::create(&server, 2, 5000, 2500, 4)?;
+    let ledger = Ledger::create(&server, 2, 5000, 2500, 4)?.paced();
     ledger.run(&server, Duration::from_secs(3))?;
     let written = sql::figure(&server, "bytes_written_24h")?;
     ensure!(
@@ -368,8 +367,12 @@ fn daily_write_limit(place: &Place) -> Outcome {
         "{written} bytes written after switching off and on"
     );
     server.sql("SET GLOBAL bpe_daily_write_limit = 0")?;
-    ledger.run(&server, Duration::from_secs(3))?;
-    ensure!(sql::figure(&server, "bytes_written_24h")? > written);
+    ledger.run_until_above(
+        &server,
+        Duration::from_secs(3),
+        "bytes_written_24h",
+        written,
+    )?;
     ensure!(sql::figure(&server, "hits")? > 0);
     ledger.verify(&server)?;
     server.stop()?;
@@ -404,7 +407,7 @@ fn changed_under_load(place: &Place) -> Outcome {
     let other = place.root().join("other-cache");
     std::fs::create_dir(&other)?;
     let server = place.start(place.early(CACHE)?)?;
-    let ledger = Ledger::create(&server, 2, 5000, 2500, 6)?;
+    let ledger = Ledger::create(&server, 2, 5000, 2500, 6)?.paced();
     let (cache, other) = (
         place.cache().display().to_string(),
         other.display().to_string(),
@@ -442,11 +445,7 @@ fn changed_under_load(place: &Place) -> Outcome {
         || Ok(place.cache_files().len() == 1 && std::fs::read_dir(&other)?.count() == 0),
     )?;
     let before = sql::figure(&server, "hits")?;
-    ledger.run(&server, Duration::from_secs(3))?;
-    ensure!(
-        sql::figure(&server, "hits")? > before,
-        "no hits after all changes"
-    );
+    ledger.run_until_above(&server, Duration::from_secs(3), "hits", before)?;
     ledger.verify(&server)?;
     server.stop()?;
     Ok(())
@@ -479,7 +478,7 @@ fn off_stays_off(place: &Place) -> Outcome {
 /// Whatever the order, in the end the state is what the variable says, and rows are right.
 fn several_sessions(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
-    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?.paced();
     ledger.run_while(&server, Duration::from_secs(10), || {
         std::thread::scope(|scope| {
             let switchers: Vec<_> = (0..4u64)
@@ -525,8 +524,7 @@ fn several_sessions(place: &Place) -> Outcome {
         server.sql(&format!("SET GLOBAL bpe_enabled = {value}"))?;
         sql::expect_state(&server, state)?;
     }
-    ledger.run(&server, Duration::from_secs(3))?;
-    ensure!(sql::figure(&server, "hits")? > 0);
+    ledger.run_until_above(&server, Duration::from_secs(3), "hits", 0)?;
     ledger.verify(&server)?;
     server.stop()?;
     Ok(())

@@ -28,7 +28,7 @@ const CREATE_FUNCTION: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 
 
 fn compare_under_load(server: &Server) -> Outcome {
     server.sql(CREATE_FUNCTION)?;
-    let ledger = Ledger::create(server, 2, 5000, 2500, 6)?;
+    let ledger = Ledger::create(server, 2, 5000, 2500, 6)?.paced();
     ledger.run(server, Duration::from_secs(3))?;
     let mut sums = Compared::default();
     let before = sql::figure(server, "hits")?;
