@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 /// Far more than any run takes; only a run that hangs comes to its end.
 const PATIENCE: &str = "600";
 
-/// Rules of `plugin::canary`, with a seed of the exact mode that finds it soon, whatever the machine.
+/// Rules of `coherence::canary`, with a seed of the exact mode that finds it soon, whatever the machine.
 const CANARIES: [(&str, &str); 13] = [
     ("writes", "a write drops nothing"),
     ("generations", "an insertion ignores the generation"),

@@ -428,11 +428,15 @@ impl Said {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::Stat;
 
     const QUIET: Duration = Duration::from_secs(90);
 
     fn looks(size: i64) -> Option<Looks> {
-        Some(Looks::for_test(size))
+        Some(Looks::of(&Stat {
+            size,
+            ..Stat::default()
+        }))
     }
 
     /// A watch, and a clock that goes on by ten seconds for each look.

@@ -5,7 +5,7 @@ use std::io;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use libc::{iovec, off64_t, size_t, ssize_t};
+use libc::{off64_t, size_t, ssize_t};
 
 use crate::got::Original;
 use crate::os::{Errno, Level, Os, Stat};
@@ -144,19 +144,4 @@ fn open_limit() -> usize {
     usize::try_from(limit)
         .unwrap_or(DESCRIPTORS)
         .min(DESCRIPTORS)
-}
-
-/// Bytes that a vector of buffers describes.
-///
-/// # Safety
-/// `vector` must point to `count` valid entries.
-pub unsafe fn vector_bytes(vector: *const iovec, count: c_int) -> usize {
-    let count = usize::try_from(count).unwrap_or(0);
-    if vector.is_null() {
-        return 0;
-    }
-    // SAFETY: the caller's promise.
-    unsafe { std::slice::from_raw_parts(vector, count) }
-        .iter()
-        .fold(0usize, |sum, entry| sum.saturating_add(entry.iov_len))
 }

@@ -284,7 +284,7 @@ mod tests {
     fn a_recording_from_the_hooks_to_the_answer() {
         let _turn = crate::process::UNDER_TEST.lock();
         let ring = session("a", Instant::now());
-        let file = DataFile::for_test();
+        let file = DataFile::new(1, CORE.switch());
         CORE.notes
             .note_write(&file, Some(&page_of(3)), 16384, 3 * 16384); // its size is not known yet
         assert_eq!(file.page_of_read(16384, 5 * 16384), Some(5));
@@ -347,7 +347,7 @@ mod tests {
     fn the_kill_switch_ends_a_recording_and_keeps_what_it_has() {
         let _turn = crate::process::UNDER_TEST.lock();
         session("d", Instant::now());
-        let file = DataFile::for_test();
+        let file = DataFile::new(1, CORE.switch());
         assert_eq!(file.page_of_read(16384, 16384), Some(1));
         CORE.notes.note_read(&file, 1);
         drop(CORE.switch().kill());

@@ -7,10 +7,8 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use libc::iovec;
-
+use crate::aio::requests::{Vector, vector_bytes};
 use crate::files::DataFile;
-use crate::linux::vector_bytes;
 use crate::process::CORE;
 use crate::switch::Mode;
 
@@ -64,7 +62,7 @@ pub fn seen() -> bool {
 /// `ring` must be a valid ring whose submission the calling thread may make.
 pub unsafe fn before_submit(mode: Mode, ring: *const Ring) {
     SEEN.store(true, Ordering::Relaxed);
-    if !mode.follows() || left_out!("rings") {
+    if !mode.follows() || coherence::left_out!("rings") {
         return;
     }
     // SAFETY: the caller's promise; liburing keeps the pending requests between head and tail.
@@ -100,7 +98,9 @@ unsafe fn look_at(mode: Mode, request: &Request) {
     }
     let length = match request.opcode {
         // SAFETY: the server's own vector.
-        WRITEV => unsafe { vector_bytes(request.address as *const iovec, request.length as c_int) },
+        WRITEV => unsafe {
+            vector_bytes(request.address as *const Vector, request.length as c_int)
+        },
         WRITE | WRITE_FIXED => request.length as usize,
         // Length lies in `address`; the pages are dropped either way.
         FALLOCATE => request.address as usize,
@@ -121,13 +121,13 @@ unsafe fn note(mode: Mode, request: &Request, file: &'static DataFile) {
     // The server's vectors have one entry.
     let (address, length) = match request.opcode {
         READV | WRITEV => {
-            let vector = request.address as *const iovec;
+            let vector = request.address as *const Vector;
             if request.length != 1 || vector.is_null() {
                 return;
             }
             // SAFETY: the server's own vector.
             let entry = unsafe { &*vector };
-            (entry.iov_base as u64, entry.iov_len)
+            (entry.base, entry.length)
         }
         READ | READ_FIXED | WRITE | WRITE_FIXED => (request.address, request.length as usize),
         _ => return,

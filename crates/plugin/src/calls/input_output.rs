@@ -5,9 +5,10 @@ use std::ffi::{c_int, c_void};
 use libc::{iovec, off64_t, size_t, ssize_t};
 
 use super::guard::{Once, guarded, import};
+use crate::aio::requests::vector_bytes;
 use crate::files::{DataFile, Entry};
 use crate::got::{Import, Original};
-use crate::linux::{Linux, PREAD, Pread, vector_bytes};
+use crate::linux::{Linux, PREAD, Pread};
 use crate::os::Os as _;
 use crate::process::CORE;
 use crate::switch::Mode;
@@ -67,8 +68,7 @@ unsafe extern "C" fn pread64(
     let real = move || unsafe { PREAD.get::<Pread>()(fd, buffer, length, offset) };
     #[cfg(feature = "canary")]
     // SAFETY: the server passes a buffer of `length` bytes to its own read.
-    let real =
-        move || unsafe { crate::canary::naive::read(fd, buffer.cast(), length, offset, real) };
+    let real = move || unsafe { crate::naive::read(fd, buffer.cast(), length, offset, real) };
     around(fd, real, move |mode, file, real| {
         // SAFETY: the server passes a buffer of `length` bytes to its own read.
         unsafe { read_page(mode, file, buffer, length, offset, || real.make()) }
@@ -159,8 +159,7 @@ unsafe extern "C" fn pwrite64(
     let real = move || unsafe { PWRITE.get::<Pwrite>()(fd, buffer, length, offset) };
     #[cfg(feature = "canary")]
     // SAFETY: the server passes a buffer of `length` bytes to its own write.
-    let real =
-        move || unsafe { crate::canary::naive::write(fd, buffer.cast(), length, offset, real) };
+    let real = move || unsafe { crate::naive::write(fd, buffer.cast(), length, offset, real) };
     // SAFETY: the server passes a buffer of `length` bytes to its own write.
     around(fd, real, move |mode, file, real| unsafe {
         CORE.write(mode, file, buffer.cast(), length, offset, || real.make())
@@ -178,7 +177,7 @@ unsafe extern "C" fn pwritev64(
     let real = move || unsafe { PWRITEV.get::<Call>()(fd, vector, count, offset) };
     around(fd, real, move |mode, file, real| {
         // SAFETY: the server passes a valid vector to its own call.
-        let length = unsafe { vector_bytes(vector, count) };
+        let length = unsafe { vector_bytes(vector.cast(), count) };
         if mode.records() {
             CORE.notes.note_write(file, None, length, offset);
         }

@@ -104,7 +104,8 @@ unsafe fn around_open(
             .filter(|stat| stat.is_regular)
             // A followed file may be opened under any name; if it can be written to, we must know.
             .filter(|stat| {
-                named || CORE.files.of_inode(stat).is_some() && !left_out!("second-names")
+                named
+                    || CORE.files.of_inode(stat).is_some() && !coherence::left_out!("second-names")
             });
         if let Some(stat) = followed {
             let anew = flags & (libc::O_TRUNC | libc::O_CREAT) != 0;

@@ -84,7 +84,7 @@ pub(super) fn run(life: u64) {
 
 /// Goes passive if somebody else has written to the data files.
 fn look_behind_our_back(audit: &mut Audit) {
-    if left_out!("audit") {
+    if coherence::left_out!("audit") {
         return;
     }
     let epoch = CORE.switch().active().as_ref().map(|active| active.epoch);

@@ -16,7 +16,7 @@ use super::*;
 use crate::aio::requests::{PREAD, is_tag};
 use crate::aio::{Iocb, Submission};
 use crate::files::Attach;
-use crate::process::CORE;
+use crate::machine_for_tests::{self, Machine};
 use crate::switch::Active;
 
 const PAGE: usize = 16384;
@@ -35,6 +35,7 @@ fn page(number: u32) -> [u8; PAGE] {
 
 /// A data file whose pages are all in the cache, on its disk.
 struct Cached {
+    core: &'static Core<Machine>,
     file: File,
     _folder: tempfile::TempDir,
 }
@@ -42,14 +43,7 @@ struct Cached {
 impl Cached {
     /// `None` where files cannot be read directly.
     fn new() -> Option<Cached> {
-        let pread = crate::calls::imports();
-        let pread = pread
-            .iter()
-            .find(|import| import.names.contains(&"pread64"));
-        pread
-            .unwrap()
-            .original
-            .store(libc::pread64 as *const () as usize, Ordering::SeqCst);
+        let core = machine_for_tests::core();
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("t.ibd");
         let mut options = File::options();
@@ -72,31 +66,31 @@ impl Cached {
             read_timeout: timeout,
             ..Config::default()
         };
-        let extension = Extension::open_inline(config, Arc::clone(CORE.switch().generations()))
+        let extension = Extension::open_inline(config, Arc::clone(core.switch().generations()))
             .expect("opened");
-        CORE.requests.disarm_all();
-        CORE.switch().start_tracking(|| CORE.files.forget_all());
-        let stat = crate::os::Os::stat(&crate::linux::Linux, file.as_raw_fd()).unwrap();
+        core.requests.disarm_all();
+        core.switch().start_tracking(|| core.files.forget_all());
+        let stat = core.os().stat(file.as_raw_fd()).unwrap();
         let attach = Attach::Opened { anew: false };
-        CORE.files
+        core.files
             .attach(file.as_raw_fd(), &stat, b"./t/t.ibd", attach);
         let active = Arc::new(Active {
             extension,
-            epoch: CORE.switch().next_epoch(),
+            epoch: core.switch().next_epoch(),
             data_reads: LatencyHistogram::new(),
             data_read_count: AtomicU64::new(0),
         });
         assert!(matches!(
-            CORE.switch().publish(Arc::clone(&active)),
+            core.switch().publish(Arc::clone(&active)),
             Ok(None)
         ));
         for number in 1..PAGES {
-            let target = target(&file, number).unwrap();
-            let ticket = CORE
+            let target = target(core, &file, number).unwrap();
+            let ticket = core
                 .switch()
                 .generations()
                 .begin_read(target.file.owner, number);
-            CORE.offer(
+            core.offer(
                 &active,
                 target,
                 &page(number),
@@ -107,14 +101,15 @@ impl Cached {
         while active.extension.pump() {}
         CONTEXTS
             .into_iter()
-            .for_each(|context| CORE.entering_harvest(context));
+            .for_each(|context| core.entering_harvest(context));
         // The test before has looked a moment ago.
-        CORE.requests
+        core.requests
             .looked
             .iter()
             .for_each(|looked| looked.store(0, Ordering::Relaxed));
         let direct = active.extension.device_statistics()[0].direct_io;
         let cached = Cached {
+            core,
             file,
             _folder: folder,
         };
@@ -134,14 +129,14 @@ impl Cached {
 
 impl Drop for Cached {
     fn drop(&mut self) {
-        CORE.files.detach(self.file.as_raw_fd());
-        drop(CORE.switch().kill());
+        self.core.files.detach(self.file.as_raw_fd());
+        drop(self.core.switch().kill());
     }
 }
 
-fn by(context: usize) -> Submission {
+fn by(core: &Core<Machine>, context: usize) -> Submission {
     Submission {
-        mode: CORE.switch().mode(),
+        mode: core.switch().mode(),
         context,
         redirects: true,
     }
@@ -151,10 +146,10 @@ fn no_panic() {
     unreachable!("nothing panics here");
 }
 
-fn target(file: &File, number: u32) -> Option<Target> {
+fn target(core: &'static Core<Machine>, file: &File, number: u32) -> Option<Target> {
     let offset = i64::from(number) * PAGE as i64;
-    let known = CORE.files.of_descriptor(file.as_raw_fd())?;
-    CORE.target_of_read(CORE.switch().mode(), known, PAGE, offset)
+    let known = core.files.of_descriptor(file.as_raw_fd())?;
+    core.target_of_read(core.switch().mode(), known, PAGE, offset)
 }
 
 /// A request with what it was before it was submitted.
@@ -170,7 +165,12 @@ impl Sent {
         let mut iocb = cached.request(number, buffer);
         let words = Words::of(&iocb);
         let list = [&raw mut *iocb];
-        assert_eq!(CORE.submit(by(context), &list, || 1, || 1), 1);
+        assert_eq!(
+            cached
+                .core
+                .submit(by(cached.core, context), &list, || 1, || 1),
+            1
+        );
         assert!(is_tag(iocb.data) && iocb.fd != words.fd, "it is redirected");
         assert_eq!(iocb.rw_flags, libc::RWF_NOWAIT as u32);
         let tag = iocb.data;
@@ -206,7 +206,6 @@ fn taken(_: usize, _: *mut Iocb) -> i32 {
 
 #[test]
 fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
-    let _turn = crate::process::UNDER_TEST.lock();
     let Some(cached) = Cached::new() else { return };
     let mut buffers = vec![Buffer([0; PAGE]); 4];
     let (first, second) = buffers.split_at_mut(3);
@@ -225,7 +224,7 @@ fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
     // At once: nobody has waited for the first, and that the first was looked after does not hold up the second. A pass that
     // was itself held up leaves the rest to the next, which is due then.
     for context in [CONTEXTS[0], CONTEXTS[1]] {
-        (0..MOST_PASSES).for_each(|_| assert!(CORE.give_up(context, 8, &make).is_none()));
+        (0..MOST_PASSES).for_each(|_| assert!(cached.core.give_up(context, 8, &make).is_none()));
     }
     let mut made = made.into_inner();
     made.sort_unstable();
@@ -240,16 +239,15 @@ fn each_context_is_looked_after_and_many_late_reads_are_made_side_by_side() {
         let late = sent.event(sent.tag, PAGE as i64);
         let own = sent.event(sent.words.data, PAGE as i64);
         let mut events = [late, own];
-        assert_eq!(CORE.harvested(&mut events, &taken, no_panic), 1);
+        assert_eq!(cached.core.harvested(&mut events, &taken, no_panic), 1);
         assert_eq!(events[0].data, sent.words.data);
     }
-    assert_eq!(CORE.switch().pending_requests(), 0);
-    assert!(!CORE.requests.expects_tags());
+    assert_eq!(cached.core.switch().pending_requests(), 0);
+    assert!(!cached.core.requests.expects_tags());
 }
 
 #[test]
 fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
-    let _turn = crate::process::UNDER_TEST.lock();
     let Some(cached) = Cached::new() else { return };
     let mut buffers = vec![Buffer([0; PAGE]); 3];
     let sent: Vec<Sent> = (1..)
@@ -260,63 +258,62 @@ fn what_the_kernel_does_not_take_is_read_one_at_a_time() {
     let refuse = |_: usize, _: *mut Iocb| -libc::EAGAIN;
     let mut seen = Vec::new();
     for _ in &sent {
-        let event = (0..MOST_PASSES).find_map(|_| CORE.give_up(CONTEXTS[0], 8, &refuse));
+        let event = (0..MOST_PASSES).find_map(|_| cached.core.give_up(CONTEXTS[0], 8, &refuse));
         let event = event.expect("one more");
         assert_eq!(event.result, PAGE as i64);
         seen.push(event.data);
     }
-    assert!(CORE.give_up(CONTEXTS[0], 8, &refuse).is_none());
+    assert!(cached.core.give_up(CONTEXTS[0], 8, &refuse).is_none());
     seen.sort_unstable();
     assert_eq!(seen, [1001, 1002, 1003]);
     for (number, buffer) in (1..).zip(&buffers) {
         assert!(buffer.0 == page(number), "the data file's bytes");
     }
     let mut late: Vec<_> = sent.iter().map(|sent| sent.event(sent.tag, 0)).collect();
-    assert_eq!(CORE.harvested(&mut late, &refuse, no_panic), 0);
-    assert_eq!(CORE.switch().pending_requests(), 0);
+    assert_eq!(cached.core.harvested(&mut late, &refuse, no_panic), 0);
+    assert_eq!(cached.core.switch().pending_requests(), 0);
 }
 
 /// No server lets two threads harvest one context. If one did: another thread gives a read up after this one has harvested the
 /// late answer and not found it given up. The answer must not be taken for that of the server's own read.
 #[test]
 fn an_answer_that_comes_while_its_read_is_given_up_is_nobodys() {
-    let _turn = crate::process::UNDER_TEST.lock();
     let Some(cached) = Cached::new() else { return };
     let mut buffer = Buffer([0; PAGE]);
     let sent = Sent::new(&cached, CONTEXTS[0], 1, &mut buffer);
     std::thread::sleep(Duration::from_millis(5));
-    crate::hold_up::meanwhile("harvested", || {
-        (0..MOST_PASSES).for_each(|_| assert!(CORE.give_up(CONTEXTS[0], 8, &taken).is_none()));
+    let core = cached.core;
+    crate::hold_up::meanwhile("harvested", move || {
+        (0..MOST_PASSES).for_each(|_| assert!(core.give_up(CONTEXTS[0], 8, &taken).is_none()));
     });
     let mut late = [sent.event(sent.tag, PAGE as i64)];
-    assert_eq!(CORE.harvested(&mut late, &taken, no_panic), 0);
+    assert_eq!(cached.core.harvested(&mut late, &taken, no_panic), 0);
     assert!(sent.is_as_before());
     let mut own = [sent.event(sent.words.data, PAGE as i64)];
-    assert_eq!(CORE.harvested(&mut own, &taken, no_panic), 1);
+    assert_eq!(cached.core.harvested(&mut own, &taken, no_panic), 1);
     assert_eq!(own[0].data, sent.words.data);
-    assert_eq!(CORE.switch().pending_requests(), 0);
-    assert!(!CORE.requests.expects_tags());
+    assert_eq!(cached.core.switch().pending_requests(), 0);
+    assert!(!cached.core.requests.expects_tags());
 }
 
 /// EAGAIN, or that the flag is not known, says nothing about the disk, and the server is given the true read.
 #[test]
 fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
-    let _turn = crate::process::UNDER_TEST.lock();
     let Some(cached) = Cached::new() else { return };
     let mut buffer = Buffer([0; PAGE]);
     for errno in [libc::EAGAIN, libc::EOPNOTSUPP] {
         let sent = Sent::new(&cached, CONTEXTS[0], 5, &mut buffer);
         let mut refused = [sent.event(sent.tag, -i64::from(errno))];
         assert_eq!(
-            CORE.harvested(&mut refused, &taken, no_panic),
+            cached.core.harvested(&mut refused, &taken, no_panic),
             0,
             "it is made anew"
         );
         assert!(sent.is_as_before());
         let mut own = [sent.event(sent.words.data, PAGE as i64)];
-        assert_eq!(CORE.harvested(&mut own, &taken, no_panic), 1);
+        assert_eq!(cached.core.harvested(&mut own, &taken, no_panic), 1);
     }
-    let guard = CORE.switch().active();
+    let guard = cached.core.switch().active();
     let extension = &guard.as_ref().unwrap().extension;
     let (device, all) = (&extension.device_statistics()[0], extension.statistics());
     assert_eq!((device.errors, device.reads_busy), (0, 2));
@@ -327,9 +324,11 @@ fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
     let list = [&raw mut *iocb];
     let refused = || -libc::EAGAIN;
     assert_eq!(
-        CORE.submit(by(CONTEXTS[0]), &list, refused, refused),
+        cached
+            .core
+            .submit(by(cached.core, CONTEXTS[0]), &list, refused, refused),
         -libc::EAGAIN
     );
     assert_eq!((iocb.rw_flags, iocb.data), (0, 1006));
-    assert_eq!(CORE.switch().pending_requests(), 0);
+    assert_eq!(cached.core.switch().pending_requests(), 0);
 }

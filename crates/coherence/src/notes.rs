@@ -1,4 +1,4 @@
-//! What the hooks note of page reads and writes for a [recording](crate::recorder).
+//! What the hooks note of page reads and writes for a recording.
 
 pub mod ring;
 

@@ -3,13 +3,8 @@
 //! Compiled with the feature `canary` only. The environment variable `BPE_CANARY` of the server names the rules to leave
 //! out, separated by commas: those of [`RULES`]. In every other build [`left_out!`] is the constant `false`.
 
-pub mod naive;
-
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
-
-use crate::linux::Linux;
-use crate::os::Os as _;
 
 /// Each rule, and what happens without it.
 pub const RULES: &[(&str, &str)] = &[
@@ -52,9 +47,12 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "persist",
-        "pages survive the server and are believed by their names (`naive`)",
+        "pages survive the server and are believed by their names (the plugin's `naive`)",
     ),
-    ("write-back", "pages are kept instead of written (`naive`)"),
+    (
+        "write-back",
+        "pages are kept instead of written (the plugin's `naive`)",
+    ),
     (
         "looks",
         "what makes a file longer or sets its times counts as no change",
@@ -71,9 +69,7 @@ pub fn leaves_out(rule: &str) -> bool {
     static LEFT_OUT: OnceLock<Vec<String>> = OnceLock::new();
     let left_out = LEFT_OUT.get_or_init(|| {
         let rules = std::env::var("BPE_CANARY").unwrap_or_default();
-        Linux.warning(&format!(
-            "this library was built to be wrong, for tests only; it leaves out: {rules}"
-        ));
+        eprintln!("this library was built to be wrong, for tests only; it leaves out: {rules}");
         let rules: Vec<String> = rules.split(',').map(String::from).collect();
         let ignores = rules.iter().any(|rule| rule == "generations");
         extension::canary::IGNORE_GENERATIONS.store(ignores, Ordering::SeqCst);

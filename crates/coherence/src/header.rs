@@ -1,6 +1,7 @@
 //! What is looked at in the header of a page of InnoDB.
 
 /// The page number in a page's header; `None` for a page of zeros, which is not worth a place.
+#[inline]
 pub fn header_page(bytes: &[u8]) -> Option<u32> {
     let head = bytes.get(..38)?;
     if head.iter().all(|byte| *byte == 0) {

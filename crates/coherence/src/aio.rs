@@ -24,15 +24,13 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use extension::Source;
-use libc::iovec;
 
 use crate::core::Core;
 use crate::files::DataFile;
-use crate::linux::vector_bytes;
-use crate::os::Os;
+use crate::os::{Errno, Os};
 use crate::switch::Mode;
 use instead::Submit;
-use requests::{PREAD, PWRITE, PWRITEV, Purpose, Request, Words, is_tag};
+use requests::{PREAD, PWRITE, PWRITEV, Purpose, Request, Vector, Words, is_tag, vector_bytes};
 
 pub use late::SLICE;
 pub use requests::{IoEvent, Iocb};
@@ -105,7 +103,7 @@ impl<O: Os> Core<O> {
             }
         }
         let mut result = real();
-        if redirected && result < 0 && result != -libc::EAGAIN {
+        if redirected && result < 0 && result != -Errno::AGAIN.0 {
             // Perhaps the cache file was refused: the server must not see that.
             for &request in requests {
                 if let Some(taken) = self.requests.take(request as usize) {
@@ -162,7 +160,7 @@ impl<O: Os> Core<O> {
             (PWRITEV, _) => {
                 // SAFETY: the server's own vector.
                 let length =
-                    unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
+                    unsafe { vector_bytes(iocb.buffer as *const Vector, iocb.length as c_int) };
                 self.prepare_write(iocb, file, length, None);
             }
             _ => {}
@@ -186,7 +184,7 @@ impl<O: Os> Core<O> {
             PWRITEV => {
                 // SAFETY: the server's own vector.
                 let length =
-                    unsafe { vector_bytes(iocb.buffer as *const iovec, iocb.length as c_int) };
+                    unsafe { vector_bytes(iocb.buffer as *const Vector, iocb.length as c_int) };
                 self.notes.note_write(file, None, length, iocb.offset);
             }
             _ => {}
@@ -427,7 +425,7 @@ impl<O: Os> Core<O> {
                                 && self.is_the_page(active, target, bytes)
                     }
                     Some(active) => {
-                        let errno = i32::try_from(-event.result.min(0)).unwrap_or(libc::EIO);
+                        let errno = i32::try_from(-event.result.min(0)).unwrap_or(Errno::IO.0);
                         active.extension.release_failed(located, errno);
                         false
                     }

@@ -1,5 +1,5 @@
 //! What the rules of coherence need from the machine they run on, and nothing else: the server's process has it from the
-//! kernel ([`linux`](crate::linux)), a test may have it from memory.
+//! kernel (the plugin's `linux`), a test may have it from memory.
 
 use std::ffi::CStr;
 use std::io;
@@ -9,6 +9,13 @@ use std::time::Duration;
 /// An error number of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
+
+impl Errno {
+    /// An error of a device.
+    pub const IO: Errno = Errno(5);
+    /// Try again.
+    pub const AGAIN: Errno = Errno(11);
+}
 
 /// What the kernel says of a file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

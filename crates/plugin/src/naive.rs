@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::leaves_out;
+use coherence::canary::leaves_out;
 
 const PAGE: usize = 16384;
 

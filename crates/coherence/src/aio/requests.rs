@@ -39,6 +39,29 @@ pub struct IoEvent {
     pub result2: i64,
 }
 
+/// The kernel's `struct iovec`.
+#[repr(C)]
+pub struct Vector {
+    pub base: u64,
+    pub length: usize,
+}
+
+/// Bytes that a vector of buffers describes.
+///
+/// # Safety
+/// `vector` must point to `count` valid entries.
+#[inline]
+pub unsafe fn vector_bytes(vector: *const Vector, count: c_int) -> usize {
+    let count = usize::try_from(count).unwrap_or(0);
+    if vector.is_null() {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { std::slice::from_raw_parts(vector, count) }
+        .iter()
+        .fold(0usize, |sum, entry| sum.saturating_add(entry.length))
+}
+
 pub const PREAD: i16 = 0;
 pub const PWRITE: i16 = 1;
 pub const PWRITEV: i16 = 8;
@@ -87,6 +110,7 @@ pub struct Words {
 }
 
 impl Words {
+    #[inline]
     pub fn of(iocb: &Iocb) -> Words {
         Words {
             data: iocb.data,
@@ -97,6 +121,7 @@ impl Words {
         }
     }
 
+    #[inline]
     pub fn restore(self, iocb: &mut Iocb) {
         (iocb.data, iocb.rw_flags, iocb.fd) = (self.data, self.rw_flags, self.fd);
         (iocb.buffer, iocb.offset) = (self.buffer, self.offset);
@@ -157,11 +182,13 @@ impl Requests {
     }
 
     /// Whether the server was seen submitting through libaio.
+    #[inline]
     pub fn seen(&self) -> bool {
         self.seen.load(Ordering::Relaxed)
     }
 
     /// The server submits through libaio.
+    #[inline]
     pub fn see(&self) {
         if !self.seen() {
             self.seen.store(true, Ordering::Relaxed);
@@ -172,6 +199,7 @@ impl Requests {
         &self.shards
     }
 
+    #[inline]
     pub fn shard(&self, request: usize) -> &Shard {
         &self.shards[(request >> 6).wrapping_mul(0x9E37_79B9) >> 7 & (SHARDS - 1)]
     }
@@ -187,11 +215,13 @@ impl Requests {
         }
     }
 
+    #[inline]
     pub fn is_armed(&self, context: usize) -> bool {
         self.number_of(context).is_some()
     }
 
     /// Where an armed context stands among them.
+    #[inline]
     pub fn number_of(&self, context: usize) -> Option<usize> {
         for (number, slot) in self.armed.iter().enumerate() {
             match slot.load(Ordering::Acquire) {
@@ -204,6 +234,7 @@ impl Requests {
     }
 
     /// Completions of this context will be seen.
+    #[inline]
     pub fn arm(&self, context: usize) {
         if context == 0 || self.is_armed(context) {
             return;
@@ -219,6 +250,7 @@ impl Requests {
 
     /// Announces a request on a context whose completions are seen. The context is looked at again after the announcement:
     /// from there on the hooks cannot be switched off without the request being waited for.
+    #[inline]
     pub fn begin(&self, switch: &'static Switch, context: usize) -> Option<Pending> {
         switch.begin_request().filter(|_| self.is_armed(context))
     }
@@ -231,6 +263,7 @@ impl Requests {
         clippy::result_large_err,
         reason = "it is moved once, where no server gets"
     )]
+    #[inline]
     pub fn follow(&self, iocb: &Iocb, request: Request) -> Result<Option<Write>, Request> {
         let key = std::ptr::from_ref(iocb) as usize;
         let mut shard = self.shard(key).lock();
@@ -248,6 +281,7 @@ impl Requests {
         })
     }
 
+    #[inline]
     pub fn take(&self, request: usize) -> Option<Request> {
         self.shard(request).lock().remove(&request)
     }
@@ -270,6 +304,7 @@ impl Requests {
     }
 
     /// Whether this is the answer to an abandoned read, which nobody needs any more.
+    #[inline]
     pub fn forget(&self, word: u64) -> bool {
         is_tag(word) && self.abandoned.lock().remove(&word).is_some()
     }
@@ -292,6 +327,7 @@ impl Requests {
     }
 
     /// Whether a read may become overdue while a harvester waits.
+    #[inline]
     pub fn expects_tags(&self) -> bool {
         self.tagged.load(Ordering::SeqCst) > 0
     }
@@ -324,6 +360,7 @@ impl Drop for Tag {
 }
 
 /// Whether it is a tag.
+#[inline]
 pub fn is_tag(word: u64) -> bool {
     word & TAG != 0
 }

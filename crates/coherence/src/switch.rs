@@ -8,7 +8,7 @@
 //! | `TRACK` | data files and writes are followed, nothing is served (while enabling) |
 //! | `TRACK + SERVE` | on |
 //! | `HARVEST` | switched off, but asynchronous requests that we touched are still under way and must be looked at when they complete |
-//! | `RECORD`, alone or with the others | page reads and writes are noted for a [recording](crate::recorder) |
+//! | `RECORD`, alone or with the others | page reads and writes are noted for a recording |
 //!
 //! Files and writes are followed for two reasons that come and go independently: the extension (`TRACK`) and a recording
 //! (`RECORD`). What was learned of files is good as long as one of them has lasted without a gap; [`Switch::start_tracking`] and
@@ -154,6 +154,7 @@ impl Switch {
     }
 
     /// Announces a request. `None` when the extension was switched off meanwhile: the request must pass untouched.
+    #[inline]
     pub fn begin_request(&'static self) -> Option<Pending> {
         self.pending.0.fetch_add(1, Ordering::SeqCst);
         let pending = Pending(self);
@@ -179,6 +180,7 @@ impl Switch {
 
     /// The generations of all pages: one table for the life of the process, so that a write that straddles a switching
     /// off and on is never lost sight of.
+    #[inline]
     pub fn generations(&self) -> &Arc<Generations> {
         self.generations
             .get_or_init(|| Arc::new(Generations::new()))
@@ -296,6 +298,7 @@ impl Switch {
         self.active.swap(None)
     }
 
+    #[inline]
     fn leave_harvest(&self) {
         let mut seen = self.word.0.load(Ordering::SeqCst);
         while seen & u32::from(HARVEST) != 0 && self.pending.0.load(Ordering::SeqCst) == 0 {
@@ -324,6 +327,7 @@ impl Switch {
 pub struct Pending(&'static Switch);
 
 impl Drop for Pending {
+    #[inline]
     fn drop(&mut self) {
         self.0.pending.0.fetch_sub(1, Ordering::SeqCst);
         self.0.leave_harvest();

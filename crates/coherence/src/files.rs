@@ -71,7 +71,8 @@ pub struct Looks {
 }
 
 impl Looks {
-    fn of(stat: &Stat) -> Looks {
+    /// Of a file of which the kernel says this.
+    pub fn of(stat: &Stat) -> Looks {
         Looks {
             size: stat.size,
             modified: stat.modified,
@@ -175,7 +176,8 @@ struct Details {
 }
 
 impl DataFile {
-    fn new(owner: u32, switch: &'static Switch) -> DataFile {
+    /// One that no descriptor stands for.
+    pub fn new(owner: u32, switch: &'static Switch) -> DataFile {
         DataFile {
             owner,
             switch,
@@ -907,17 +909,6 @@ impl DataFile {
         self.hits.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         self.id.store(self.switch.new_file_id().0, Ordering::SeqCst);
-    }
-}
-
-#[cfg(test)]
-impl Looks {
-    /// Of a file with so many bytes.
-    pub fn for_test(size: i64) -> Looks {
-        Looks {
-            size,
-            modified: (0, 0),
-        }
     }
 }
 

@@ -1,0 +1,55 @@
+//! What keeps the cache equal to the data files, whatever the server does to them.
+//!
+//! [`core::Core`] is a value: it has no statics and makes no call of the kernel by itself. What it needs from the machine is the
+//! trait [`os::Os`]. A library that is loaded into a server has one core; a test makes its own.
+//!
+//! From the bottom to the top, each knows only those before it:
+//!
+//! 1. [`sync`] and [`os`]: locks and atomics; the machine.
+//! 2. [`switch`]: the mode that every hook reads first, requests under way, the active extension.
+//! 3. [`files`]: which descriptors are data files, and what became of them. [`header`]: what a page says of itself.
+//! 4. [`notes`]: what hooks note for a recording. [`target`]: what is read or written. `aio::requests`: what is under way.
+//! 5. [`core`]: the value.
+//! 6. [`rules`]: around a read and a write. [`scan`]: the files that are open already. [`aio`]: asynchronous I/O from submit to
+//!    harvest.
+//!
+//! # Order of locks
+//! File registry → file identity → reads given up → in-flight table shard → (the extension's locks).
+
+/// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
+#[macro_export]
+macro_rules! left_out {
+    ($rule:literal) => {{
+        #[cfg(feature = "canary")]
+        let left_out = $crate::canary::leaves_out($rule);
+        #[cfg(not(feature = "canary"))]
+        let left_out = false;
+        left_out
+    }};
+}
+
+/// A moment at which a test can hold the thread up; nothing in every build that is not for tests.
+macro_rules! hold_up {
+    ($moment:literal) => {{
+        #[cfg(any(test, feature = "canary"))]
+        $crate::hold_up::at($moment);
+    }};
+}
+
+pub mod aio;
+#[cfg(feature = "canary")]
+pub mod canary;
+pub mod core;
+pub mod files;
+pub mod header;
+#[cfg(any(test, feature = "canary"))]
+pub mod hold_up;
+#[cfg(test)]
+mod machine_for_tests;
+pub mod notes;
+pub mod os;
+pub mod rules;
+pub mod scan;
+pub mod switch;
+pub mod sync;
+pub mod target;

@@ -1,0 +1,114 @@
+//! A machine whose clocks a test sets, and whose files are this one's.
+
+use std::ffi::CStr;
+use std::io;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::core::Core;
+use crate::files::{Slot, empty_slot};
+use crate::os::{Errno, Level, Os, Stat};
+
+#[derive(Default)]
+pub struct Machine {
+    /// Nanoseconds by which time has passed faster.
+    passed: AtomicU64,
+    /// Nanoseconds by which the clock of the files' times was set.
+    set_by: AtomicI64,
+}
+
+impl Machine {
+    pub fn let_pass(&self, time: Duration) {
+        self.passed
+            .fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
+    }
+
+    /// Sets the clock of the files' times, by so many nanoseconds from what it is.
+    pub fn set_clock_by(&self, nanoseconds: i64) {
+        self.set_by.store(nanoseconds, Ordering::SeqCst);
+    }
+}
+
+/// A core of a test's own, for some descriptors.
+pub fn core() -> &'static Core<Machine> {
+    let table: Vec<Slot> = (0..1024).map(|_| empty_slot()).collect();
+    Box::leak(Box::new(Core::new(Machine::default(), table.leak())))
+}
+
+/// What a call fills in.
+fn stat_by(call: impl FnOnce(&mut libc::stat64) -> i32) -> Option<Stat> {
+    // SAFETY: an all-zero stat is a valid value.
+    let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
+    (call(&mut stat) == 0).then_some(Stat {
+        inode: (stat.st_dev, stat.st_ino),
+        size: stat.st_size,
+        modified: (stat.st_mtime, stat.st_mtime_nsec),
+        changed: (stat.st_ctime, stat.st_ctime_nsec),
+        links: stat.st_nlink,
+        is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
+    })
+}
+
+fn now(clock: libc::clockid_t) -> Duration {
+    // SAFETY: an all-zero time is a valid value; the call fills it.
+    let now = unsafe {
+        let mut now: libc::timespec = std::mem::zeroed();
+        libc::clock_gettime(clock, &mut now);
+        now
+    };
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+}
+
+impl Os for Machine {
+    const HERE: i32 = libc::AT_FDCWD;
+
+    fn stat(&self, fd: i32) -> Option<Stat> {
+        // SAFETY: the call fills the structure.
+        stat_by(|stat| unsafe { libc::fstat64(fd, stat) })
+    }
+
+    fn stat_at(&self, directory: i32, path: &CStr) -> Option<Stat> {
+        // SAFETY: a valid string; the call fills the structure.
+        stat_by(|stat| unsafe { libc::fstatat64(directory, path.as_ptr(), stat, 0) })
+    }
+
+    unsafe fn read(&self, fd: i32, to: *mut u8, length: usize, at: i64) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        let read = unsafe { libc::pread64(fd, to.cast(), length, at) };
+        usize::try_from(read).map_err(|_| Errno::IO)
+    }
+
+    fn open_descriptors(&self) -> Vec<i32> {
+        Vec::new()
+    }
+
+    fn path_of(&self, _: i32) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn running(&self) -> Duration {
+        now(libc::CLOCK_MONOTONIC_COARSE) + Duration::from_nanos(self.passed.load(Ordering::SeqCst))
+    }
+
+    fn since_boot(&self) -> i128 {
+        now(libc::CLOCK_BOOTTIME).as_nanos() as i128
+    }
+
+    fn file_time(&self) -> i128 {
+        let now = now(libc::CLOCK_REALTIME_COARSE).as_nanos() as i128;
+        now + i128::from(self.set_by.load(Ordering::SeqCst))
+    }
+
+    fn spawn<T: Send + 'static>(
+        &self,
+        name: &str,
+        body: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<JoinHandle<T>> {
+        std::thread::Builder::new().name(name.into()).spawn(body)
+    }
+
+    fn log(&self, _: Level, text: &str) {
+        println!("{text}");
+    }
+}
