@@ -44,6 +44,8 @@ pub mod files;
 pub mod header;
 #[cfg(any(test, feature = "canary"))]
 pub mod hold_up;
+#[cfg(all(test, checker))]
+mod interleavings;
 #[cfg(test)]
 mod machine_for_tests;
 pub mod notes;
