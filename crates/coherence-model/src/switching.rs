@@ -233,6 +233,13 @@ pub fn off_or_on() {
     let mut retired = RETIRED.lock();
     let unused: Vec<_> = retired.extract_if_unused();
     drop(retired);
+    for active in &unused {
+        let books = active.extension.validate();
+        assert!(
+            books.is_ok(),
+            "the books of an extension do not agree: {books:?}"
+        );
+    }
     drop(unused);
     if !one_in(4) {
         on();

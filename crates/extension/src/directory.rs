@@ -13,6 +13,7 @@ use std::io;
 use crate::memory::{Mapped, Zeroable};
 use crate::page::{PageId, mix64};
 use crate::staging::UNIT;
+use crate::validate::Findings;
 
 const WAYS: usize = 6;
 const CLOCK: u16 = 3;
@@ -221,6 +222,12 @@ impl Directory {
         self.gone
     }
 
+    /// Breaks it: there is one entry more than is counted.
+    #[cfg(test)]
+    pub fn forget_one_entered(&mut self) {
+        self.used -= 1;
+    }
+
     /// Breaks it: an entry that has gone is not counted.
     #[cfg(test)]
     pub fn forget_one_gone(&mut self) {
@@ -425,6 +432,45 @@ impl Directory {
             }
         }
         None
+    }
+
+    /// All entries.
+    pub fn for_each(&self, mut act: impl FnMut(Slot, Entry)) {
+        for (bucket, entries) in self.buckets.iter().enumerate() {
+            for way in (0..WAYS).filter(|&way| entries.marks[way] != 0) {
+                let slot = Slot {
+                    bucket: bucket as u32,
+                    way: way as u8,
+                };
+                act(slot, entries.get(way));
+            }
+        }
+    }
+
+    /// Entries are counted, and each is the only one that is found in search of its page.
+    pub fn validate(&self, findings: &mut Findings) {
+        let mut used = 0;
+        self.for_each(|slot, entry| {
+            used += 1;
+            let fingerprint = self.buckets[slot.bucket as usize].marks[usize::from(slot.way)] >> 2;
+            let key = |bucket| Key {
+                fingerprint,
+                bucket,
+            };
+            let other = self.other(slot.bucket, fingerprint);
+            findings.expect(self.other(other, fingerprint) == slot.bucket, || {
+                format!("bucket {other} of {slot:?} does not lead back")
+            });
+            for bucket in [slot.bucket, other] {
+                findings.expect(self.find(key(bucket)) == Some(slot), || {
+                    format!("{slot:?} is not the only one of its fingerprint")
+                });
+            }
+            let known =
+                entry.kind == Kind::STAGED || Kind::from_byte(entry.kind.to_byte()).is_some();
+            findings.expect(known, || format!("{slot:?} is of kind {:?}", entry.kind));
+        });
+        findings.equal(self.used, used, "entries of a directory");
     }
 
     /// Removes the entries of `count` buckets from `first` on for which `condemned` says so.

@@ -209,7 +209,7 @@ impl Located {
 pub struct Extension {
     pub(crate) shared: Arc<Shared>,
     /// Writers that `pump` drives; none if they have threads.
-    inline: Mutex<Vec<Writer>>,
+    pub(crate) inline: Mutex<Vec<Writer>>,
 }
 
 impl Extension {

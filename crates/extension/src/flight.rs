@@ -25,6 +25,7 @@ use crate::log::{NEW, Pending, publish};
 use crate::memory::Bounce;
 use crate::segment::format::{self, BLOCK};
 use crate::shared::{Shared, TICK};
+use crate::validate::Findings;
 use crate::writer::Writer;
 
 /// A footer is flown if it is not longer than this, which are those of segments of pages of 16 KiB.
@@ -188,6 +189,21 @@ impl Flights {
     pub fn ahead(&self) -> impl Iterator<Item = u32> + '_ {
         let done = |ahead: &&Ahead| ahead.reading == Reading::Done;
         self.ahead.iter().filter(done).map(|ahead| ahead.segment)
+    }
+
+    /// What is counted of the writes and reads under way.
+    pub fn validate(&self, findings: &mut Findings) {
+        let under_way = || self.flights.iter().filter(|flight| flight.under_way);
+        findings.equal(self.count, under_way().count(), "writes under way");
+        let held = under_way().map(|flight| flight.held).sum();
+        findings.equal(self.held, held, "bytes held by writes");
+        let requested = under_way().map(|flight| requests(flight.bytes())).sum();
+        findings.equal(self.requests, requested, "requests of writes");
+        let reads = self
+            .ahead
+            .iter()
+            .filter(|ahead| ahead.reading == Reading::UnderWay);
+        findings.equal(self.reads, reads.count(), "reads under way");
     }
 
     /// What was read ahead is of no use any more. Nothing is under way.

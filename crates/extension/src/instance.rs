@@ -17,6 +17,7 @@ use crate::shared::Shared;
 use crate::staging::{Filling, FrameList, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
+use crate::validate::Findings;
 use crate::writeback::Writeback;
 
 /// Buckets that the hand of the clock may pass in search of a victim.
@@ -166,6 +167,12 @@ impl Instance {
     /// written since.
     pub fn removals(&self) -> u64 {
         self.removals.load(Ordering::SeqCst)
+    }
+
+    /// Breaks it.
+    #[cfg(test)]
+    pub fn tell_removals(&self, removals: u64) {
+        self.removals.store(removals, Ordering::SeqCst);
     }
 
     pub fn statistics(&self) -> InstanceStatistics {
@@ -422,6 +429,24 @@ impl InstanceState {
             .map(|frame| shared.staging.length(frame))
     }
 
+    /// Each page in the list has the entry that says so, and they are counted. How many there are.
+    pub fn validate_staged(&self, shared: &Shared, findings: &mut Findings) -> u64 {
+        let mut listed = 0;
+        for frame in self.staged.iter(&shared.staging) {
+            listed += 1;
+            if listed > self.staged.length {
+                break;
+            }
+            let page = shared.staging.page(frame);
+            let entry = self.still(page, frame, Kind::STAGED);
+            findings.expect(entry.is_some(), || {
+                format!("frame {frame} of {page:?} is listed, and has no entry")
+            });
+        }
+        findings.equal(self.staged.length, listed, "pages in the list");
+        listed
+    }
+
     pub fn remove(&mut self, shared: &Shared, slot: Slot) {
         let entry = self.directory.remove(slot);
         self.entry_removed(shared, entry);
@@ -469,6 +494,12 @@ impl InstanceState {
     /// The highest page of a file that may have an entry here; `None` if there is none, or the file was forgotten.
     pub fn highest_page(&self, file: FileId) -> Option<u32> {
         self.files.get(&file).map(|pages| pages.highest)
+    }
+
+    /// Breaks it: pages are above what is known to be the highest.
+    #[cfg(test)]
+    pub fn lower_highest(&mut self, file: FileId) {
+        self.files.entry(file).or_default().highest = 0;
     }
 
     pub fn forget(&mut self, file: FileId) {

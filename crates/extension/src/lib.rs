@@ -41,6 +41,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod thread;
+mod validate;
 mod writeback;
 mod writer;
 
@@ -60,3 +61,4 @@ pub use share::{Room, divide};
 pub use statistics::{
     DeviceStatistics, HistogramSnapshot, InstanceStatistics, LatencyHistogram, Statistics,
 };
+pub use validate::Figures;

@@ -25,6 +25,7 @@ use crate::page::PageId;
 use crate::segment::format::{self, BLOCK, Record};
 use crate::shared::{CHUNK, RESERVED_SEGMENTS, Shared};
 use crate::staging::{Frame, UNIT};
+use crate::validate::Findings;
 use crate::writer::Writer;
 
 /// Number of the stream of new pages.
@@ -110,6 +111,32 @@ impl Stream {
             end: 0,
             pending: Vec::with_capacity(CHUNK / UNIT),
             held: 0,
+        }
+    }
+
+    /// Which segment is open.
+    pub fn opened(&self) -> Option<u32> {
+        self.open
+    }
+
+    /// Pages do not overlap, and no hole lies over one.
+    pub fn validate(&self, findings: &mut Findings) {
+        if self.open.is_none() {
+            return findings.expect(self.pending.is_empty(), || {
+                "pages pend for no segment".into()
+            });
+        }
+        let records = self.records.iter();
+        let mut places: Vec<_> = records.map(|r| r.start()..r.start() + r.length()).collect();
+        findings.expect(places.iter().all(|place| place.end <= self.tail), || {
+            format!("a page lies behind the last one, {}", self.tail)
+        });
+        places.extend(self.holes.iter().cloned());
+        places.sort_unstable_by_key(|place| place.start);
+        for two in places.windows(2) {
+            findings.expect(two[0].end <= two[1].start, || {
+                format!("{:?} and {:?} of an open segment overlap", two[0], two[1])
+            });
         }
     }
 

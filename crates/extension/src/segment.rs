@@ -12,6 +12,7 @@ pub(crate) mod format;
 use crate::staging::UNIT;
 use crate::statistics::Padded;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::validate::Findings;
 use format::{BLOCK, DATA_OFFSET, footer_bytes};
 
 /// Segments that every device has at least.
@@ -101,6 +102,15 @@ impl Geometry {
     pub fn location(&self, segment: u32, within: usize) -> u32 {
         self.base + ((u64::from(segment) * self.segment_bytes + within as u64) / UNIT as u64) as u32
     }
+}
+
+/// What is alive in a segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Live {
+    pub entries: u32,
+    pub units: u64,
+    /// Of the pages before compression.
+    pub page_units: u64,
 }
 
 struct Segment {
@@ -203,6 +213,26 @@ impl Table {
             s.live.load(Ordering::Relaxed),
             0,
             "segment {segment} was freed with entries"
+        );
+    }
+
+    /// The counts are those of the entries, as `live` tells them.
+    pub fn validate(&self, live: impl Fn(u32) -> Live, findings: &mut Findings) {
+        let (mut units, mut page_units) = (0, 0);
+        for segment in 0..self.segments.len() as u32 {
+            let found = live(segment);
+            let counted = (self.live(segment), u64::from(self.live_units(segment)));
+            findings.expect(counted == (found.entries, found.units), || {
+                format!("segment {segment}: counted {counted:?}, found {found:?}")
+            });
+            units += found.units;
+            page_units += found.page_units;
+        }
+        findings.equal(self.all_live_units(), units, "units of a device");
+        findings.equal(
+            self.all_page_units(),
+            page_units,
+            "units of a device's pages",
         );
     }
 

@@ -20,6 +20,7 @@ use crate::memory::Zeroable;
 use crate::page::{FileId, MAX_PAGE, PageId};
 use crate::statistics::Padded;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
+use crate::validate::Findings;
 
 /// Bytes of the unit in which frames and places on devices are counted.
 pub(crate) const UNIT: usize = 1024;
@@ -216,6 +217,33 @@ impl Staging {
             staging: self,
             frame,
         }
+    }
+
+    /// Whether somebody holds the frame.
+    pub fn is_in_use(&self, frame: Frame) -> bool {
+        let facts = self.facts.get(frame as usize);
+        facts.is_some_and(|facts| facts.references.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Frames that are in use are not free, and their bytes are counted. How many there are.
+    pub fn validate(&self, findings: &mut Findings) -> u64 {
+        let blocks = self.blocks.lock();
+        let (mut frames, mut used) = (0, 0);
+        for block in 0..self.facts.len() / UNITS_PER_BLOCK {
+            let first = (block * UNITS_PER_BLOCK) as Frame;
+            let mut in_use = 0u64;
+            for unit in 0..UNITS_PER_BLOCK as u32 {
+                if self.is_in_use(first + unit) {
+                    in_use |= 1 << unit;
+                    frames += 1;
+                    used += self.length(first + unit) as u64;
+                }
+            }
+            blocks.validate(block as u32, in_use, findings);
+        }
+        blocks.validate_lists(findings);
+        findings.equal(self.used(), used, "bytes of frames in use");
+        frames
     }
 
     fn release(&self, frame: Frame) {
@@ -467,6 +495,48 @@ impl Blocks {
             self.unlist(block, class);
             self.whole.push(block);
             self.ready += 1;
+        }
+    }
+
+    /// A block is whole, or in the list of its class, or full. `in_use`: a bit for the first unit of each frame that is.
+    fn validate(&self, block: u32, in_use: u64, findings: &mut Findings) {
+        let whole = self.whole.iter().filter(|&&other| other == block).count();
+        let lists = self.partial.iter().enumerate();
+        let listed: Vec<usize> = lists
+            .filter(|(_, list)| list.contains(&block))
+            .map(|(class, _)| class)
+            .collect();
+        findings.expect(whole + listed.len() <= 1, || {
+            format!("block {block} is free {whole} times, and of the classes {listed:?}")
+        });
+        let free = self.free[block as usize];
+        if whole > 0 {
+            findings.equal(in_use, 0, "frames of a block that is free");
+        } else if let [class] = listed[..] {
+            let all = Self::all(class);
+            findings.equal(free, all & !in_use, "free frames of a block");
+            findings.expect(free != 0 && free != all, || {
+                format!("block {block} is listed, with {free:x} free")
+            });
+        } else {
+            findings.expect(free == 0 && in_use != 0, || {
+                format!("block {block} is in no list, with {free:x} free and {in_use:x} in use")
+            });
+        }
+    }
+
+    fn validate_lists(&self, findings: &mut Findings) {
+        findings.expect(
+            self.ready <= self.whole.len() && self.resident <= self.free.len(),
+            || format!("{} ready, {} resident", self.ready, self.resident),
+        );
+        let in_use = self.free.len() - self.whole.len();
+        findings.equal(self.resident, in_use + self.ready, "resident blocks");
+        for list in &self.partial {
+            for (at, &block) in list.iter().enumerate() {
+                let position = self.position[block as usize] as usize;
+                findings.equal(position, at, "position of a block");
+            }
         }
     }
 

@@ -162,7 +162,12 @@ impl Fixture {
 
     /// What must hold whenever nothing is going on.
     pub fn check_books(&self) {
+        let figures = self.extension.validate();
         let statistics = self.extension.statistics();
+        assert_eq!(
+            figures.map(|figures| (figures.pages, figures.staged)),
+            Ok((statistics.pages_cached, statistics.pages_staged))
+        );
         let on_devices: u64 = self
             .extension
             .device_statistics()

@@ -6,6 +6,7 @@
 //! A writer pulls: a slow device takes fewer pages than a fast one, and a failed one none. When it leaves pages to the others:
 //! [`crate::spread`].
 
+use std::collections::HashSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,7 @@ use crate::log::{MOVED, NEW, Origin, Stored, Stream};
 use crate::page::{PageId, is_numbered};
 use crate::shared::{CHUNK, Shared, TICK};
 use crate::staging::{Frame, UNIT};
+use crate::validate::Findings;
 
 /// How often the file is looked at.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -49,7 +51,7 @@ pub(crate) struct Writer {
     /// First: what is under way holds on to what `shared` has.
     pub flights: Flights,
     pub shared: Arc<Shared>,
-    device: usize,
+    pub device: usize,
     wrap: Arc<Wrap>,
     /// Runs in a thread of its own, and so may wait.
     pub threaded: bool,
@@ -306,6 +308,43 @@ impl Writer {
             },
             origin,
         )
+    }
+
+    /// Each segment is in one state, and pages in open ones are known. `places`: segment, and unit in it, of each page that has
+    /// an entry.
+    pub fn validate(&self, device: &Device, places: &[(u32, u32)], findings: &mut Findings) {
+        let open: Vec<u32> = self.streams.iter().filter_map(Stream::opened).collect();
+        let mut states = vec![0; device.geometry.segments as usize];
+        let lists = [&self.free, &self.closed, &self.vacated, &open];
+        for &segment in lists.into_iter().flatten() {
+            states[segment as usize] += 1;
+        }
+        for (segment, &count) in states.iter().enumerate() {
+            findings.expect(count == 1, || {
+                format!("segment {segment} is in {count} states instead of one")
+            });
+        }
+        for &segment in &self.free {
+            findings.equal(device.table.live(segment), 0, "entries into a free segment");
+        }
+        if device.health.active() {
+            let free = self.free.len() as u64;
+            findings.equal(device.free_segments.get(), free, "free segments");
+        }
+        for stream in &self.streams {
+            stream.validate(findings);
+            let records = stream.records.iter();
+            let known: HashSet<u32> = records.map(|record| record.unit.into()).collect();
+            let of_it = places
+                .iter()
+                .filter(|place| Some(place.0) == stream.opened());
+            for &(segment, unit) in of_it {
+                findings.expect(known.contains(&unit), || {
+                    format!("a page at unit {unit} of the open segment {segment} is unknown there")
+                });
+            }
+        }
+        self.flights.validate(findings);
     }
 
     pub fn count_free(&self, device: &Device) {

@@ -124,4 +124,6 @@ pub fn cache_file(bytes: &[u8]) {
         }
     }
     while cache.pump() {}
+    let books = cache.validate();
+    assert!(books.is_ok(), "{books:?}");
 }

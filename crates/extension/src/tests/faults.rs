@@ -471,6 +471,85 @@ fn a_panic_in_the_writer_leaves_a_server_that_misses() {
     assert!(!f.directory.path().join("cache").exists());
 }
 
+/// Breaks one thing, which `validate` must find.
+fn plant(what: &str, break_it: impl FnOnce(&Fixture)) {
+    let f = inline(|c| c.instances = 1);
+    for n in 0..900 {
+        f.offer(page(1, n), 1, 16384);
+        if n % 8 == 0 {
+            f.pump();
+        }
+    }
+    f.pump();
+    for n in 900..910 {
+        f.offer(page(1, n), 1, 16384);
+    }
+    let figures = f.extension.validate().unwrap();
+    assert!(figures.staged == 10 && figures.frames == 10 && figures.segments > 4);
+    break_it(&f);
+    let found = f.extension.validate().unwrap_err();
+    assert!(found.iter().any(|found| found.contains(what)), "{found:?}");
+}
+
+#[test]
+fn each_planted_fault_is_found() {
+    let state = |f: &Fixture, act: fn(&mut crate::instance::InstanceState)| {
+        act(&mut f.extension.shared.instances[0].0.lock());
+    };
+    plant("entries of a directory", |f| {
+        state(f, |state| state.directory.forget_one_entered());
+    });
+    plant("segment 3: counted", |f| {
+        f.extension.shared.devices[0].table.born(3, 16, 16);
+    });
+    plant("units of a device", |f| {
+        f.extension.shared.devices[0].table.born(3, 16, 16);
+    });
+    plant("is listed, and has no entry", |f| {
+        let mut state = f.extension.shared.instances[0].0.lock();
+        let (slot, _) = state.find(&f.extension.shared, page(1, 905)).unwrap();
+        state.directory.remove(slot);
+    });
+    plant("removals", |f| {
+        let instance = &f.extension.shared.instances[0].0;
+        instance.tell_removals(instance.removals() + 1);
+    });
+    plant("frames of staged pages", |f| {
+        let filling = f.extension.shared.staging.allocate(4096).unwrap();
+        std::mem::forget(filling);
+    });
+    plant("entry of free frame", |f| {
+        let shared = &f.extension.shared;
+        let state = shared.instances[0].0.lock();
+        let (_, entry) = state.find(shared, page(1, 905)).unwrap();
+        drop(shared.staging.collected(entry.location));
+    });
+    plant("is in 2 states", |f| {
+        f.extension.with_writers(|writers| {
+            let segment = writers[0].closed[0];
+            writers[0].free.push(segment);
+        });
+    });
+    plant("is in 0 states", |f| {
+        f.extension
+            .with_writers(|writers| _ = writers[0].closed.pop());
+    });
+    plant("is unknown there", |f| {
+        f.extension
+            .with_writers(|writers| writers[0].streams[0].records.clear());
+    });
+    plant("overlap", |f| {
+        f.extension.with_writers(|writers| {
+            let records = &mut writers[0].streams[0].records;
+            let first = records[0];
+            records.push(first);
+        });
+    });
+    plant("above the highest page", |f| {
+        state(f, |state| state.lower_highest(FileId(1)));
+    });
+}
+
 #[test]
 fn what_compaction_moves_is_read_whatever_the_bound_on_reads() {
     let run = |bound: Duration| {

@@ -1,0 +1,165 @@
+//! Recomputes what the extension keeps count of, and follows every reference from one part to another.
+//!
+//! For tests, the model and fuzzers; never in a hook. Nothing else may be going on: no other thread calls the extension,
+//! and writers that have threads have nothing to do. Whatever else is under way (writes that have not landed, pages that
+//! a writer has taken) is allowed for. Locks: those of the instances, one at a time, and under each that of the blocks of staging
+
+use std::collections::HashMap;
+
+use crate::directory::Kind;
+use crate::extension::Extension;
+use crate::segment::Live;
+use crate::shared::Shared;
+
+/// What was found, if all is in order.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Figures {
+    /// Pages with an entry.
+    pub pages: u64,
+    /// Of these, in memory.
+    pub staged: u64,
+    /// Frames of staged pages, and of pages that are being written although their entry has gone.
+    pub frames: u64,
+    /// Segments with something in them.
+    pub segments: u64,
+}
+
+/// Collects what does not agree.
+#[derive(Default)]
+pub(crate) struct Findings(pub Vec<String>);
+
+impl Findings {
+    /// More would tell nobody more.
+    const MOST: usize = 20;
+
+    pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
+        if !holds && self.0.len() < Self::MOST {
+            self.0.push(what());
+        }
+    }
+
+    pub fn equal<T: PartialEq + std::fmt::Debug>(&mut self, counted: T, found: T, what: &str) {
+        self.expect(counted == found, || {
+            format!("{what}: counted {counted:?}, found {found:?}")
+        });
+    }
+}
+
+impl Extension {
+    /// Whether all books agree. See the module's documentation.
+    ///
+    /// # Errors
+    /// What does not.
+    pub fn validate(&self) -> Result<Figures, Vec<String>> {
+        let mut findings = Findings::default();
+        let mut seen = Seen::default();
+        self.look_at_instances(&mut findings, &mut seen);
+        let frames = self.shared.staging.validate(&mut findings);
+        findings.expect(frames >= seen.figures.staged, || {
+            format!("{frames} frames for {} staged pages", seen.figures.staged)
+        });
+        for (at, device) in self.shared.devices.iter().enumerate() {
+            let live = |segment| *seen.live.get(&(at, segment)).unwrap_or(&Live::default());
+            device.table.validate(live, &mut findings);
+        }
+        let held = self.look_at_writers(&seen, &mut findings);
+        if held == Some(0) {
+            findings.equal(frames, seen.figures.staged, "frames of staged pages");
+        }
+        let figures = Figures {
+            frames,
+            segments: seen.live.len() as u64,
+            ..seen.figures
+        };
+        if findings.0.is_empty() {
+            Ok(figures)
+        } else {
+            Err(findings.0)
+        }
+    }
+
+    fn look_at_instances(&self, findings: &mut Findings, seen: &mut Seen) {
+        let shared = &*self.shared;
+        for (at, instance) in shared.instances.iter().enumerate() {
+            let state = instance.0.lock();
+            state.directory.validate(findings);
+            let mut staged = 0;
+            state.directory.for_each(|slot, entry| {
+                seen.figures.pages += 1;
+                if entry.kind != Kind::STAGED {
+                    return seen.note(shared, entry.location, entry.kind, findings);
+                }
+                staged += 1;
+                let frame = entry.location;
+                if !shared.staging.is_in_use(frame) {
+                    return findings.expect(false, || format!("entry of free frame {frame}"));
+                }
+                let page = shared.staging.page(frame);
+                findings.equal(
+                    page.instance(shared.instances.len() as u32),
+                    at,
+                    "instance of a staged page",
+                );
+                findings.expect(
+                    state.find(shared, page).map(|(s, _)| s) == Some(slot),
+                    || format!("{page:?} is not found where its entry is"),
+                );
+                let highest = state.highest_page(page.file);
+                findings.expect(highest.is_none_or(|highest| highest >= page.page), || {
+                    format!("{page:?} is above the highest page, {highest:?}")
+                });
+            });
+            seen.figures.staged += staged;
+            let listed = state.validate_staged(shared, findings);
+            findings.expect(listed <= staged, || {
+                format!("instance {at}: {listed} pages listed, {staged} staged")
+            });
+            // Before the lock is let go, which tells them.
+            findings.equal(instance.0.removals(), state.directory.gone(), "removals");
+        }
+    }
+
+    /// Bytes of frames that writers hold; `None` if writers have threads, and cannot be asked.
+    fn look_at_writers(&self, seen: &Seen, findings: &mut Findings) -> Option<usize> {
+        let writers = self.inline.lock();
+        let mut held = 0;
+        for writer in writers.iter() {
+            let at = writer.device;
+            let device = &self.shared.devices[at];
+            let places = seen.places.iter().filter(|place| place.0 == at);
+            let places: Vec<(u32, u32)> = places.map(|&(_, s, unit)| (s, unit)).collect();
+            writer.validate(device, &places, findings);
+            held += writer.held();
+        }
+        (!writers.is_empty()).then_some(held)
+    }
+}
+
+/// What the entries say.
+#[derive(Default)]
+struct Seen {
+    figures: Figures,
+    /// Of each device and segment.
+    live: HashMap<(usize, u32), Live>,
+    /// Device, segment, and unit in it of each page.
+    places: Vec<(usize, u32, u32)>,
+}
+
+impl Seen {
+    fn note(&mut self, shared: &Shared, location: u32, kind: Kind, findings: &mut Findings) {
+        let mut holds =
+            (0..shared.devices.len()).filter(|&at| shared.devices[at].geometry.holds(location));
+        let (Some(at), None) = (holds.next(), holds.next()) else {
+            return findings.expect(false, || format!("location {location} is on no device"));
+        };
+        let geometry = &shared.devices[at].geometry;
+        let segment = geometry.segment_of(location);
+        let unit = location - geometry.location(segment, 0);
+        let (units, page_units) = shared.units(kind);
+        let live = self.live.entry((at, segment)).or_default();
+        live.entries += 1;
+        live.units += u64::from(units);
+        live.page_units += u64::from(page_units);
+        self.places.push((at, segment, unit));
+    }
+}
