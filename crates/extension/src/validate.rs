@@ -2,7 +2,8 @@
 //!
 //! For tests, the model and fuzzers; never in a hook. Nothing else may be going on: no other thread calls the extension,
 //! and writers that have threads have nothing to do. Whatever else is under way (writes that have not landed, pages that
-//! a writer has taken) is allowed for. Locks: those of the instances, one at a time, and under each that of the blocks of staging
+//! a writer has taken) is allowed for. Locks: those of the instances, one at a time, and apart from them that of staging's blocks;
+//! then that of the writers without threads.
 
 use std::collections::HashMap;
 
