@@ -8,6 +8,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::{Outcome, Place, Suite, note, place, sql};
+use interface::reports::{self, Value};
 use interface::{Status, variables};
 
 const CACHE: u64 = 64 << 20;
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
     Suite::new("variables")
         .all("listed_with_defaults", listed_with_defaults)
         .all("status", status)
-        .all("reports", reports)
+        .all("reports", reported)
         .each("one_bad_path_of_several", one_bad_path_of_several)
         .each("a_small_disk_beside_a_large_one", small_beside_large)
         .each("daily_write_limit", daily_write_limit)
@@ -168,7 +169,7 @@ fn status(place: &Place) -> Outcome {
     Ok(())
 }
 
-fn reports(place: &Place) -> Outcome {
+fn reported(place: &Place) -> Outcome {
     let server = place.start(place.early_disabled(CACHE)?.option("--bpe-instances=3"))?;
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
     let report = |name: &str| -> anyhow::Result<serde_json::Value> {
@@ -203,6 +204,23 @@ fn reports(place: &Place) -> Outcome {
     ensure!(rows("devices")? == 1);
     ensure!(rows("files")? >= 2);
     ensure!(rows("suspended")? == 0);
+    for (name, columns) in [
+        ("instances", reports::INSTANCES),
+        ("devices", reports::DEVICES),
+        ("files", reports::FILES),
+    ] {
+        let row = report(name)?[0].take();
+        for column in columns {
+            let value = row.get(column.key);
+            let fits = match column.value {
+                Value::Whole | Value::Small => value.is_some_and(|value| value.is_u64()),
+                Value::Real => value.is_some_and(|value| value.is_number()),
+                Value::Yes => value.is_some_and(|value| value.is_boolean()),
+                Value::Text(_) => value.is_some_and(|value| value.is_string() || value.is_null()),
+            };
+            ensure!(fits, "{name}: {} in {row}", column.key);
+        }
+    }
     let device = &report("devices")?[0];
     ensure!(
         device["path"]

@@ -120,7 +120,7 @@ export class PretendedServer {
         path: "/mnt/nvme/bpe/bpe-4a1fbc2290de5512.cache", bytes: this.settings.bpe_size, segment_bytes: 4 * MIB, segments: 256,
         free_segments: Math.round(256 * (1 - this.filled)), pages: Math.round(pages * this.filled), bytes_written: this.written,
         bytes_read: this.savedReads * 16384, reads: Math.round(this.savedReads), writes: Math.round(this.written / 262144), errors: this.errors,
-        reads_given_up: 0, active: true, state: "active", direct_io: true, write_us: 310,
+        reads_given_up: 0, reads_busy: 0, active: true, state: "active", direct_io: true, write_us: 310,
       }],
       files: !on ? [] : Array.from({ length: 30 }, (_, i) => ({ file: `sbtest/sbtest${i + 1}.ibd`, page_size: 16384, ...table(i) })),
       tables: !on ? [] : Array.from({ length: 30 }, (_, i) => ({ schema: "sbtest", table: `sbtest${i + 1}`, ...table(i) })),

@@ -9,6 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use interface::Status;
+use interface::reports::{Column, DEVICES, FILES, INSTANCES, Value};
+use interface::status::Kind;
 
 const BEGIN: &str = "<!-- Made by `cargo run -p interface --example generate` -->\n";
 const END: &str = "<!-- End of what is made -->\n";
@@ -26,9 +28,23 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
     let document = repository("docs/monitoring.md");
     let text = between(&read(&document)?, BEGIN, END, &table())
         .ok_or_else(|| format!("{} has no place for the table", document.display()))?;
+    let views = repository("sql/views.sql");
+    let mut statements = read(&views)?;
+    for (view, report) in [
+        ("instances", INSTANCES),
+        ("devices", DEVICES),
+        ("files", FILES),
+    ] {
+        statements = with_columns(&statements, view, report)
+            .ok_or_else(|| format!("{} has no view {view}", views.display()))?;
+    }
+    let queries = repository("monitoring/pmm/queries-mysqld-bpe.yml");
+    let metrics = described(&read(&queries)?)?;
     Ok(vec![
         (document, text),
         (repository("web/src/api/figures.ts"), page_types()?),
+        (views, statements),
+        (queries, metrics),
     ])
 }
 
@@ -65,6 +81,70 @@ fn table() -> String {
     table
 }
 
+/// The view with the columns of its report.
+fn with_columns(statements: &str, view: &str, report: &[Column]) -> Option<String> {
+    let at = statements.find(&format!("VIEW bpe.{view} AS"))?;
+    let columns: Vec<String> = report
+        .iter()
+        .filter_map(|column| {
+            // A word of SQL.
+            let name = match column.view? {
+                "reads" => "`reads`",
+                name => name,
+            };
+            Some(format!(
+                "    {name} {} PATH '$.{}'",
+                column.value.sql(),
+                column.key
+            ))
+        })
+        .collect();
+    let part = format!("{}\n", columns.join(",\n"));
+    let new = between(&statements[at..], "COLUMNS (\n", ")) AS report;", &part)?;
+    Some(format!("{}{new}", &statements[..at]))
+}
+
+/// PMM's queries, each metric with usage and description of its column.
+fn described(queries: &str) -> Result<String, String> {
+    let mut report: &[Column] = &[];
+    let mut column = None;
+    let mut text = String::new();
+    for line in queries.lines() {
+        if line.starts_with("mysql_bpe_") {
+            report = match line {
+                // Sums over files, described there.
+                "mysql_bpe_tables:" => &[],
+                "mysql_bpe_devices:" => DEVICES,
+                "mysql_bpe_instances:" => INSTANCES,
+                _ => return Err(format!("PMM's file asks for {line}")),
+            };
+        }
+        if let Some(name) = line.strip_prefix("    - ") {
+            let name = name.trim_end_matches(':');
+            // What the query itself names is described in the file.
+            column = report.iter().find(|column| column.view == Some(name));
+        }
+        match (line.trim().split_once(": "), column) {
+            (Some(("usage", _)), Some(column)) => {
+                let usage = match column.kind {
+                    Kind::Counter => "COUNTER",
+                    Kind::Gauge => "GAUGE",
+                    Kind::Text => "LABEL",
+                };
+                text.push_str(&format!("        usage: \"{usage}\"\n"));
+            }
+            (Some(("description", _)), Some(column)) => {
+                text.push_str(&format!("        description: \"{}\"\n", column.meaning));
+            }
+            _ => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    Ok(text)
+}
+
 /// What the page knows of the figures that the console sends it each second: their type, and the limits by which they are judged.
 fn page_types() -> Result<String, String> {
     let mut types = String::from(
@@ -75,6 +155,8 @@ fn page_types() -> Result<String, String> {
         let source = repository("crates/bpe/src/observe").join(file);
         types.push_str(&interface_of(&read(&source)?, name)?);
     }
+    types.push_str(&rows_of("Instance", INSTANCES));
+    types.push_str(&rows_of("Device", DEVICES));
     types.push_str("\n// The limits of `bpe status --explain`.\n");
     let rules = read(&repository("crates/bpe/src/observe/explain.rs"))?;
     for name in LIMITS {
@@ -94,6 +176,23 @@ fn page_types() -> Result<String, String> {
 
 /// Limits that the page uses.
 const LIMITS: [&str; 4] = ["IDLE", "ALIKE", "LITTLE", "FULL"];
+
+/// The rows of a report, in TypeScript.
+fn rows_of(name: &str, report: &[Column]) -> String {
+    let members: String = report
+        .iter()
+        .map(|column| {
+            let kind = match column.value {
+                Value::Whole | Value::Small | Value::Real => "number",
+                Value::Yes => "boolean",
+                Value::Text(_) => "string",
+            };
+            let meaning = column.meaning.replace("1 if", "Whether");
+            format!("  /** {meaning}. */\n  {}: {kind};\n", column.key)
+        })
+        .collect();
+    format!("\nexport interface {name} {{\n{members}}}\n")
+}
 
 /// A structure of Rust that is sent as JSON, in TypeScript.
 fn interface_of(source: &str, name: &str) -> Result<String, String> {

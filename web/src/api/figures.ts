@@ -105,6 +105,64 @@ export interface Figures {
   suspended_files: number;
 }
 
+export interface Instance {
+  /** Number of the instance. */
+  instance: number;
+  /** Page reads that came to the instance. */
+  accesses: number;
+  /** Percent of all accesses. */
+  share: number;
+  /** Page reads that it answered. */
+  hits: number;
+  /** Page reads that it could not answer. */
+  misses: number;
+  /** Pages in the instance. */
+  pages: number;
+  /** Pages that wait in memory to be written. */
+  staged: number;
+  /** Pages that fit. */
+  capacity: number;
+  /** Times its lock was taken. */
+  lock_accesses: number;
+  /** Times its lock was found held. */
+  lock_waits: number;
+}
+
+export interface Device {
+  /** Cache file or device. */
+  path: string;
+  /** Whether the disk is used. */
+  active: boolean;
+  /** Why it is not used. */
+  state: string;
+  /** Size of the cache on this disk. */
+  bytes: number;
+  /** Pages on this disk. */
+  pages: number;
+  /** Reads. */
+  reads: number;
+  /** Bytes read. */
+  bytes_read: number;
+  /** Writes. */
+  writes: number;
+  /** Bytes written. */
+  bytes_written: number;
+  /** Microseconds that a write takes, of late. */
+  write_us: number;
+  /** Reads and writes that failed. */
+  errors: number;
+  /** Reads that were not answered within bpe_read_timeout. */
+  reads_given_up: number;
+  /** Reads not made because the disk could take no more just then. */
+  reads_busy: number;
+  /** Whether the kernel's page cache is passed by. */
+  direct_io: boolean;
+  /** Segments that the disk is cut into. */
+  segments: number;
+  /** Of them, those that hold nothing. */
+  free_segments: number;
+}
+
 // The limits of `bpe status --explain`.
 /** Reads per second below which a cache has nothing to do. */
 export const IDLE = 1;

@@ -1,9 +1,9 @@
 // What the console's server sends and takes. Rates are per second, sizes bytes, times of the clock milliseconds since 1970,
 // latencies microseconds unless the name says otherwise.
 
-import type { Figures, State } from "./figures";
+import type { Device, Figures, Instance, State } from "./figures";
 
-export type { Figures, Quantiles, State } from "./figures";
+export type { Device, Figures, Instance, Quantiles, State } from "./figures";
 
 export interface About {
   version: string;
@@ -36,37 +36,6 @@ export interface Sentence {
   values: Record<string, number | string>;
   /** In English. */
   text: string;
-}
-
-export interface Instance {
-  instance: number;
-  /** Percent of all accesses. */
-  share: number;
-  accesses: number;
-  lock_accesses: number;
-  lock_waits: number;
-  hits: number;
-  misses: number;
-  pages: number;
-  capacity: number;
-}
-
-export interface Device {
-  path: string;
-  bytes: number;
-  pages: number;
-  segments: number;
-  free_segments: number;
-  bytes_written: number;
-  bytes_read: number;
-  reads: number;
-  writes: number;
-  errors: number;
-  reads_given_up: number;
-  active: boolean;
-  state: string;
-  direct_io: boolean;
-  write_us: number;
 }
 
 export interface FileRow {

@@ -1,0 +1,138 @@
+//! The rows that `bpe_report()` gives: what is in them, by which name a view shows it, and what it means.
+//!
+//! The columns of `sql/views.sql`, the page's types and the descriptions for PMM are made from here. A new column is a line here
+//! and a field of what the plugin reports.
+
+use crate::status::Kind;
+
+/// What a value is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Value {
+    Whole,
+    /// Below 2^32.
+    Small,
+    Real,
+    Yes,
+    /// At most so many characters.
+    Text(u16),
+}
+
+/// A member of the rows of a report.
+#[derive(Debug, Clone, Copy)]
+pub struct Column {
+    /// As the report names it.
+    pub key: &'static str,
+    /// As the view names it; `None` if it shows it not.
+    pub view: Option<&'static str>,
+    pub value: Value,
+    pub kind: Kind,
+    pub meaning: &'static str,
+}
+
+/// Its key; `as` the view's name, or `unseen`; what it is; how it behaves; what it means.
+macro_rules! columns {
+    (@view $key:literal unseen) => { None };
+    (@view $key:literal seen) => { Some($key) };
+    (@view $key:literal $view:literal) => { Some($view) };
+    ($($(#[$doc:meta])* $name:ident { $($key:literal $view:tt $value:expr, $kind:ident $meaning:literal)+ })+) => {
+        $($(#[$doc])* pub const $name: &[Column] = &[$(Column {
+            key: $key,
+            view: columns!(@view $key $view),
+            value: $value,
+            kind: Kind::$kind,
+            meaning: $meaning,
+        }),+];)+
+    };
+}
+
+use Value::{Real, Small, Text, Whole, Yes};
+
+columns! {
+    /// `bpe_report('instances')`
+    INSTANCES {
+        "instance" seen Small, Text "Number of the instance"
+        "accesses" seen Whole, Counter "Page reads that came to the instance"
+        "share" seen Real, Gauge "Percent of all accesses"
+        "hits" seen Whole, Counter "Page reads that it answered"
+        "misses" seen Whole, Counter "Page reads that it could not answer"
+        "pages" "cached_pages" Whole, Gauge "Pages in the instance"
+        "staged" "staged_pages" Whole, Gauge "Pages that wait in memory to be written"
+        "capacity" "capacity_pages" Whole, Gauge "Pages that fit"
+        "lock_accesses" seen Whole, Counter "Times its lock was taken"
+        "lock_waits" seen Whole, Counter "Times its lock was found held"
+    }
+    /// `bpe_report('devices')`
+    DEVICES {
+        "path" seen Text(1024), Text "Cache file or device"
+        "active" seen Yes, Gauge "1 if the disk is used"
+        "state" seen Text(1024), Text "Why it is not used"
+        "bytes" seen Whole, Gauge "Size of the cache on this disk"
+        "pages" "cached_pages" Whole, Gauge "Pages on this disk"
+        "reads" seen Whole, Counter "Reads"
+        "bytes_read" seen Whole, Counter "Bytes read"
+        "writes" seen Whole, Counter "Writes"
+        "bytes_written" seen Whole, Counter "Bytes written"
+        "write_us" seen Real, Gauge "Microseconds that a write takes, of late"
+        "errors" seen Whole, Counter "Reads and writes that failed"
+        "reads_given_up" seen Whole, Counter "Reads that were not answered within bpe_read_timeout"
+        "reads_busy" seen Whole, Counter "Reads not made because the disk could take no more just then"
+        "direct_io" seen Yes, Gauge "1 if the kernel's page cache is passed by"
+        "segments" unseen Whole, Gauge "Segments that the disk is cut into"
+        "free_segments" unseen Whole, Gauge "Of them, those that hold nothing"
+    }
+    /// `bpe_report('files')`
+    FILES {
+        "file" seen Text(1024), Text "Path of the data file"
+        "schema" "schema_name" Text(64), Text "Schema of its table; null for system, undo and general tablespaces"
+        "table" "table_name" Text(64), Text "Its table"
+        "partition" "partition_name" Text(130), Text "Its partition, if the table has some"
+        "page_size" seen Small, Gauge "Bytes of its pages"
+        "hits" seen Whole, Counter "Page reads that the cache answered"
+        "misses" seen Whole, Counter "Page reads that went to the data disk"
+        "hit_ratio" seen Real, Gauge "Percent of the reads that were hits"
+        "cached_pages" seen Whole, Gauge "Pages of the file in the cache"
+        "cached_bytes" seen Whole, Gauge "Bytes of these pages"
+    }
+}
+
+impl Value {
+    /// The type of a view's column.
+    pub fn sql(self) -> String {
+        match self {
+            Whole => "BIGINT UNSIGNED".to_owned(),
+            Small => "INT UNSIGNED".to_owned(),
+            Real => "DOUBLE".to_owned(),
+            Yes => "BOOLEAN".to_owned(),
+            Text(most) => format!("VARCHAR({most}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_their_own() {
+        for report in [INSTANCES, DEVICES, FILES] {
+            for (index, one) in report.iter().enumerate() {
+                let before = &report[..index];
+                assert!(
+                    before.iter().all(|other| other.key != one.key),
+                    "{}",
+                    one.key
+                );
+                assert!(
+                    before
+                        .iter()
+                        .all(|other| one.view.is_none() || other.view != one.view)
+                );
+                assert!(
+                    !matches!(one.value, Text(_)) || one.kind == Kind::Text,
+                    "{}",
+                    one.key
+                );
+            }
+        }
+    }
+}
