@@ -477,11 +477,7 @@ impl InstanceState {
         if frequency(page) + u32::from(update) <= cold {
             return false;
         }
-        let still = self.still(staging.page(frame), frame, Kind::STAGED);
-        if let Some((slot, _)) = still {
-            self.remove(shared, slot);
-        }
-        still.is_some()
+        self.remove_if_same(shared, staging.page(frame), frame, Kind::STAGED)
     }
 
     /// The entry of the page, if it is still the one that was found in this place.
@@ -489,6 +485,21 @@ impl InstanceState {
         let slot = self.directory.find(self.directory.key(page))?;
         let entry = self.directory.get(slot);
         (entry.location == location && entry.kind == kind).then_some((slot, entry))
+    }
+
+    /// Removes the entry of the page, if it is still the one that was found in this place. Whether it was.
+    pub fn remove_if_same(
+        &mut self,
+        shared: &Shared,
+        page: PageId,
+        location: u32,
+        kind: Kind,
+    ) -> bool {
+        let still = self.still(page, location, kind);
+        if let Some((slot, _)) = still {
+            self.remove(shared, slot);
+        }
+        still.is_some()
     }
 
     /// The highest page of a file that may have an entry here; `None` if there is none, or the file was forgotten.

@@ -506,9 +506,7 @@ impl Writer {
     pub fn discard(&self, shared: &Shared, page: PageId, origin: Origin) {
         let (location, kind) = origin.entry();
         let mut state = shared.instance(page).lock();
-        if let Some((slot, _)) = state.still(page, location, kind) {
-            state.remove(shared, slot);
-        }
+        state.remove_if_same(shared, page, location, kind);
         drop(state);
         if let Origin::Staged(frame) = origin {
             drop(shared.staging.collected(frame));

@@ -458,8 +458,7 @@ fn limit(shared: &Shared, device: &Device, victim: u32, keep: &mut Vec<Keep>) {
     for Keep { record, .. } in keep.split_off(kept.count()) {
         let location = device.geometry.location(victim, record.start());
         let mut state = shared.instance(record.page).lock();
-        if let Some((slot, _)) = state.still(record.page, location, record.kind) {
-            state.remove(shared, slot);
+        if state.remove_if_same(shared, record.page, location, record.kind) {
             shared.written.evicted.add(1);
         }
     }
