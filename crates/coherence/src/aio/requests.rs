@@ -1,6 +1,7 @@
 //! Requests under way, by their address, and the contexts whose completions are seen.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::c_int;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::OnceLock;
@@ -291,16 +292,17 @@ impl Requests {
     /// An answer of the cache disk carries its tag. If another thread has just given that read up, the server's own read stands in
     /// its place, under the same key: the answer is not that of this one. That takes two threads that harvest one context, which
     /// neither server has: each context of theirs belongs to one thread.
+    #[inline]
     pub fn take_answered(&self, request: usize, word: u64) -> Option<Request> {
         let mut shard = self.shard(request).lock();
-        let tag = match &shard.get(&request)?.purpose {
+        let Entry::Occupied(known) = shard.entry(request) else {
+            return None;
+        };
+        let tag = match &known.get().purpose {
             Purpose::Redirected { tag: Some(tag), .. } => Some(tag.word()),
             _ => None,
         };
-        if is_tag(word) && tag != Some(word) {
-            return None;
-        }
-        shard.remove(&request)
+        (!is_tag(word) || tag == Some(word)).then(|| known.remove())
     }
 
     /// Whether this is the answer to an abandoned read, which nobody needs any more.
