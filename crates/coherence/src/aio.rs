@@ -90,7 +90,13 @@ impl<O: Os> Core<O> {
         for &request in requests {
             // SAFETY: the server's requests are valid until they are harvested.
             if let Some(iocb) = unsafe { request.as_mut() } {
-                if let Some(file) = self.files.of_descriptor(iocb.fd) {
+                // Nothing is asked about the file of a request that passes untouched.
+                let concerned = match iocb.opcode {
+                    PREAD => context.is_some() && by.redirects || mode.records(),
+                    opcode => opcode == PWRITE || opcode == PWRITEV,
+                };
+                let file = concerned.then(|| self.files.of_descriptor(iocb.fd));
+                if let Some(file) = file.flatten() {
                     if mode.records() {
                         // SAFETY: as above.
                         unsafe { self.note_write(iocb, file) };

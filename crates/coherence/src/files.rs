@@ -521,8 +521,15 @@ impl<O: Os> Files<O> {
             let key = file.details.lock().key;
             // Not under the registry's lock: it may have to ask a file server.
             let is = self.os.stat(fd).is_some_and(|stat| stat.inode == key);
+            hold_up!("prove, asked");
             let found_at = Duration::from_nanos(self.found_at.load(Ordering::SeqCst));
             if is && self.os.running().saturating_sub(found_at) <= PROVE_FOR {
+                // The question may have taken so long that the object is another file's by now.
+                if slot.load(Ordering::SeqCst) != entry
+                    || file.attached.load(Ordering::SeqCst) != attached
+                {
+                    continue;
+                }
                 return Some(file);
             }
             let mut registry = self.registry.lock();

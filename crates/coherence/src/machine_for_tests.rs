@@ -45,7 +45,8 @@ fn stat_by(call: impl FnOnce(&mut libc::stat64) -> i32) -> Option<Stat> {
         size: stat.st_size,
         modified: (stat.st_mtime, stat.st_mtime_nsec),
         changed: (stat.st_ctime, stat.st_ctime_nsec),
-        links: stat.st_nlink,
+        #[allow(clippy::unnecessary_cast, reason = "32 bits on other processors")]
+        links: stat.st_nlink as u64,
         is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
     })
 }

@@ -239,6 +239,7 @@ impl Audit {
             let known = self.known.get(&file.owner);
             known.is_some_and(|known| known.suspicion.is_some())
         };
+        let begun = Instant::now();
         let first: Vec<_> = all
             .iter()
             .filter(suspected)
@@ -246,9 +247,11 @@ impl Audit {
             .copied()
             .collect();
         for file in first {
+            if begun.elapsed() >= AT_MOST {
+                break;
+            }
             self.look_at(file);
         }
-        let begun = Instant::now();
         let mut part = Part::of(all.len());
         let from = all.partition_point(|file| file.owner < self.next);
         self.next = 0;

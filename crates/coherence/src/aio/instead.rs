@@ -83,8 +83,15 @@ impl<O: Os> Core<O> {
     pub(super) fn follow(&'static self, iocb: &Iocb, request: Request) -> Option<Request> {
         match self.requests.follow(iocb, request) {
             Ok(left_over) => {
-                if let Some(write) = left_over {
-                    self.finish_write(write, None, None); // its completion passed unseen
+                // Its completion passed unseen. It stays pending until its write has ended.
+                if let Some(Request {
+                    purpose: Purpose::Write(write),
+                    pending,
+                    ..
+                }) = left_over
+                {
+                    self.finish_write(write, None, None);
+                    drop(pending);
                 }
                 None
             }

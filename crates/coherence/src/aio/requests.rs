@@ -256,7 +256,8 @@ impl Requests {
         switch.begin_request().filter(|_| self.is_armed(context))
     }
 
-    /// Remembers a request until it is harvested. Gives back a write whose completion passed unseen.
+    /// Remembers a request until it is harvested. Gives back one whose completion passed unseen; it is pending until the caller
+    /// has ended it.
     ///
     /// # Errors
     /// The request, if there are too many.
@@ -265,21 +266,13 @@ impl Requests {
         reason = "it is moved once, where no server gets"
     )]
     #[inline]
-    pub fn follow(&self, iocb: &Iocb, request: Request) -> Result<Option<Write>, Request> {
+    pub fn follow(&self, iocb: &Iocb, request: Request) -> Result<Option<Request>, Request> {
         let key = std::ptr::from_ref(iocb) as usize;
         let mut shard = self.shard(key).lock();
         if shard.len() >= MOST_REQUESTS / SHARDS {
             return Err(request);
         }
-        let left_over = shard.insert(key, request);
-        drop(shard);
-        Ok(match left_over {
-            Some(Request {
-                purpose: Purpose::Write(write),
-                ..
-            }) => Some(write),
-            _ => None,
-        })
+        Ok(shard.insert(key, request))
     }
 
     #[inline]

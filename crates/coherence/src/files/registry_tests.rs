@@ -130,6 +130,32 @@ fn an_object_that_somebody_will_come_back_to_is_not_reused() {
     drop(blocked);
 }
 
+/// The question takes a minute. Meanwhile the files are forgotten, and the object comes to stand for another one.
+#[test]
+fn a_descriptor_whose_file_was_asked_about_for_long_is_looked_up_again() {
+    let server = Server::new();
+    let (one, other) = (server.file("a.ibd"), server.file("b.ibd"));
+    let files = server.files;
+    let fd = one.as_raw_fd();
+    let stat = files.os.stat(fd).unwrap();
+    files.attach(fd, &stat, b"a.ibd", Attach::Found);
+    let object = file_of(files.table[fd as usize].load(Ordering::SeqCst)).unwrap();
+    let other_fd = other.as_raw_fd();
+    at("prove, asked", move || {
+        let stat = files.os.stat(other_fd).unwrap();
+        loop {
+            files.forget_all();
+            files.os.let_pass(2 * REST);
+            files.attach(other_fd, &stat, b"b.ibd", Attach::Found);
+            let entry = files.table[other_fd as usize].load(Ordering::SeqCst);
+            if std::ptr::eq(file_of(entry).unwrap(), object) {
+                break;
+            }
+        }
+    });
+    assert!(files.of_descriptor(fd).is_none(), "it is another file's");
+}
+
 #[test]
 fn a_clock_set_back_does_not_make_the_time_of_proving_longer() {
     let server = Server::new();

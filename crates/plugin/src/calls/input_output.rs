@@ -69,7 +69,7 @@ unsafe extern "C" fn pread64(
     #[cfg(feature = "canary")]
     // SAFETY: the server passes a buffer of `length` bytes to its own read.
     let real = move || unsafe { crate::naive::read(fd, buffer.cast(), length, offset, real) };
-    around(fd, real, move |mode, file, real| {
+    around_read(fd, real, move |mode, file, real| {
         // SAFETY: the server passes a buffer of `length` bytes to its own read.
         unsafe { read_page(mode, file, buffer, length, offset, || real.make()) }
     })
@@ -85,7 +85,7 @@ unsafe extern "C" fn pread64_checked(
     type Checked = unsafe extern "C" fn(c_int, *mut c_void, size_t, off64_t, size_t) -> ssize_t;
     // SAFETY: as above.
     let real = move || unsafe { PREAD_CHECKED.get::<Checked>()(fd, buffer, length, offset, room) };
-    around(fd, real, move |mode, file, real| {
+    around_read(fd, real, move |mode, file, real| {
         if length > room {
             return real.make();
         }
@@ -105,6 +105,30 @@ fn around<R: Copy, F: Fn() -> R>(
     if mode.is_off() {
         return real();
     }
+    with_file(mode, fd, real, rules)
+}
+
+/// The same around a read. While nothing is served or recorded it passes on, and nothing is asked about its file.
+#[inline(always)]
+fn around_read<R: Copy, F: Fn() -> R>(
+    fd: c_int,
+    real: F,
+    rules: impl FnOnce(Mode, &'static DataFile, &Once<R, F>) -> R,
+) -> R {
+    let mode = CORE.switch().mode();
+    if !mode.serves() && !mode.records() {
+        return real();
+    }
+    with_file(mode, fd, real, rules)
+}
+
+#[inline(always)]
+fn with_file<R: Copy, F: Fn() -> R>(
+    mode: Mode,
+    fd: c_int,
+    real: F,
+    rules: impl FnOnce(Mode, &'static DataFile, &Once<R, F>) -> R,
+) -> R {
     match CORE.files.look_up(fd) {
         Some(entry) => on_file(mode, entry, real, rules),
         None => real(),
@@ -136,10 +160,6 @@ unsafe fn read_page(
     offset: off64_t,
     real: impl FnOnce() -> ssize_t,
 ) -> ssize_t {
-    // Without an active extension `coherence::read` only passes the read on.
-    if !mode.serves() && !mode.records() {
-        return real();
-    }
     match CORE.target_of_read(mode, file, length, offset) {
         // SAFETY: the caller's promise.
         Some(target) => unsafe { CORE.read(target, buffer.cast(), length, real) },
