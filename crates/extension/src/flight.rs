@@ -159,7 +159,7 @@ impl Flights {
 
     /// Room for one more, while those under way take fewer requests of the disk than this.
     fn free(&self, most_requests: usize) -> Option<usize> {
-        if self.requests >= most_requests && self.count >= LEAST_FLIGHTS {
+        if self.requests + self.reads >= most_requests && self.count >= LEAST_FLIGHTS {
             return None;
         }
         self.flights.iter().position(|flight| !flight.under_way)
@@ -185,9 +185,11 @@ impl Flights {
         }
     }
 
-    /// The segments whose footers were read ahead.
-    pub fn ahead(&self) -> impl Iterator<Item = u32> + '_ {
-        let done = |ahead: &&Ahead| ahead.reading == Reading::Done;
+    /// The segments whose footers were read ahead, and are still theirs.
+    pub fn ahead<'a>(&'a self, device: &'a Device) -> impl Iterator<Item = u32> + 'a {
+        let done = |ahead: &&Ahead| {
+            ahead.reading == Reading::Done && ahead.sequence == device.table.sequence(ahead.segment)
+        };
         self.ahead.iter().filter(done).map(|ahead| ahead.segment)
     }
 
@@ -222,7 +224,12 @@ impl Flights {
         let Some(queue) = &mut self.queue else {
             return;
         };
+        let most = device.submissions().most_of_writes();
         for &segment in segments {
+            // The servers' reads keep their part of the requests.
+            if self.requests + self.reads >= most {
+                return;
+            }
             let sequence = device.table.sequence(segment);
             let known = |ahead: &Ahead| {
                 ahead.reading != Reading::No
@@ -371,7 +378,9 @@ impl Writer {
             if !device.health.active() || shared.wake.stopped() {
                 return None;
             }
-            self.land(shared, device, self.flights.count.min(AWAITED), TICK);
+            // Where few may be under way, one that has landed makes room.
+            let wanted = AWAITED.min(self.flights.count.saturating_sub(1)).max(1);
+            self.land(shared, device, wanted, TICK);
         }
     }
 
@@ -414,8 +423,9 @@ impl Writer {
                     Some(at) => self.arrive_ahead(device, at, result),
                 }
             }
-            device.speed.set_oldest(self.flights.oldest());
         }
+        // Also if none has landed: other writes of this device were measured meanwhile.
+        device.speed.set_oldest(self.flights.oldest());
         self.flights.landed = landed;
         self.note_in_hand(device);
     }

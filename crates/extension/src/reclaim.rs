@@ -190,8 +190,10 @@ impl Writer {
         reclaim.next.extend(found.map(|at| closed[at]));
         reclaim.near = least[0].0 + (device.geometry.segment_units / AHEAD_PART) as u32;
         // One whose footer is known need not be waited for.
-        let near = |segment: &u32| device.table.live_units(*segment) <= reclaim.near;
-        let known = self.flights.ahead().filter(near);
+        let near = |segment: &u32| {
+            device.table.live_units(*segment) <= reclaim.near && !reclaim.flown_to.contains(segment)
+        };
+        let known = self.flights.ahead(device).filter(near);
         let known = known.filter_map(|segment| closed.iter().position(|&other| other == segment));
         let chosen = known.min().unwrap_or(emptiest);
         if chosen != emptiest {
@@ -236,6 +238,7 @@ impl Writer {
         victim: u32,
         buffers: &mut Taken,
     ) -> bool {
+        self.flights.begin();
         if let Some(area) = self.footer_ahead(shared, device, victim) {
             if matches!(
                 decode(device, victim, area, &mut buffers.records),
@@ -244,7 +247,6 @@ impl Writer {
                 return true;
             }
         }
-        self.flights.begin();
         let end = device.geometry.segment_bytes as usize;
         let mut length = self.reclaim.footer;
         loop {

@@ -185,8 +185,10 @@ impl Writer {
         match collected {
             Step::Worked | Step::Waiting if company => collected,
             _ if self.flights.any() => {
-                // There is nothing to do before all have landed, but it may take long, or pages may come.
-                self.land(&shared, device, self.flights.under_way(), LEAVE);
+                // There is nothing to do before all have landed, but it may take long, or pages may come. Pages that wait
+                // already need the room of one.
+                let wanted = if company { 1 } else { self.flights.under_way() };
+                self.land(&shared, device, wanted, LEAVE);
                 Step::Worked
             }
             _ => {

@@ -57,6 +57,9 @@ const PREAD: u16 = 0;
 const PWRITEV: u16 = 8;
 
 /// A context of the kernel.
+/// The longest sleep in place of a wait that the kernel refuses.
+const MOST_SLEEP: Duration = Duration::from_millis(100);
+
 pub(crate) struct KernelQueue {
     fd: RawFd,
     context: libc::c_ulong,
@@ -66,6 +69,8 @@ pub(crate) struct KernelQueue {
     vectors: [Vec<libc::iovec>; DEPTH],
     /// What the kernel has not begun.
     refused: Vec<(usize, io::Error)>,
+    /// Counted of its ring: how many processors there are may change.
+    ring: u64,
 }
 
 // SAFETY: control blocks and vectors point to what the caller of `submit` or `read` keeps until it has landed, on whatever
@@ -88,13 +93,15 @@ impl KernelQueue {
             uncount_context();
             return None;
         }
-        add_bounce_bytes(Self::ring());
+        let ring = Self::ring();
+        add_bounce_bytes(ring);
         Some(KernelQueue {
             fd,
             context,
             submitted: Vec::with_capacity(SLOTS),
             vectors: std::array::from_fn(|_| Vec::new()),
             refused: Vec::new(),
+            ring,
         })
     }
 
@@ -186,8 +193,15 @@ impl Queue for KernelQueue {
                 &raw mut time,
             )
         };
-        // An interruption (signals are blocked) is as good as a wait that was too short.
-        let count = usize::try_from(count).unwrap_or(0);
+        // An interruption (signals are blocked) is as good as a wait that was too short. Whoever refuses the call altogether does
+        // not wait, and the writer must not spin.
+        let count = usize::try_from(count).unwrap_or_else(|_| {
+            let error = io::Error::last_os_error();
+            if least > 0 && error.kind() != io::ErrorKind::Interrupted {
+                std::thread::sleep(wait.min(MOST_SLEEP));
+            }
+            0
+        });
         landed.extend(events[..count.min(SLOTS)].iter().map(|event| {
             let result = usize::try_from(event.result)
                 .map_err(|_| io::Error::from_raw_os_error(event.result.unsigned_abs() as i32));
@@ -204,7 +218,7 @@ impl Drop for KernelQueue {
             libc::syscall(libc::SYS_io_destroy, self.context);
         }
         uncount_context();
-        sub_bounce_bytes(Self::ring());
+        sub_bounce_bytes(self.ring);
     }
 }
 
