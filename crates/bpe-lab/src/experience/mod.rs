@@ -174,6 +174,7 @@ enum Work {
 
 /// The options of `bpe-lab console`.
 #[derive(clap::Args)]
+#[group(skip)] // the console's has this name
 pub struct Args {
     /// Also offer the sysbench scripts (*.lua) in this folder. They run on this host with your rights, so folder,
     /// scripts, their modules and all folders above must be yours or root's, and nobody else may write to them
