@@ -84,3 +84,13 @@ pub fn main() -> ExitCode {
         failure::exit_of(&error).into()
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_options_do_not_contradict_each_other() {
+        Cli::command().debug_assert();
+    }
+}
