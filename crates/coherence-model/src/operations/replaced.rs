@@ -61,7 +61,7 @@ pub fn change_outside() {
                 .map(|()| file.expect(0, file.most_bytes, crate::content::ZERO))
                 .and_then(|()| write_outside(file, &path, pages / 3, pages / 3)),
             // Another inode under the name, as restoring a backup brings it.
-            _ => restored(file, &path),
+            _ => restored(slot, file),
         };
         if let Err(error) = result {
             world().violated(
@@ -95,8 +95,9 @@ fn copied_over(file: &File, path: &CString) -> std::io::Result<()> {
         .set_times(times)
 }
 
-fn restored(file: &File, path: &CString) -> std::io::Result<()> {
-    let backup = world().path(&format!("{}-backup", file.name));
+/// Files beside a slot's own bear the slot's name, not its file's: two files that were made for one slot may be in two by now.
+fn restored(slot: &Slot, file: &File) -> std::io::Result<()> {
+    let backup = world().path(&format!("{}-backup", slot.name));
     std::fs::write(as_path(&backup), [])?;
     std::fs::OpenOptions::new()
         .write(true)
@@ -104,7 +105,7 @@ fn restored(file: &File, path: &CString) -> std::io::Result<()> {
         .set_len(file.size() as u64)?;
     file.expect(0, file.most_bytes, crate::content::ZERO);
     write_outside(file, &backup, 0, file.pages())?;
-    std::fs::rename(as_path(&backup), as_path(path))
+    std::fs::rename(as_path(&backup), as_path(&slot.path()))
 }
 
 /// Writes that carry no offset, as of other plugins: the file must be followed no more until it is opened anew.
@@ -120,7 +121,7 @@ pub fn write_unfollowed() {
             iov_base: buffer.at(0),
             iov_len: page,
         };
-        let source = world().folder.join(format!("{}-source", file.name));
+        let source = world().folder.join(format!("{}-source", slot.name));
         if let Err(error) = std::fs::write(&source, buffer.bytes()) {
             return world().violated(
                 Some(file),
