@@ -76,13 +76,14 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// Memory of a writer, besides what it takes when it is needed.
+    /// Memory of a writer, besides what it takes when it is needed: lists, and what its threads keep. Counted with an allocator
+    /// that adds up what lives: 138 KiB in all for an extension of one device that was just opened.
     pub fn bytes(compression: Compression) -> u64 {
         let compressor = match compression {
             Compression::Off => 0,
             Compression::Lz4 => Compressor::BYTES,
         };
-        (256 << 10) + compressor
+        (80 << 10) + compressor
     }
 
     /// What it takes when it is needed: chunks of pages that are copied, the window of reclaim, footers, the kernel's ring.
