@@ -8,17 +8,17 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::ops::{Deref, DerefMut};
 
-use crate::admission::{Admission, Candidate};
 use crate::config::AdmissionMode;
 use crate::device::Device;
 use crate::directory::{Directory, Entry, Kind, Slot};
 use crate::page::{FileHasher, FileId, PageId};
+use crate::policy::admission::{Admission, Candidate};
+use crate::policy::writeback::Writeback;
 use crate::shared::Shared;
 use crate::staging::{Filling, FrameList, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::validate::Findings;
-use crate::writeback::Writeback;
 
 /// Buckets that the hand of the clock may pass in search of a victim.
 const HAND_STEPS: usize = 64;

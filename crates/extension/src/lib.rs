@@ -2,10 +2,9 @@
 //!
 //! A plain library. It knows pages, instances, admission, segments, devices and statistics, and nothing of servers. What one
 //! sees first is the path of a page: [`extension`] (facade, life of a page, order of locks), [`reading`], [`offering`] -> [`instance`] ->
-//! [`directory`], [`admission`] (with [`drift`] and [`writeback`]) -> [`staging`] -> [`writer`] ([`spread`], [`compression`]),
+//! [`directory`], [`policy`] -> [`staging`] -> [`writer`] ([`spread`], [`compression`]),
 //! [`log`], [`reclaim`] -> [`segment`] -> [`device`].
 
-mod admission;
 #[cfg(feature = "bench")]
 pub mod benching;
 mod budget;
@@ -15,7 +14,6 @@ mod compression;
 mod config;
 mod device;
 mod directory;
-mod drift;
 mod extension;
 mod flight;
 #[cfg(feature = "fuzz")]
@@ -28,6 +26,7 @@ mod offering;
 mod open;
 mod pace;
 mod page;
+mod policy;
 mod reading;
 mod reclaim;
 mod report;
@@ -42,7 +41,6 @@ mod sync;
 mod tests;
 mod thread;
 mod validate;
-mod writeback;
 mod writer;
 
 pub use budget::WriteBudget;

@@ -1,12 +1,12 @@
 //! Offering: takes the bytes of a page in, if it is worth it and they are not old.
 
-use crate::admission::Candidate;
 use crate::config::AdmissionMode;
 use crate::directory::Kind;
 use crate::extension::{Extension, OfferOutcome, Source};
 use crate::generation::ReadTicket;
 use crate::instance::{Instance, InstanceState};
 use crate::page::{PageId, check, is_page_length};
+use crate::policy::admission::Candidate;
 use crate::staging::Filling;
 
 impl Extension {

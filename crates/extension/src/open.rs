@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::admission::{Admission, LEAST_SKETCH_QUARTERS, SKETCH_QUARTERS};
 use crate::config::{Compression, Config, MAX_INSTANCES, OpenError};
 use crate::device::Device;
 use crate::device::file::Wrap;
@@ -11,6 +10,7 @@ use crate::directory::Directory;
 use crate::generation::Generations;
 use crate::instance::Instance;
 use crate::page::{EXTENT_SHIFT, is_page_length, mix64};
+use crate::policy::admission::{Admission, LEAST_SKETCH_QUARTERS, SKETCH_QUARTERS};
 use crate::segment::{Geometry, LEAST_DEVICE_BYTES, Table};
 use crate::shared::Shared;
 use crate::spread::most_uniform_units;

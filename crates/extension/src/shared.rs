@@ -10,11 +10,11 @@ use crate::budget::WriteBudget;
 use crate::config::{AdmissionMode, Compression};
 use crate::device::Device;
 use crate::directory::{Entry, Kind};
-use crate::drift::Drift;
 use crate::generation::Generations;
 use crate::instance::Instance;
 use crate::pace::{Clock, Pacer};
 use crate::page::PageId;
+use crate::policy::drift::Drift;
 use crate::staging::{Staging, UNIT};
 use crate::statistics::{Counter, LatencyHistogram, Padded};
 

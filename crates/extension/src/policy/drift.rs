@@ -3,7 +3,7 @@
 //! A frequency gate is slow to believe in a new working set: the pages of the old one have high counts and lose them only
 //! in the course of many accesses. The sign of a change is that hits, which a steady load finds at a steady rate, fall to
 //! less than half of their long-term average. From then on the counters go to the pages of late, and a page that is asked
-//! for a second time takes the place of any page that the clock finds idle ([`crate::admission`]); a scan, whose pages are
+//! for a second time takes the place of any page that the clock finds idle ([`crate::policy::admission`]); a scan, whose pages are
 //! asked for once, gains nothing by it. The change is over when hits are back near their average and most of the cache can have been
 //! renewed, or after a while.
 //!

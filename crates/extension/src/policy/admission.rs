@@ -14,7 +14,7 @@
 //! the pool). Counters are halved in the course of ten accesses for each page that the instance can hold, a set at a time,
 //! so that no access pays for all.
 //!
-//! While the working set changes ([`crate::drift`]) the old counts mean nothing: the least recently asked for makes place
+//! While the working set changes ([`crate::policy::drift`]) the old counts mean nothing: the least recently asked for makes place
 //! for a newcomer whatever its count, and a page gets in when it is asked for a second time.
 //!
 //! The table knows pages by what their directory entries tell of them (`Directory::identity`), so that the frequency of the
