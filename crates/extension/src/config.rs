@@ -9,6 +9,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::budget::WriteBudget;
+use crate::policy::PolicyName;
 
 /// Most instances an extension can be cut into.
 pub const MAX_INSTANCES: u32 = 64;
@@ -75,6 +76,8 @@ pub struct Config {
     pub memory_limit: u64,
     /// Bytes written to all devices together per second; 0: no limit.
     pub io_capacity: u64,
+    /// Who says which pages get in, and which have to go.
+    pub policy: PolicyName,
     pub admission: AdmissionMode,
     pub compression: Compression,
     /// The account of what is written in a day, with its limit. Shared by all extensions of a process.
@@ -92,6 +95,7 @@ impl Default for Config {
             instances: 1,
             memory_limit: 0,
             io_capacity: 0,
+            policy: PolicyName::default(),
             admission: AdmissionMode::default(),
             compression: Compression::default(),
             budget: Arc::default(),

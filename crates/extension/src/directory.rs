@@ -182,8 +182,21 @@ pub(crate) struct Directory {
     used: u64,
     /// Entries that have gone, for whatever reason.
     gone: u64,
-    /// Hand of the clock.
-    hand: Slot,
+}
+
+/// Hand of a clock that moves over a directory.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Hand {
+    bucket: u32,
+    /// Of the entry that it has come to; after all of them if it has passed over the last.
+    way: u8,
+}
+
+impl Hand {
+    /// Moves past the entry that it has come to.
+    pub fn pass_over(&mut self) {
+        self.way += 1;
+    }
 }
 
 impl Directory {
@@ -203,7 +216,6 @@ impl Directory {
             buckets: Mapped::new(buckets as usize)?,
             used: 0,
             gone: 0,
-            hand: Slot { bucket: 0, way: 0 },
         })
     }
 
@@ -288,11 +300,11 @@ impl Directory {
         })
     }
 
-    /// Moves the hand of the clock to the next entry of a page on a device that was not hit since the hand last came by,
+    /// Moves the hand of a clock to the next entry of a page on a device that was not hit since the hand last came by,
     /// past `most` buckets at the most. It stays there until the entry is removed, hit, or passed over.
-    pub fn next_victim(&mut self, most: usize) -> Option<Slot> {
+    pub fn next_victim(&mut self, hand: &mut Hand, most: usize) -> Option<Slot> {
         for _ in 0..most {
-            let Slot { bucket, way } = self.hand;
+            let Hand { bucket, way } = *hand;
             let entries = &mut self.buckets[bucket as usize];
             for way in way..WAYS as u8 {
                 let mark = &mut entries.marks[usize::from(way)];
@@ -302,8 +314,8 @@ impl Directory {
                 if *mark & CLOCK > 0 {
                     *mark -= 1;
                 } else if entries.kind(way.into()) != Kind::STAGED {
-                    self.hand = Slot { bucket, way };
-                    return Some(self.hand);
+                    *hand = Hand { bucket, way };
+                    return Some(Slot { bucket, way });
                 }
             }
             let next = bucket as usize + 1;
@@ -312,14 +324,20 @@ impl Directory {
             } else {
                 next as u32
             };
-            self.hand = Slot { bucket, way: 0 };
+            *hand = Hand { bucket, way: 0 };
         }
         None
     }
 
-    /// Moves the hand past the entry that it has come to.
-    pub fn pass_over(&mut self) {
-        self.hand.way += 1;
+    /// Entries of pages on devices in a bucket.
+    pub fn on_devices(&self, bucket: u32) -> impl Iterator<Item = (Slot, Entry)> + use<> {
+        let entries = &self.buckets[bucket as usize];
+        let found: [Option<(Slot, Entry)>; WAYS] = std::array::from_fn(|way| {
+            let there = entries.marks[way] != 0 && entries.kind(way) != Kind::STAGED;
+            let way8 = way as u8;
+            there.then(|| (Slot { bucket, way: way8 }, entries.get(way)))
+        });
+        found.into_iter().flatten()
     }
 
     pub fn find(&self, key: Key) -> Option<Slot> {
@@ -686,9 +704,9 @@ mod tests {
                 (0..n % 3).for_each(|_| d.touch(slot));
             }
         }
-        let mut order = vec![];
-        while let Some(slot) = d.next_victim(10 * d.buckets()) {
-            assert_eq!(d.next_victim(1), Some(slot), "the hand stays");
+        let (mut order, mut hand) = (vec![], Hand::default());
+        while let Some(slot) = d.next_victim(&mut hand, 10 * d.buckets()) {
+            assert_eq!(d.next_victim(&mut hand, 1), Some(slot), "the hand stays");
             order.push(d.remove(slot).check);
         }
         assert!(order.iter().all(|n| n % 10 != 0));
@@ -699,8 +717,9 @@ mod tests {
             "each round takes those with one hit more: {hits:?}"
         );
         let all = d.used();
-        d.pass_over();
-        assert_eq!((d.next_victim(d.buckets()), d.used()), (None, all));
+        hand.pass_over();
+        let most = d.buckets();
+        assert_eq!((d.next_victim(&mut hand, most), d.used()), (None, all));
     }
 
     #[test]

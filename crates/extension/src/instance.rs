@@ -1,31 +1,23 @@
-//! An instance: directory, admission, the list of staged pages and the files of one share of all pages, under one lock.
+//! An instance: directory, policy, the list of staged pages and the files of one share of all pages, under one lock.
 //!
 //! A page belongs to one instance for good, chosen by its file and extent, so that threads that are busy with different
 //! extents rarely meet at a lock. The lock is held for a lookup or a change of some entries, never during a read, a write or
 //! a copy of a page. How often it was taken, and how often it was found held, is counted under the lock itself.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::ops::{Deref, DerefMut};
 
-use crate::config::AdmissionMode;
 use crate::device::Device;
 use crate::directory::{Directory, Entry, Kind, Slot};
 use crate::page::{FileHasher, FileId, PageId};
-use crate::policy::admission::{Admission, Candidate};
-use crate::policy::writeback::Writeback;
+use crate::policy::{Candidate, Chosen, Places};
 use crate::shared::Shared;
 use crate::staging::{Filling, FrameList, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 use crate::validate::Findings;
 
-/// Buckets that the hand of the clock may pass in search of a victim.
-const HAND_STEPS: usize = 64;
-/// Hits that a new page is credited with: the hand may come by soon.
-const NEW_CLOCK: u8 = 2;
-/// Pages remembered as the first to go.
-const MOST_LEAVING: usize = 128;
 /// Waiting pages that are compared when staging is full.
 const DISPLACED_AMONG: usize = 16;
 /// Pages that may have to go for one.
@@ -87,16 +79,14 @@ impl Counters {
 
 pub(crate) struct InstanceState {
     pub directory: Directory,
-    pub admission: Admission,
-    pub writeback: Writeback,
-    /// Bucket and location of pages that were hit, and that InnoDB is likely to write back before it asks for them again.
-    leaving: VecDeque<(u32, u32)>,
+    pub policy: Chosen,
     /// Every file that has had a page here and is not forgotten.
     files: HashMap<FileId, FilePages, BuildHasherDefault<FileHasher>>,
     staged: FrameList,
     pub accesses: u64,
-    /// Accesses when the hits of all instances were last looked at.
+    /// Accesses when the policy last looked at the hits of all instances, and after how many it looks again.
     looked_at: u64,
+    look_every: u64,
     lock_accesses: u64,
     lock_waits: u64,
 }
@@ -130,13 +120,12 @@ pub(crate) enum Found<'a> {
 }
 
 impl Instance {
-    pub fn new(directory: Directory, admission: Admission) -> Instance {
+    pub fn new(directory: Directory, policy: Chosen) -> Instance {
         Instance {
             state: Mutex::new(InstanceState {
-                writeback: Writeback::new(directory.capacity()),
+                look_every: policy.look_every(),
                 directory,
-                admission,
-                leaving: VecDeque::with_capacity(MOST_LEAVING),
+                policy,
                 files: HashMap::default(),
                 staged: FrameList::EMPTY,
                 accesses: 0,
@@ -195,7 +184,7 @@ impl Instance {
     }
 
     pub fn threshold(&self) -> f64 {
-        self.state.lock().admission.threshold()
+        self.state.lock().policy.threshold()
     }
 
     pub fn file_pages(&self, files: &[FileId], sums: &mut [u64]) {
@@ -269,7 +258,8 @@ impl InstanceState {
         };
         let removals = instance.removals();
         if entry.kind == Kind::STAGED {
-            self.directory.touch(slot);
+            let places = &mut Places::new(&mut self.directory);
+            self.policy.hit(places, page, slot, entry);
             return Found::Staged(shared.staging.pin(entry.location), removals);
         }
         let at = shared
@@ -279,13 +269,8 @@ impl InstanceState {
         let Some(device) = at.filter(|&at| shared.devices[at].health.answers()) else {
             return Found::DeviceFailed;
         };
-        self.directory.touch(slot);
-        if self.writeback.is_likely(page.file) {
-            if self.leaving.len() == MOST_LEAVING {
-                self.leaving.pop_front();
-            }
-            self.leaving.push_back((slot.bucket(), entry.location));
-        }
+        let places = &mut Places::new(&mut self.directory);
+        self.policy.hit(places, page, slot, entry);
         let Device {
             geometry, table, ..
         } = &shared.devices[device];
@@ -316,7 +301,9 @@ impl InstanceState {
             check: shared.staging.check(frame),
             location: frame,
             kind: Kind::STAGED,
-            clock: NEW_CLOCK,
+            clock: self
+                .policy
+                .entered(&mut Places::new(&mut self.directory), page),
         };
         if let Some(victim) = self.directory.insert(key, entry) {
             self.entry_removed(shared, victim);
@@ -327,35 +314,29 @@ impl InstanceState {
         self.staged.push(&shared.staging, frame);
     }
 
-    /// Counts an access to a page for admission. Whether it was asked for before, of late.
+    /// Tells the policy of a read of a page. Whether it was asked for before, of late.
+    #[inline]
     pub fn record_access(&mut self, shared: &Shared, page: PageId) -> bool {
         self.accesses += 1;
-        let identity = self.directory.identity(self.directory.key(page));
-        let known = self.admission.record(identity, shared.drift.changing());
-        self.writeback.note_read(page);
-        if self.accesses - self.looked_at >= shared.drift.look_every() {
+        let places = &mut Places::new(&mut self.directory);
+        let known = self.policy.accessed(places, page);
+        if self.accesses - self.looked_at >= self.look_every {
             self.looked_at = self.accesses;
-            shared.look_for_drift();
+            self.policy.look(shared.totals());
         }
         known
     }
 
+    /// Tells the policy of a write of a page.
+    pub fn record_write(&mut self, page: PageId) {
+        let places = &mut Places::new(&mut self.directory);
+        self.policy.written(places, page);
+    }
+
     /// Whether a page is worth the place of the page that would have to go.
     pub fn admits(&mut self, shared: &Shared, page: PageId, what: Candidate) -> bool {
-        let mode = shared.mode();
-        let Some(slot) = self.directory.next_victim(HAND_STEPS) else {
-            return mode == AdmissionMode::All;
-        };
-        let candidate = self.directory.identity(self.directory.key(page));
-        let victim = self.directory.identity_at(slot);
-        let changing = shared.drift.changing();
-        let admitted = self
-            .admission
-            .admits(mode, what, candidate, victim, changing);
-        if !admitted {
-            self.directory.pass_over();
-        }
-        admitted
+        let places = &mut Places::new(&mut self.directory);
+        self.policy.admits(places, page, what, shared.mode())
     }
 
     /// Evicts pages until there is room, or a few at the most.
@@ -364,8 +345,8 @@ impl InstanceState {
             if shared.has_room(0) && self.directory.used() < self.directory.capacity() {
                 break;
             }
-            let leaving = self.next_leaving();
-            let Some(slot) = leaving.or_else(|| self.directory.next_victim(HAND_STEPS)) else {
+            let places = &mut Places::new(&mut self.directory);
+            let Some(slot) = self.policy.victim(places) else {
                 break;
             };
             self.evict_this(shared, slot);
@@ -382,7 +363,7 @@ impl InstanceState {
         shared.written.evicted.add(1);
     }
 
-    /// As if the hand of the clock had come to this page.
+    /// As if the policy had named this page.
     #[cfg(all(test, checker))]
     pub fn evict_page(&mut self, shared: &Shared, page: PageId) -> bool {
         let Some((slot, _)) = self.find(shared, page) else {
@@ -390,17 +371,6 @@ impl InstanceState {
         };
         self.evict_this(shared, slot);
         true
-    }
-
-    /// The page that was the first to be hit of those that InnoDB is likely to write back.
-    fn next_leaving(&mut self) -> Option<Slot> {
-        while let Some((bucket, location)) = self.leaving.pop_front() {
-            let slot = self.directory.find_location(bucket, location);
-            if slot.is_some() {
-                return slot;
-            }
-        }
-        None
     }
 
     /// A page was written to a device.
@@ -460,21 +430,21 @@ impl InstanceState {
         shared.entry_removed(entry);
     }
 
-    /// Staging is full: gives up the least asked for of the oldest pages of this length that wait here, if this one is asked
-    /// for more. Whether one was given up.
+    /// Staging is full: gives up the one that is worth least of the oldest pages of this length that wait here, if this one is
+    /// worth more. Whether one was given up.
     pub fn displace(&mut self, shared: &Shared, page: PageId, length: usize, update: bool) -> bool {
         let staging = &shared.staging;
-        let identity = |page| self.directory.identity(self.directory.key(page));
-        let frequency = |page| self.admission.frequency(identity(page));
+        let places = Places::new(&mut self.directory);
+        let worth = |page| self.policy.worth(&places, page);
         let waiting = self.staged.iter(staging).take(DISPLACED_AMONG);
-        let coldest = waiting
+        let least = waiting
             .filter(|&frame| staging.length(frame) == length)
-            .map(|frame| (frequency(staging.page(frame)), frame))
-            .min_by_key(|&(frequency, _)| frequency);
-        let Some((cold, frame)) = coldest else {
+            .map(|frame| (worth(staging.page(frame)), frame))
+            .min_by_key(|&(worth, _)| worth);
+        let Some((least, frame)) = least else {
             return false;
         };
-        if frequency(page) + u32::from(update) <= cold {
+        if worth(page) + u32::from(update) <= least {
             return false;
         }
         self.remove_if_same(shared, staging.page(frame), frame, Kind::STAGED)

@@ -1,6 +1,6 @@
 //! Cache engine of innodb-bpe: a second-level cache of clean pages on fast local disks.
 //!
-//! A plain library. It knows pages, instances, admission, segments, devices and statistics, and nothing of servers. What one
+//! A plain library. It knows pages, instances, policies, segments, devices and statistics, and nothing of servers. What one
 //! sees first is the path of a page: [`extension`] (facade, life of a page, order of locks), [`reading`], [`offering`] -> [`instance`] ->
 //! [`directory`], [`policy`] -> [`staging`] -> [`writer`] ([`spread`], [`compression`]),
 //! [`log`], [`reclaim`] -> [`segment`] -> [`device`].
@@ -54,6 +54,7 @@ pub use device::file::{check_device, reserve, room};
 pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};
 pub use page::{FileId, MAX_PAGE, MIN_PAGE, PageId, is_page_length};
+pub use policy::PolicyName;
 pub use segment::LEAST_DEVICE_BYTES;
 pub use share::{Room, divide};
 pub use statistics::{

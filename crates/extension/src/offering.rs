@@ -1,12 +1,11 @@
 //! Offering: takes the bytes of a page in, if it is worth it and they are not old.
 
-use crate::config::AdmissionMode;
 use crate::directory::Kind;
 use crate::extension::{Extension, OfferOutcome, Source};
 use crate::generation::ReadTicket;
 use crate::instance::{Instance, InstanceState};
 use crate::page::{PageId, check, is_page_length};
-use crate::policy::admission::Candidate;
+use crate::policy::Candidate;
 use crate::staging::Filling;
 
 impl Extension {
@@ -58,7 +57,7 @@ impl Extension {
                 return OfferOutcome::Stale;
             }
             if source != Source::Read {
-                state.writeback.note_write(page);
+                state.record_write(page);
             }
             if self.has(&state, page, source) {
                 return OfferOutcome::AlreadyCached;
@@ -115,14 +114,11 @@ impl Extension {
 
     /// Whether the page is worth a place for which it has to compete.
     fn wins_place(&self, state: &mut InstanceState, page: PageId, source: Source) -> bool {
-        let shared = &*self.shared;
-        if source != Source::Read {
-            return state.admits(shared, page, Candidate::Written);
-        }
-        let later = state.writeback.is_likely(page.file)
-            && shared.mode() == AdmissionMode::Frequency
-            && !shared.drift.changing();
-        !later && state.admits(shared, page, Candidate::Read)
+        let what = match source {
+            Source::Read => Candidate::Read,
+            Source::Write { .. } => Candidate::Written,
+        };
+        state.admits(&self.shared, page, what)
     }
 
     fn is_current(&self, ticket: ReadTicket) -> bool {

@@ -1,5 +1,6 @@
 //! Opening an extension: checks the configuration, plans the memory, opens the devices, builds the parts.
 
+use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,7 +11,7 @@ use crate::directory::Directory;
 use crate::generation::Generations;
 use crate::instance::Instance;
 use crate::page::{EXTENT_SHIFT, is_page_length, mix64};
-use crate::policy::admission::{Admission, LEAST_SKETCH_QUARTERS, SKETCH_QUARTERS};
+use crate::policy::{PolicyName, Room, Thrift};
 use crate::segment::{Geometry, LEAST_DEVICE_BYTES, Table};
 use crate::shared::Shared;
 use crate::spread::most_uniform_units;
@@ -40,7 +41,8 @@ struct Plan {
     pages: u64,
     /// The same without compression.
     least_pages: u64,
-    sketch_quarters: u64,
+    policy: PolicyName,
+    thrift: Thrift,
     staging: u64,
     /// What writers take when they need it.
     buffers: u64,
@@ -67,7 +69,8 @@ impl Plan {
             entries: Self::entries(pages, instances),
             pages,
             least_pages,
-            sketch_quarters: SKETCH_QUARTERS,
+            policy: config.policy,
+            thrift: Thrift::Usual,
             staging: (bytes / STAGING_SHARE).clamp(USUAL_STAGING, MOST_STAGING),
             buffers: geometries.len() as u64 * Writer::most_buffers(),
             fixed: segments
@@ -88,18 +91,18 @@ impl Plan {
     }
 
     fn memory(&self) -> u64 {
-        let instance = Directory::memory_needed(self.entries)
-            + Admission::memory_needed(self.pages, self.sketch_quarters);
+        let instance =
+            Directory::memory_needed(self.entries) + self.policy.bytes(self.pages, self.thrift);
         self.instances * instance + Staging::memory_needed(self.staging) + self.buffers + self.fixed
     }
 
-    /// Gives up staging, then counters, then places for pages that compression would make room for, until the plan fits.
+    /// Gives up staging, then what the policy can spare, then places for pages that compression would make room for, until the plan fits.
     fn fit(mut self, limit: u64, device_bytes: u64) -> Result<Plan, OpenError> {
         while limit > 0 && self.memory() > limit {
             if self.staging > LEAST_STAGING {
                 self.staging = (self.staging / 2).max(LEAST_STAGING);
-            } else if self.sketch_quarters > LEAST_SKETCH_QUARTERS {
-                self.sketch_quarters = LEAST_SKETCH_QUARTERS;
+            } else if self.thrift == Thrift::Usual {
+                self.thrift = Thrift::Scarce;
             } else if self.pages > self.least_pages {
                 self.pages = (self.pages / 8 * 7).max(self.least_pages);
                 self.entries = Self::entries(self.pages, self.instances);
@@ -112,6 +115,22 @@ impl Plan {
             }
         }
         Ok(self)
+    }
+
+    fn instances(&self) -> io::Result<Box<[Padded<Instance>]>> {
+        let directories = (0..self.instances).map(|_| Directory::new(self.entries));
+        let directories = directories.collect::<io::Result<Vec<Directory>>>()?;
+        let pages = directories.iter().map(Directory::capacity).sum();
+        let model = self.policy.model(pages, directories.len());
+        let instance = |directory: Directory| {
+            let room = Room {
+                pages: self.pages,
+                entries: directory.capacity(),
+                thrift: self.thrift,
+            };
+            Ok(Padded(Instance::new(directory, model.policy(room)?)))
+        };
+        directories.into_iter().map(instance).collect()
     }
 }
 
@@ -205,12 +224,7 @@ pub(crate) fn open(
         bytes: plan.memory(),
         source,
     };
-    let mut instances = Vec::new();
-    for _ in 0..plan.instances {
-        let directory = Directory::new(plan.entries).map_err(no_memory)?;
-        let admission = Admission::new(plan.pages, plan.sketch_quarters).map_err(no_memory)?;
-        instances.push(Padded(Instance::new(directory, admission)));
-    }
+    let instances = plan.instances().map_err(no_memory)?;
     let staging = Staging::new(plan.staging).map_err(no_memory)?;
     let session = new_session();
     let mut devices = Vec::new();
@@ -225,7 +239,7 @@ pub(crate) fn open(
     open_devices(&devices, wrap)?;
     Ok(Shared::new(
         generations,
-        instances.into(),
+        instances,
         staging,
         devices.into(),
         config.compression,
@@ -291,10 +305,7 @@ mod tests {
         assert_eq!(whole.staging, 64 << 20);
         assert_eq!(whole.fit(0, 1).unwrap(), whole);
         let tight = whole.fit(whole.memory() - 1, 1).unwrap();
-        assert_eq!(
-            (tight.staging, tight.sketch_quarters),
-            (32 << 20, SKETCH_QUARTERS)
-        );
+        assert_eq!((tight.staging, tight.thrift), (32 << 20, Thrift::Usual));
         let Err(OpenError::MemoryLimit { needed, .. }) = whole.fit(1 << 20, 1) else {
             panic!()
         };

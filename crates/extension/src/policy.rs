@@ -1,5 +1,352 @@
-//! Which pages get in, and which have to go.
+//! The policy: which pages get in once the cache is full, and which have to go for them.
+//!
+//! A policy of one's own is one file in `policy/` with a type that is a [`Policy`], and its line in the list at the end of this
+//! file. `bpe-lab replay --policy NAME` then runs it in the engine over a recorded stream, and [`crate::Config::policy`] names it.
+//! [`frequency`] is what servers use; [`second_chance`] shows how little is needed.
+//!
+//! Every instance has a policy of its own, which is called under the instance's lock, and all of them share a
+//! [`Policy::Model`]. The engine asks whether a page may come in only while pages compete for room, and who has to go only when
+//! there is none. It counts, moves and removes entries by itself; a policy sees them through [`Places`], and writes nothing
+//! there but two bits of each entry, the clock. Pages that are invalidated go without a word. What a policy remembers of
+//! pages it finds by their [`Places::identity`], which is the same for a page and for its entry. When a page is evicted the policy
+//! has just named it, and can note then what it wants to know of it, such as its age.
+//!
+//! Rules. After `new`: no allocation, no lock (in `look` an attempt at one), no I/O, no clock, no chance. What it does follows
+//! from its calls alone, so that a replay is repeatable. All memory but a few KiB is counted by `bytes`. `accessed` and `hit` are on
+//! the path of every read: one cache line, 150 instructions at most.
 
 pub(crate) mod admission;
 pub(crate) mod drift;
+mod frequency;
+mod second_chance;
 pub(crate) mod writeback;
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use crate::config::AdmissionMode;
+use crate::directory::{Directory, Entry, Hand, Slot};
+use crate::page::PageId;
+use frequency::Frequency;
+use second_chance::SecondChance;
+
+/// A page that asks for a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Candidate {
+    /// It was just read: InnoDB has it now, and will not ask for it for a while.
+    Read,
+    /// It was just written: InnoDB is likely to be about to let go of it.
+    Written,
+}
+
+/// How freely memory may be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Thrift {
+    Usual,
+    /// There is a limit on memory, and the usual is above it.
+    Scarce,
+}
+
+/// What a policy is made for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// Pages of the instance on average. What takes memory for each page is sized by it.
+    pub pages: u64,
+    /// Pages for which its directory has places.
+    pub entries: u64,
+    pub thrift: Thrift,
+}
+
+/// What all instances together have counted since the extension was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Totals {
+    pub hits: u64,
+    /// Hits and misses.
+    pub accesses: u64,
+    /// Pages compete for room.
+    pub full: bool,
+}
+
+/// See the module's documentation for what a policy may do.
+pub(crate) trait Policy: Sized + Send {
+    /// As the configuration and `bpe-lab replay --policy` take it.
+    const NAME: &'static str;
+
+    /// What the policies of all instances share; `()` if nothing.
+    type Model: Send + Sync;
+
+    /// For a cache of so many pages in so many instances.
+    fn model(pages: u64, instances: usize) -> Self::Model;
+
+    /// Bytes that the policy of an instance of so many pages takes for good.
+    fn bytes(pages: u64, thrift: Thrift) -> u64;
+
+    /// # Errors
+    /// If there is no memory.
+    fn new(room: Room, model: &Arc<Self::Model>) -> io::Result<Self>;
+
+    /// Bytes that it has taken.
+    #[cfg(test)]
+    fn memory_bytes(&self) -> u64;
+
+    /// The page is read, hit or miss. Whether it was read before, as far as is remembered: for people.
+    fn accessed(&mut self, places: &mut Places<'_>, page: PageId) -> bool;
+
+    /// The entry was found for a read, which is told by `accessed` too: before or after.
+    fn hit(&mut self, places: &mut Places<'_>, page: PageId, slot: Slot, entry: Entry);
+
+    /// The page was written to its data file, and may be offered next.
+    fn written(&mut self, _places: &mut Places<'_>, _page: PageId) {}
+
+    /// Whether a page without an entry gets in, though pages compete. In the mode `All` it does. If there is no room the engine
+    /// asks for a victim next, but not always: the offer may fail for other reasons.
+    fn admits(
+        &mut self,
+        places: &mut Places<'_>,
+        page: PageId,
+        what: Candidate,
+        mode: AdmissionMode,
+    ) -> bool;
+
+    /// Clock of the entry that the page is about to get, 0 to 3.
+    fn entered(&mut self, places: &mut Places<'_>, page: PageId) -> u8;
+
+    /// The page on a device that has to go now; `None` if none is found within bounded steps.
+    fn victim(&mut self, places: &mut Places<'_>) -> Option<Slot>;
+
+    /// How much the page is worth among those that wait in a full staging: the one that is worth least goes.
+    fn worth(&self, places: &Places<'_>, page: PageId) -> u32;
+
+    /// Accesses of an instance after which it looks at the totals.
+    fn look_every(&self) -> u64 {
+        u64::MAX
+    }
+
+    fn look(&self, _totals: Totals) {}
+
+    /// What a page had to exceed of late to get in: for people.
+    fn threshold(&self) -> f64 {
+        0.0
+    }
+}
+
+/// The directory of the instance, as a policy may use it.
+pub(crate) struct Places<'a>(&'a mut Directory);
+
+impl<'a> Places<'a> {
+    pub fn new(directory: &'a mut Directory) -> Places<'a> {
+        Places(directory)
+    }
+
+    /// Tells pages apart, but for one in some thousands: the same for a page and for its entry, wherever that is.
+    pub fn identity(&self, page: PageId) -> u64 {
+        self.0.identity(self.0.key(page))
+    }
+
+    /// The identity of the page of an entry.
+    pub fn identity_at(&self, slot: Slot) -> u64 {
+        self.0.identity_at(slot)
+    }
+
+    pub fn buckets(&self) -> u32 {
+        self.0.buckets() as u32
+    }
+
+    /// Entries of pages on devices in a bucket: at most six, in one cache line.
+    pub fn on_devices(&self, bucket: u32) -> impl Iterator<Item = (Slot, Entry)> + use<> {
+        self.0.on_devices(bucket)
+    }
+
+    /// The entry in this bucket that refers to this location on a device.
+    pub fn find_location(&self, bucket: u32, location: u32) -> Option<Slot> {
+        self.0.find_location(bucket, location)
+    }
+
+    /// Adds one to the clock of an entry, up to 3.
+    pub fn touch(&mut self, slot: Slot) {
+        self.0.touch(slot);
+    }
+
+    pub fn set_clock(&mut self, slot: Slot, clock: u8) {
+        let entry = self.0.get(slot);
+        self.0.replace(slot, Entry { clock, ..entry });
+    }
+
+    /// Moves the hand of a clock: [`Directory::next_victim`].
+    pub fn next_victim(&mut self, hand: &mut Hand, most: usize) -> Option<Slot> {
+        self.0.next_victim(hand, most)
+    }
+}
+
+/// A type for each policy that there is; a `match` and no table of functions, since reads pass here.
+macro_rules! policies {
+    ($($policy:ident),+ $(,)?) => {
+        /// The policies that there are.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        pub enum PolicyName {
+            $($policy),+
+        }
+
+        impl PolicyName {
+            /// The first is what servers use.
+            pub const ALL: &'static [PolicyName] = &[$(PolicyName::$policy),+];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(PolicyName::$policy => $policy::NAME),+
+                }
+            }
+
+            pub(crate) fn bytes(self, pages: u64, thrift: Thrift) -> u64 {
+                match self {
+                    $(PolicyName::$policy => $policy::bytes(pages, thrift)),+
+                }
+            }
+
+            /// What all instances share.
+            pub(crate) fn model(self, pages: u64, instances: usize) -> Model {
+                match self {
+                    $(PolicyName::$policy => Model::$policy(Arc::new($policy::model(pages, instances)))),+
+                }
+            }
+        }
+
+        /// What the instances of one extension share, of the policy that was chosen.
+        pub(crate) enum Model {
+            $($policy(Arc<<$policy as Policy>::Model>)),+
+        }
+
+        impl Model {
+            /// The policy of one instance.
+            pub fn policy(&self, room: Room) -> io::Result<Chosen> {
+                match self {
+                    $(Model::$policy(model) => $policy::new(room, model).map(Chosen::$policy)),+
+                }
+            }
+        }
+
+        /// The policy of an instance. Its functions are those of [`Policy`].
+        pub(crate) enum Chosen {
+            $($policy($policy)),+
+        }
+
+        impl Chosen {
+            #[cfg(test)]
+            pub fn memory_bytes(&self) -> u64 {
+                match self {
+                    $(Chosen::$policy(policy) => policy.memory_bytes()),+
+                }
+            }
+
+            #[inline]
+            pub fn accessed(&mut self, places: &mut Places<'_>, page: PageId) -> bool {
+                match self {
+                    $(Chosen::$policy(policy) => policy.accessed(places, page)),+
+                }
+            }
+
+            #[inline]
+            pub fn hit(&mut self, places: &mut Places<'_>, page: PageId, slot: Slot, entry: Entry) {
+                match self {
+                    $(Chosen::$policy(policy) => policy.hit(places, page, slot, entry)),+
+                }
+            }
+
+            pub fn written(&mut self, places: &mut Places<'_>, page: PageId) {
+                match self {
+                    $(Chosen::$policy(policy) => policy.written(places, page)),+
+                }
+            }
+
+            pub fn admits(
+                &mut self,
+                places: &mut Places<'_>,
+                page: PageId,
+                what: Candidate,
+                mode: AdmissionMode,
+            ) -> bool {
+                match self {
+                    $(Chosen::$policy(policy) => policy.admits(places, page, what, mode)),+
+                }
+            }
+
+            pub fn entered(&mut self, places: &mut Places<'_>, page: PageId) -> u8 {
+                match self {
+                    $(Chosen::$policy(policy) => policy.entered(places, page)),+
+                }
+            }
+
+            pub fn victim(&mut self, places: &mut Places<'_>) -> Option<Slot> {
+                match self {
+                    $(Chosen::$policy(policy) => policy.victim(places)),+
+                }
+            }
+
+            pub fn worth(&self, places: &Places<'_>, page: PageId) -> u32 {
+                match self {
+                    $(Chosen::$policy(policy) => policy.worth(places, page)),+
+                }
+            }
+
+            pub fn look_every(&self) -> u64 {
+                match self {
+                    $(Chosen::$policy(policy) => policy.look_every()),+
+                }
+            }
+
+            pub fn look(&self, totals: Totals) {
+                match self {
+                    $(Chosen::$policy(policy) => policy.look(totals)),+
+                }
+            }
+
+            pub fn threshold(&self) -> f64 {
+                match self {
+                    $(Chosen::$policy(policy) => policy.threshold()),+
+                }
+            }
+        }
+    };
+}
+
+policies! {
+    Frequency,
+    SecondChance,
+}
+
+impl Default for PolicyName {
+    fn default() -> PolicyName {
+        PolicyName::ALL[0]
+    }
+}
+
+impl fmt::Display for PolicyName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn policies_take_the_memory_that_they_say() {
+        for &name in PolicyName::ALL {
+            for (pages, thrift) in [
+                (1, Thrift::Usual),
+                (5000, Thrift::Usual),
+                (5000, Thrift::Scarce),
+            ] {
+                let room = Room {
+                    pages,
+                    entries: pages,
+                    thrift,
+                };
+                let policy = name.model(pages, 1).policy(room).unwrap();
+                assert_eq!(policy.memory_bytes(), name.bytes(pages, thrift), "{name}");
+            }
+        }
+    }
+}

@@ -14,7 +14,7 @@ use crate::generation::Generations;
 use crate::instance::Instance;
 use crate::pace::{Clock, Pacer};
 use crate::page::PageId;
-use crate::policy::drift::Drift;
+use crate::policy::Totals;
 use crate::staging::{Staging, UNIT};
 use crate::statistics::{Counter, LatencyHistogram, Padded};
 
@@ -34,7 +34,6 @@ pub(crate) struct Shared {
     pub staging: Staging,
     pub devices: Box<[Device]>,
     pub compression: Compression,
-    pub drift: Drift,
     pub counts: crate::compression::Counts,
     pub pacer: Pacer,
     pub budget: Arc<WriteBudget>,
@@ -86,7 +85,6 @@ impl Shared {
             .iter()
             .map(|instance| instance.0.capacity())
             .sum::<u64>();
-        let drift = Drift::new(pages, instances.len());
         let wake_at = (CHUNK as u64).min(staging.capacity() / 8);
         let shared = Shared {
             generations,
@@ -94,7 +92,6 @@ impl Shared {
             staging,
             devices,
             compression,
-            drift,
             counts: crate::compression::Counts::default(),
             pacer: Pacer::new(io_capacity, Instant::now()),
             budget,
@@ -160,8 +157,8 @@ impl Shared {
         }
     }
 
-    /// Hits and accesses of all instances are looked at. May be called under the lock of one.
-    pub fn look_for_drift(&self) {
+    /// Hits and accesses of all instances. May be called under the lock of one.
+    pub fn totals(&self) -> Totals {
         let (hits, misses) = self
             .instances
             .iter()
@@ -169,7 +166,11 @@ impl Shared {
                 let counters = &instance.0.counters;
                 (hits + counters.hits.get(), misses + counters.misses())
             });
-        self.drift.look(hits, hits + misses, !self.has_spare_room());
+        Totals {
+            hits,
+            accesses: hits + misses,
+            full: !self.has_spare_room(),
+        }
     }
 
     /// Bytes of staged pages that no writer has taken.

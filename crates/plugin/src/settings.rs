@@ -185,6 +185,7 @@ impl Settings {
                 given => given,
             },
             io_capacity: self.io_capacity,
+            policy: extension::PolicyName::default(),
             admission: self.admission,
             compression: self.compression,
             budget: write_budget(),

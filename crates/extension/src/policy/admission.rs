@@ -1,10 +1,7 @@
-//! Admission of one instance: which pages are worth a write, and which a second life.
+//! Admission of one instance: which pages are worth a write.
 //!
 //! While the devices have room everything offered gets in. Then a page must have been asked for more often than the one
-//! that has to go for it (TinyLFU): a page read once in a scan costs nothing but a counter. Which one has to go is found by a
-//! clock whose hand moves over the directory; every hit of a page makes it pass over the page once, up to three times.
-//! Eviction only removes the entry: its place on the device is garbage until the segment is reclaimed, which in turn
-//! evicts nobody.
+//! that has to go for it (TinyLFU): a page read once in a scan costs nothing but a counter.
 //!
 //! How often a page was asked for is counted in a table of tags. A set is one cache line of 32 counters of 4 bits, each
 //! with a tag of 12 bits that says whose it is; the least recently asked for of the lowest makes place for a newcomer, but
@@ -24,16 +21,16 @@
 
 use std::io;
 
+use super::{Candidate, Thrift};
 use crate::config::AdmissionMode;
 use crate::memory::{Mapped, Zeroable};
 use crate::page::mix64;
 
 const WAYS: usize = 32;
 const SET_BYTES: u64 = 64;
-/// Quarters of a byte of counters for each page that the instance can hold: normally, and at least, when memory is
-/// scarce.
-pub(crate) const SKETCH_QUARTERS: u64 = 19;
-pub(crate) const LEAST_SKETCH_QUARTERS: u64 = 8;
+/// Quarters of a byte of counters for each page that the instance can hold: normally, and when memory is scarce.
+const QUARTERS: u64 = 19;
+const LEAST_QUARTERS: u64 = 8;
 /// Accesses, for each page that the instance can hold, in which every counter is halved once.
 const AGEING: u64 = 10;
 /// Accesses that show, in a changing working set, that a page belongs to the new one.
@@ -46,15 +43,6 @@ const MOST: u16 = (1 << COUNT_BITS) - 1;
 const WEIGHT: u32 = 7;
 /// The average is kept in units of 2^-FRACTION.
 const FRACTION: u32 = 16;
-
-/// A page that asks for a place.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Candidate {
-    /// It was just read: InnoDB has it now, and will not ask for it for a while.
-    Read,
-    /// It was just written: InnoDB is likely to be about to let go of it.
-    Written,
-}
 
 /// Counters, the most recently asked for first. A tag in the upper twelve bits, the count in the others; 0: empty.
 #[repr(C, align(64))]
@@ -117,16 +105,20 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    fn sets_for(pages: u64, quarters: u64) -> u64 {
+    fn sets_for(pages: u64, thrift: Thrift) -> u64 {
+        let quarters = match thrift {
+            Thrift::Usual => QUARTERS,
+            Thrift::Scarce => LEAST_QUARTERS,
+        };
         (pages * quarters).div_ceil(4 * SET_BYTES).max(4)
     }
 
-    pub fn memory_needed(pages: u64, quarters: u64) -> u64 {
-        (Self::sets_for(pages, quarters) * SET_BYTES).next_multiple_of(4096)
+    pub fn memory_needed(pages: u64, thrift: Thrift) -> u64 {
+        (Self::sets_for(pages, thrift) * SET_BYTES).next_multiple_of(4096)
     }
 
-    pub fn new(pages: u64, quarters: u64) -> io::Result<Admission> {
-        let sets = Self::sets_for(pages, quarters);
+    pub fn new(pages: u64, thrift: Thrift) -> io::Result<Admission> {
+        let sets = Self::sets_for(pages, thrift);
         Ok(Admission {
             sets: Mapped::new(sets as usize)?,
             age_every: (pages * AGEING / sets).max(1),
@@ -203,7 +195,7 @@ mod tests {
     }
 
     fn admission(pages: u64) -> Admission {
-        Admission::new(pages, SKETCH_QUARTERS).unwrap()
+        Admission::new(pages, Thrift::Usual).unwrap()
     }
 
     #[test]

@@ -412,7 +412,7 @@ fn memory_is_what_was_planned() {
     let mut parts = shared.staging.memory_bytes() - shared.staging.untouched();
     for instance in &shared.instances {
         let state = instance.0.lock();
-        parts += state.directory.memory_bytes() + state.admission.memory_bytes();
+        parts += state.directory.memory_bytes() + state.policy.memory_bytes();
     }
     // Buffers between disks and readers are the process's: those of other tests are among them.
     let told = f.extension.statistics().memory_bytes - crate::memory::bounce_bytes();

@@ -1,6 +1,7 @@
 //! What gets in, and what goes for it, once pages compete.
 
 use super::*;
+use crate::PolicyName;
 
 const LENGTH: usize = 16384;
 
@@ -132,4 +133,60 @@ fn a_new_working_set_is_believed_soon() {
     let hits = f.extension.statistics().hits - before.hits;
     assert!(hits * 2 > asked, "{hits} hits of {asked}");
     f.check_books();
+}
+
+#[test]
+fn another_policy_runs_in_the_same_engine() {
+    let f = inline(|c| {
+        c.policy = PolicyName::SecondChance;
+        c.admission = AdmissionMode::Frequency;
+        c.instances = 1;
+    });
+    let held = || (0..100).map(|n| page(1, n));
+    held().for_each(|page| _ = ask(&f, page));
+    let mut missed = 0;
+    for n in 0..3000 {
+        assert_ne!(ask(&f, page(2, n)), Some(OfferOutcome::Rejected));
+        if n % 100 == 0 {
+            missed += held().filter(|&page| ask(&f, page).is_some()).count();
+        }
+    }
+    let s = f.extension.statistics();
+    assert!(s.evicted > 1000, "it is full: {s:?}");
+    assert!(
+        missed < 200,
+        "{missed} reads of 3000 of what is hit all the time"
+    );
+    let kept = (0..2000).filter(|&n| ask(&f, page(2, n)).is_none()).count();
+    assert!(kept < 100, "{kept} of 2000 that were not");
+    f.check_books();
+}
+
+/// What happens follows from the calls alone.
+#[test]
+fn policies_are_repeatable() {
+    let run = |name| {
+        let f = inline(|c| {
+            c.policy = name;
+            c.admission = AdmissionMode::Frequency;
+        });
+        let mut random = fastrand::Rng::with_seed(7);
+        for _ in 0..20_000 {
+            let page = page(random.u32(1..4), random.u32(..1500).min(random.u32(..1500)));
+            if random.u8(..4) == 0 {
+                f.write(page, 1, LENGTH);
+                f.pump();
+            } else {
+                ask(&f, page);
+            }
+        }
+        f.check_books();
+        let s = f.extension.statistics();
+        (s.hits, s.admitted, s.rejected, s.evicted, s.pages_cached)
+    };
+    for &name in PolicyName::ALL {
+        let one = run(name);
+        assert!(one.0 > 1000 && one.3 > 100, "{name}: {one:?}");
+        assert_eq!(one, run(name), "{name}");
+    }
 }

@@ -1,0 +1,73 @@
+//! The least that a policy can be, to compare others with: everything gets in, and the first page goes that was not hit since
+//! the search last came to its bucket.
+
+use std::io;
+use std::sync::Arc;
+
+use super::{Candidate, Places, Policy, Room, Thrift};
+use crate::config::AdmissionMode;
+use crate::directory::{Entry, Slot};
+use crate::page::PageId;
+
+/// Buckets that one search may pass.
+const MOST_BUCKETS: usize = 64;
+
+pub(crate) struct SecondChance {
+    /// Where the search goes on.
+    bucket: u32,
+}
+
+impl Policy for SecondChance {
+    const NAME: &'static str = "second-chance";
+
+    type Model = ();
+
+    fn model(_: u64, _: usize) {}
+
+    fn bytes(_: u64, _: Thrift) -> u64 {
+        0
+    }
+
+    fn new(_: Room, _: &Arc<()>) -> io::Result<SecondChance> {
+        Ok(SecondChance { bucket: 0 })
+    }
+
+    #[cfg(test)]
+    fn memory_bytes(&self) -> u64 {
+        0
+    }
+
+    fn accessed(&mut self, _: &mut Places<'_>, _: PageId) -> bool {
+        false
+    }
+
+    fn hit(&mut self, places: &mut Places<'_>, _: PageId, slot: Slot, _: Entry) {
+        places.set_clock(slot, 1);
+    }
+
+    fn admits(&mut self, _: &mut Places<'_>, _: PageId, _: Candidate, _: AdmissionMode) -> bool {
+        true
+    }
+
+    fn entered(&mut self, _: &mut Places<'_>, _: PageId) -> u8 {
+        1
+    }
+
+    fn victim(&mut self, places: &mut Places<'_>) -> Option<Slot> {
+        for _ in 0..MOST_BUCKETS {
+            let mut pages = places.on_devices(self.bucket);
+            if let Some((slot, _)) = pages.find(|(_, entry)| entry.clock == 0) {
+                return Some(slot);
+            }
+            for (slot, _) in places.on_devices(self.bucket) {
+                places.set_clock(slot, 0);
+            }
+            self.bucket = (self.bucket + 1) % places.buckets();
+        }
+        None
+    }
+
+    fn worth(&self, _: &Places<'_>, _: PageId) -> u32 {
+        0
+    }
+}
