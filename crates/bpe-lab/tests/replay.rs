@@ -201,6 +201,26 @@ fn the_table_and_other_policies() {
 }
 
 #[test]
+fn another_policy_in_the_extension_itself() {
+    let bench = Bench::new();
+    let replay = |policy| {
+        let more = ["--format", "json", "--policy", policy];
+        bench.replay(&bench.trace(), "600", "1", &more).json()
+    };
+    let (product, own, other) = (
+        replay("product"),
+        replay("frequency"),
+        replay("second-chance"),
+    );
+    assert_eq!(own["policy"], "frequency");
+    for figure in ["engine", "read_hit_ratio", "device_page_writes_per_1000"] {
+        assert_eq!(product[figure], own[figure]);
+        assert_ne!(product[figure], other[figure]);
+    }
+    assert!(ratio(&other, "read_hit_ratio") > 0.1);
+}
+
+#[test]
 fn a_trace_from_standard_input_plain_or_compressed() {
     let bench = Bench::new();
     let arguments = [

@@ -15,8 +15,8 @@ pub mod trace;
 
 pub use outcome::Outcome;
 pub use product::{
-    Admission, LEAST_CACHE_PAGES, MAX_INSTANCES, ProductError, ProductOptions, ProductOutcome,
-    available_memory, run_product,
+    Admission, EnginePolicy, LEAST_CACHE_PAGES, MAX_INSTANCES, ProductError, ProductOptions,
+    ProductOutcome, available_memory, run_product,
 };
 pub use trace::{Event, Operation, Trace, TraceError};
 

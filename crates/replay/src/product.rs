@@ -19,6 +19,8 @@ use crate::{Event, Outcome, PAGE_BYTES, PROGRESS_EVERY, Trace};
 /// How pages compete for a place.
 pub use extension::AdmissionMode as Admission;
 pub use extension::MAX_INSTANCES;
+/// A policy that runs in the extension itself.
+pub use extension::PolicyName as EnginePolicy;
 
 /// Staged bytes at which the writers get a turn.
 const PUMP_AT: u64 = 512 << 10;
@@ -41,6 +43,7 @@ pub struct ProductOptions {
     pub cache_pages: u64,
     /// From 1 to [`MAX_INSTANCES`], at most one for each page.
     pub instances: u32,
+    pub policy: EnginePolicy,
     pub admission: AdmissionMode,
     /// Directory for the cache file; without one, a tmpfs with room for it or the directory for temporary files.
     pub directory: Option<PathBuf>,
@@ -52,6 +55,7 @@ impl ProductOptions {
         ProductOptions {
             cache_pages,
             instances: 1,
+            policy: EnginePolicy::default(),
             admission: AdmissionMode::default(),
             directory: None,
         }
@@ -195,6 +199,7 @@ impl<'a> Product<'a> {
         let config = Config {
             devices: vec![device],
             instances,
+            policy: options.policy,
             admission: options.admission,
             ..Config::default()
         };

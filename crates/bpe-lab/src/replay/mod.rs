@@ -47,7 +47,8 @@ pub struct Args {
     #[arg(long, value_name = "R", required = true, allow_negative_numbers = true,
           value_delimiter = ',', value_parser = ratio)]
     cache_ratio: Vec<f64>,
-    /// What to replay: the extension (product), another policy, or all of them
+    /// What to replay: the extension (product), the extension with another policy (frequency is its own), a simulated policy,
+    /// or product and all simulated
     #[arg(long, value_name = "NAME", default_value = "product", value_parser = Choice::parser())]
     policy: Choice,
     /// Instances of the extension
@@ -95,15 +96,10 @@ enum Choice {
 impl Choice {
     fn parser() -> impl clap::builder::TypedValueParser<Value = Choice> {
         use clap::builder::{PossibleValuesParser, TypedValueParser};
-        let names = PolicyName::ALL.map(PolicyName::as_str);
-        let all = ["product"].into_iter().chain(names).chain(["all"]);
-        PossibleValuesParser::new(all).try_map(|text| match text.as_str() {
-            "product" => Ok(Choice::One(Who::Product)),
-            "all" => Ok(Choice::All),
-            name => name
-                .parse()
-                .map(|policy| Choice::One(Who::Policy(policy)))
-                .map_err(|error: String| error),
+        let names = Who::known().map(Who::name).chain(["all"]);
+        PossibleValuesParser::new(names).map(|text| {
+            let who = Who::known().find(|who| who.name() == text);
+            who.map_or(Choice::All, Choice::One)
         })
     }
 
@@ -177,7 +173,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
 /// Ratio and pages of each size, checked.
 fn sizes(args: &Args) -> Result<Vec<(f64, u64)>, Failure> {
     let product =
-        args.plot.is_some() || matches!(args.policy, Choice::All | Choice::One(Who::Product));
+        args.plot.is_some() || args.policy.names().iter().any(|who| who.engine().is_some());
     let mut sizes = Vec::new();
     for &ratio in &args.cache_ratio {
         let pages = (args.pool_pages as f64 * ratio).round();
@@ -328,10 +324,10 @@ mod tests {
     }
 
     #[test]
-    fn every_policy_has_a_name() {
-        for name in PolicyName::ALL {
-            let args = parse(&["--cache-ratio", "1", "--policy", name.as_str()]);
-            assert!(args.is_ok_and(|a| a.policy == Choice::One(Who::Policy(name))));
+    fn every_policy_has_a_name_of_its_own() {
+        for who in Who::known() {
+            let args = parse(&["--cache-ratio", "1", "--policy", who.name()]);
+            assert!(args.is_ok_and(|a| a.policy == Choice::One(who)), "{who:?}");
         }
         assert!(parse(&["--cache-ratio", "1", "--policy", "best"]).is_err());
     }

@@ -33,7 +33,7 @@ pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
             let cells = [
                 format!("{} x", size.ratio),
                 count(size.pages),
-                answer.who.title().to_owned(),
+                answer.who.title().into_owned(),
                 percent(Some(hits * 100.0), false, 1),
                 percent(Some(opt * 100.0), false, 1),
                 percent(Some(hits * 100.0 / opt), false, 0),

@@ -36,7 +36,7 @@ svg{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}
 /// The lengths of dashes and gaps.
 fn dashes(who: Who) -> &'static str {
     match who {
-        Who::Product => "none",
+        Who::Product | Who::Engine(_) => "none",
         Who::Policy(PolicyName::Opt) => "8 4",
         Who::Policy(PolicyName::Lru) => "3 3",
         Who::Policy(PolicyName::Clock) => "10 3 2 3",
@@ -61,7 +61,7 @@ pub fn svg(results: &Results, pool_pages: u64) -> String {
     let room = WIDTH - LEFT - RIGHT - 2.0 * inset;
     let x = |ratio: f64| LEFT + inset + (ratio.log2() - low) / span * room;
     let y = |percent: f64| HEIGHT - BOTTOM - percent / 100.0 * (HEIGHT - TOP - BOTTOM);
-    let lines: Vec<(Who, Vec<(f64, f64)>)> = Who::all()
+    let lines: Vec<(Who, Vec<(f64, f64)>)> = Who::known()
         .filter(|&who| sizes.iter().any(|size| size.answer(who).is_some()))
         .map(|who| {
             let point = |size: &&&super::results::Size| {

@@ -1,17 +1,22 @@
 //! Asks every policy at every size.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::time::Duration;
 
 use bpe_command::failure::Failure;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use replay::policies::{self, PolicyName};
-use replay::{Outcome, ProductError, ProductOptions, ProductOutcome, Trace, run_product};
+use replay::{
+    EnginePolicy, Outcome, ProductError, ProductOptions, ProductOutcome, Trace, run_product,
+};
 
 /// The extension or a policy to compare it with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Who {
     Product,
+    /// The extension with a policy of its own that was named.
+    Engine(EnginePolicy),
     Policy(PolicyName),
 }
 
@@ -21,25 +26,43 @@ impl Who {
         std::iter::once(Who::Product).chain(policies)
     }
 
+    /// Everyone who can be named.
+    pub fn known() -> impl Iterator<Item = Who> {
+        let engine = EnginePolicy::ALL.iter().copied().map(Who::Engine);
+        Self::all().chain(engine)
+    }
+
+    /// The policy of the extension, if it is the extension.
+    pub fn engine(self) -> Option<EnginePolicy> {
+        match self {
+            Who::Product => Some(EnginePolicy::default()),
+            Who::Engine(policy) => Some(policy),
+            Who::Policy(_) => None,
+        }
+    }
+
     /// As `--policy` takes it.
     pub fn name(self) -> &'static str {
         match self {
             Who::Product => "product",
+            Who::Engine(policy) => policy.as_str(),
             Who::Policy(policy) => policy.as_str(),
         }
     }
 
     /// As people write it.
-    pub fn title(self) -> &'static str {
-        match self {
+    pub fn title(self) -> Cow<'static, str> {
+        let title = match self {
             Who::Product => "the extension",
+            Who::Engine(policy) => return format!("the extension with {policy}").into(),
             Who::Policy(PolicyName::Lru) => "LRU",
             Who::Policy(PolicyName::Clock) => "CLOCK, 2 bits",
             Who::Policy(PolicyName::S3Fifo) => "S3-FIFO",
             Who::Policy(PolicyName::WTinyLfu) => "W-TinyLFU",
             Who::Policy(PolicyName::Mq) => "MQ",
             Who::Policy(PolicyName::Opt) => "OPT with bypass",
-        }
+        };
+        title.into()
     }
 }
 
@@ -55,7 +78,7 @@ pub struct Engine {
 pub struct Answer {
     pub who: Who,
     pub outcome: Outcome,
-    /// Of the extension only.
+    /// Of the extension only, with whatever policy.
     pub product: Option<ProductOutcome>,
 }
 
@@ -140,22 +163,21 @@ fn ask(
     engine: Engine,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Answer, ProductError> {
-    let product = match who {
-        Who::Product => {
+    let product = match who.engine() {
+        Some(policy) => {
             let options = ProductOptions {
                 instances: engine.instances,
+                policy,
                 admission: engine.admission,
                 ..ProductOptions::new(pages)
             };
             Some(run_product(trace, measured.clone(), &options, progress)?)
         }
-        Who::Policy(_) => None,
+        None => None,
     };
-    let outcome = match (who, product) {
-        (Who::Policy(policy), _) => {
-            policies::run(policy, trace, measured, pages as usize, progress)
-        }
-        (Who::Product, product) => product.map(|product| product.outcome).unwrap_or_default(),
+    let outcome = match who {
+        Who::Policy(policy) => policies::run(policy, trace, measured, pages as usize, progress),
+        Who::Product | Who::Engine(_) => product.map(|p| p.outcome).unwrap_or_default(),
     };
     Ok(Answer {
         who,
