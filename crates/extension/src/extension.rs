@@ -41,10 +41,11 @@ use crate::device::file::{CacheFile, Wrap};
 use crate::device::submission::is_flag_refused;
 use crate::generation::Generations;
 use crate::instance::Spot;
+use crate::measure::histogram::HistogramSnapshot;
 use crate::page::{EXTENT_SHIFT, FileId, PageId};
 use crate::shared::Shared;
 use crate::staging::Staging;
-use crate::statistics::{DeviceStatistics, HistogramSnapshot, InstanceStatistics, Statistics};
+use crate::statistics::{DeviceStatistics, InstanceStatistics, Statistics};
 use crate::writer::{Step, Writer};
 
 /// How long closing waits for writers that hang in a system call.

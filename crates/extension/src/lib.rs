@@ -21,6 +21,7 @@ pub mod fuzzing;
 mod generation;
 mod instance;
 mod log;
+mod measure;
 mod memory;
 mod offering;
 mod open;
@@ -53,11 +54,10 @@ pub use device::exposure::{Exposure, Who, exposures};
 pub use device::file::{check_device, reserve, room};
 pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};
+pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};
 pub use page::{FileId, MAX_PAGE, MIN_PAGE, PageId, is_page_length};
 pub use policy::PolicyName;
 pub use segment::LEAST_DEVICE_BYTES;
 pub use share::{Room, divide};
-pub use statistics::{
-    DeviceStatistics, HistogramSnapshot, InstanceStatistics, LatencyHistogram, Statistics,
-};
+pub use statistics::{DeviceStatistics, InstanceStatistics, Statistics};
 pub use validate::Figures;

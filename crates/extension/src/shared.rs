@@ -12,11 +12,12 @@ use crate::device::Device;
 use crate::directory::{Entry, Kind};
 use crate::generation::Generations;
 use crate::instance::Instance;
+use crate::measure::histogram::LatencyHistogram;
 use crate::pace::{Clock, Pacer};
 use crate::page::PageId;
 use crate::policy::Totals;
 use crate::staging::{Staging, UNIT};
-use crate::statistics::{Counter, LatencyHistogram, Padded};
+use crate::statistics::{Counter, Padded};
 
 /// Bytes that a writer collects before it writes.
 pub(crate) const CHUNK: usize = 256 << 10;

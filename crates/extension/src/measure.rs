@@ -1,0 +1,3 @@
+//! What the engine measures with.
+
+pub(crate) mod histogram;
