@@ -21,6 +21,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::measure::TokenBucket;
+
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Parts of the limit that the bucket holds, and that it gains in 24 hours: together at most the whole.
 const HELD: f64 = 0.25;
@@ -41,8 +43,8 @@ pub struct WriteBudget {
 
 #[derive(Debug)]
 struct Account {
-    tokens: f64,
-    at: Option<Instant>,
+    /// Of bytes.
+    bucket: TokenBucket,
     /// Bytes written in the slots of the last 24 hours, a ring.
     slots: [u64; SLOTS],
     /// Number of the slot that is current, counted from `epoch`.
@@ -56,8 +58,7 @@ impl Default for WriteBudget {
             limit: AtomicU64::new(0),
             left: AtomicI64::new(0),
             account: Mutex::new(Account {
-                tokens: 0.0,
-                at: None,
+                bucket: TokenBucket::default(),
                 slots: [0; SLOTS],
                 slot: 0,
                 epoch: None,
@@ -75,12 +76,13 @@ impl WriteBudget {
             return;
         }
         let held = bytes as f64 * HELD;
-        account.tokens = if before == 0 {
+        let bucket = &mut account.bucket;
+        bucket.tokens = if before == 0 {
             held
         } else {
-            account.tokens.min(held)
+            bucket.tokens.min(held)
         };
-        self.left.store(account.tokens as i64, Ordering::Relaxed);
+        self.left.store(bucket.tokens as i64, Ordering::Relaxed);
     }
 
     /// Bytes written in the last 24 hours, to a quarter of an hour.
@@ -101,14 +103,13 @@ impl WriteBudget {
         account.turn(now);
         let slot = account.slot as usize % SLOTS;
         account.slots[slot] += bytes;
-        let passed = now.saturating_duration_since(account.at.unwrap_or(now));
-        account.at = Some(now);
-        let gained = limit * GAINED * passed.as_secs_f64() / DAY.as_secs_f64();
-        account.tokens = (account.tokens + gained).min(limit * HELD) - bytes as f64;
+        let bucket = &mut account.bucket;
+        bucket.fill(limit * GAINED / DAY.as_secs_f64(), limit * HELD, now);
+        bucket.tokens -= bytes as f64;
         if limit == 0.0 {
-            account.tokens = 0.0;
+            bucket.tokens = 0.0;
         }
-        self.left.store(account.tokens as i64, Ordering::Relaxed);
+        self.left.store(bucket.tokens as i64, Ordering::Relaxed);
     }
 }
 

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::measure::TokenBucket;
+
 /// The bucket holds what may be written in this time: enough for a thread that sleeps too long, and little enough that the
 /// rate is kept to 5 % over two seconds already.
 const BURST: f64 = 0.1;
@@ -15,12 +17,8 @@ const BURST: f64 = 0.1;
 pub(crate) struct Pacer {
     /// Bytes per second; 0: no limit.
     rate: AtomicU64,
-    bucket: Mutex<Bucket>,
-}
-
-struct Bucket {
-    bytes: f64,
-    at: Instant,
+    /// Of bytes.
+    bucket: Mutex<TokenBucket>,
 }
 
 /// The time. Tests put it where they want it.
@@ -54,10 +52,7 @@ impl Pacer {
     pub fn new(rate: u64, now: Instant) -> Pacer {
         Pacer {
             rate: AtomicU64::new(rate),
-            bucket: Mutex::new(Bucket {
-                bytes: rate as f64 * BURST,
-                at: now,
-            }),
+            bucket: Mutex::new(TokenBucket::new(rate as f64 * BURST, now)),
         }
     }
 
@@ -72,15 +67,13 @@ impl Pacer {
             return None;
         }
         let mut bucket = self.bucket.lock();
-        let passed = now.saturating_duration_since(bucket.at).as_secs_f64();
-        bucket.bytes = (bucket.bytes + passed * rate).min(rate * BURST);
-        bucket.at = now;
-        if bucket.bytes <= 0.0 {
+        bucket.fill(rate, rate * BURST, now);
+        if bucket.tokens <= 0.0 {
             return Some(Duration::from_secs_f64(
-                (-bucket.bytes / rate).clamp(0.001, 3600.0),
+                (-bucket.tokens / rate).clamp(0.001, 3600.0),
             ));
         }
-        bucket.bytes -= bytes as f64;
+        bucket.tokens -= bytes as f64;
         None
     }
 }

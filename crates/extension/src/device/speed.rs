@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::Device;
+use crate::measure::averaged;
 
 /// A write is counted as so many bytes longer than it is.
 const FIXED_BYTES: u64 = 128 << 10;
@@ -77,7 +78,7 @@ impl Speed {
         let after = if before == 0 {
             usual
         } else {
-            before - (before >> WEIGHT) + (usual >> WEIGHT)
+            averaged(before, usual, WEIGHT)
         };
         self.average.store(after.max(1), Ordering::Relaxed);
     }

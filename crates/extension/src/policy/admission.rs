@@ -23,6 +23,7 @@ use std::io;
 
 use super::{Candidate, Thrift};
 use crate::config::AdmissionMode;
+use crate::measure::averaged;
 use crate::memory::{Mapped, Zeroable};
 use crate::page::mix64;
 
@@ -101,7 +102,7 @@ pub(crate) struct Admission {
     since_ageing: u64,
     next_aged: usize,
     /// Moving average of the frequency of pages that were to go, for people.
-    victims: u32,
+    victims: u64,
 }
 
 impl Admission {
@@ -170,7 +171,7 @@ impl Admission {
         changing: bool,
     ) -> bool {
         let old = self.frequency(victim);
-        self.victims = self.victims - (self.victims >> WEIGHT) + (old << FRACTION >> WEIGHT);
+        self.victims = averaged(self.victims, u64::from(old) << FRACTION, WEIGHT);
         if mode == AdmissionMode::All {
             return true;
         }
@@ -182,7 +183,7 @@ impl Admission {
     }
 
     pub fn threshold(&self) -> f64 {
-        f64::from(self.victims) / f64::from(1u32 << FRACTION)
+        self.victims as f64 / f64::from(1u32 << FRACTION)
     }
 }
 

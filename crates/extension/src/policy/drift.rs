@@ -14,6 +14,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::measure::averaged;
+
 /// Least accesses of a window: over fewer the ratio of a steady load varies too much.
 const LEAST_WINDOW: u64 = 2048;
 /// Looks in the course of a window, all instances together.
@@ -21,8 +23,10 @@ const LOOKS: u64 = 4;
 /// Part of the average below which hits show a change, and above which they show its end.
 const FALLEN: f64 = 0.5;
 const RECOVERED: f64 = 0.95;
-/// Weight of a window in the average.
-const WEIGHT: f64 = 1.0 / 32.0;
+/// Weight of a window in the average is 2^-WEIGHT.
+const WEIGHT: u32 = 5;
+/// Hit ratios are told in units of 2^-FRACTION.
+const FRACTION: u32 = 32;
 /// Windows that a change lasts: at least, so that most of the cache can be renewed, and at most.
 const SHORTEST: u32 = 12;
 const LONGEST: u32 = 24;
@@ -40,7 +44,7 @@ pub(crate) struct Drift {
 struct Seen {
     hits: u64,
     accesses: u64,
-    average: Option<f64>,
+    average: Option<u64>,
     /// Windows since the change began.
     windows: u32,
 }
@@ -76,7 +80,8 @@ impl Drift {
         if passed < self.window {
             return;
         }
-        let ratio = hits.saturating_sub(seen.hits) as f64 / passed as f64;
+        let hit = u128::from(hits.saturating_sub(seen.hits)) << FRACTION;
+        let ratio = (hit / u128::from(passed)) as u64;
         (seen.hits, seen.accesses) = (hits, accesses);
         if !full {
             seen.average = None;
@@ -85,20 +90,20 @@ impl Drift {
         }
         let average = seen.average.unwrap_or(ratio);
         if !self.changing() {
-            if ratio < average * FALLEN {
+            if (ratio as f64) < average as f64 * FALLEN {
                 seen.windows = 0;
                 self.changing.store(true, Ordering::Relaxed);
             }
         } else {
             seen.windows += 1;
-            let recovered = ratio > average * RECOVERED && seen.windows >= SHORTEST;
+            let recovered = ratio as f64 > average as f64 * RECOVERED && seen.windows >= SHORTEST;
             if recovered || seen.windows >= LONGEST {
                 seen.average = Some(ratio);
                 self.changing.store(false, Ordering::Relaxed);
                 return;
             }
         }
-        seen.average = Some(average + (ratio - average) * WEIGHT);
+        seen.average = Some(averaged(average, ratio, WEIGHT));
     }
 }
 

@@ -14,6 +14,7 @@
 //!
 //! Both tables are small and fixed. A file is forgotten when others ask for its place more often than it is used.
 
+use crate::measure::averaged;
 use crate::page::{FileId, PageId, mix64};
 
 const FOLLOWED: usize = 256;
@@ -92,11 +93,8 @@ impl Writeback {
             };
         }
         place.uses = place.uses.saturating_add(1);
-        if written {
-            place.written += (SCALE - place.written) >> WEIGHT;
-        } else {
-            place.written -= place.written >> WEIGHT;
-        }
+        let share = if written { SCALE } else { 0 };
+        place.written = averaged(place.written.into(), share.into(), WEIGHT) as u16;
     }
 
     /// Whether a page of the file that was read is likely to be written before InnoDB lets go of it.
