@@ -13,7 +13,7 @@ use crate::instance::Instance;
 use crate::page::{EXTENT_SHIFT, is_page_length, mix64};
 use crate::policy::{PolicyName, Room, Thrift};
 use crate::segment::{Geometry, LEAST_DEVICE_BYTES, Table};
-use crate::shared::Shared;
+use crate::shared::{Parts, Shared};
 use crate::spread::most_uniform_units;
 use crate::staging::{Staging, UNIT};
 use crate::statistics::Padded;
@@ -237,18 +237,18 @@ pub(crate) fn open(
         ));
     }
     open_devices(&devices, wrap)?;
-    Ok(Shared::new(
+    Ok(Shared::new(Parts {
         generations,
         instances,
         staging,
-        devices.into(),
-        config.compression,
-        config.admission,
-        config.io_capacity,
-        Arc::clone(&config.budget),
-        config.nominal_page as usize,
-        plan.memory() - plan.buffers,
-    ))
+        devices: devices.into(),
+        compression: config.compression,
+        admission: config.admission,
+        io_capacity: config.io_capacity,
+        budget: Arc::clone(&config.budget),
+        nominal_page: config.nominal_page as usize,
+        memory_bytes: plan.memory() - plan.buffers,
+    }))
 }
 
 #[cfg(test)]

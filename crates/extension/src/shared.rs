@@ -65,49 +65,50 @@ pub(crate) struct Written {
     pub failed_proofs: Counter,
 }
 
+/// What a [`Shared`] is made of: parts that are built where they can fail, and what was configured.
+pub(crate) struct Parts {
+    pub generations: Arc<Generations>,
+    pub instances: Box<[Padded<Instance>]>,
+    pub staging: Staging,
+    pub devices: Box<[Device]>,
+    pub compression: Compression,
+    pub admission: AdmissionMode,
+    /// Bytes per second; 0: no limit.
+    pub io_capacity: u64,
+    pub budget: Arc<WriteBudget>,
+    /// Bytes.
+    pub nominal_page: usize,
+    /// See [`Shared::memory_bytes`].
+    pub memory_bytes: u64,
+}
+
 impl Shared {
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the parts are built where they can fail"
-    )]
-    pub fn new(
-        generations: Arc<Generations>,
-        instances: Box<[Padded<Instance>]>,
-        staging: Staging,
-        devices: Box<[Device]>,
-        compression: Compression,
-        mode: AdmissionMode,
-        io_capacity: u64,
-        budget: Arc<WriteBudget>,
-        nominal_page: usize,
-        memory_bytes: u64,
-    ) -> Shared {
-        let pages = instances
-            .iter()
-            .map(|instance| instance.0.capacity())
-            .sum::<u64>();
-        let wake_at = (CHUNK as u64).min(staging.capacity() / 8);
+    pub fn new(parts: Parts) -> Shared {
+        let instances = parts.instances.iter();
+        let pages: u64 = instances.map(|instance| instance.0.capacity()).sum();
+        let spare_pages = ((pages / SPARE_SHARE) as usize).min(MOST_SPARE_PAGES);
+        let wake_at = (CHUNK as u64).min(parts.staging.capacity() / 8);
         let shared = Shared {
-            generations,
-            instances,
-            staging,
-            devices,
-            compression,
+            generations: parts.generations,
+            instances: parts.instances,
+            staging: parts.staging,
+            devices: parts.devices,
+            compression: parts.compression,
             counts: crate::compression::Counts::default(),
-            pacer: Pacer::new(io_capacity, Instant::now()),
-            budget,
+            pacer: Pacer::new(parts.io_capacity, Instant::now()),
+            budget: parts.budget,
             clock: Clock::default(),
             wake: Wake::new(wake_at),
             latency: LatencyHistogram::new(),
             written: Written::default(),
-            memory_bytes,
-            nominal_page,
-            spare_bytes: ((pages / SPARE_SHARE) as usize).min(MOST_SPARE_PAGES) * nominal_page,
+            memory_bytes: parts.memory_bytes,
+            nominal_page: parts.nominal_page,
+            spare_bytes: spare_pages * parts.nominal_page,
             mode: AtomicU8::new(0),
             #[cfg(test)]
             canary: crate::tests::Canary::default(),
         };
-        shared.set_mode(mode);
+        shared.set_mode(parts.admission);
         shared
     }
 
