@@ -394,23 +394,23 @@ impl Writer {
             RESERVED_SEGMENTS
         };
         let segment_bytes = device.geometry.segment_bytes as usize;
-        if self.free.len() <= reserved {
+        if self.segments.free() <= reserved {
             if to == MOVED {
                 return Err(Fault::Error);
             }
             if self.reopen(shared, device, length, align)? {
                 return Ok(());
             }
-            if self.free.len() <= reserved {
+            if self.segments.free() <= reserved {
                 device.compacts.store(true, Ordering::Relaxed);
                 reserved = RESERVED_SEGMENTS;
                 self.compact(shared, device)?;
             }
         }
-        if self.free.len() <= reserved {
+        if self.segments.free() <= reserved {
             return Err(Fault::Error);
         }
-        let segment = self.free.pop().ok_or(Fault::Error)?;
+        let segment = self.segments.open().ok_or(Fault::Error)?;
         self.streams[to].begin(segment, segment_bytes);
         self.count_free(device);
         Ok(())
@@ -424,7 +424,7 @@ impl Writer {
         };
         stream.used = 0;
         // Closed first: without its footer it is reclaimed by a sweep.
-        self.closed.push(segment);
+        self.segments.fill(segment);
         let length = format::footer_bytes(stream.records.len());
         if to == NEW && self.flights.possible() && length <= FLOWN_FOOTER {
             return self.launch_footer(shared, device, segment);
@@ -470,9 +470,10 @@ impl Writer {
         }
         if to == MOVED {
             // Whether moved or removed: nothing refers to these segments any more.
-            while let Some(vacated) = self.vacated.pop() {
-                self.set_free(device, vacated);
+            while let Some(vacated) = self.segments.free_vacated() {
+                device.table.freed(vacated);
             }
+            self.count_free(device);
         }
         written
     }

@@ -121,10 +121,11 @@ impl Writer {
             return Ok(false);
         }
         if stream.fitting_hole(length, align, segment_bytes).is_none() {
-            self.closed.push(victim);
+            self.segments.leave_full(victim);
             return Ok(false);
         }
         device.table.reused(victim);
+        self.segments.reopen(victim);
         stream.resume(victim);
         let Buffers {
             next, footer, near, ..
@@ -136,7 +137,7 @@ impl Writer {
     /// Empties segments until one more than the reserve is free.
     pub fn compact(&mut self, shared: &Shared, device: &Device) -> Result<(), Fault> {
         for _ in 0..MOST_IN_A_ROW {
-            if self.free.len() + self.vacated.len() > RESERVED_SEGMENTS {
+            if self.segments.free() + self.segments.vacated() > RESERVED_SEGMENTS {
                 break;
             }
             let Some(victim) = self.choose_victim(shared, device) else {
@@ -144,7 +145,7 @@ impl Writer {
             };
             self.compact_segment(shared, device, victim)?;
         }
-        if self.free.len() <= RESERVED_SEGMENTS && !self.vacated.is_empty() {
+        if self.segments.free() <= RESERVED_SEGMENTS && self.segments.vacated() > 0 {
             self.flush(shared, device, MOVED)?;
         }
         Ok(())
@@ -156,7 +157,7 @@ impl Writer {
             self.settle(shared, device);
             self.find_emptiest(device)
         })?;
-        Some(self.closed.swap_remove(at))
+        Some(self.segments.sort(at))
     }
 
     /// Where in the list of full segments the emptiest is. Notes those that come after it.
@@ -164,18 +165,18 @@ impl Writer {
         let reclaim = &mut self.reclaim;
         self.flights.destinations(&mut reclaim.flown_to);
         reclaim.next.clear();
-        let closed = &self.closed[..];
-        let compared = closed.len().min(MOST_COMPARED);
-        let first = match closed.len() {
+        let full = self.segments.full();
+        let compared = full.len().min(MOST_COMPARED);
+        let first = match full.len() {
             0..=MOST_COMPARED => 0,
             count => reclaim.compared % count,
         };
         reclaim.compared = first + compared;
         // In order: what is alive, and where.
         let mut least = [(u32::MAX, usize::MAX); 1 + READS];
-        for at in (first..closed.len()).chain(0..first).take(compared) {
-            let live = device.table.live_units(closed[at]);
-            if live >= least[READS].0 || reclaim.flown_to.contains(&closed[at]) {
+        for at in (first..full.len()).chain(0..first).take(compared) {
+            let live = device.table.live_units(full[at]);
+            if live >= least[READS].0 || reclaim.flown_to.contains(&full[at]) {
                 continue;
             }
             let place = least.partition_point(|&(other, _)| other <= live);
@@ -187,18 +188,18 @@ impl Writer {
             .map(|&(_, at)| at)
             .take_while(|&at| at != usize::MAX);
         let emptiest = found.next()?;
-        reclaim.next.extend(found.map(|at| closed[at]));
+        reclaim.next.extend(found.map(|at| full[at]));
         reclaim.near = least[0].0 + (device.geometry.segment_units / AHEAD_PART) as u32;
         // One whose footer is known need not be waited for.
         let near = |segment: &u32| {
             device.table.live_units(*segment) <= reclaim.near && !reclaim.flown_to.contains(segment)
         };
         let known = self.flights.ahead(device).filter(near);
-        let known = known.filter_map(|segment| closed.iter().position(|&other| other == segment));
+        let known = known.filter_map(|segment| full.iter().position(|&other| other == segment));
         let chosen = known.min().unwrap_or(emptiest);
         if chosen != emptiest {
-            reclaim.next.retain(|&segment| segment != closed[chosen]);
-            reclaim.next.insert(0, closed[emptiest]);
+            reclaim.next.retain(|&segment| segment != full[chosen]);
+            reclaim.next.insert(0, full[emptiest]);
         }
         Some(chosen)
     }
@@ -223,7 +224,7 @@ impl Writer {
             return Err(Fault::Failed);
         }
         if self.streams[MOVED].has_pending() {
-            self.vacated.push(victim);
+            self.segments.vacate(victim);
         } else {
             self.set_free(device, victim);
         }

@@ -8,12 +8,14 @@
 //! reader that was busy meanwhile finds out.
 
 pub(crate) mod format;
+pub(crate) mod states;
 
 use crate::staging::UNIT;
 use crate::statistics::Padded;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::validate::Findings;
 use format::{BLOCK, DATA_OFFSET, footer_bytes};
+use states::States;
 
 /// Segments that every device has at least.
 pub(crate) const LEAST_SEGMENTS: u64 = 8;
@@ -142,9 +144,9 @@ impl Table {
         }
     }
 
-    /// Memory, with the writer's lists of free and of closed segments.
+    /// Memory, with what the writer knows of them.
     pub fn memory_needed(segments: u32) -> u64 {
-        u64::from(segments) * (size_of::<Segment>() as u64 + 8)
+        u64::from(segments) * (size_of::<Segment>() as u64 + States::BYTES)
     }
 
     pub fn sequence(&self, segment: u32) -> u32 {

@@ -22,6 +22,7 @@ use crate::flight::{FLOWN_FOOTER, Flights};
 use crate::instance::Instance;
 use crate::log::{MOVED, NEW, Origin, Stored, Stream};
 use crate::page::{PageId, is_numbered};
+use crate::segment::states::States;
 use crate::shared::{CHUNK, Shared, TICK};
 use crate::staging::{Frame, UNIT};
 use crate::validate::Findings;
@@ -57,11 +58,7 @@ pub(crate) struct Writer {
     pub threaded: bool,
     /// Of new pages, and of pages that compaction moves.
     pub streams: [Stream; 2],
-    pub free: Vec<u32>,
-    /// Full segments.
-    pub closed: Vec<u32>,
-    /// Compacted segments some of whose pages are pending.
-    pub vacated: Vec<u32>,
+    pub segments: States,
     pub reclaim: crate::reclaim::Buffers,
     compressor: Option<Compressor>,
     batch: Vec<(PageId, Frame)>,
@@ -100,9 +97,7 @@ impl Writer {
             threaded,
             flights: Flights::new(),
             streams: [Stream::new(), Stream::new()],
-            free: (0..segments).rev().collect(),
-            closed: Vec::with_capacity(segments as usize),
-            vacated: Vec::new(),
+            segments: States::new(segments),
             reclaim: crate::reclaim::Buffers::new(),
             compressor: (shared.compression == Compression::Lz4).then(Compressor::new),
             batch: Vec::with_capacity(CHUNK / UNIT),
@@ -317,21 +312,10 @@ impl Writer {
     /// an entry.
     pub fn validate(&self, device: &Device, places: &[(u32, u32)], findings: &mut Findings) {
         let open: Vec<u32> = self.streams.iter().filter_map(Stream::opened).collect();
-        let mut states = vec![0; device.geometry.segments as usize];
-        let lists = [&self.free, &self.closed, &self.vacated, &open];
-        for &segment in lists.into_iter().flatten() {
-            states[segment as usize] += 1;
-        }
-        for (segment, &count) in states.iter().enumerate() {
-            findings.expect(count == 1, || {
-                format!("segment {segment} is in {count} states instead of one")
-            });
-        }
-        for &segment in &self.free {
-            findings.equal(device.table.live(segment), 0, "entries into a free segment");
-        }
+        let live = |segment| device.table.live(segment);
+        self.segments.validate(&open, live, findings);
         if device.health.active() {
-            let free = self.free.len() as u64;
+            let free = self.segments.free() as u64;
             findings.equal(device.free_segments.get(), free, "free segments");
         }
         for stream in &self.streams {
@@ -351,12 +335,12 @@ impl Writer {
     }
 
     pub fn count_free(&self, device: &Device) {
-        device.free_segments.set(self.free.len() as u64);
+        device.free_segments.set(self.segments.free() as u64);
     }
 
     pub fn set_free(&mut self, device: &Device, segment: u32) {
         device.table.freed(segment);
-        self.free.push(segment);
+        self.segments.set_free(segment);
         self.count_free(device);
     }
 
@@ -462,13 +446,8 @@ impl Writer {
             .purged
             .add(sweep(shared, device, |_| true, || device.table.cached().0));
         self.flights.forget_ahead();
-        self.vacated.clear();
-        self.closed.clear();
-        self.free.clear();
-        for segment in (0..device.geometry.segments).rev() {
-            device.table.freed(segment);
-            self.free.push(segment);
-        }
+        self.segments.purge();
+        (0..device.geometry.segments).for_each(|segment| device.table.freed(segment));
         self.count_free(device);
     }
 

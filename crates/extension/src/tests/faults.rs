@@ -525,14 +525,16 @@ fn each_planted_fault_is_found() {
         drop(shared.staging.collected(entry.location));
     });
     plant("is in 2 states", |f| {
-        f.extension.with_writers(|writers| {
-            let segment = writers[0].closed[0];
-            writers[0].free.push(segment);
-        });
+        f.extension
+            .with_writers(|writers| writers[0].segments.list_twice());
     });
     plant("is in 0 states", |f| {
         f.extension
-            .with_writers(|writers| _ = writers[0].closed.pop());
+            .with_writers(|writers| writers[0].segments.lose_one());
+    });
+    plant("is Sorting, and listed as Full", |f| {
+        f.extension
+            .with_writers(|writers| writers[0].segments.mistake_one());
     });
     plant("is unknown there", |f| {
         f.extension
