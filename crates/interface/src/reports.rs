@@ -15,6 +15,8 @@ pub enum Value {
     Yes,
     /// At most so many characters.
     Text(u16),
+    /// The same, or nothing.
+    Name(u16),
 }
 
 /// A member of the rows of a report.
@@ -45,7 +47,7 @@ macro_rules! columns {
     };
 }
 
-use Value::{Real, Small, Text, Whole, Yes};
+use Value::{Name, Real, Small, Text, Whole, Yes};
 
 columns! {
     /// `bpe_report('instances')`
@@ -83,9 +85,9 @@ columns! {
     /// `bpe_report('files')`
     FILES {
         "file" seen Text(1024), Text "Path of the data file"
-        "schema" "schema_name" Text(64), Text "Schema of its table; null for system, undo and general tablespaces"
-        "table" "table_name" Text(64), Text "Its table"
-        "partition" "partition_name" Text(130), Text "Its partition, if the table has some"
+        "schema" "schema_name" Name(64), Text "Schema of its table; null for system, undo and general tablespaces"
+        "table" "table_name" Name(64), Text "Its table"
+        "partition" "partition_name" Name(130), Text "Its partition, if the table has some"
         "page_size" seen Small, Gauge "Bytes of its pages"
         "hits" seen Whole, Counter "Page reads that the cache answered"
         "misses" seen Whole, Counter "Page reads that went to the data disk"
@@ -103,7 +105,9 @@ impl Value {
             Small => "INT UNSIGNED".to_owned(),
             Real => "DOUBLE".to_owned(),
             Yes => "BOOLEAN".to_owned(),
-            Text(most) => format!("VARCHAR({most}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"),
+            Text(most) | Name(most) => {
+                format!("VARCHAR({most}) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin")
+            }
         }
     }
 }
@@ -128,7 +132,7 @@ mod tests {
                         .all(|other| one.view.is_none() || other.view != one.view)
                 );
                 assert!(
-                    !matches!(one.value, Text(_)) || one.kind == Kind::Text,
+                    !matches!(one.value, Text(_) | Name(_)) || one.kind == Kind::Text,
                     "{}",
                     one.key
                 );

@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 
 use interface::status::Kind;
 use interface::{Status, variables};
+use serde_json::Value;
+
+#[path = "../examples/generate/main.rs"]
+#[allow(dead_code)]
+mod generate;
 
 /// Words that begin like variables and are none: the function, crates, and beginnings of names that are put together.
 const OTHERS: [&str; 9] = [
@@ -128,6 +133,75 @@ fn expressions_fit_the_kinds() {
         }
     }
     assert!(seen.len() > 20, "{seen:?}");
+}
+
+/// Every number has a place in the dashboard, and a panel that shows one variable has its unit.
+#[test]
+fn the_dashboard_shows_every_number_in_its_unit() {
+    let text = fs::read_to_string(repository("monitoring/grafana/innodb-bpe.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let mut shown = BTreeSet::new();
+    let (rows, panels): (Vec<&Value>, Vec<&Value>) = dashboard["panels"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .partition(|panel| panel["type"] == "row");
+    let folded = rows
+        .iter()
+        .flat_map(|row| row["panels"].as_array().unwrap());
+    for panel in panels.into_iter().chain(folded) {
+        let unit = panel["fieldConfig"]["defaults"]["unit"].as_str();
+        for target in panel["targets"].as_array().unwrap() {
+            let expression = target["expr"].as_str().unwrap();
+            shown.extend(words(expression, STATUS_METRIC));
+            let counter = expression.strip_prefix("rate(");
+            let plain = counter.unwrap_or(expression).strip_prefix(STATUS_METRIC);
+            let Some((name, rest)) = plain.and_then(|plain| plain.split_once('{')) else {
+                continue;
+            };
+            let whole = if counter.is_some() {
+                "}[$__rate_interval])"
+            } else {
+                "}"
+            };
+            if rest.strip_prefix("instance=\"$instance\"") != Some(whole) {
+                continue;
+            }
+            let status = Status::by_name(name).unwrap();
+            let wanted = generate::dashboard::of_grafana(status.kind(), status.unit());
+            assert_eq!(
+                unit.unwrap_or("short"),
+                wanted,
+                "{} of {}",
+                name,
+                panel["title"]
+            );
+        }
+    }
+    for one in Status::ALL.iter().filter(|one| one.kind() != Kind::Text) {
+        assert!(shown.contains(one.name()), "no panel shows {}", one.name());
+    }
+}
+
+/// The rates of the commands and of the page are of counters.
+#[test]
+fn rates_are_of_counters() {
+    let mut seen = 0;
+    for file in [
+        "crates/bpe/src/observe/figures.rs",
+        "crates/bpe-lab/src/demo/observer.rs",
+    ] {
+        let text = fs::read_to_string(repository(file)).unwrap();
+        for of in ["rate(\"bpe_", "more(\"bpe_"] {
+            for (at, _) in text.match_indices(of) {
+                let name = text[at + of.len()..].split('"').next().unwrap();
+                let kind = Status::by_name(name).map(Status::kind);
+                assert_eq!(kind, Some(Kind::Counter), "{file}: {name}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(seen > 20, "{seen}");
 }
 
 /// README's table of variables has a row for each, in the same order, with the same default.

@@ -1,6 +1,6 @@
 //! Files made from the lists are current.
 
-#[path = "../examples/generate.rs"]
+#[path = "../examples/generate/main.rs"]
 #[allow(dead_code)]
 mod generate;
 

@@ -1,4 +1,4 @@
-// Made by `cargo run -p interface --example generate` from crates/bpe/src/observe. Change it there.
+// Made by `cargo run -p interface --example generate` from what crates/bpe and crates/bpe-lab send. Change it there.
 
 export type State = "active" | "disabled" | "passive" | "failed" | "not installed";
 
@@ -105,6 +105,144 @@ export interface Figures {
   suspended_files: number;
 }
 
+/** How welcome it is. */
+export const SENTENCE_LEVELS = ["good", "note", "bad"] as const;
+export type SentenceLevel = (typeof SENTENCE_LEVELS)[number];
+
+export interface Sentence {
+  text_key: string;
+  level: SentenceLevel;
+  values: Record<string, number | string>;
+  text: string;
+}
+
+/** One thing that will be changed, in words. */
+export interface Change {
+  what: string;
+  /** Empty where there is nothing before. */
+  from: string;
+  to: string;
+  why: string;
+}
+
+/** Parts, by the words that the page translates. */
+export const PLAN_PARTS = ["request", "server", "plugin", "settings", "pool", "files", "record", "plan"] as const;
+export type PlanPart = (typeof PLAN_PARTS)[number];
+
+/** What a page is shown before it is done. */
+export interface Plan {
+  changes: Change[];
+  warnings: string[];
+  refused: string | null;
+  /** To be sent with the confirmation; none where it is refused. */
+  digest: string | null;
+}
+
+/** A plan that is another one than was shown. */
+export interface PlanChanged {
+  plan: Plan;
+  differs: PlanPart[];
+}
+
+export const EVENT_LEVELS = ["info", "warning", "error"] as const;
+export type EventLevel = (typeof EVENT_LEVELS)[number];
+
+export interface ConsoleEvent {
+  /** Milliseconds since 1970. */
+  at_ms: number;
+  /** The server's id. */
+  server: string;
+  level: EventLevel;
+  text: string;
+}
+
+export const TASK_STATES = ["running", "done", "failed"] as const;
+export type TaskState = (typeof TASK_STATES)[number];
+
+export const STEP_STATES = ["waiting", "running", "done", "failed", "undone", "remains"] as const;
+export type StepState = (typeof STEP_STATES)[number];
+
+export interface Step {
+  text: string;
+  state: StepState;
+}
+
+export interface Task {
+  id: string;
+  /** The server's id. */
+  server: string;
+  title: string;
+  state: TaskState;
+  steps: Step[];
+  error: string | null;
+  advice: string | null;
+}
+
+/** Statements a second and the 95th percentile of their latency (sysbench: of transactions) over a time. */
+export interface Side {
+  qps: number;
+  p95_ms: number;
+}
+
+export const TEST_NAMES = ["oltp_read_only", "oltp_write_only", "oltp_read_write", "script", "sql"] as const;
+export type TestName = (typeof TEST_NAMES)[number];
+
+export const RUN_MODES = ["manual", "compare"] as const;
+export type RunMode = (typeof RUN_MODES)[number];
+
+export const RUN_STATES = ["running", "done", "stopped", "failed"] as const;
+export type RunState = (typeof RUN_STATES)[number];
+
+export const RUN_PHASES = ["prepare", "off", "warm", "on", "manual"] as const;
+export type RunPhase = (typeof RUN_PHASES)[number];
+
+/** A second of it. */
+export interface RunPoint {
+  run: string;
+  at_ms: number;
+  phase: RunPhase;
+  qps: number;
+  p95_ms: number;
+  enabled: boolean;
+}
+
+export interface Run {
+  id: string;
+  /** Milliseconds since 1970, of its beginning. */
+  at_ms: number;
+  /** The server's id, and which one it is. */
+  server: string;
+  server_version: string;
+  test: TestName;
+  /** Of a script of one's own: its name and its options. */
+  script?: string;
+  options?: string[];
+  mode: RunMode;
+  threads: number;
+  seconds: number;
+  state: RunState;
+  phase: RunPhase;
+  points: RunPoint[];
+  off: Side | null;
+  on: Side | null;
+  /** In statements a second, from off to on. */
+  gain_percent: number | null;
+  reference_gain_percent: number | null;
+  error: string | null;
+}
+
+/** What a page asks for. */
+export interface RunRequest {
+  test: TestName;
+  sql?: string;
+  /** Name of the script, and options that it declares, as `name=value`. */
+  script?: string;
+  options?: string[];
+  mode: RunMode;
+  threads: number;
+  seconds: number;
+}
+
 export interface Instance {
   /** Number of the instance. */
   instance: number;
@@ -161,6 +299,29 @@ export interface Device {
   segments: number;
   /** Of them, those that hold nothing. */
   free_segments: number;
+}
+
+export interface FileRow {
+  /** Path of the data file. */
+  file: string;
+  /** Schema of its table; null for system, undo and general tablespaces. */
+  schema: string | null;
+  /** Its table. */
+  table: string | null;
+  /** Its partition, if the table has some. */
+  partition: string | null;
+  /** Bytes of its pages. */
+  page_size: number;
+  /** Page reads that the cache answered. */
+  hits: number;
+  /** Page reads that went to the data disk. */
+  misses: number;
+  /** Percent of the reads that were hits. */
+  hit_ratio: number;
+  /** Pages of the file in the cache. */
+  cached_pages: number;
+  /** Bytes of these pages. */
+  cached_bytes: number;
 }
 
 // The limits of `bpe status --explain`.

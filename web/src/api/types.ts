@@ -1,9 +1,10 @@
 // What the console's server sends and takes. Rates are per second, sizes bytes, times of the clock milliseconds since 1970,
 // latencies microseconds unless the name says otherwise.
 
-import type { Device, Figures, Instance, State } from "./figures";
+import type { ConsoleEvent, Device, Figures, FileRow, Instance, Run, RunMode, RunPoint, Sentence, Side, State, Task, TestName } from "./figures";
 
-export type { Device, Figures, Instance, Quantiles, State } from "./figures";
+export type * from "./figures";
+export { PLAN_PARTS } from "./figures";
 
 export interface About {
   version: string;
@@ -28,24 +29,6 @@ export interface Server {
   installed: boolean;
   state: State | null;
   state_reason: string | null;
-}
-
-export interface Sentence {
-  text_key: string;
-  level?: "good" | "note" | "bad";
-  values: Record<string, number | string>;
-  /** In English. */
-  text: string;
-}
-
-export interface FileRow {
-  file: string;
-  page_size: number;
-  hits: number;
-  misses: number;
-  hit_ratio: number | null;
-  cached_pages: number;
-  cached_bytes: number;
 }
 
 export interface TableRow {
@@ -79,87 +62,6 @@ export interface SwitchRequest {
   uninstall?: boolean;
 }
 
-export interface Change {
-  what: string;
-  from: string | number | null;
-  to: string | number | null;
-  why: string | null;
-}
-
-export interface Plan {
-  changes: Change[];
-  warnings: string[];
-  refused: string | null;
-  /** Goes back with the confirmation; none where it is refused. */
-  digest: string | null;
-}
-
-/** Parts of a plan that may differ from the one that was shown. */
-export const PLAN_PARTS = ["request", "server", "plugin", "settings", "pool", "files", "record", "plan"] as const;
-export type PlanPart = (typeof PLAN_PARTS)[number];
-
-/** The answer to a confirmation of a plan that is no longer true. */
-export interface PlanChanged {
-  plan: Plan;
-  differs: PlanPart[];
-}
-
-/** `undone`: put back after a later step failed. `remains`: that did not work. */
-export type StepState = "waiting" | "running" | "done" | "failed" | "undone" | "remains";
-
-export interface Task {
-  id: string;
-  server: string;
-  title: string;
-  state: "running" | "done" | "failed";
-  steps: { text: string; state: StepState }[];
-  error: string | null;
-  advice: string | null;
-}
-
-export interface ConsoleEvent {
-  at_ms: number;
-  server: string | null;
-  level: "info" | "warning" | "error";
-  text: string;
-}
-
-export type TestName = "oltp_read_only" | "oltp_write_only" | "oltp_read_write" | "script" | "sql";
-export type RunMode = "manual" | "compare";
-
-export interface RunPoint {
-  run: string;
-  at_ms: number;
-  phase: string;
-  qps: number;
-  p95_ms: number;
-  enabled: boolean;
-}
-
-export interface Side {
-  qps: number;
-  p95_ms: number;
-}
-
-export interface Run {
-  id: string;
-  test: TestName;
-  /** Of a script of one's own: its name and its options. */
-  script?: string;
-  options?: string[];
-  mode: RunMode;
-  threads: number;
-  seconds: number;
-  state: string;
-  phase: string | null;
-  points: RunPoint[];
-  off: Side | null;
-  on: Side | null;
-  gain_percent: number | null;
-  reference_gain_percent: number | null;
-  error?: string | null;
-}
-
 export interface Result {
   id: string;
   at_ms?: number;
@@ -190,17 +92,6 @@ export interface Scripts {
   names: string[];
   /** Why none is offered. */
   reason?: string | null;
-}
-
-export interface RunRequest {
-  test: TestName;
-  sql?: string;
-  script?: string;
-  /** Each `name=value`. */
-  options?: string[];
-  mode: RunMode;
-  threads: number;
-  seconds: number;
 }
 
 /** A line of a server's stream. */

@@ -96,10 +96,10 @@ test("fixed words of the server are translated, also before a colon", () => {
 });
 
 test("a sentence is translated, or left as the server wrote it", () => {
-  const known = { text_key: "larger.room", values: { used_percent: 50 }, text: "English" };
+  const known = { text_key: "larger.room", level: "note" as const, values: { used_percent: 50 }, text: "English" };
   chosenLanguage.value = "ja";
   assert.match(sentenceText(known).text, /使用率は 50%/);
   assert.deepEqual(sentenceText({ ...known, values: {} }), { text: "English", translated: false });
-  assert.deepEqual(sentenceText({ text_key: "newer", values: {}, text: "As it is." }), { text: "As it is.", translated: false });
+  assert.deepEqual(sentenceText({ text_key: "newer", level: "note", values: {}, text: "As it is." }), { text: "As it is.", translated: false });
   chosenLanguage.value = null;
 });

@@ -79,7 +79,7 @@ test("addresses and views fit each other", () => {
   assert.deepEqual(parseRoute("#/somewhere"), { page: "servers" });
 });
 
-const point = (at: number, phase: string, qps: number, enabled: boolean): RunPoint => ({ run: "r", at_ms: at * 1000, phase, qps, p95_ms: 1, enabled });
+const point = (at: number, phase: RunPoint["phase"], qps: number, enabled: boolean): RunPoint => ({ run: "r", at_ms: at * 1000, phase, qps, p95_ms: 1, enabled });
 
 test("a comparison's phases lie over each other", () => {
   const curves = curvesOf({ mode: "compare", points: [point(10, "off", 1, false), point(11, "off", 2, false), point(12, "warm", 9, true), point(20, "on", 5, true), point(21, "on", 6, true)] });

@@ -1,0 +1,153 @@
+//! Writes what is made from the lists in `interface`, and from the figures that the console sends, into the files of this
+//! repository that hold it:
+//!
+//!     cargo run -p interface --example generate
+//!
+//! `tests/generated.rs` fails when one of them is not current.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use interface::Status;
+use interface::reports::{Column, DEVICES, FILES, INSTANCES};
+use interface::status::Kind;
+
+pub mod dashboard;
+mod page;
+
+const BEGIN: &str = "<!-- Made by `cargo run -p interface --example generate` -->\n";
+const END: &str = "<!-- End of what is made -->\n";
+
+fn main() -> Result<(), String> {
+    for (path, text) in files()? {
+        fs::write(&path, text).map_err(|error| format!("{}: {error}", path.display()))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// The files, as they must be.
+pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
+    let document = repository("docs/monitoring.md");
+    let text = between(&read(&document)?, BEGIN, END, &table())
+        .ok_or_else(|| format!("{} has no place for the table", document.display()))?;
+    let views = repository("sql/views.sql");
+    let mut statements = read(&views)?;
+    for (view, report) in [
+        ("instances", INSTANCES),
+        ("devices", DEVICES),
+        ("files", FILES),
+    ] {
+        statements = with_columns(&statements, view, report)
+            .ok_or_else(|| format!("{} has no view {view}", views.display()))?;
+    }
+    let queries = repository("monitoring/pmm/queries-mysqld-bpe.yml");
+    let metrics = described(&read(&queries)?)?;
+    let grafana = repository("monitoring/grafana/innodb-bpe.json");
+    let panels = dashboard::with_the_rest(&read(&grafana)?)
+        .ok_or_else(|| format!("{} has no end", grafana.display()))?;
+    Ok(vec![
+        (document, text),
+        (repository("web/src/api/figures.ts"), page::types()?),
+        (views, statements),
+        (queries, metrics),
+        (grafana, panels),
+    ])
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))
+}
+
+pub fn repository(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../..")
+        .join(path)
+}
+
+/// The text with another part between the two lines.
+fn between(text: &str, begin: &str, end: &str, part: &str) -> Option<String> {
+    let start = text.find(begin)? + begin.len();
+    let stop = start + text[start..].find(end)?;
+    Some(format!("{}{part}{}", &text[..start], &text[stop..]))
+}
+
+/// The status variables, in Markdown.
+fn table() -> String {
+    let mut table =
+        String::from("| status variable | kind | unit | meaning |\n|---|---|---|---|\n");
+    for one in Status::ALL {
+        table.push_str(&format!(
+            "| `Bpe_{}` | {} | {} | {} |\n",
+            one.name(),
+            one.kind().as_str(),
+            one.unit().as_str(),
+            one.meaning()
+        ));
+    }
+    table
+}
+
+/// The view with the columns of its report.
+fn with_columns(statements: &str, view: &str, report: &[Column]) -> Option<String> {
+    let at = statements.find(&format!("VIEW bpe.{view} AS"))?;
+    let columns: Vec<String> = report
+        .iter()
+        .filter_map(|column| {
+            // A word of SQL.
+            let name = match column.view? {
+                "reads" => "`reads`",
+                name => name,
+            };
+            Some(format!(
+                "    {name} {} PATH '$.{}'",
+                column.value.sql(),
+                column.key
+            ))
+        })
+        .collect();
+    let part = format!("{}\n", columns.join(",\n"));
+    let new = between(&statements[at..], "COLUMNS (\n", ")) AS report;", &part)?;
+    Some(format!("{}{new}", &statements[..at]))
+}
+
+/// PMM's queries, each metric with usage and description of its column.
+fn described(queries: &str) -> Result<String, String> {
+    let mut report: &[Column] = &[];
+    let mut column = None;
+    let mut text = String::new();
+    for line in queries.lines() {
+        if line.starts_with("mysql_bpe_") {
+            report = match line {
+                // Sums over files, described there.
+                "mysql_bpe_tables:" => &[],
+                "mysql_bpe_devices:" => DEVICES,
+                "mysql_bpe_instances:" => INSTANCES,
+                _ => return Err(format!("PMM's file asks for {line}")),
+            };
+        }
+        if let Some(name) = line.strip_prefix("    - ") {
+            let name = name.trim_end_matches(':');
+            // What the query itself names is described in the file.
+            column = report.iter().find(|column| column.view == Some(name));
+        }
+        match (line.trim().split_once(": "), column) {
+            (Some(("usage", _)), Some(column)) => {
+                let usage = match column.kind {
+                    Kind::Counter => "COUNTER",
+                    Kind::Gauge => "GAUGE",
+                    Kind::Text => "LABEL",
+                };
+                text.push_str(&format!("        usage: \"{usage}\"\n"));
+            }
+            (Some(("description", _)), Some(column)) => {
+                text.push_str(&format!("        description: \"{}\"\n", column.meaning));
+            }
+            _ => {
+                text.push_str(line);
+                text.push('\n');
+            }
+        }
+    }
+    Ok(text)
+}

@@ -1,0 +1,224 @@
+//! What the page knows of what the console sends it: types, and the limits by which figures are judged.
+
+use interface::reports::{Column, DEVICES, FILES, INSTANCES, Value};
+
+use super::{read, repository};
+
+/// A type of Rust that is sent as JSON: the file, its name there, its name in TypeScript.
+type Sent = (&'static str, &'static str, &'static str);
+
+/// In the order in which they are written. A name of Rust stands for the type of the same file before that of another.
+const SENT: [Sent; 22] = [
+    ("bpe/src/observe/histogram.rs", "Quantiles", "Quantiles"),
+    ("bpe/src/observe/figures.rs", "Figures", "Figures"),
+    ("bpe/src/observe/sentence.rs", "Level", "SentenceLevel"),
+    ("bpe/src/observe/sentence.rs", "Sentence", "Sentence"),
+    ("bpe/src/enable/describe.rs", "Change", "Change"),
+    ("bpe/src/digest.rs", "Part", "PlanPart"),
+    ("bpe/src/console/switching/plan.rs", "Preview", "Plan"),
+    (
+        "bpe/src/console/switching/plan.rs",
+        "Changed",
+        "PlanChanged",
+    ),
+    ("bpe/src/console/events.rs", "Level", "EventLevel"),
+    ("bpe/src/console/events.rs", "Event", "ConsoleEvent"),
+    ("bpe/src/console/tasks.rs", "State", "TaskState"),
+    ("bpe/src/console/tasks.rs", "StepState", "StepState"),
+    ("bpe/src/console/tasks.rs", "Step", "Step"),
+    ("bpe/src/console/tasks.rs", "Task", "Task"),
+    ("bpe-lab/src/experience/load.rs", "Side", "Side"),
+    ("bpe-lab/src/experience/mod.rs", "Test", "TestName"),
+    ("bpe-lab/src/experience/mod.rs", "Mode", "RunMode"),
+    ("bpe-lab/src/experience/mod.rs", "State", "RunState"),
+    ("bpe-lab/src/experience/mod.rs", "Phase", "RunPhase"),
+    ("bpe-lab/src/experience/mod.rs", "Point", "RunPoint"),
+    ("bpe-lab/src/experience/mod.rs", "Run", "Run"),
+    ("bpe-lab/src/experience/mod.rs", "Request", "RunRequest"),
+];
+
+/// The file of the page.
+pub fn types() -> Result<String, String> {
+    let mut types = String::from(
+        "// Made by `cargo run -p interface --example generate` from what crates/bpe and crates/bpe-lab send. Change it there.\n\n\
+         export type State = \"active\" | \"disabled\" | \"passive\" | \"failed\" | \"not installed\";\n",
+    );
+    for sent @ (file, name, _) in SENT {
+        let source = read(&repository("crates").join(file))?;
+        let lines: Vec<&str> = source.lines().collect();
+        types.push_str(
+            &if lines.contains(&format!("pub enum {name} {{").as_str()) {
+                words_of(&lines, sent)?
+            } else {
+                interface_of(&lines, sent)?
+            },
+        );
+    }
+    types.push_str(&rows_of("Instance", INSTANCES));
+    types.push_str(&rows_of("Device", DEVICES));
+    types.push_str(&rows_of("FileRow", FILES));
+    types.push_str("\n// The limits of `bpe status --explain`.\n");
+    let rules = read(&repository("crates/bpe/src/observe/explain.rs"))?;
+    for name in LIMITS {
+        let line = format!("const {name}: f64 = ");
+        let at = rules
+            .find(&line)
+            .ok_or_else(|| format!("explain.rs has no limit {name}"))?;
+        let value = rules[at + line.len()..].split(';').next().unwrap_or("");
+        let comment = rules[..at].trim_end().rsplit("/// ").next().unwrap_or("");
+        let value = value.trim_end_matches(".0");
+        types.push_str(&format!(
+            "/** {comment} */\nexport const {name} = {value};\n"
+        ));
+    }
+    Ok(types)
+}
+
+/// Limits that the page uses.
+const LIMITS: [&str; 4] = ["IDLE", "ALIKE", "LITTLE", "FULL"];
+
+/// The rows of a report, in TypeScript.
+fn rows_of(name: &str, report: &[Column]) -> String {
+    let members: String = report
+        .iter()
+        .map(|column| {
+            let kind = match column.value {
+                Value::Whole | Value::Small | Value::Real => "number",
+                Value::Yes => "boolean",
+                Value::Text(_) => "string",
+                Value::Name(_) => "string | null",
+            };
+            let meaning = column.meaning.replace("1 if", "Whether");
+            format!("  /** {meaning}. */\n  {}: {kind};\n", column.key)
+        })
+        .collect();
+    format!("\nexport interface {name} {{\n{members}}}\n")
+}
+
+/// The line on which a type begins, and the comment above it.
+fn begin<'a>(lines: &[&'a str], head: &str) -> Result<(usize, Vec<&'a str>), String> {
+    let first = lines
+        .iter()
+        .position(|line| *line == head)
+        .ok_or_else(|| format!("there is no `{head}`"))?;
+    let above = lines[..first].iter().rev();
+    let mut comment: Vec<&str> = above
+        .take_while(|line| line.starts_with("///") || line.starts_with("#["))
+        .filter_map(|line| line.strip_prefix("///"))
+        .collect();
+    comment.reverse();
+    Ok((first, comment))
+}
+
+/// An enumeration without values, as its words: the list, and the type of one of them.
+fn words_of(lines: &[&str], (_, name, ours): Sent) -> Result<String, String> {
+    let (first, comment) = begin(lines, &format!("pub enum {name} {{"))?;
+    let mut words = Vec::new();
+    let mut renamed = None;
+    for line in lines[first + 1..].iter().take_while(|line| **line != "}") {
+        let line = line.trim();
+        if let Some(word) = line.strip_prefix("#[serde(rename = \"") {
+            renamed = word.split('"').next().map(str::to_owned);
+        } else if let Some(variant) = line.strip_suffix(',') {
+            words.push(renamed.take().unwrap_or_else(|| variant.to_lowercase()));
+        } else if !line.starts_with("///") {
+            return Err(format!("{name}: what is `{line}`?"));
+        }
+    }
+    let list = words.join("\", \"");
+    let constant: String = ours
+        .char_indices()
+        .map(|(at, c)| {
+            let between = if at > 0 && c.is_uppercase() { "_" } else { "" };
+            format!("{between}{}", c.to_ascii_uppercase())
+        })
+        .collect();
+    Ok(format!(
+        "\n{}export const {constant}S = [\"{list}\"] as const;\nexport type {ours} = (typeof {constant}S)[number];\n",
+        commented(&comment, "")
+    ))
+}
+
+/// A structure of Rust that is sent as JSON, in TypeScript.
+fn interface_of(lines: &[&str], (file, name, ours): Sent) -> Result<String, String> {
+    let (first, mut comment) = begin(lines, &format!("pub struct {name} {{"))?;
+    let mut text = format!("\n{}export interface {ours} {{\n", commented(&comment, ""));
+    comment.clear();
+    let mut left_out = false;
+    for line in lines[first + 1..].iter().take_while(|line| **line != "}") {
+        let line = line.trim();
+        if let Some(words) = line.strip_prefix("///") {
+            comment.push(words);
+        } else if line.starts_with("#[serde(skip_serializing_if") || line == "#[serde(default)]" {
+            left_out = true;
+        } else if let Some((field, kind)) = line
+            .strip_prefix("pub ")
+            .and_then(|line| line.trim_end_matches(',').split_once(": "))
+        {
+            let kind = match (ours, field) {
+                ("Figures", "state") => "State".to_owned(),
+                ("Figures", "latency_of") => "\"interval\" | \"total\"".to_owned(),
+                _ => {
+                    type_of(file, kind).ok_or_else(|| format!("{name}.{field}: what is {kind}?"))?
+                }
+            };
+            // What is empty is left out, not sent as null.
+            let (mark, kind) = if left_out {
+                ("?", kind.trim_end_matches(" | null"))
+            } else {
+                ("", kind.as_str())
+            };
+            text.push_str(&commented(&comment, "  "));
+            text.push_str(&format!("  {field}{mark}: {kind};\n"));
+            comment.clear();
+            left_out = false;
+        } else if !line.is_empty() {
+            return Err(format!("{name}: what is `{line}`?"));
+        }
+    }
+    text.push_str("}\n");
+    Ok(text)
+}
+
+/// A type that is named in this file.
+fn type_of(file: &str, kind: &str) -> Option<String> {
+    let inner = |before: &str| kind.strip_prefix(before)?.strip_suffix('>');
+    Some(match kind {
+        "f64" | "u64" => "number".to_owned(),
+        "bool" => "boolean".to_owned(),
+        "String" | "&'static str" => "string".to_owned(),
+        "BTreeMap<&'static str, Value>" => "Record<string, number | string>".to_owned(),
+        _ => {
+            if let Some(inner) = inner("Option<") {
+                format!("{} | null", type_of(file, inner)?)
+            } else if let Some(inner) = inner("Vec<") {
+                format!("{}[]", type_of(file, inner)?)
+            } else {
+                let named = || SENT.iter().filter(|(_, name, _)| *name == kind);
+                let own = named().find(|(of, _, _)| *of == file);
+                own.or_else(|| named().next())?.2.to_owned()
+            }
+        }
+    })
+}
+
+/// A comment of TypeScript.
+fn commented(lines: &[&str], indent: &str) -> String {
+    let words: Vec<&str> = lines.iter().map(|line| line.trim()).collect();
+    match words.as_slice() {
+        [] => String::new(),
+        [one] => format!("{indent}/** {} */\n", one.replace("`None`", "`null`")),
+        more => {
+            let body: String = more
+                .iter()
+                .map(|line| {
+                    format!("{indent} * {line}")
+                        .trim_end()
+                        .replace("`None`", "`null`")
+                        + "\n"
+                })
+                .collect();
+            format!("{indent}/**\n{body}{indent} */\n")
+        }
+    }
+}
