@@ -8,6 +8,7 @@ pub(crate) mod bounded;
 pub(crate) mod exposure;
 pub(crate) mod file;
 pub(crate) mod health;
+pub(crate) mod kernel;
 pub(crate) mod queue;
 pub(crate) mod speed;
 pub(crate) mod storage;

@@ -10,10 +10,10 @@
 
 use std::io;
 
+use crate::findings::Findings;
 use crate::memory::{Mapped, Zeroable};
 use crate::page::{PageId, mix64};
 use crate::staging::UNIT;
-use crate::validate::Findings;
 
 const WAYS: usize = 6;
 const CLOCK: u16 = 3;

@@ -21,11 +21,11 @@ use crate::device::file::CacheFile;
 use crate::device::queue::{DEPTH, Part, Queue, READS};
 use crate::device::submission::requests;
 use crate::device::{Device, Fault};
+use crate::findings::Findings;
 use crate::log::{NEW, Pending, publish};
 use crate::memory::Bounce;
 use crate::segment::format::{self, BLOCK};
 use crate::shared::{Shared, TICK};
-use crate::validate::Findings;
 use crate::writer::Writer;
 
 /// A footer is flown if it is not longer than this, which are those of segments of pages of 16 KiB.

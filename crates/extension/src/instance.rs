@@ -10,13 +10,13 @@ use std::ops::{Deref, DerefMut};
 
 use crate::device::Device;
 use crate::directory::{Directory, Entry, Kind, Slot};
+use crate::findings::Findings;
 use crate::page::{FileHasher, FileId, PageId};
 use crate::policy::{Candidate, Chosen, Places};
 use crate::shared::Shared;
 use crate::staging::{Filling, FrameList, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
-use crate::validate::Findings;
 
 /// Waiting pages that are compared when staging is full.
 const DISPLACED_AMONG: usize = 16;

@@ -15,6 +15,7 @@ mod config;
 mod device;
 mod directory;
 mod extension;
+mod findings;
 mod flight;
 #[cfg(feature = "fuzz")]
 pub mod fuzzing;
@@ -49,9 +50,10 @@ pub use config::{
     AdmissionMode, Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError,
     OwnerIdentity, ReadTimeout,
 };
-pub use device::bounded::{GivenUp, aio_contexts};
+pub use device::bounded::GivenUp;
 pub use device::exposure::{Exposure, Who, exposures};
 pub use device::file::{check_device, reserve, room};
+pub use device::kernel::aio_contexts;
 pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};
 pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};

@@ -19,13 +19,13 @@ use std::sync::atomic::Ordering;
 use crate::device::queue::Part;
 use crate::device::{Device, Fault};
 use crate::directory::{Entry, Kind};
+use crate::findings::Findings;
 use crate::flight::FLOWN_FOOTER;
 use crate::memory::Bounce;
 use crate::page::PageId;
 use crate::segment::format::{self, BLOCK, Record};
 use crate::shared::{CHUNK, RESERVED_SEGMENTS, Shared};
 use crate::staging::{Frame, UNIT};
-use crate::validate::Findings;
 use crate::writer::Writer;
 
 /// Number of the stream of new pages.

@@ -10,10 +10,10 @@
 pub(crate) mod format;
 pub(crate) mod states;
 
+use crate::findings::Findings;
 use crate::staging::UNIT;
 use crate::statistics::Padded;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::validate::Findings;
 use format::{BLOCK, DATA_OFFSET, footer_bytes};
 use states::States;
 

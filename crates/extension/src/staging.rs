@@ -14,13 +14,13 @@
 
 use std::io;
 
+use crate::findings::Findings;
 use crate::memory::Mapped;
 #[cfg(not(checker))]
 use crate::memory::Zeroable;
 use crate::page::{FileId, MAX_PAGE, PageId};
 use crate::statistics::Padded;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering, fence};
-use crate::validate::Findings;
 
 /// Bytes of the unit in which frames and places on devices are counted.
 pub(crate) const UNIT: usize = 1024;

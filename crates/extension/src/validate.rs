@@ -9,6 +9,7 @@ use std::collections::HashMap;
 
 use crate::directory::Kind;
 use crate::extension::Extension;
+use crate::findings::Findings;
 use crate::segment::Live;
 use crate::shared::Shared;
 
@@ -23,27 +24,6 @@ pub struct Figures {
     pub frames: u64,
     /// Segments with something in them.
     pub segments: u64,
-}
-
-/// Collects what does not agree.
-#[derive(Default)]
-pub(crate) struct Findings(pub Vec<String>);
-
-impl Findings {
-    /// More would tell nobody more.
-    const MOST: usize = 20;
-
-    pub fn expect(&mut self, holds: bool, what: impl FnOnce() -> String) {
-        if !holds && self.0.len() < Self::MOST {
-            self.0.push(what());
-        }
-    }
-
-    pub fn equal<T: PartialEq + std::fmt::Debug>(&mut self, counted: T, found: T, what: &str) {
-        self.expect(counted == found, || {
-            format!("{what}: counted {counted:?}, found {found:?}")
-        });
-    }
 }
 
 impl Extension {

@@ -18,6 +18,7 @@ use crate::device::health::State;
 use crate::device::queue::{DEPTH, KernelQueue, READS};
 use crate::device::{Device, Fault, speed};
 use crate::directory::Kind;
+use crate::findings::Findings;
 use crate::flight::{FLOWN_FOOTER, Flights};
 use crate::instance::Instance;
 use crate::log::{MOVED, NEW, Origin, Stored, Stream};
@@ -25,7 +26,6 @@ use crate::page::{PageId, is_numbered};
 use crate::segment::states::States;
 use crate::shared::{CHUNK, Shared, TICK};
 use crate::staging::{Frame, UNIT};
-use crate::validate::Findings;
 
 /// How often the file is looked at.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -160,7 +160,8 @@ impl Writer {
             self.land(&shared, device, 1, Duration::ZERO);
         }
         if self.threaded {
-            speed::compare(&shared.devices);
+            let devices = shared.devices.iter();
+            speed::compare(devices.map(|device| (&device.speed, &device.health)));
         }
         if !device.health.active() {
             return self.recover(&shared, device);

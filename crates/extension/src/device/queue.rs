@@ -10,7 +10,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-use super::bounded::{Event, count_context, ring_bytes, uncount_context};
+use super::kernel::{Event, count_context, ring_bytes, uncount_context};
 use crate::memory::{add_bounce_bytes, sub_bounce_bytes};
 
 /// Writes under way at most.

@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::Device;
+use super::health::Health;
 use crate::measure::averaged;
 
 /// A write is counted as so many bytes longer than it is.
@@ -102,21 +102,20 @@ impl Speed {
 }
 
 /// Compares the devices. By any writer, now and then.
-pub(crate) fn compare(devices: &[Device]) {
-    if devices.len() < 2 {
+pub(crate) fn compare<'a>(devices: impl Iterator<Item = (&'a Speed, &'a Health)> + Clone) {
+    if devices.clone().count() < 2 {
         return;
     }
-    let active = || devices.iter().filter(|device| device.health.active());
+    let active = || devices.clone().filter(|(_, health)| health.active());
     let best = active()
-        .map(|device| device.speed.average.load(Ordering::Relaxed))
+        .map(|(speed, _)| speed.average.load(Ordering::Relaxed))
         .filter(|&average| average > 0)
         .min()
         .unwrap_or(0);
-    for device in active() {
-        let speed = &device.speed;
+    for (speed, health) in active() {
         let under_way = speed.under_way();
         if under_way > STALL {
-            device.health.fail(format_args!(
+            health.fail(format_args!(
                 "no write was answered for {} ms",
                 under_way.as_millis()
             ));

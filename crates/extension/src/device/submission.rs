@@ -26,8 +26,8 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::bounded::{Destination, MOST_SLOTS, submit};
 use super::file::CacheFile;
+use super::kernel::{Destination, MOST_SLOTS, submit};
 use crate::statistics::{Counter, Padded};
 
 /// Threads that submit to a device by themselves at the same time.
