@@ -15,9 +15,9 @@ use std::thread::JoinHandle;
 use crate::engine::Engine;
 use crate::faults::{Fault, SECTOR};
 use crate::profile::Profile;
+use crate::stopper::Stopper;
+use crate::undo::Tear;
 use crate::units::parse_duration;
-use crate::unsynced::Tear;
-use crate::volume::Stopper;
 
 const HELP: &str = "\
 statistics | profile [unlimited|default] [NAME=VALUE...] | \

@@ -26,7 +26,8 @@ use crate::pacer::Pacer;
 use crate::pool::Pool;
 use crate::schedule::{Cost, Due};
 use crate::statistics::{Counters, Statistics, add};
-use crate::unsynced::{Tear, Unsynced, read_fully};
+use crate::undo::{Tear, read_fully};
+use crate::unsynced::Unsynced;
 
 /// Threads that take requests from the kernel.
 pub(crate) const REQUEST_THREADS: usize = 3;

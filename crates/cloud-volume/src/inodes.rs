@@ -20,7 +20,7 @@ use rustix::fs::{AtFlags, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use slab::Slab;
 
-use crate::unsynced::Undo;
+use crate::undo::Undo;
 
 pub(crate) struct Inode {
     fd: OwnedFd,

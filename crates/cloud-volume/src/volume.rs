@@ -7,7 +7,6 @@ use std::sync::atomic::AtomicUsize;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Resource, Rlimit};
 
@@ -21,7 +20,9 @@ use crate::pacer::Pacer;
 use crate::pool::Pool;
 use crate::profile::Profile;
 use crate::statistics::{Counters, Statistics};
-use crate::unsynced::{Tear, Unsynced};
+use crate::stopper::{Stage, Stopper};
+use crate::undo::Tear;
+use crate::unsynced::Unsynced;
 
 /// Threads for backing I/O that blocks: as many as a fast disk wants at a time.
 const POOL_THREADS: usize = 16;
@@ -316,48 +317,5 @@ impl Drop for Volume {
         if let Err(error) = self.shut_down() {
             log::error!("{error}");
         }
-    }
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    #[default]
-    Running,
-    Stopping,
-    Ended,
-}
-
-/// Asks for the end of a volume. See [`Volume::stopper`].
-#[derive(Clone, Default)]
-pub struct Stopper {
-    stage: Arc<(Mutex<Stage>, Condvar)>,
-}
-
-impl Stopper {
-    /// Ends [`Volume::wait`].
-    pub fn stop(&self) {
-        self.set(Stage::Stopping);
-    }
-
-    fn set(&self, stage: Stage) {
-        let mut now = self.stage.0.lock();
-        *now = stage.max(*now);
-        self.stage.1.notify_all();
-    }
-
-    fn ended(&self) -> bool {
-        *self.stage.0.lock() == Stage::Ended
-    }
-
-    fn wait_while(&self, waits: impl Fn(Stage) -> bool) {
-        let mut stage = self.stage.0.lock();
-        self.stage.1.wait_while(&mut stage, |stage| waits(*stage));
-    }
-
-    fn wait_for_end(&self, patience: Duration) -> bool {
-        let mut stage = self.stage.0.lock();
-        let not_yet = |stage: &mut Stage| *stage != Stage::Ended;
-        self.stage.1.wait_while_for(&mut stage, not_yet, patience);
-        *stage == Stage::Ended
     }
 }

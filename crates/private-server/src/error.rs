@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+/// Result of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
 /// Errors of this crate. Each message says what happened and, where known, what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -50,11 +53,11 @@ pub enum Error {
 
 /// Adds what was being done to an I/O error.
 pub(crate) trait Doing<T> {
-    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error>;
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T>;
 }
 
 impl<T> Doing<T> for std::io::Result<T> {
-    fn doing(self, what: impl FnOnce() -> String) -> Result<T, Error> {
+    fn doing(self, what: impl FnOnce() -> String) -> Result<T> {
         self.map_err(|source| Error::Io {
             what: what(),
             source,

@@ -41,13 +41,10 @@ mod server;
 mod socket;
 mod test_suite;
 
-pub use error::{Error, tail};
+pub use error::{Error, Result, tail};
 pub use flavour::{Flavour, Installation};
 pub use mysql;
 pub use options::{Load, Options};
 pub use server::{Server, Stopped};
 pub use socket::SocketPath;
 pub use test_suite::TestSuite;
-
-/// Result of this crate.
-pub type Result<T> = std::result::Result<T, Error>;

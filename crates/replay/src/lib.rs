@@ -13,15 +13,9 @@ pub mod policies;
 mod product;
 pub mod trace;
 
-pub use outcome::Outcome;
+pub use outcome::{Outcome, PROGRESS_EVERY};
 pub use product::{
     Admission, EnginePolicy, LEAST_CACHE_PAGES, MAX_INSTANCES, ProductError, ProductOptions,
     ProductOutcome, available_memory, run_product,
 };
-pub use trace::{Event, Operation, Trace, TraceError};
-
-/// Bytes of a page of a trace.
-pub const PAGE_BYTES: usize = 16384;
-
-/// Events after which a replay tells how far it is.
-pub const PROGRESS_EVERY: usize = 1 << 14;
+pub use trace::{Event, Operation, PAGE_BYTES, Trace, TraceError};

@@ -1,5 +1,8 @@
 //! What a replay counts.
 
+/// Events after which a replay tells how far it is.
+pub const PROGRESS_EVERY: usize = 1 << 14;
+
 /// Counts over the measured part of a trace.
 #[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Outcome {

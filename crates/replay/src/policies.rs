@@ -8,6 +8,7 @@ mod lists;
 mod lru;
 mod mq;
 mod opt;
+mod policy;
 mod s3_fifo;
 mod sketch;
 #[cfg(test)]
@@ -24,29 +25,9 @@ pub use clock::Clock;
 pub use lru::Lru;
 pub use mq::Mq;
 pub use opt::Opt;
+pub use policy::{Policy, Read};
 pub use s3_fifo::S3Fifo;
 pub use w_tinylfu::WTinyLfu;
-
-/// What became of a read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Read {
-    Hit,
-    /// A miss, after which the page was inserted.
-    Inserted,
-    /// A miss, and the page was not worth a place.
-    Bypassed,
-}
-
-/// A replacement policy. Pages are indices below the number of pages it was made for.
-pub trait Policy {
-    fn read(&mut self, page: u32) -> Read;
-
-    /// Whether the page was written to the cache device: because it was resident, or was inserted, which only OPT does.
-    fn write(&mut self, page: u32) -> bool;
-
-    /// Resident pages.
-    fn resident(&self) -> usize;
-}
 
 /// The policies there are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,7 +1,7 @@
 //! CLOCK with two bits: pages in a ring, each with a count that every use raises, up to 3. The hand passes over pages that
 //! have a count, lowering it, and takes the first that has none.
 
-use super::{Policy, Read};
+use super::policy::{Policy, Read};
 
 const MOST: u8 = 3;
 

@@ -1,7 +1,7 @@
 //! LRU: the page that was not used for the longest time goes.
 
 use super::lists::Lists;
-use super::{Policy, Read};
+use super::policy::{Policy, Read};
 
 const RESIDENT: usize = 0;
 

@@ -5,7 +5,7 @@
 //! that it comes back.
 
 use super::lists::Lists;
-use super::{Policy, Read};
+use super::policy::{Policy, Read};
 
 const QUEUES: usize = 8;
 const GHOST: usize = QUEUES;

@@ -10,7 +10,7 @@
 
 use std::collections::BinaryHeap;
 
-use super::{Policy, Read};
+use super::policy::{Policy, Read};
 use crate::Event;
 
 /// Not read any more.

@@ -6,7 +6,7 @@
 //! once for each use, up to three.
 
 use super::lists::Lists;
-use super::{Policy, Read};
+use super::policy::{Policy, Read};
 
 const SMALL: usize = 0;
 const MAIN: usize = 1;

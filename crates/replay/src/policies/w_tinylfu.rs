@@ -5,8 +5,8 @@
 //! for pages that were used again since they came into it.
 
 use super::lists::Lists;
+use super::policy::{Policy, Read};
 use super::sketch::Sketch;
-use super::{Policy, Read};
 
 const WINDOW: usize = 0;
 const PROBATION: usize = 1;

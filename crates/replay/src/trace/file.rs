@@ -1,54 +1,36 @@
-//! Reading trace files, and what can be wrong with them.
+//! Reading trace files.
 
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use thiserror::Error;
-
-use super::{Builder, MAX_EVENTS, Operation, RECORD_BYTES, Trace, TracePage};
+use super::error::TraceError;
+use super::events::{Builder, Operation, Trace, TracePage};
+use super::writer::RECORD_BYTES;
 
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 /// Bytes read at a time; a multiple of a record.
 const CHUNK: usize = 64 << 10;
 
-/// Why a trace cannot be used. Records are counted from 1, offsets are those of the uncompressed bytes.
-#[derive(Debug, Error)]
-pub enum TraceError {
-    #[error("cannot read {name}: {source}")]
-    Unreadable { name: String, source: io::Error },
-    #[error("{name} is empty, so there is nothing to replay")]
-    Empty { name: String },
-    #[error(
-        "{name} is cut off, or is not a trace: after {records} whole records of 16 bytes, {left} bytes are left"
-    )]
-    Truncated {
-        name: String,
-        records: u64,
-        left: usize,
-    },
-    #[error(
-        "{name} is cut off or damaged: its zstd compression cannot be undone after record {records} ({source})"
-    )]
-    Compression {
-        name: String,
-        records: u64,
-        source: io::Error,
-    },
-    #[error("{name} is not a trace: record {record}, at byte {offset}, {what}")]
-    Foreign {
-        name: String,
-        record: u64,
-        offset: u64,
-        what: String,
-    },
-    #[error("{name} has more than {MAX_EVENTS} events, which is more than can be replayed")]
-    TooLong { name: String },
-    #[error("the traces have file numbers so high that they cannot be kept apart")]
-    OutOfFiles,
+impl Trace {
+    /// Reads a trace; `-` is standard input.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and where.
+    pub fn read(path: &Path) -> Result<Trace, TraceError> {
+        read(path)
+    }
+
+    /// Reads a trace, plain or compressed, from anything; `name` is for messages.
+    ///
+    /// # Errors
+    /// What is wrong with it, and where.
+    pub fn from_reader(name: &str, reader: impl std::io::Read) -> Result<Trace, TraceError> {
+        from_reader(name, reader)
+    }
 }
 
-pub(super) fn read(path: &Path) -> Result<Trace, TraceError> {
+fn read(path: &Path) -> Result<Trace, TraceError> {
     if path == Path::new("-") {
         return from_reader("standard input", io::stdin().lock());
     }
@@ -59,7 +41,7 @@ pub(super) fn read(path: &Path) -> Result<Trace, TraceError> {
     }
 }
 
-pub(super) fn from_reader(name: &str, mut reader: impl Read) -> Result<Trace, TraceError> {
+fn from_reader(name: &str, mut reader: impl Read) -> Result<Trace, TraceError> {
     let unreadable = |source| TraceError::Unreadable {
         name: name.into(),
         source,

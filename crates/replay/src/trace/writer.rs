@@ -2,7 +2,10 @@
 
 use std::io::{self, Write};
 
-use super::Operation;
+use super::events::Operation;
+
+/// Bytes of a record.
+pub const RECORD_BYTES: usize = 16;
 
 /// Dense enough, and faster than any server reads pages.
 const LEVEL: i32 = 3;
@@ -28,7 +31,7 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// Of the output.
     pub fn write(&mut self, file: u32, page: u32, operation: Operation) -> io::Result<()> {
-        let mut record = [0; super::RECORD_BYTES];
+        let mut record = [0; RECORD_BYTES];
         record[..4].copy_from_slice(&file.to_le_bytes());
         record[4..8].copy_from_slice(&page.to_le_bytes());
         record[8] = u8::from(operation == Operation::Write);
@@ -43,7 +46,7 @@ impl<W: Write> TraceWriter<W> {
     /// # Errors
     /// Of the output.
     pub fn write_records(&mut self, records: &[u8]) -> io::Result<()> {
-        debug_assert!(records.len() % super::RECORD_BYTES == 0);
+        debug_assert!(records.len() % RECORD_BYTES == 0);
         self.encoder.write_all(records)
     }
 
