@@ -14,9 +14,9 @@ use bpe_command::size;
 use private_server::{Flavour, Options};
 use rustix::fs::{FlockOperation, flock};
 
+use super::bench::Bench;
 use super::plan::{Plan, TABLES};
 use super::progress::{Progress, clock};
-use super::stages::Bench;
 use super::sysbench::Sysbench;
 use super::{interrupt, settings};
 

@@ -7,10 +7,11 @@ use anyhow::{Context, Result, bail};
 use bpe_command::size;
 use private_server::Server;
 
+use super::args::Workload;
+use super::bench::Bench;
 use super::observer::Observer;
 use super::results::{Memory, WarmPoint, Warmup};
-use super::stages::Bench;
-use super::sysbench::{Sysbench, Workload};
+use super::sysbench::Sysbench;
 use super::volume::Volume;
 
 /// Filling is over when the hit ratio of a window of this many seconds ...

@@ -15,6 +15,8 @@
 //! [`results`]; [`table`] and [`report`] show them. [`progress`] talks meanwhile, and [`interrupt`]
 //! sees to it that nothing is left when it ends early.
 
+pub mod args;
+mod bench;
 mod dataset;
 mod extension;
 mod instances;
@@ -33,93 +35,10 @@ mod ui;
 mod volume;
 mod workspace;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-use bpe_command::{console, size};
-
-/// What clap parses.
-#[derive(clap::Args)]
-pub struct Args {
-    /// The server: mariadb-10.11, mariadb-11.8 or mysql-9.7
-    /// [default: mariadb-10.11, with --instances mysql-9.7]
-    #[arg(long, value_parser = server_name)]
-    server: Option<private_server::Flavour>,
-    /// Sizes of the buffer pool, each with a table of its own, such as 128M,256M
-    /// [default: 128M, with --quick or --instances 40M]
-    #[arg(long, value_delimiter = ',', value_parser = size::parse)]
-    pool: Vec<u64>,
-    /// Multiplies the default pool, and with it data and cache, for bigger machines
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024),
-          conflicts_with = "pool")]
-    scale: u64,
-    /// Measure instances instead: InnoDB's pool and the extension, each with one instance and with eight; throughput and lock figures, in under ten minutes
-    #[arg(long)]
-    instances: bool,
-    /// Do not measure: prepare the server and its tables, and open the console with the experience page on them, until Ctrl-C
-    #[arg(long, conflicts_with = "instances")]
-    ui: bool,
-    /// With --ui: also offer the sysbench scripts (*.lua) in this folder. They run on this host with your rights, so folder, scripts, their modules and all folders above must be yours or root's, and nobody else may write to them
-    #[arg(long, value_name = "FOLDER", requires = "ui")]
-    scripts: Option<PathBuf>,
-    /// A short run, under four minutes (with --instances five): smaller, and less exact
-    #[arg(long)]
-    quick: bool,
-    /// Seconds of each measured test [default: 30, with --quick 10; with --instances 10 and 4]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(3..=3600))]
-    time: Option<u64>,
-    /// Set a variable of the extension, such as compression=lz4; may be given several times
-    #[arg(long, value_name = "NAME=VALUE", value_parser = plan::Variable::parse, conflicts_with = "instances")]
-    set: Vec<plan::Variable>,
-    /// Folder for the report and, while it runs, for the servers: on the fast local disk
-    /// [default: demo-SERVER in the current folder]
-    #[arg(long)]
-    folder: Option<PathBuf>,
-    /// Load new tables instead of using those kept from an earlier run, and keep none
-    #[arg(long)]
-    fresh: bool,
-    /// The extension's library [default: bpe.so beside this program]
-    #[arg(long)]
-    library: Option<PathBuf>,
-    /// Run some sides only (for work on the demonstration itself)
-    #[arg(long, hide = true, value_delimiter = ',', default_values = ["off", "on", "ceiling"])]
-    sides: Vec<results::SideName>,
-    /// Run some tests only (for work on the demonstration itself)
-    #[arg(long, hide = true, value_delimiter = ',',
-          default_values = ["read_only", "write_only", "read_write"])]
-    tests: Vec<sysbench::Workload>,
-    /// Make table and report anew from a results.json (for work on the report itself)
-    #[arg(long, hide = true, value_name = "JSON")]
-    render: Option<PathBuf>,
-    #[command(flatten, next_help_heading = "With --ui")]
-    listening: console::Listening,
-}
-
-impl Args {
-    /// The server that is asked for.
-    fn flavour(&self) -> private_server::Flavour {
-        self.server.unwrap_or(if self.instances {
-            private_server::Flavour::MySql97
-        } else {
-            private_server::Flavour::MariaDb1011
-        })
-    }
-
-    /// The folder for report and work.
-    fn folder(&self) -> PathBuf {
-        self.folder
-            .clone()
-            .unwrap_or_else(|| PathBuf::from(format!("demo-{}", self.flavour().name())))
-    }
-}
-
-fn server_name(text: &str) -> Result<private_server::Flavour, String> {
-    private_server::Flavour::from_name(text).ok_or_else(|| {
-        let names: Vec<&str> = private_server::Flavour::ALL.map(|f| f.name()).to_vec();
-        format!("known servers are {}", names.join(", "))
-    })
-}
+use anyhow::{Context, Result};
+pub use args::Args;
 
 /// Runs the demonstration.
 ///
@@ -157,10 +76,10 @@ fn demonstrate(args: &Args) -> Result<ExitCode> {
     workspace.require_space(need)?;
 
     let progress = progress::Progress::new(plans.iter().map(|p| p.estimate(args)).sum());
-    let installation = provide_server(args, &progress)?;
+    let installation = tools::provide_server(args, &progress)?;
     let mut results = results::Results::begin(args, &installation, &plans, &folder)?;
     for plan in &plans {
-        let bench = stages::Bench {
+        let bench = bench::Bench {
             plan,
             tools: &tools,
             installation: &installation,
@@ -196,56 +115,8 @@ fn show(results: &results::Results, folder: &std::path::Path) -> Result<()> {
     print!("{}", table::text(results));
     println!(
         "\nReport with charts: {}\nFigures as JSON:    {}",
-        shown(&html),
-        shown(&folder.join("results.json"))
+        workspace::shown(&html),
+        workspace::shown(&folder.join("results.json"))
     );
     Ok(())
-}
-
-fn shown(path: &std::path::Path) -> String {
-    path.canonicalize()
-        .unwrap_or_else(|_| path.to_owned())
-        .display()
-        .to_string()
-}
-
-fn provide_server(
-    args: &Args,
-    progress: &progress::Progress,
-) -> Result<private_server::Installation> {
-    let stage = progress.stage(&format!("Finding {}", args.flavour().name()), 0);
-    let mut lines = 0_u32;
-    let found = args.flavour().provide(&mut |line| {
-        lines += 1;
-        // The first line says what is happening; debootstrap's own ones pass by.
-        if lines == 1 {
-            progress.say(line);
-        } else {
-            stage.message(line);
-        }
-    });
-    match found {
-        Ok(installation) => {
-            stage.finish(&format!(
-                "Server: {} {}",
-                if installation.flavour.is_mysql() {
-                    "MySQL"
-                } else {
-                    "MariaDB"
-                },
-                installation.version
-            ));
-            Ok(installation)
-        }
-        Err(error) => {
-            progress.close();
-            let hint = match args.flavour() {
-                private_server::Flavour::MariaDb1011 => {
-                    "\nOn Debian 12: apt-get install mariadb-server-core"
-                }
-                _ => "\nIt needs root and debootstrap: apt-get install debootstrap",
-            };
-            bail!("{error}{hint}")
-        }
-    }
 }

@@ -1,7 +1,6 @@
 //! How large and how long: the reference's ratios, scaled to this machine.
 
-use super::Args;
-use super::results::SideName;
+use super::args::{Args, SideName, Variable};
 
 /// Tables of the reference's test.
 pub const TABLES: u64 = 30;
@@ -32,45 +31,6 @@ pub struct Plan {
     /// Variables of the extension that are not left at their defaults.
     pub variables: Vec<Variable>,
     pub times: Times,
-}
-
-/// A variable of the extension and its value, for `SET GLOBAL`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Variable {
-    /// Without `bpe_`.
-    pub name: String,
-    pub value: String,
-}
-
-impl Variable {
-    /// Parses `NAME=VALUE`; the name may have its `bpe_` or not.
-    pub fn parse(text: &str) -> Result<Variable, String> {
-        let (name, value) = text.split_once('=').unwrap_or((text, ""));
-        let name = name.strip_prefix("bpe_").unwrap_or(name);
-        let word = |text: &str| {
-            !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        };
-        if !word(name) || !word(value) {
-            return Err("write it as NAME=VALUE, such as compression=lz4".into());
-        }
-        if ["enabled", "path", "size"].contains(&name) {
-            return Err(format!("bpe_{name} is set by the demonstration itself"));
-        }
-        Ok(Variable {
-            name: name.into(),
-            value: value.into(),
-        })
-    }
-
-    /// The statement that sets it.
-    pub fn statement(&self) -> String {
-        let Variable { name, value } = self;
-        if value.bytes().all(|byte| byte.is_ascii_digit()) {
-            format!("SET GLOBAL bpe_{name} = {value}")
-        } else {
-            format!("SET GLOBAL bpe_{name} = '{value}'")
-        }
-    }
 }
 
 /// Tables of one load.

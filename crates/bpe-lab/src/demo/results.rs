@@ -7,45 +7,10 @@ use bpe_command::observe::percent;
 use private_server::Installation;
 use serde::{Deserialize, Serialize};
 
-use super::Args;
+use super::args::{Args, SideName, Workload};
 use super::plan::{Plan, TABLES, THREADS};
-use super::sysbench::{Interval, Summary, Workload};
+use super::sysbench::{Interval, Summary};
 use super::{settings, sysbench};
-
-/// Where the data is and whether the extension helps.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    PartialEq,
-    Eq,
-    Hash,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    clap::ValueEnum,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum SideName {
-    /// Data on the volume, without the extension.
-    Off,
-    /// Data on the volume, with the extension.
-    On,
-    /// All data on the fast disk.
-    Ceiling,
-}
-
-impl SideName {
-    /// For people.
-    pub fn title(self) -> &'static str {
-        match self {
-            SideName::Off => "off",
-            SideName::On => "on",
-            SideName::Ceiling => "ceiling",
-        }
-    }
-}
 
 /// The whole demonstration.
 #[derive(Clone, Debug, Serialize, Deserialize)]

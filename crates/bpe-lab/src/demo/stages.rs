@@ -6,36 +6,18 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use bpe_command::size;
-use private_server::{Installation, Load, Options, Server};
+use private_server::{Load, Options, Server};
 
+use super::args::{Args, SideName, Workload};
+use super::bench::Bench;
 use super::dataset::Dataset;
 use super::observer::Observer;
-use super::plan::Plan;
-use super::progress::Progress;
-use super::results::{PoolRun, Side, SideName, SwitchEvent, Switching, Test};
-use super::sysbench::{Interval, Sysbench, Workload};
-use super::tools::Tools;
+use super::results::{PoolRun, Side, SwitchEvent, Switching, Test};
+use super::sysbench::{Interval, Sysbench};
 use super::volume::Volume;
-use super::workspace::Workspace;
-use super::{Args, extension, settings};
-
-/// What every stage of a run uses.
-pub struct Bench<'a> {
-    pub plan: &'a Plan,
-    pub tools: &'a Tools,
-    pub installation: &'a Installation,
-    pub workspace: &'a Workspace,
-    pub progress: &'a Progress,
-    /// The tests to run, in their order.
-    pub tests: &'a [Workload],
-}
+use super::{extension, settings};
 
 impl Bench<'_> {
-    /// Name of a log, unique among the runs with several pools.
-    pub fn log_name(&self, what: &str) -> String {
-        format!("pool-{}M-{what}", self.plan.pool >> 20)
-    }
-
     /// Runs one plan.
     ///
     /// # Errors

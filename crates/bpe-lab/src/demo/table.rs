@@ -5,8 +5,8 @@ use std::fmt::Write;
 use bpe_command::size;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
-use super::results::{PoolRun, Results, SideName};
-use super::sysbench::Workload;
+use super::args::{SideName, Workload};
+use super::results::{PoolRun, Results};
 
 /// One table for each size of the pool, with what belongs to it.
 pub fn text(results: &Results) -> String {

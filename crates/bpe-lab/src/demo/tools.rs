@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use super::Args;
-use super::results::SideName;
+use super::args::{Args, SideName};
+use super::progress;
 
 /// Where they are.
 pub struct Tools {
@@ -67,4 +67,49 @@ pub fn in_path(name: &str) -> Option<PathBuf> {
         .chain(["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from))
         .map(|dir| dir.join(name))
         .find(|path| path.is_file())
+}
+
+/// The server that is asked for.
+///
+/// # Errors
+/// When it is not there and cannot be provided.
+pub fn provide_server(
+    args: &Args,
+    progress: &progress::Progress,
+) -> Result<private_server::Installation> {
+    let stage = progress.stage(&format!("Finding {}", args.flavour().name()), 0);
+    let mut lines = 0_u32;
+    let found = args.flavour().provide(&mut |line| {
+        lines += 1;
+        // The first line says what is happening; debootstrap's own ones pass by.
+        if lines == 1 {
+            progress.say(line);
+        } else {
+            stage.message(line);
+        }
+    });
+    match found {
+        Ok(installation) => {
+            stage.finish(&format!(
+                "Server: {} {}",
+                if installation.flavour.is_mysql() {
+                    "MySQL"
+                } else {
+                    "MariaDB"
+                },
+                installation.version
+            ));
+            Ok(installation)
+        }
+        Err(error) => {
+            progress.close();
+            let hint = match args.flavour() {
+                private_server::Flavour::MariaDb1011 => {
+                    "\nOn Debian 12: apt-get install mariadb-server-core"
+                }
+                _ => "\nIt needs root and debootstrap: apt-get install debootstrap",
+            };
+            bail!("{error}{hint}")
+        }
+    }
 }

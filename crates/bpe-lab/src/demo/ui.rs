@@ -9,11 +9,11 @@ use bpe_command::console::Opening;
 use bpe_command::enable::Places;
 use bpe_command::size::human;
 
+use super::args::{Args, SideName};
+use super::bench::Bench;
 use super::dataset::Dataset;
 use super::observer::target_of;
-use super::results::SideName;
-use super::stages::Bench;
-use super::{Args, extension, plan, progress, provide_server, tools, workspace};
+use super::{extension, plan, progress, tools, workspace};
 use crate::experience;
 
 /// Prepares everything and answers until the process ends.
@@ -33,7 +33,7 @@ pub fn open(args: &Args) -> Result<ExitCode> {
     let workspace = workspace::Workspace::create(&folder)?;
     workspace.require_space(plan.disk_space())?;
     let progress = progress::Progress::new(plan.preparation());
-    let installation = provide_server(args, &progress)?;
+    let installation = tools::provide_server(args, &progress)?;
     let bench = Bench {
         plan,
         tools: &tools,

@@ -149,3 +149,11 @@ impl Drop for Workspace {
         let _ = fs::remove_dir_all(&self.work);
     }
 }
+
+/// A path for people.
+pub fn shown(path: &std::path::Path) -> String {
+    path.canonicalize()
+        .unwrap_or_else(|_| path.to_owned())
+        .display()
+        .to_string()
+}

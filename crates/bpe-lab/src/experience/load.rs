@@ -10,12 +10,14 @@ use anyhow::{Context, Result, anyhow, bail};
 use bpe_command::connection::{Target, plain};
 use mysql::prelude::Queryable;
 
+use crate::demo::args::Workload;
 use crate::demo::plan::Tables;
-use crate::demo::sysbench::{Interval, Script, Summary, Sysbench, Workload};
+use crate::demo::sysbench::{Interval, Script, Summary, Sysbench};
 
-use super::DATABASE;
 use super::scripts::Scripts;
 
+/// The database whose tables the tests use; their names and shape are sysbench's.
+pub const DATABASE: &str = "sbtest";
 /// Deadlock and lock wait timeout: usual under load, and counted as a statement that took its time.
 const USUAL: [u16; 2] = [1213, 1205];
 /// A statement may take this long; so long may the end of a run take, too.

@@ -5,7 +5,6 @@
 //! here meanwhile. One run at a time; results are kept in memory, and can be
 //! fetched as JSON or as a page of their own ([`page`]).
 
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,159 +17,32 @@ use bpe_command::console::{self, Guest, Opening, Refusal, Watched, now_ms};
 use bpe_command::enable::Places;
 use bpe_command::failure::Failure;
 use bpe_command::terminal::complain;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::demo::args::Workload;
 use crate::demo::plan::Tables;
-use crate::demo::sysbench::Workload;
 use crate::demo::tools::in_path;
-use load::{Bench, OwnScript, Side};
+use held::{Experience, Runs};
+use load::{Bench, DATABASE, OwnScript};
+use run::{Mode, Phase, Request, Run, State, Test, Work};
 use scripts::Scripts;
 
+mod held;
 mod load;
 mod options;
 mod ownership;
 mod page;
 mod routes;
+mod run;
 mod runner;
 mod scripts;
 mod statements;
 
-/// The database whose tables the tests use; their names and shape are sysbench's.
-const DATABASE: &str = "sbtest";
 /// Results kept.
 const KEPT: usize = 50;
 const THREADS: std::ops::RangeInclusive<u64> = 1..=256;
 const SECONDS: std::ops::RangeInclusive<u64> = 3..=3600;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Test {
-    #[serde(rename = "oltp_read_only")]
-    ReadOnly,
-    #[serde(rename = "oltp_write_only")]
-    WriteOnly,
-    #[serde(rename = "oltp_read_write")]
-    ReadWrite,
-    /// One's own in Lua.
-    #[serde(rename = "script")]
-    Script,
-    #[serde(rename = "sql")]
-    Sql,
-}
-
-impl Test {
-    fn workload(self) -> Option<Workload> {
-        match self {
-            Self::ReadOnly => Some(Workload::ReadOnly),
-            Self::WriteOnly => Some(Workload::WriteOnly),
-            Self::ReadWrite => Some(Workload::ReadWrite),
-            Self::Script | Self::Sql => None,
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Mode {
-    Manual,
-    Compare,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    Running,
-    Done,
-    Stopped,
-    Failed,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    /// Switching.
-    Prepare,
-    Off,
-    /// With the extension, while the cache fills: not counted.
-    Warm,
-    On,
-    Manual,
-}
-
-/// What a page asks for.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Request {
-    pub test: Test,
-    #[serde(default)]
-    pub sql: Option<String>,
-    /// Name of the script, and options that it declares, as `name=value`.
-    #[serde(default)]
-    pub script: Option<String>,
-    #[serde(default)]
-    pub options: Vec<String>,
-    pub mode: Mode,
-    pub threads: u64,
-    pub seconds: u64,
-}
-
-/// A second of it.
-#[derive(Clone, Debug, Serialize)]
-pub struct Point {
-    pub run: String,
-    pub at_ms: u64,
-    pub phase: Phase,
-    pub qps: f64,
-    pub p95_ms: f64,
-    pub enabled: bool,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct Run {
-    pub id: String,
-    /// Milliseconds since 1970, of its beginning.
-    pub at_ms: u64,
-    /// The server's id, and which one it is.
-    pub server: String,
-    pub server_version: String,
-    pub test: Test,
-    /// Of a script of one's own: its name and its options.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub script: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub options: Vec<String>,
-    pub mode: Mode,
-    pub threads: u64,
-    pub seconds: u64,
-    pub state: State,
-    pub phase: Phase,
-    pub points: Vec<Point>,
-    pub off: Option<Side>,
-    pub on: Option<Side>,
-    /// In statements a second, from off to on.
-    pub gain_percent: Option<f64>,
-    pub reference_gain_percent: Option<f64>,
-    pub error: Option<String>,
-}
-
-impl Run {
-    /// Of what was run, for people and as part of a file's name.
-    fn title(&self) -> &str {
-        match (self.test.workload(), &self.script) {
-            (Some(workload), _) => workload.script(),
-            (None, Some(script)) => script,
-            (None, None) => "Own SQL",
-        }
-    }
-}
-
-/// What is to be run, with everything that was checked of it.
-enum Work {
-    Test(Workload),
-    Script(OwnScript),
-    Statements(Vec<String>),
-}
 
 /// The options of `bpe-lab console`.
 #[derive(clap::Args)]
@@ -214,23 +86,6 @@ pub fn offer(
     Ok(())
 }
 
-/// Locks: `beginning` before `state`, which is a leaf.
-pub struct Experience {
-    server: Arc<Watched>,
-    places: Places,
-    /// sysbench, or why it cannot be run.
-    bench: Result<Bench, String>,
-    /// Of one's own, if a folder was named.
-    scripts: Option<Arc<Scripts>>,
-    /// Where results and sysbench's outputs are written.
-    folder: Option<PathBuf>,
-    state: Mutex<Runs>,
-    /// Held while a run is begun.
-    beginning: Mutex<()>,
-    stop: AtomicBool,
-    last: AtomicU64,
-}
-
 /// A folder for sysbench's outputs, where none was given.
 static LOGS: Mutex<Option<TempDir>> = Mutex::new(None);
 
@@ -252,13 +107,6 @@ fn temporary_folder() -> Result<PathBuf, Failure> {
 /// When the folder cannot be that of scripts.
 pub fn check_scripts(folder: &Path) -> Result<(), Failure> {
     Scripts::open(folder).map(drop)
-}
-
-#[derive(Default)]
-struct Runs {
-    run: Option<Run>,
-    /// Newest last.
-    results: VecDeque<Run>,
 }
 
 impl Experience {

@@ -3,7 +3,7 @@
 use maud::{Markup, html};
 
 use super::load::Side;
-use super::{Mode, Phase, Run, State};
+use super::run::{Mode, Phase, Point, Run, State};
 use crate::demo::report::chart::{Chart, Series};
 use crate::demo::report::{date, frame};
 use crate::demo::table::{number, percent};
@@ -60,8 +60,8 @@ fn figures(run: &Run) -> Markup {
 }
 
 /// Off and on over each other in a comparison; one after the other by hand.
-fn chart(run: &Run, title: &str, unit: &'static str, value: fn(&super::Point) -> f64) -> Markup {
-    let series = |name: &str, class: &'static str, wanted: &dyn Fn(&super::Point) -> bool| {
+fn chart(run: &Run, title: &str, unit: &'static str, value: fn(&Point) -> f64) -> Markup {
+    let series = |name: &str, class: &'static str, wanted: &dyn Fn(&Point) -> bool| {
         let mut begun = (run.mode == Mode::Manual)
             .then(|| run.points.first().map(|point| point.at_ms))
             .flatten();
@@ -83,11 +83,11 @@ fn chart(run: &Run, title: &str, unit: &'static str, value: fn(&super::Point) ->
             points,
         }
     };
-    let is_off = |point: &super::Point| match run.mode {
+    let is_off = |point: &Point| match run.mode {
         Mode::Compare => point.phase == Phase::Off,
         Mode::Manual => !point.enabled,
     };
-    let is_on = |point: &super::Point| match run.mode {
+    let is_on = |point: &Point| match run.mode {
         Mode::Compare => point.phase == Phase::On,
         Mode::Manual => point.enabled,
     };
@@ -107,7 +107,7 @@ fn chart(run: &Run, title: &str, unit: &'static str, value: fn(&super::Point) ->
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Point, Test};
+    use super::super::run::Test;
     use super::*;
 
     #[test]

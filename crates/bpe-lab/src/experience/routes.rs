@@ -11,7 +11,9 @@ use bpe_command::console::{Answer, Refusal, Said, blocking};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{Experience, Request, Run, page};
+use super::held::Experience;
+use super::page;
+use super::run::{Request, Run};
 
 type Shared = State<Arc<Experience>>;
 

@@ -13,8 +13,9 @@ use bpe_command::server::Server;
 use bpe_command::state::state;
 use bpe_command::told::Told;
 
+use super::held::Experience;
 use super::load::{Load, Side, mean};
-use super::{Experience, Mode, Phase, Point, State, Work};
+use super::run::{Mode, Phase, Point, State, Work};
 use crate::demo::sysbench::Interval;
 
 /// Seconds of load before a phase that is measured, and not counted.

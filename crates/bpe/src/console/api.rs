@@ -3,29 +3,29 @@
 use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, FromRequest, Path, Request, State};
+use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{StatusCode, header};
 use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use futures_util::{StreamExt, stream};
-use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
+use super::answer::{Answer, Said, blocking};
 use super::error::Refusal;
 use super::events::Event;
 use super::page::{self, Pages};
+use super::state::Console;
 use super::switching;
-use super::tasks::Task;
+use super::task::Task;
 use super::watched::{Line, Watched};
-use super::{Console, guard, guest};
+use super::{guard, guest};
 
 /// The most a request may bring; a file of SQL statements is the largest.
 const BODY: usize = 256 << 10;
 
-pub type Answer<T> = Result<T, Refusal>;
 pub type Shared = State<Arc<Console>>;
 
 /// Everything the console answers to.
@@ -90,34 +90,6 @@ impl Console {
     }
 }
 
-/// Runs what waits for this server beside the threads that answer requests, when the server's turn has come.
-///
-/// # Errors
-/// What the work answers, or that its turn does not come.
-pub async fn blocking<T: Send + 'static>(
-    server: &Watched,
-    work: impl FnOnce() -> Answer<T> + Send + 'static,
-) -> Answer<T> {
-    let turn = server.turn().await.ok_or_else(|| {
-        Refusal::new(
-            StatusCode::SERVICE_UNAVAILABLE,
-            "the server has not answered earlier requests yet",
-        )
-        .advise("try again when it does; the console keeps asking")
-    })?;
-    let done = tokio::task::spawn_blocking(move || {
-        // Kept until the work ends, even when nobody waits for its answer any more.
-        let _turn = turn;
-        work()
-    });
-    done.await.unwrap_or_else(|_| {
-        Err(Refusal::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "the console failed at this request; its terminal shows where",
-        ))
-    })
-}
-
 async fn about(State(console): Shared) -> Json<Value> {
     Json(json!({
         "version": env!("CARGO_PKG_VERSION"),
@@ -156,20 +128,6 @@ async fn live(State(console): Shared, Path(id): Path<String>) -> Answer<Response
         .map(|line: Line| Ok::<_, std::convert::Infallible>(Bytes::from_owner(OwnedLine(line))));
     let headers = [(header::CONTENT_TYPE, "application/x-ndjson")];
     Ok((headers, Body::from_stream(lines)).into_response())
-}
-
-/// The JSON of a request; what is wrong with it is said as every error is.
-pub struct Said<T>(pub T);
-
-impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Said<T> {
-    type Rejection = Refusal;
-
-    async fn from_request(request: Request, state: &S) -> Result<Self, Refusal> {
-        match Json::<T>::from_request(request, state).await {
-            Ok(Json(said)) => Ok(Self(said)),
-            Err(rejection) => Err(Refusal::new(rejection.status(), rejection.body_text())),
-        }
-    }
 }
 
 /// So that a line that goes to many pages is in memory once.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 
-use super::watched::Watched;
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
+use crate::observe::Figures;
 use crate::observe::explain::{Circumstances, explain};
 use crate::report;
 use crate::server::Server;
@@ -39,45 +39,47 @@ pub struct Details {
     answer: Option<(Instant, Arc<str>)>,
 }
 
-impl Watched {
-    /// What was asked for at most two seconds ago, or now.
+impl Details {
+    /// What was asked for at most two seconds ago.
+    pub fn fresh(&self) -> Option<Arc<str>> {
+        let (at, answer) = self.answer.as_ref()?;
+        (at.elapsed() < FRESH).then(|| Arc::clone(answer))
+    }
+
+    /// Asks the server. `latest`: what its figures were last.
     ///
     /// # Errors
-    /// When the server does not answer.
-    pub fn details(&self) -> Result<Arc<str>, Failure> {
-        let mut details = self.details.lock().unwrap_or_else(|e| e.into_inner());
-        if let Some((at, answer)) = &details.answer {
-            if at.elapsed() < FRESH {
-                return Ok(Arc::clone(answer));
-            }
-        }
-        // Found out while this waited, or known before: it need not be waited for once more.
-        if let Some(error) = self.trouble() {
-            details.connection = None;
-            return Err(Failure::new(Exit::Connect, error));
-        }
-        let mut connection = match details.connection.take() {
+    /// When it does not answer. The next one asks over a new connection.
+    pub fn ask(
+        &mut self,
+        open: impl FnOnce() -> Result<Server, Failure>,
+        latest: impl FnOnce() -> Option<Figures>,
+    ) -> Result<Arc<str>, Failure> {
+        let mut connection = match self.connection.take() {
             Some(connection) => connection,
-            None => self.open()?,
+            None => open()?,
         };
-        // After an error the connection is dropped: the next one asks over a new one.
         let answer = ask(&mut connection);
         let mut answer = answer.map_err(|failure| connection.without_answer(failure))?;
-        if let Some(figures) = self.latest() {
+        if let Some(figures) = latest() {
             let about = Circumstances::read(&mut connection, &figures);
             let about = about.map_err(|failure| connection.without_answer(failure))?;
             answer["explain"] = json!(explain(&figures, &about));
         }
-        details.connection = Some(connection);
+        self.connection = Some(connection);
         let answer: Arc<str> = answer.to_string().into();
-        details.answer = Some((Instant::now(), Arc::clone(&answer)));
+        self.answer = Some((Instant::now(), Arc::clone(&answer)));
         Ok(answer)
     }
 
+    /// The server does not answer.
+    pub fn disconnect(&mut self) {
+        self.connection = None;
+    }
+
     /// After a change, what was asked before it is of no use.
-    pub fn forget_details(&self) {
-        let mut details = self.details.lock().unwrap_or_else(|e| e.into_inner());
-        details.answer = None;
+    pub fn forget(&mut self) {
+        self.answer = None;
     }
 }
 

@@ -6,7 +6,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde_json::{Value, json};
 
-use super::api::Answer;
+use super::answer::Answer;
 use super::error::Refusal;
 use super::watched::Watched;
 

@@ -21,6 +21,7 @@ use crate::enable::Places;
 use crate::failure::{Exit, Failure};
 use crate::terminal::{complain, say};
 
+mod answer;
 mod api;
 mod details;
 mod error;
@@ -32,20 +33,22 @@ mod page;
 mod private_file;
 mod sampler;
 mod servers_file;
+mod state;
 mod switching;
+mod task;
 mod tasks;
 mod token;
 mod watched;
 
-pub use api::{Answer, Said, blocking};
+pub use answer::{Answer, Said, blocking};
 pub use error::Refusal;
 use events::Events;
 pub use events::{Level, now_ms, shortened};
 use guard::Guard;
 pub use guest::Guest;
 pub use private_file::may_own;
+use state::Console;
 pub use switching::set;
-use tasks::Tasks;
 use token::Token;
 pub use watched::Watched;
 
@@ -113,16 +116,6 @@ pub struct Args {
     places: Places,
     #[command(flatten)]
     connection: connection::Args,
-}
-
-/// What every request may need.
-pub struct Console {
-    guard: Arc<Guard>,
-    servers: Vec<Arc<Watched>>,
-    events: Arc<Events>,
-    tasks: Arc<Tasks>,
-    places: Places,
-    guest: Option<Arc<dyn Guest>>,
 }
 
 /// A name, and how to reach the server.

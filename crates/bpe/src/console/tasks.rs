@@ -1,56 +1,16 @@
-//! What the console is doing to a server, step by step, and how it ended.
+//! The tasks of all servers, and what a change tells of its steps.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use serde::Serialize;
-
+use super::task::{State, Step, StepState, Task};
 use super::watched::Watched;
 use crate::failure::Failure;
 use crate::told::Told;
 
 /// Tasks kept.
 const KEPT: usize = 100;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    Running,
-    Done,
-    Failed,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum StepState {
-    Waiting,
-    Running,
-    Done,
-    Failed,
-    /// Done, and put back after a later step failed.
-    Undone,
-    /// Done, and could not be put back after a later step failed.
-    Remains,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct Step {
-    pub text: String,
-    pub state: StepState,
-}
-
-#[derive(Clone, Debug, Serialize)]
-pub struct Task {
-    pub id: String,
-    /// The server's id.
-    pub server: String,
-    pub title: String,
-    pub state: State,
-    pub steps: Vec<Step>,
-    pub error: Option<String>,
-    pub advice: Option<String>,
-}
 
 /// Newest last. Its lock is a leaf.
 #[derive(Default)]

@@ -14,10 +14,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 
 use super::details::Details;
 use super::events::{Event, Events, Level, now_ms, shortened};
-use super::tasks::{State as TaskState, Task};
+use super::task::{State as TaskState, Task};
 use crate::connection::Target;
 use crate::enable::Places;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::observe::Figures;
 use crate::server::Server;
 
@@ -47,7 +47,7 @@ pub struct Watched {
     events: Arc<Events>,
     live: broadcast::Sender<Line>,
     seen: Mutex<Seen>,
-    pub(super) details: Mutex<Details>,
+    details: Mutex<Details>,
     /// Somebody changes the server: one at a time.
     changing: AtomicBool,
     change_seconds: AtomicU64,
@@ -97,6 +97,29 @@ impl Watched {
     /// Logs in, to look.
     pub fn open(&self) -> Result<Server, Failure> {
         Server::open(&mut self.target.clone(), Some(PATIENCE))
+    }
+
+    /// What a page shows beside the figures, as it was at most two seconds ago, or now.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn details(&self) -> Result<Arc<str>, Failure> {
+        let mut details = self.details.lock().unwrap_or_else(|e| e.into_inner());
+        if let Some(answer) = details.fresh() {
+            return Ok(answer);
+        }
+        // Found out while this waited, or known before: it need not be waited for once more.
+        if let Some(error) = self.trouble() {
+            details.disconnect();
+            return Err(Failure::new(Exit::Connect, error));
+        }
+        details.ask(|| self.open(), || self.latest())
+    }
+
+    /// After a change, what was asked before it is of no use.
+    pub fn forget_details(&self) {
+        let mut details = self.details.lock().unwrap_or_else(|e| e.into_inner());
+        details.forget();
     }
 
     /// Logs in, to change something: that may take its time, but a server that does not answer at all is found out first.

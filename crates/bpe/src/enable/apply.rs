@@ -5,7 +5,8 @@ use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
-use super::plan::{Permanence, Plan, by_hand, literal};
+use super::checks::Permanence;
+use super::plan::{Plan, by_hand, literal};
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::journal::{Connection, Journal, Reopen, connected};

@@ -4,8 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::plan::{Copy, Permanence};
-use super::{Args, Wish};
+use super::wish::{Args, Wish};
 use crate::elf::Symbols;
 use crate::failure::Failure;
 use crate::interception::{self, Answer};
@@ -14,6 +13,31 @@ use crate::server::{Flavour, Server};
 use crate::server_options::{SNIPPET, ServerOptions};
 use crate::size::human;
 use crate::{disk, library};
+
+/// Copying the library. Paths as this command reaches them, but `place`, as the server sees it.
+#[derive(Debug, Clone)]
+pub struct Copy {
+    pub from: PathBuf,
+    pub to: PathBuf,
+    pub place: PathBuf,
+    /// Another file is there already.
+    pub replaces: bool,
+}
+
+/// How a restart is survived.
+#[derive(Debug, Clone)]
+pub enum Permanence {
+    /// A snippet at this place, as the server sees it.
+    Snippet {
+        path: PathBuf,
+        early_load: Option<String>,
+    },
+    /// None can be written, for this reason; the user is told the lines.
+    ByHand {
+        why: String,
+        early_load: Option<String>,
+    },
+}
 
 /// Refuses a server on which the extension would be passive, in the words in which the plugin says it.
 pub fn can_be_followed(

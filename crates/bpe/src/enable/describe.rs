@@ -4,7 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::plan::{Permanence, Plan};
+use super::checks::Permanence;
+use super::plan::Plan;
 use crate::size::human;
 use crate::views;
 

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 
 use interface::Refusal;
 
-use super::plan::Permanence;
-use super::{Args, checks};
+use super::checks::{self, Permanence};
+use super::wish::Args;
 use crate::failure::{Exit, Failure};
 use crate::interception::{self, Answer};
 use crate::process::Process;

@@ -4,7 +4,8 @@ use std::fmt::{self, Debug};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::{Args, Wish, checks};
+use super::checks::{self, Copy, Permanence};
+use super::wish::{Args, Wish};
 use crate::connection::plain;
 use crate::digest::Part;
 use crate::failure::Failure;
@@ -43,31 +44,6 @@ pub fn literal(value: &str) -> String {
     } else {
         quoted(value)
     }
-}
-
-/// Copying the library. Paths as this command reaches them, but `place`, as the server sees it.
-#[derive(Debug, Clone)]
-pub struct Copy {
-    pub from: PathBuf,
-    pub to: PathBuf,
-    pub place: PathBuf,
-    /// Another file is there already.
-    pub replaces: bool,
-}
-
-/// How a restart is survived.
-#[derive(Debug, Clone)]
-pub enum Permanence {
-    /// A snippet at this place, as the server sees it.
-    Snippet {
-        path: PathBuf,
-        early_load: Option<String>,
-    },
-    /// None can be written, for this reason; the user is told the lines.
-    ByHand {
-        why: String,
-        early_load: Option<String>,
-    },
 }
 
 pub struct Plan {

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::path::Path;
 
-use super::is_server;
+use super::name::is_server;
 
 /// Seconds between the start of a process and what the server takes for its start.
 const STARTING: u64 = 10;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::Snapshot;
+use super::snapshot::Snapshot;
 use crate::failure::Failure;
 use crate::observe::explain::{Circumstances, explain};
 use crate::observe::{Figures, Level, Sample, Sentence};

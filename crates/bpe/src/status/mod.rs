@@ -3,19 +3,18 @@
 //! Everything comes over SQL: status and system variables, and `bpe_report()` where that function
 //! has been created. Exit code 0 when active, 1 when not.
 
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 
-use serde_json::{Value, json};
-
 use crate::connection;
-use crate::failure::{Exit, Failure};
+use crate::failure::Exit;
 use crate::server::Server;
 use crate::terminal::{self, Paint, say};
 use explanation::Explanation;
+use snapshot::Snapshot;
 
 mod explanation;
 mod page;
+mod snapshot;
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -30,19 +29,6 @@ pub struct Args {
     seconds: Option<u64>,
     #[command(flatten)]
     connection: connection::Args,
-}
-
-/// All that is shown.
-#[derive(Debug, Default)]
-struct Snapshot {
-    server: String,
-    address: String,
-    installed: bool,
-    status: BTreeMap<String, String>,
-    variables: BTreeMap<String, String>,
-    devices: Option<Value>,
-    instances: Option<Value>,
-    pool_bytes: u64,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
@@ -72,85 +58,12 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(exit.into())
 }
 
-impl Snapshot {
-    fn take(server: &mut Server) -> Result<Self, Failure> {
-        let status = server.status("bpe%")?;
-        let mut report = |name: &str| {
-            let text = server
-                .value(&format!("SELECT bpe_report('{name}')"))
-                .ok()??;
-            serde_json::from_str::<Value>(&text).ok()
-        };
-        let (devices, instances) = (report("devices"), report("instances"));
-        Ok(Self {
-            server: format!("{} {}", server.flavour, server.version),
-            address: server.address.to_string(),
-            installed: !status.is_empty(),
-            variables: server.variables("bpe%")?,
-            pool_bytes: server.number("innodb_buffer_pool_size")?.unwrap_or(0),
-            status,
-            devices,
-            instances,
-        })
-    }
-
-    fn state(&self) -> &str {
-        if self.installed {
-            self.text_of("bpe_state")
-        } else {
-            "not installed"
-        }
-    }
-
-    fn text_of(&self, name: &str) -> &str {
-        self.status.get(name).map_or("", String::as_str)
-    }
-
-    fn number(&self, name: &str) -> f64 {
-        self.text_of(name).parse().unwrap_or(0.0)
-    }
-
-    fn variable(&self, name: &str) -> &str {
-        self.variables.get(name).map_or("", String::as_str)
-    }
-
-    fn json(&self) -> Value {
-        let typed = |map: &BTreeMap<String, String>| -> Value {
-            map.iter()
-                .map(|(name, text)| (name.clone(), typed_value(text)))
-                .collect::<serde_json::Map<_, _>>()
-                .into()
-        };
-        json!({
-            "server": self.server,
-            "address": self.address,
-            "installed": self.installed,
-            "state": self.state(),
-            "state_reason": self.text_of("bpe_state_reason"),
-            "innodb_buffer_pool_size": self.pool_bytes,
-            "status": typed(&self.status),
-            "variables": typed(&self.variables),
-            "devices": self.devices,
-            "instances": self.instances,
-        })
-    }
-}
-
-/// Numbers as numbers, everything else as text.
-fn typed_value(text: &str) -> Value {
-    if let Ok(number) = text.parse::<u64>() {
-        return number.into();
-    }
-    match text.parse::<f64>() {
-        Ok(number) if number.is_finite() && text.starts_with(|c: char| c.is_ascii_digit()) => {
-            number.into()
-        }
-        _ => text.into(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
     use super::*;
 
     fn plain() -> Paint {
@@ -227,7 +140,5 @@ mod tests {
         assert_eq!(json["status"]["bpe_hit_ratio"], 87.5);
         assert_eq!(json["variables"]["bpe_path"], "/mnt/nvme");
         assert_eq!(json["state"], "active");
-        assert_eq!(typed_value("0.1.0"), "0.1.0");
-        assert_eq!(typed_value("inf"), "inf");
     }
 }

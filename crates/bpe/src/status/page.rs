@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
-use super::Snapshot;
+use super::snapshot::Snapshot;
 use crate::size::human;
 use crate::terminal::{Paint, grouped, microseconds};
 

@@ -3,12 +3,14 @@
 //! Nothing here fails on a terminal that is too small: what does not fit is cut off, the least important lowest.
 
 use ratatui::Frame;
-use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Wrap};
 
-use super::state::{State, View};
+use super::parts::dim;
+use super::state::State;
+use super::view::View;
 use super::{overview, tables};
 use crate::terminal::coloured;
 
@@ -130,18 +132,6 @@ fn news(state: &State) -> Option<Line<'static>> {
         (_, reason) => reason.to_owned(),
     };
     Some(Line::styled(text, coloured(Color::Yellow)))
-}
-
-pub fn dim() -> Style {
-    Style::new().add_modifier(Modifier::DIM)
-}
-
-/// A text in an area, wrapped.
-pub fn note(frame: &mut Frame<'_>, area: Rect, text: &str) {
-    frame.render_widget(
-        Paragraph::new(text.to_owned()).wrap(Wrap { trim: false }),
-        area,
-    );
 }
 
 #[cfg(test)]

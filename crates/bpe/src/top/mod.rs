@@ -18,14 +18,17 @@ use crate::connection;
 use crate::failure::{Exit, Failure};
 use crate::observe::Observer;
 use crate::terminal::say;
-use state::{State, View};
+use state::State;
+use view::View;
 use watcher::Watcher;
 
 mod draw;
 mod once;
 mod overview;
+mod parts;
 mod state;
 mod tables;
+mod view;
 mod watcher;
 
 /// Between two looks for signals and for what the watcher has to tell.

@@ -8,8 +8,9 @@ use ratatui::backend::TestBackend;
 use ratatui::buffer::Buffer;
 
 use super::draw;
-use super::state::{State, View};
-use super::watcher::{self, Table};
+use super::state::State;
+use super::view::{Table, View};
+use super::watcher;
 use crate::failure::Failure;
 use crate::observe::Observer;
 use crate::terminal;

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, RenderDirection, Sparkline};
 
-use super::draw::{dim, note};
+use super::parts::{dim, note, percent};
 use super::state::{History, State};
 use crate::observe::{Figures, Quantiles};
 use crate::size::human;
@@ -276,8 +276,4 @@ pub fn rate(number: f64) -> String {
     } else {
         grouped(number)
     }
-}
-
-pub fn percent(number: Option<f64>) -> String {
-    number.map_or_else(|| "-".to_owned(), |number| format!("{number:.1} %"))
 }

@@ -3,35 +3,12 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::watcher::{Table, Update};
+use super::view::{Table, View};
+use super::watcher::Update;
 use crate::observe::Figures;
 
 /// Readings that the small charts remember; wider terminals show no more.
 const REMEMBERED: usize = 300;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum View {
-    Overview,
-    Devices,
-    Instances,
-    Files,
-    Explain,
-}
-
-impl View {
-    pub const ALL: [(Self, &str); 5] = [
-        (Self::Overview, "Overview"),
-        (Self::Devices, "Devices"),
-        (Self::Instances, "Instances"),
-        (Self::Files, "Files"),
-        (Self::Explain, "Does it help?"),
-    ];
-
-    pub fn number(self) -> usize {
-        let found = Self::ALL.iter().position(|(view, _)| *view == self);
-        found.unwrap_or(0)
-    }
-}
 
 /// The newest first, as the charts want it.
 #[derive(Debug, Default)]

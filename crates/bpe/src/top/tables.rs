@@ -7,10 +7,9 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Paragraph, Row, Table as Grid, Wrap};
 use serde_json::Value;
 
-use super::draw::{dim, note};
-use super::overview::percent;
-use super::state::{State, View};
-use super::watcher::Table;
+use super::parts::{dim, note, percent};
+use super::state::State;
+use super::view::{Table, View};
 use crate::observe::{Level, Sentence};
 use crate::size::human;
 use crate::terminal::{coloured, grouped, microseconds};

@@ -5,23 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::state::View;
+use super::view::{Table, View};
 use crate::failure::{Exit, Failure};
 use crate::observe::explain::{Circumstances, explain};
-use crate::observe::{Figures, Observer, Sentence};
+use crate::observe::{Figures, Observer};
 use crate::report;
-
-/// What a view shows beside the figures.
-#[derive(Debug, Clone, Default)]
-pub enum Table {
-    #[default]
-    None,
-    /// Of the report that belongs to the view.
-    Rows(Vec<Value>),
-    Sentences(Vec<Sentence>),
-    /// Why there is none, for people.
-    Missing(String),
-}
 
 #[derive(Debug)]
 pub enum Update {

@@ -4,16 +4,18 @@ use anyhow::{Context, Result, bail};
 use private_server::{Load, Options, Server};
 use serde::Deserialize;
 
+use super::super::args::Workload;
+use super::super::bench::Bench;
 use super::super::dataset::Dataset;
 use super::super::observer::Observer;
 use super::super::plan::{Plan, TABLES, THREADS};
-use super::super::stages::{Bench, Rig};
-use super::super::sysbench::{Sysbench, Workload};
+use super::super::stages::Rig;
+use super::super::sysbench::Sysbench;
 use super::super::volume::Volume;
 use super::super::{extension, settings};
 use super::figures::{BeyondMemory, BeyondMemoryTest, Locks};
 use super::load::measure;
-use super::{COUNTS, ROUNDS, WORKLOADS, order, start_time};
+use super::rounds::{COUNTS, ROUNDS, WORKLOADS, order, start_time};
 
 /// About how long it takes, seconds.
 pub fn estimate(plan: &Plan) -> u64 {

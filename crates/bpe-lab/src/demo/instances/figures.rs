@@ -3,9 +3,10 @@
 use private_server::Installation;
 use serde::{Deserialize, Serialize};
 
+use super::super::args::Workload;
 use super::super::results::{Machine, server_title};
-use super::super::sysbench::{Summary, Workload};
-use super::mutexes::{LRU_LIST, PAGE_HASH};
+use super::super::sysbench::Summary;
+use super::mutexes::{LRU_LIST, Mutex, PAGE_HASH};
 
 /// Both experiments.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -60,20 +61,6 @@ pub struct InMemoryTest {
     pub mutexes: Vec<Mutex>,
     /// Pages that InnoDB read from disk meanwhile: about none when all data is in memory.
     pub pages_read: u64,
-}
-
-/// Locks of one name in InnoDB's pool.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Mutex {
-    pub name: String,
-    /// So many there are.
-    pub objects: u64,
-    /// How often they were taken, all together.
-    pub taken: u64,
-    /// From asking for one to having it, picoseconds, all together.
-    pub waited_ps: u64,
-    /// How often the one was taken that was taken most.
-    pub hottest: u64,
 }
 
 /// More data than memory, with the extension. Sizes in bytes.

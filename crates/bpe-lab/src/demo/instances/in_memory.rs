@@ -3,14 +3,17 @@
 use anyhow::{Context, Result, bail};
 use private_server::{Options, Server};
 
+use super::super::args::Workload;
+use super::super::bench::Bench;
 use super::super::dataset::Dataset;
 use super::super::plan::{Plan, THREADS, Tables};
 use super::super::settings;
-use super::super::stages::{Bench, Rig};
-use super::super::sysbench::{Sysbench, Workload};
+use super::super::stages::Rig;
+use super::super::sysbench::Sysbench;
 use super::figures::{InMemory, InMemoryTest};
 use super::load::measure;
-use super::{COUNTS, ROUNDS, WORKLOADS, mutexes, order, start_time};
+use super::mutexes;
+use super::rounds::{COUNTS, ROUNDS, WORKLOADS, order, start_time};
 
 /// The disk would be the limit otherwise, and it is not what is asked about.
 const RELAXED: [&str; 2] = ["--innodb-flush-log-at-trx-commit=2", "--sync-binlog=0"];

@@ -5,10 +5,11 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 
+use super::super::args::Workload;
 use super::super::plan::Times;
 use super::super::progress::Stage;
 use super::super::stages::live;
-use super::super::sysbench::{Interval, Summary, Sysbench, Workload};
+use super::super::sysbench::{Interval, Summary, Sysbench};
 
 /// What a test brought. `C` are the counters of the locks.
 pub struct Measured<C> {

@@ -16,6 +16,7 @@ mod figures;
 mod in_memory;
 mod load;
 mod mutexes;
+mod rounds;
 mod table;
 
 use std::process::ExitCode;
@@ -23,24 +24,20 @@ use std::process::ExitCode;
 use anyhow::{Context, Result, bail};
 use bpe_command::size;
 
+use super::args::Args;
+use super::bench::Bench;
 use super::dataset::Dataset;
 use super::plan::{Plan, Times};
 use super::progress::Progress;
 use super::results::Machine;
-use super::stages::Bench;
-use super::sysbench::Workload;
-use super::tools::Tools;
-use super::workspace::Workspace;
-use super::{Args, provide_server, shown};
+use super::tools::{Tools, provide_server};
+use super::workspace::{Workspace, shown};
 use figures::Figures;
+use rounds::WORKLOADS;
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// The numbers of instances that are compared.
-const COUNTS: [u64; 2] = [1, 8];
-const ROUNDS: usize = 2;
-const WORKLOADS: [Workload; 2] = [Workload::ReadOnly, Workload::ReadWrite];
 /// MySQL cuts a pool into instances from this size on; a smaller one stays whole whatever is asked for.
 const LEAST_POOL: u64 = GIB;
 /// Pool of the load that does not fit: that of `bpe-lab demo --quick`, whose tables are used as well.
@@ -173,22 +170,9 @@ fn require_memory(pool: u64) -> Result<()> {
     }
 }
 
-/// Seconds that a start of sysbench takes: its threads prepare their statements for every table.
-fn start_time(tables: u64) -> u64 {
-    1 + tables / 15
-}
-
-/// The numbers of instances in their order of a round: forth in one, back in the next.
-fn order(round: usize) -> Vec<u64> {
-    let mut counts = COUNTS.to_vec();
-    if round % 2 == 1 {
-        counts.reverse();
-    }
-    counts
-}
-
 #[cfg(test)]
 mod tests {
+    use super::rounds::order;
     use super::*;
     use clap::Parser;
 

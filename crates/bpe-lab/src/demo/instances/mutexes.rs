@@ -10,12 +10,26 @@ use anyhow::{Context, Result};
 use private_server::Server;
 use private_server::mysql::prelude::Queryable;
 
-use super::figures::Mutex;
+use serde::{Deserialize, Serialize};
 
 /// The list of recently used pages; every instance has one. Its hottest object is the hottest instance.
 pub const LRU_LIST: &str = "buf_pool_LRU_list_mutex";
 /// The locks of the hash table through which every page is found.
 pub const PAGE_HASH: &str = "hash_table_locks";
+
+/// Locks of one name in InnoDB's pool.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Mutex {
+    pub name: String,
+    /// So many there are.
+    pub objects: u64,
+    /// How often they were taken, all together.
+    pub taken: u64,
+    /// From asking for one to having it, picoseconds, all together.
+    pub waited_ps: u64,
+    /// How often the one was taken that was taken most.
+    pub hottest: u64,
+}
 
 /// Server options: these instruments are off by default and can only be switched on at the start.
 pub const OPTIONS: [&str; 5] = [

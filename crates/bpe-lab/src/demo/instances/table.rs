@@ -10,7 +10,7 @@ use super::super::table::{number, percent, with_header};
 use super::figures::{
     BeyondMemory, BeyondMemoryTest, Figures, InMemory, InMemoryTest, median, spread,
 };
-use super::{COUNTS, WORKLOADS};
+use super::rounds::{COUNTS, WORKLOADS};
 
 /// From so many cores on, InnoDB's and the extension's own default was several instances.
 const MANY_CORES: usize = 8;

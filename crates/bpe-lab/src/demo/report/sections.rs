@@ -4,8 +4,9 @@ use bpe_command::size;
 use maud::{Markup, html};
 
 use super::chart::{Chart, Series};
-use crate::demo::results::{PoolRun, SideName, Test};
-use crate::demo::sysbench::{Interval, Workload};
+use crate::demo::args::{SideName, Workload};
+use crate::demo::results::{PoolRun, Test};
+use crate::demo::sysbench::Interval;
 use crate::demo::table::{notes, number, percent};
 
 const SIDES: [SideName; 3] = [SideName::Off, SideName::On, SideName::Ceiling];

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::Console;
 use super::error::Refusal;
 use super::events::Level;
-use super::tasks::{Task, Work};
+use super::state::Console;
+use super::task::Task;
+use super::tasks::Work;
 use super::watched::Watched;
 use crate::failure::Failure;
 
@@ -19,6 +20,7 @@ mod aftermath;
 mod plan;
 pub mod set;
 pub mod settings;
+mod values;
 mod words;
 
 use aftermath::after_failure;
@@ -26,7 +28,7 @@ use plan::{Action, Plan, tied};
 use words::failure_on_a_form;
 
 pub use aftermath::note_remains;
-pub use plan::{Preview, Request, bytes, checked, preview};
+pub use plan::{Preview, Request, preview};
 
 /// Begins to do it, beside the thread that answers requests.
 ///

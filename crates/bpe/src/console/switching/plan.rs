@@ -4,17 +4,18 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::set;
+use super::values::{bytes, checked};
 use super::words::{as_on_a_form, failure_on_a_form, on_a_form};
 use crate::connection::plain;
 use crate::console::error::Refusal;
 use crate::console::watched::Watched;
 use crate::digest::{Digest, Part};
+use crate::disable;
 use crate::enable::{self, Change, Places};
 use crate::failure::{Exit, Failure};
 use crate::journal::Reopen;
 use crate::server::Server;
 use crate::told::Told;
-use crate::{disable, size};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -249,49 +250,10 @@ pub fn tied(plan: Result<Plan, Failure>, shown: Option<&str>) -> Result<Plan, Re
     .with(serde_json::to_value(changed).unwrap_or_default()))
 }
 
-/// A text that is safe between quotes under every sql_mode.
-pub fn checked(text: &str) -> Result<&str, Failure> {
-    if text.contains('\\') || text.chars().any(char::is_control) {
-        return Err(Failure::usage(
-            "a value must not have backslashes or control characters",
-        ));
-    }
-    Ok(text)
-}
-
-/// A number of bytes, or text such as `100G`.
-pub fn bytes(value: &Value) -> Result<u64, Failure> {
-    let wrong = || {
-        Failure::usage(format!(
-            "`{value}` is not a size: give bytes, or text such as \"100G\""
-        ))
-    };
-    match value {
-        Value::Number(number) => number.as_u64().ok_or_else(wrong),
-        Value::String(text) => size::parse(text).map_err(Failure::usage),
-        _ => Err(wrong()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
-
-    #[test]
-    fn sizes_are_numbers_or_text() {
-        assert_eq!(bytes(&json!(4096)).unwrap(), 4096);
-        assert_eq!(bytes(&json!("1G")).unwrap(), 1 << 30);
-        for wrong in [
-            json!(-1),
-            json!(1.5),
-            json!("much"),
-            json!(null),
-            json!([1]),
-        ] {
-            assert!(bytes(&wrong).is_err(), "{wrong}");
-        }
-    }
 
     #[test]
     fn texts_cannot_leave_their_quotes() {

@@ -2,7 +2,7 @@
 //! takes, and put back when it is switched off. What the pool was is in the same record that `bpe enable` keeps, so that
 //! `bpe disable` finds it.
 
-use super::settings::BUILT_FROM;
+use super::values::{BUILT_FROM, literal};
 use crate::connection::plain;
 use crate::digest::{Digest, Part};
 use crate::enable::{self, Change, Places, pool_stays};
@@ -12,7 +12,7 @@ use crate::maintenance::check_may_set;
 use crate::pool::{self, Pool, expected_memory};
 use crate::process::Process;
 use crate::record::{Place, Record};
-use crate::server::{Server, quoted};
+use crate::server::Server;
 use crate::size::human;
 use crate::state::wait_until_active;
 use crate::told::Told;
@@ -486,15 +486,6 @@ fn run(server: &mut Server, sql: &str) -> Result<(), Failure> {
     server
         .execute(sql)
         .map_err(|error| Failure::step(format!("{sql} failed: {}", plain(&error))))
-}
-
-/// Numbers bare, everything else quoted.
-pub fn literal(value: &str) -> String {
-    if value.parse::<u64>().is_ok() {
-        value.to_owned()
-    } else {
-        quoted(value)
-    }
 }
 
 #[cfg(test)]

@@ -8,8 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::super::details::SETTINGS;
-use super::set::literal;
-use super::{bytes, checked};
+use super::values::{BUILT_FROM, bytes, checked, literal};
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::journal::{Reopen, connected};
@@ -19,14 +18,6 @@ use crate::state::state;
 /// Variables in bytes, for which `100G` may be written.
 const SIZES: [&str; 3] = ["bpe_size", "bpe_memory_limit", "bpe_daily_write_limit"];
 
-/// Those that the cache is built from. The server takes them at once, and a thread of the extension builds it anew.
-pub const BUILT_FROM: [&str; 5] = [
-    "bpe_path",
-    "bpe_size",
-    "bpe_instances",
-    "bpe_memory_limit",
-    "bpe_compression",
-];
 /// The extension looks at its settings every half second.
 const NOTICED: Duration = Duration::from_millis(1500);
 /// How long building it anew is waited for.

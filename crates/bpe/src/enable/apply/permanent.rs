@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use super::super::plan::{Permanence, literal, persisted};
+use super::super::checks::Permanence;
+use super::super::plan::{literal, persisted};
 use super::Run;
 use crate::connection::plain;
 use crate::failure::Failure;

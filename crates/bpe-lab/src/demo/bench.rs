@@ -1,0 +1,27 @@
+//! What every stage of a run uses.
+
+use private_server::Installation;
+
+use super::args::Workload;
+use super::plan::Plan;
+use super::progress::Progress;
+use super::tools::Tools;
+use super::workspace::Workspace;
+
+/// One plan, and what it is run with.
+pub struct Bench<'a> {
+    pub plan: &'a Plan,
+    pub tools: &'a Tools,
+    pub installation: &'a Installation,
+    pub workspace: &'a Workspace,
+    pub progress: &'a Progress,
+    /// The tests to run, in their order.
+    pub tests: &'a [Workload],
+}
+
+impl Bench<'_> {
+    /// Name of a log, unique among the runs with several pools.
+    pub fn log_name(&self, what: &str) -> String {
+        format!("pool-{}M-{what}", self.plan.pool >> 20)
+    }
+}

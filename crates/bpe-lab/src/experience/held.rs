@@ -1,0 +1,37 @@
+//! The experience of one server.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+use bpe_command::console::Watched;
+use bpe_command::enable::Places;
+
+use super::load::Bench;
+use super::run::Run;
+use super::scripts::Scripts;
+
+/// Locks: `beginning` before `state`, which is a leaf.
+pub struct Experience {
+    pub(super) server: Arc<Watched>,
+    pub(super) places: Places,
+    /// sysbench, or why it cannot be run.
+    pub(super) bench: Result<Bench, String>,
+    /// Of one's own, if a folder was named.
+    pub(super) scripts: Option<Arc<Scripts>>,
+    /// Where results and sysbench's outputs are written.
+    pub(super) folder: Option<PathBuf>,
+    pub(super) state: Mutex<Runs>,
+    /// Held while a run is begun.
+    pub(super) beginning: Mutex<()>,
+    pub(super) stop: AtomicBool,
+    pub(super) last: AtomicU64,
+}
+
+#[derive(Default)]
+pub struct Runs {
+    pub run: Option<Run>,
+    /// Newest last.
+    pub results: VecDeque<Run>,
+}
