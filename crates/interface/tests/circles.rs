@@ -1,27 +1,73 @@
 //! No circle of imports between the files of a crate: what a file says of itself can be understood from those below it.
 //!
 //! An import is a path in a `use` or in the code that leads to another file of the crate: by `crate::`, `super::`, or the
-//! name of a module below. Tests within a file, and files of tests, may import what they like. `mod` is no import.
+//! name of a module below. A name that a file only passes on (`pub use`) is imported from the file that has it. Tests within a
+//! file, and files of tests, may import what they like. `mod` is no import.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Crates that have no circle.
-const CRATES: [&str; 2] = ["coherence", "plugin"];
+/// Circles that are left, each by a crate and the files in it. The list only gets shorter: one that is gone must leave it.
+///
+/// In the model each operation may be cut short by any other, which is what it is for.
+const LEFT: [(&str, &[&str]); 3] = [
+    (
+        "coherence-model",
+        &[
+            "asynchronous",
+            "calls",
+            "coverage",
+            "kernel",
+            "operations",
+            "operations::looks",
+            "operations::names",
+            "operations::pages",
+            "operations::ranges",
+            "operations::replaced",
+            "operations::ring",
+            "switching",
+            "world",
+        ],
+    ),
+    ("extension", &["flight", "log", "reclaim", "writer"]),
+    ("extension", &["instance", "shared"]),
+];
 
 /// A module by its path from the crate's root, which is the empty one.
 type Module = Vec<String>;
 type Imports = BTreeMap<Module, BTreeSet<Module>>;
 
+fn crates() -> Vec<(String, PathBuf)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let entries = std::fs::read_dir(folder).expect("the folder of crates");
+    let mut crates: Vec<_> = entries
+        .map(|entry| entry.expect("an entry"))
+        .map(|entry| {
+            (
+                entry.file_name().to_string_lossy().into_owned(),
+                entry.path(),
+            )
+        })
+        .collect();
+    crates.sort();
+    assert!(crates.len() > 10, "{crates:?}");
+    crates
+}
+
 #[test]
 fn no_file_imports_itself_by_way_of_others() {
-    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let mut found = Vec::new();
-    for name in CRATES {
-        let files = files(&crates.join(name).join("src"));
-        assert!(files.len() > 1, "no files of {name}");
-        for circle in circles(&imports(&files)) {
-            found.push(format!("{name}: {circle}"));
+    let mut seen = BTreeSet::new();
+    for (name, folder) in crates() {
+        let files = files(&folder.join("src"));
+        assert!(!files.is_empty(), "no files of {name}");
+        for (way, members) in circles(&imports(&files)) {
+            let left = (name.as_str(), members.iter().map(String::as_str).collect());
+            let known = |(of, files): &(&str, &[&str])| (*of, files.to_vec()) == left;
+            match LEFT.iter().position(known) {
+                Some(at) => drop(seen.insert(at)),
+                None => found.push(format!("{name}: {way}; {members:?}")),
+            }
         }
     }
     assert!(
@@ -29,6 +75,33 @@ fn no_file_imports_itself_by_way_of_others() {
         "circles of imports:\n{}",
         found.join("\n")
     );
+    assert_eq!(
+        seen.len(),
+        LEFT.len(),
+        "a circle is gone; take it from the list"
+    );
+}
+
+/// Cargo allows a circle by way of what only tests need; there is none of these either.
+#[test]
+fn no_crate_needs_itself_by_way_of_others() {
+    let crates: BTreeMap<String, String> = crates()
+        .into_iter()
+        .map(|(name, folder)| {
+            let manifest = std::fs::read_to_string(folder.join("Cargo.toml"));
+            (name, manifest.expect("a manifest"))
+        })
+        .collect();
+    let mut needs = Imports::new();
+    for (name, manifest) in &crates {
+        let named = manifest.lines().filter_map(|line| {
+            let word = line.split(['.', ' ', '=']).next()?.to_owned();
+            crates.contains_key(&word).then_some(vec![word])
+        });
+        needs.insert(vec![name.clone()], named.collect());
+    }
+    assert!(needs[&vec!["plugin".to_owned()]].contains(&vec!["coherence".to_owned()]));
+    assert_eq!(circles(&needs), []);
 }
 
 /// What is a value can be made as often as a test likes. The builds that are wrong on purpose, or can be held up, are none.
@@ -54,7 +127,8 @@ fn circles_are_found() {
             .iter()
             .map(|(name, text)| (module(Path::new(name)), (*text).to_owned()))
             .collect();
-        circles(&imports(&files))
+        let circles = circles(&imports(&files)).into_iter();
+        circles.map(|(way, _)| way).collect::<Vec<_>>()
     };
     assert!(of(&[("a.rs", "use crate::b::{C, d};"), ("b.rs", "use std::a;")]).is_empty());
     let direct = of(&[
@@ -82,6 +156,24 @@ fn circles_are_found() {
         ("a/c.rs", "use super::b;"),
     ];
     assert_eq!(of(&siblings), ["a::b -> a::c -> a::b"]);
+    let by_name = [
+        ("a.rs", "mod b;\nfn f() { b::g() }"),
+        ("a/b.rs", "use super::D;"),
+    ];
+    assert_eq!(of(&by_name), ["a -> a::b -> a"]);
+    let within = "use crate::b;\nmod inner {\n    use super::c;\n}\n";
+    assert!(of(&[("a.rs", within), ("b.rs", ""), ("lib.rs", "use a;")]).is_empty());
+    let passed = [
+        ("lib.rs", "pub use a::A;\npub use b::{B as C, D};"),
+        ("a.rs", "use crate::D;"),
+        ("b.rs", ""),
+    ];
+    assert!(of(&passed).is_empty());
+    let not_passed = [
+        ("lib.rs", "pub use a::A;\npub struct D;"),
+        ("a.rs", "use crate::D;"),
+    ];
+    assert_eq!(of(&not_passed), ["the root -> a -> the root"]);
 }
 
 /// The files below a folder, with their texts, without those of tests.
@@ -129,25 +221,67 @@ fn module(path: &Path) -> Module {
 
 fn imports(files: &BTreeMap<Module, String>) -> Imports {
     let mut imports = Imports::new();
+    let passed = passed_on(files);
     for (module, text) in files {
         let mut into = BTreeSet::new();
         for path in paths(text) {
-            into.extend(target(files, module, &path));
+            if path.iter().any(|word| word == "tests") {
+                continue;
+            }
+            let Some((mut from, mut rest)) = target(files, module, &path) else {
+                continue;
+            };
+            while let Some(to) = rest
+                .first()
+                .and_then(|name| passed.get(&(from.clone(), name.clone())))
+            {
+                (from, rest) = to.clone();
+            }
+            into.insert(from);
         }
+        let below = |other: &&Module| other.len() == module.len() + 1 && other.starts_with(module);
+        let code = code(text);
+        let named = |other: &&Module| names(&code, &other[module.len()]);
+        into.extend(files.keys().filter(below).filter(named).cloned());
         into.remove(module);
         imports.insert(module.clone(), into);
     }
     imports
 }
 
+/// A file without its tests and comments.
+fn code(text: &str) -> String {
+    let tests = ["mod ", "pub mod ", "pub(crate) mod "]
+        .iter()
+        .filter_map(|module| text.find(&format!("\n#[cfg(test)]\n{module}tests {{")))
+        .min()
+        .unwrap_or(text.len());
+    let mut inside = false;
+    let lines = text[..tests].lines().map(|line| {
+        let code = line.split("//").next().unwrap_or_default();
+        inside = match code {
+            "}" => false,
+            _ => {
+                inside || (code.contains("mod ") && code.ends_with(" {") && !code.starts_with(' '))
+            }
+        };
+        // Of a module that is written within the file, the file is the one above.
+        let within = if inside { "self::" } else { "super::" };
+        code.replace("super::", within)
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Whether a path in the code begins with this module.
+fn names(code: &str, module: &str) -> bool {
+    let is_word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
+    code.match_indices(&format!("{module}::"))
+        .any(|(at, _)| !code[..at].ends_with(is_word))
+}
+
 /// Paths in a file, each as its words: those of `use`, opened up, and those that begin with `crate` or `super`.
 fn paths(text: &str) -> Vec<Vec<String>> {
-    let tests = text.find("\n#[cfg(test)]\nmod ").unwrap_or(text.len());
-    let code: String = text[..tests]
-        .lines()
-        .map(|line| line.split("//").next().unwrap_or_default())
-        .collect::<Vec<_>>()
-        .join("\n");
+    let code = code(text);
     let mut found = Vec::new();
     for (at, _) in code.match_indices("use ") {
         if at == 0 || code[..at].ends_with(['\n', ' ']) {
@@ -165,7 +299,7 @@ fn paths(text: &str) -> Vec<Vec<String>> {
                 .map(String::from)
                 .collect();
             // `crate::{a, b}` was opened up above.
-            if words.len() > 1 && !code[..at].ends_with("::") {
+            if !path.ends_with("::") && !code[..at].ends_with("::") {
                 found.push(words);
             }
         }
@@ -211,8 +345,38 @@ fn open_up(before: &[String], tree: &str, found: &mut Vec<Vec<String>>) {
     }
 }
 
-/// The file that a path leads to: the longest part of it that is one.
-fn target(files: &BTreeMap<Module, String>, from: &Module, path: &[String]) -> Option<Module> {
+/// Names that files only pass on, each with the file and the name that it stands for.
+fn passed_on(files: &BTreeMap<Module, String>) -> BTreeMap<(Module, String), (Module, Module)> {
+    let mut passed = BTreeMap::new();
+    for (module, text) in files {
+        let code = code(text);
+        for (at, start) in code
+            .match_indices("pub use ")
+            .chain(code.match_indices("pub(crate) use "))
+        {
+            let statement = code[at + start.len()..]
+                .split(';')
+                .next()
+                .unwrap_or_default();
+            let mut paths = Vec::new();
+            open_up(&Vec::new(), statement, &mut paths);
+            for path in paths {
+                let to = target(files, module, &path);
+                if let (Some(name), Some(to)) = (path.last(), to.filter(|to| to.0 != *module)) {
+                    passed.insert((module.clone(), name.clone()), to);
+                }
+            }
+        }
+    }
+    passed
+}
+
+/// The file that a path leads to, which is the longest part of it that is one, and the rest of it.
+fn target(
+    files: &BTreeMap<Module, String>,
+    from: &Module,
+    path: &[String],
+) -> Option<(Module, Module)> {
     let mut at = from.clone();
     let mut rest = path;
     match path.first()?.as_str() {
@@ -236,18 +400,20 @@ fn target(files: &BTreeMap<Module, String>, from: &Module, path: &[String]) -> O
     if !at.is_empty() && !files.contains_key(&at) {
         return None;
     }
-    for word in rest {
+    let mut left = rest.to_vec();
+    while let Some(word) = left.first() {
         at.push(word.clone());
         if !files.contains_key(&at) {
             at.pop();
             break;
         }
+        left.remove(0);
     }
-    files.contains_key(&at).then_some(at)
+    files.contains_key(&at).then_some((at, left))
 }
 
-/// One circle for each set of files that all lead to each other.
-fn circles(imports: &Imports) -> Vec<String> {
+/// One circle for each set of files that all lead to each other, and that set.
+fn circles(imports: &Imports) -> Vec<(String, Vec<String>)> {
     let mut found = Vec::new();
     let mut told = BTreeSet::new();
     for module in imports.keys() {
@@ -257,13 +423,13 @@ fn circles(imports: &Imports) -> Vec<String> {
         let Some(way) = way_back(imports, module) else {
             continue;
         };
-        told.extend(
-            reachable(imports, module)
-                .into_iter()
-                .filter(|other| reachable(imports, other).contains(module)),
-        );
+        let members: BTreeSet<_> = reachable(imports, module)
+            .into_iter()
+            .filter(|other| reachable(imports, other).contains(module))
+            .collect();
         let names: Vec<_> = way.iter().map(name).collect();
-        found.push(names.join(" -> "));
+        found.push((names.join(" -> "), members.iter().map(name).collect()));
+        told.extend(members);
     }
     found
 }
