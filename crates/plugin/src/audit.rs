@@ -15,18 +15,17 @@
 //! own does no harm. A file that a change is under way of is not looked at ([`DataFile::at_rest`]).
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::files::{DataFile, Looks, Suspended};
 use crate::linux::Linux;
 use crate::os::Os as _;
-use crate::process::CORE;
+use crate::process::{CORE, KNOWN};
 use crate::verify::{self, Sample};
 use suspended::Listed;
 
-mod suspended;
+pub mod suspended;
 
 /// Between two looks at the files.
 const EVERY: Duration = if cfg!(feature = "canary") {
@@ -54,21 +53,19 @@ const AT_A_TIME: usize = 256;
 /// Time for the others: half a percent of a processor. A look at a file takes about a microsecond, on a file server much more.
 const AT_MOST: Duration = Duration::from_millis(50);
 
-static SUSPICIONS: AtomicU64 = AtomicU64::new(0);
-
 /// How often a file looked otherwise without a change that was seen, since the server started.
 pub fn suspicions() -> u64 {
-    SUSPICIONS.load(Ordering::Relaxed)
+    KNOWN.suspensions.suspicions()
 }
 
 /// How many files are suspended now.
 pub fn suspended_files() -> u64 {
-    suspended::count()
+    KNOWN.suspensions.count()
 }
 
 /// The suspended files, for `bpe_report('suspended')`.
 pub fn suspended_report() -> serde_json::Value {
-    suspended::report(QUIET, LONGEST)
+    KNOWN.suspensions.report(QUIET, LONGEST)
 }
 
 /// What was seen of one file.
@@ -277,10 +274,9 @@ impl Audit {
                     .epoch
                     .is_some_and(|epoch| CORE.switch().still_serves(epoch))
                 {
-                    SUSPICIONS.fetch_add(1, Ordering::Relaxed);
                     known.suspicion = Some(Suspicion {
                         suspended,
-                        listed: Listed::new(file.name(), difference.clone()),
+                        listed: KNOWN.suspensions.add(file.name(), difference.clone()),
                         stage: Stage::Open(difference),
                     });
                 }

@@ -1,20 +1,45 @@
-//! Recordings, verifications and the keys that let them begin, as one: what ends with all of them.
+//! Recordings, verifications and the keys that let them begin, as one: what is asked of them, and what ends with all of them.
 
-use crate::{keys, recorder, verify};
+use serde_json::Value;
 
-/// `bpe_diagnostics_key` has been set. An empty text takes all keys back, and ends the recording and verifications under way.
-/// Called under a lock of the server's that new connections need, so it waits for nothing.
-pub fn set_key(text: &str) {
-    keys::set(text);
-    if text.is_empty() {
-        verify::end_all();
-        recorder::end_soon();
-    }
+use crate::keys::Keys;
+use crate::recorder::Recordings;
+use crate::verify::Verifications;
+
+pub struct Diagnostics {
+    pub keys: Keys,
+    pub recordings: Recordings,
+    pub verifications: Verifications,
 }
 
-/// The plugin is being unloaded: nothing set for it is good for the next one.
-pub fn end() {
-    keys::forget();
-    verify::end_all();
-    recorder::stop();
+/// Of the server that the library was loaded into. Above the controller, which a recording needs.
+pub static DIAGNOSTICS: Diagnostics = Diagnostics {
+    keys: Keys::new(),
+    recordings: Recordings::new(),
+    verifications: Verifications::new(),
+};
+
+impl Diagnostics {
+    /// The answer to an argument of `bpe_report()`; `None` for one that is not known.
+    pub fn answer(&'static self, argument: &str) -> Option<Value> {
+        let verified = self.verifications.answer(&self.keys, argument);
+        verified.or_else(|| self.recordings.answer(&self.keys, argument))
+    }
+
+    /// `bpe_diagnostics_key` has been set. An empty text takes all keys back, and ends the recording and verifications under
+    /// way. Called under a lock of the server's that new connections need, so it waits for nothing.
+    pub fn set_key(&self, text: &str) {
+        self.keys.set(text);
+        if text.is_empty() {
+            self.verifications.end_all();
+            self.recordings.end_soon();
+        }
+    }
+
+    /// The plugin is being unloaded: nothing set for it is good for the next one.
+    pub fn end(&self) {
+        self.keys.forget();
+        self.verifications.end_all();
+        self.recordings.stop();
+    }
 }

@@ -27,11 +27,12 @@ struct Key {
     since: Instant,
 }
 
-struct Keys(Vec<Key>);
+struct Waiting(Vec<Key>);
 
-static KEYS: Mutex<Keys> = Mutex::new(Keys(Vec::new()));
+/// The keys that were set and may still be used.
+pub struct Keys(Mutex<Waiting>);
 
-impl Keys {
+impl Waiting {
     fn drop_old(&mut self, now: Instant) {
         self.0
             .retain(|key| now.saturating_duration_since(key.since) < GOOD_FOR);
@@ -78,51 +79,57 @@ impl Keys {
     }
 }
 
-/// Whether a text can be set as a key.
-///
-/// # Errors
-/// Why not.
-pub fn check(text: &str) -> Result<(), String> {
-    KEYS.lock().check(text, Instant::now())
-}
-
-/// A key has been set; an empty one takes all keys back. Waits for nothing.
-pub fn set(text: &str) {
-    if text.is_empty() {
-        forget();
-    } else {
-        KEYS.lock().add(text, Instant::now());
+impl Keys {
+    pub(crate) const fn new() -> Keys {
+        Keys(Mutex::new(Waiting(Vec::new())))
     }
-}
 
-/// Uses up a key. `what` is to begin with it, `command` does it by itself.
-///
-/// # Errors
-/// It is none that waits.
-pub fn spend(text: Option<&str>, what: &str, command: &str) -> Result<(), String> {
-    if !settings::LOADED.load(std::sync::atomic::Ordering::SeqCst) {
-        return Err("the plugin is not installed, only its function is".into());
+    /// Whether a text can be set as a key.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check(&self, text: &str) -> Result<(), String> {
+        self.0.lock().check(text, Instant::now())
     }
-    let known = text.is_some_and(|text| KEYS.lock().spend(text, Instant::now()));
-    known.then_some(()).ok_or_else(|| {
-        format!(
-            "{what} needs a key that an account with the right to SET GLOBAL has set in the last {} seconds (SET GLOBAL \
-             bpe_diagnostics_key), and each key starts only one; `{command}` sets one itself",
-            GOOD_FOR.as_secs()
-        )
-    })
-}
 
-/// Keys that were set and may still be used.
-pub fn waiting() -> usize {
-    let mut keys = KEYS.lock();
-    keys.drop_old(Instant::now());
-    keys.0.len()
-}
+    /// A key has been set; an empty one takes all keys back. Waits for nothing.
+    pub fn set(&self, text: &str) {
+        if text.is_empty() {
+            self.forget();
+        } else {
+            self.0.lock().add(text, Instant::now());
+        }
+    }
 
-/// No key that was set is good any more.
-pub fn forget() {
-    KEYS.lock().0.clear();
+    /// Uses up a key. `what` is to begin with it, `command` does it by itself.
+    ///
+    /// # Errors
+    /// It is none that waits.
+    pub fn spend(&self, text: Option<&str>, what: &str, command: &str) -> Result<(), String> {
+        if !settings::LOADED.load(std::sync::atomic::Ordering::SeqCst) {
+            return Err("the plugin is not installed, only its function is".into());
+        }
+        let known = text.is_some_and(|text| self.0.lock().spend(text, Instant::now()));
+        known.then_some(()).ok_or_else(|| {
+            format!(
+                "{what} needs a key that an account with the right to SET GLOBAL has set in the last {} seconds (SET GLOBAL \
+                 bpe_diagnostics_key), and each key starts only one; `{command}` sets one itself",
+                GOOD_FOR.as_secs()
+            )
+        })
+    }
+
+    /// Keys that were set and may still be used.
+    pub fn waiting(&self) -> usize {
+        let mut keys = self.0.lock();
+        keys.drop_old(Instant::now());
+        keys.0.len()
+    }
+
+    /// No key that was set is good any more.
+    pub fn forget(&self) {
+        self.0.lock().0.clear();
+    }
 }
 
 #[cfg(test)]
@@ -135,7 +142,7 @@ mod tests {
     #[test]
     fn a_key_is_good_once_and_for_a_minute() {
         let now = Instant::now();
-        let mut keys = Keys(Vec::new());
+        let mut keys = Waiting(Vec::new());
         assert!(!keys.spend(A, now) && !keys.spend("", now));
         keys.add(A, now);
         keys.add(B, now);
@@ -149,7 +156,7 @@ mod tests {
     #[test]
     fn only_what_is_hard_to_guess_is_a_key() {
         let now = Instant::now();
-        let mut keys = Keys(Vec::new());
+        let mut keys = Waiting(Vec::new());
         for good in ["", A, B, &"x".repeat(64)] {
             assert_eq!(keys.check(good, now), Ok(()), "{good}");
         }
@@ -172,7 +179,7 @@ mod tests {
     #[test]
     fn keys_are_bounded() {
         let now = Instant::now();
-        let mut keys = Keys(Vec::new());
+        let mut keys = Waiting(Vec::new());
         for _ in 0..MOST {
             assert_eq!(keys.check(A, now), Ok(()));
             keys.add(A, now);

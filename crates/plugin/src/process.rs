@@ -1,5 +1,12 @@
-//! The state of this process: the one value that hooks, variables and threads share.
+//! The state of this process: the values that hooks, variables and threads share. What needs the controller as well lies in
+//! [`crate::diagnostics`].
 
+use std::sync::atomic::AtomicBool;
+
+use interface::Verdict;
+use parking_lot::Mutex;
+
+use crate::audit::suspended::Suspensions;
 use crate::core::Core;
 use crate::files::{Slot, empty_slot};
 use crate::linux::{DESCRIPTORS, Linux};
@@ -9,6 +16,25 @@ static TABLE: [Slot; DESCRIPTORS] = [const { empty_slot() }; DESCRIPTORS];
 
 /// Of the server that the library was loaded into.
 pub static CORE: Core<Linux> = Core::new(Linux, &TABLE);
+
+/// What is known of the server beside its files and requests.
+pub struct Known {
+    /// What its executable imports, as it was judged; `None` until the calls are intercepted. The lock is a leaf.
+    pub verdict: Mutex<Option<Verdict>>,
+    /// Nothing may be served before InnoDB has made its choice.
+    pub waits_for_innodb: AtomicBool,
+    /// It was seen submitting through io_uring.
+    pub uses_io_uring: AtomicBool,
+    pub suspensions: Suspensions,
+}
+
+/// Of the same server.
+pub static KNOWN: Known = Known {
+    verdict: Mutex::new(None),
+    waits_for_innodb: AtomicBool::new(false),
+    uses_io_uring: AtomicBool::new(false),
+    suspensions: Suspensions::new(),
+};
 
 /// Tests that change the state of the process, or count on it, take turns.
 #[cfg(test)]

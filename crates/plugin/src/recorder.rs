@@ -29,11 +29,12 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
+use crate::controller;
+use crate::keys::Keys;
 use crate::linux::Linux;
 use crate::notes::ring::{RECORD_BYTES, Ring};
 use crate::os::Os as _;
 use crate::process::CORE;
-use crate::{controller, keys};
 
 /// Events that wait to be drained. At 16 bytes each this is the memory of a recording, 4 MiB.
 const PLACES: usize = 1 << 18;
@@ -43,6 +44,7 @@ pub const MEMORY: usize = PLACES * RECORD_BYTES;
 pub const LEASE: Duration = Duration::from_secs(5);
 /// Records in one answer: as text they fit into the smallest packet limit that a server is likely to have, 1 MiB.
 const RECORDS_AT_ONCE: usize = 32 * 1024;
+
 struct Session {
     name: String,
     ring: Arc<Ring>,
@@ -51,90 +53,11 @@ struct Session {
     ended: Option<&'static str>,
 }
 
-static SESSION: Mutex<Option<Session>> = Mutex::new(None);
-/// The session was heard of, or is over.
-static CHANGED: Condvar = Condvar::new();
-/// The answer to an argument of `bpe_report()` that begins with `trace-`; `None` for one that is not known.
-pub fn answer(argument: &str) -> Option<Value> {
-    let mut words = argument.split_ascii_whitespace();
-    let result = match (words.next()?, words.next(), words.next(), words.next()) {
-        ("trace-start", key, None, None) => start(key),
-        ("trace-next", Some(name), Some(number), None) => next(name, number.parse().ok()?),
-        ("trace-stop", Some(name), None, None) => stop_named(name),
-        _ => return None,
-    };
-    Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
-}
-
-fn start(key: Option<&str>) -> Result<Value, String> {
-    keys::spend(key, "a recording", "bpe record")?;
-    begin()
-}
-
-fn begin() -> Result<Value, String> {
-    let mut session = SESSION.lock();
-    match session.as_mut().map(Session::is_over) {
-        Some(false) => return Err("another recording is under way".into()),
-        // Its client has not fetched the last events yet. That is over soon, one way or the other.
-        Some(true) => return Err("another recording is just ending; try again".into()),
-        None => {}
-    }
-    let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
-    let ring = Arc::new(Ring::new(PLACES));
-    CORE.notes.note_into(Some(Arc::clone(&ring)));
-    controller::follow_for_recording().inspect_err(|_| CORE.notes.note_into(None))?;
-    *session = Some(Session {
-        name: name.clone(),
-        ring,
-        heard_of: Instant::now(),
-        ended: None,
-    });
-    let watched = name.clone();
-    if let Err(error) = Linux.spawn("bpe-recorder", move || watch(&watched)) {
-        give_back(&mut session);
-        return Err(format!("cannot start a thread for the recording: {error}"));
-    }
-    Linux.note("a recording of page reads and writes begins");
-    Ok(json!({
-        "recording": name,
-        "lease_seconds": LEASE.as_secs(),
-        "capacity": PLACES,
-    }))
-}
-
-fn next(name: &str, acknowledged: u64) -> Result<Value, String> {
-    let mut guard = SESSION.lock();
-    let session = named(&mut guard, name)?;
-    session.heard_of = Instant::now();
-    // Before the records are looked at: what is noted after the end has been seen would never be drained.
-    session.is_over();
-    session.ring.acknowledge(acknowledged);
-    let (first, records) = session.ring.records(RECORDS_AT_ONCE);
-    let next = first + (records.len() / RECORD_BYTES) as u64;
-    let more = next < session.ring.next_number();
-    let done = session.ended.is_some() && records.is_empty() && !more;
-    let value = json!({
-        "first": first,
-        "next": next,
-        "more": more,
-        "lost": session.ring.lost(),
-        "page_sizes": session.ring.page_sizes(),
-        "ended": session.ended,
-        "done": done,
-        "records": BASE64.encode(records),
-    });
-    if done {
-        give_back(&mut guard);
-    }
-    Ok(value)
-}
-
-fn stop_named(name: &str) -> Result<Value, String> {
-    let mut guard = SESSION.lock();
-    let session = named(&mut guard, name)?;
-    session.heard_of = Instant::now();
-    session.end("asked for");
-    Ok(json!({ "events": session.ring.next_number(), "lost": session.ring.lost() }))
+/// The recording, if there is one.
+pub struct Recordings {
+    session: Mutex<Option<Session>>,
+    /// The session was heard of, or is over.
+    changed: Condvar,
 }
 
 fn named<'a>(session: &'a mut Option<Session>, name: &str) -> Result<&'a mut Session, String> {
@@ -175,52 +98,144 @@ impl Session {
     }
 }
 
-/// Ends the session and gives its memory back.
-fn give_back(guard: &mut Option<Session>) {
-    if let Some(mut session) = guard.take() {
-        session.end("asked for");
-        // A hook that is just noting an event should not be the one that frees the memory.
-        let until = Instant::now() + Duration::from_millis(10);
-        while Arc::strong_count(&session.ring) > 1 && Instant::now() < until {
-            std::thread::yield_now();
+impl Recordings {
+    pub(crate) const fn new() -> Recordings {
+        Recordings {
+            session: Mutex::new(None),
+            changed: Condvar::new(),
         }
     }
-    CHANGED.notify_all();
-}
 
-/// The thread of one recording: ends it when its client was not heard of for the time of the lease.
-fn watch(name: &str) {
-    let mut guard = SESSION.lock();
-    loop {
-        let Ok(session) = named(&mut guard, name) else {
-            return;
+    /// The answer to an argument of `bpe_report()` that begins with `trace-`; `None` for one that is not known.
+    pub fn answer(&'static self, keys: &Keys, argument: &str) -> Option<Value> {
+        let mut words = argument.split_ascii_whitespace();
+        let result = match (words.next()?, words.next(), words.next(), words.next()) {
+            ("trace-start", key, None, None) => self.start(keys, key),
+            ("trace-next", Some(name), Some(number), None) => self.next(name, number.parse().ok()?),
+            ("trace-stop", Some(name), None, None) => self.stop_named(name),
+            _ => return None,
         };
-        let until = session.heard_of + LEASE;
-        if Instant::now() >= until {
-            session.end("nobody drained it");
-            give_back(&mut guard);
-            return;
-        }
-        CHANGED.wait_until(&mut guard, until);
+        Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
     }
-}
 
-/// Ends a recording: the plugin is being unloaded, or the server stops.
-pub fn stop() {
-    give_back(&mut SESSION.lock());
-}
+    fn start(&'static self, keys: &Keys, key: Option<&str>) -> Result<Value, String> {
+        keys.spend(key, "a recording", "bpe record")?;
+        self.begin()
+    }
 
-/// Ends the noting of events without waiting for anybody: the session sees it when it looks next.
-pub fn end_soon() {
-    CORE.switch().stop_recording();
-}
+    fn begin(&'static self) -> Result<Value, String> {
+        let mut session = self.session.lock();
+        match session.as_mut().map(Session::is_over) {
+            Some(false) => return Err("another recording is under way".into()),
+            // Its client has not fetched the last events yet. That is over soon, one way or the other.
+            Some(true) => return Err("another recording is just ending; try again".into()),
+            None => {}
+        }
+        let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
+        let ring = Arc::new(Ring::new(PLACES));
+        CORE.notes.note_into(Some(Arc::clone(&ring)));
+        controller::follow_for_recording().inspect_err(|_| CORE.notes.note_into(None))?;
+        *session = Some(Session {
+            name: name.clone(),
+            ring,
+            heard_of: Instant::now(),
+            ended: None,
+        });
+        let watched = name.clone();
+        if let Err(error) = Linux.spawn("bpe-recorder", move || self.watch(&watched)) {
+            self.give_back(&mut session);
+            return Err(format!("cannot start a thread for the recording: {error}"));
+        }
+        Linux.note("a recording of page reads and writes begins");
+        Ok(json!({
+            "recording": name,
+            "lease_seconds": LEASE.as_secs(),
+            "capacity": PLACES,
+        }))
+    }
 
-/// Memory of a recording, bytes; 0 while there is none.
-pub fn memory_bytes() -> u64 {
-    SESSION
-        .try_lock()
-        .and_then(|session| Some(session.as_ref()?.ring.memory_bytes()))
-        .unwrap_or(0)
+    fn next(&self, name: &str, acknowledged: u64) -> Result<Value, String> {
+        let mut guard = self.session.lock();
+        let session = named(&mut guard, name)?;
+        session.heard_of = Instant::now();
+        // Before the records are looked at: what is noted after the end has been seen would never be drained.
+        session.is_over();
+        session.ring.acknowledge(acknowledged);
+        let (first, records) = session.ring.records(RECORDS_AT_ONCE);
+        let next = first + (records.len() / RECORD_BYTES) as u64;
+        let more = next < session.ring.next_number();
+        let done = session.ended.is_some() && records.is_empty() && !more;
+        let value = json!({
+            "first": first,
+            "next": next,
+            "more": more,
+            "lost": session.ring.lost(),
+            "page_sizes": session.ring.page_sizes(),
+            "ended": session.ended,
+            "done": done,
+            "records": BASE64.encode(records),
+        });
+        if done {
+            self.give_back(&mut guard);
+        }
+        Ok(value)
+    }
+
+    fn stop_named(&self, name: &str) -> Result<Value, String> {
+        let mut guard = self.session.lock();
+        let session = named(&mut guard, name)?;
+        session.heard_of = Instant::now();
+        session.end("asked for");
+        Ok(json!({ "events": session.ring.next_number(), "lost": session.ring.lost() }))
+    }
+
+    /// Ends the session and gives its memory back.
+    fn give_back(&self, guard: &mut Option<Session>) {
+        if let Some(mut session) = guard.take() {
+            session.end("asked for");
+            // A hook that is just noting an event should not be the one that frees the memory.
+            let until = Instant::now() + Duration::from_millis(10);
+            while Arc::strong_count(&session.ring) > 1 && Instant::now() < until {
+                std::thread::yield_now();
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// The thread of one recording: ends it when its client was not heard of for the time of the lease.
+    fn watch(&self, name: &str) {
+        let mut guard = self.session.lock();
+        loop {
+            let Ok(session) = named(&mut guard, name) else {
+                return;
+            };
+            let until = session.heard_of + LEASE;
+            if Instant::now() >= until {
+                session.end("nobody drained it");
+                self.give_back(&mut guard);
+                return;
+            }
+            self.changed.wait_until(&mut guard, until);
+        }
+    }
+
+    /// Ends a recording: the plugin is being unloaded, or the server stops.
+    pub fn stop(&self) {
+        self.give_back(&mut self.session.lock());
+    }
+
+    /// Ends the noting of events without waiting for anybody: the session sees it when it looks next.
+    pub fn end_soon(&self) {
+        CORE.switch().stop_recording();
+    }
+
+    /// Memory of a recording, bytes; 0 while there is none.
+    pub fn memory_bytes(&self) -> u64 {
+        self.session
+            .try_lock()
+            .and_then(|session| Some(session.as_ref()?.ring.memory_bytes()))
+            .unwrap_or(0)
+    }
 }
 
 #[cfg(test)]
@@ -228,8 +243,14 @@ mod tests {
     use super::*;
     use crate::files::DataFile;
 
+    fn recordings() -> &'static Recordings {
+        Box::leak(Box::new(Recordings::new()))
+    }
+
     #[test]
     fn only_known_arguments_are_answered() {
+        let (all, keys) = (recordings(), Keys::new());
+        let answer = |argument: &str| all.answer(&keys, argument);
         let _turn = crate::process::UNDER_TEST.lock();
         for unknown in [
             "",
@@ -257,15 +278,15 @@ mod tests {
                 "{nobodys}: {text:?}"
             );
         }
-        assert_eq!(memory_bytes(), 0);
+        assert_eq!(all.memory_bytes(), 0);
     }
 
     /// A session with a small ring, in mode `RECORD`.
-    fn session(name: &str, heard_of: Instant) -> Arc<Ring> {
+    fn session(all: &Recordings, name: &str, heard_of: Instant) -> Arc<Ring> {
         let ring = Arc::new(Ring::new(8));
         CORE.notes.note_into(Some(Arc::clone(&ring)));
         CORE.switch().start_recording(|| ());
-        *SESSION.lock() = Some(Session {
+        *all.session.lock() = Some(Session {
             name: name.into(),
             ring: Arc::clone(&ring),
             heard_of,
@@ -282,8 +303,9 @@ mod tests {
 
     #[test]
     fn a_recording_from_the_hooks_to_the_answer() {
+        let all = recordings();
         let _turn = crate::process::UNDER_TEST.lock();
-        let ring = session("a", Instant::now());
+        let ring = session(all, "a", Instant::now());
         let file = DataFile::new(1, CORE.switch());
         CORE.notes
             .note_write(&file, Some(&page_of(3)), 16384, 3 * 16384); // its size is not known yet
@@ -299,7 +321,7 @@ mod tests {
         CORE.notes
             .note_write(&file, Some(&page_of(7)[..100]), 100, 7 * 16384 + 100); // the rest of a page
         CORE.notes.note_write(&file, None, 20000, 10 * 16384); // in several pieces
-        let answered = next("a", 0).unwrap();
+        let answered = all.next("a", 0).unwrap();
         let bytes = BASE64
             .decode(answered["records"].as_str().unwrap())
             .unwrap();
@@ -318,42 +340,44 @@ mod tests {
         assert_eq!(seen, expected);
         assert_eq!(answered["next"], 6);
         assert_eq!(answered["page_sizes"], json!([16384]));
-        assert!(next("b", 6).is_err());
-        assert_eq!(next("a", 6).unwrap()["records"], "");
+        assert!(all.next("b", 6).is_err());
+        assert_eq!(all.next("a", 6).unwrap()["records"], "");
         CORE.notes.note_read(&file, 6);
-        assert_eq!(stop_named("a").unwrap()["events"], 7);
+        assert_eq!(all.stop_named("a").unwrap()["events"], 7);
         assert!(CORE.switch().mode().is_off());
         CORE.notes.note_read(&file, 6); // too late
         assert_eq!(ring.next_number(), 7);
-        let last = next("a", 6).unwrap();
+        let last = all.next("a", 6).unwrap();
         assert_eq!((&last["next"], &last["done"]), (&json!(7), &json!(false)));
-        assert_eq!(next("a", 7).unwrap()["done"], true);
-        assert!(SESSION.lock().is_none() && next("a", 7).is_err());
+        assert_eq!(all.next("a", 7).unwrap()["done"], true);
+        assert!(all.session.lock().is_none() && all.next("a", 7).is_err());
     }
 
     #[test]
     fn a_recording_that_nobody_drains_ends() {
+        let all = recordings();
         let _turn = crate::process::UNDER_TEST.lock();
-        session("c", Instant::now());
-        assert_eq!(begin(), Err("another recording is under way".into()));
-        assert!(memory_bytes() > 0);
-        SESSION.lock().as_mut().unwrap().heard_of = Instant::now() - LEASE;
-        watch("c");
-        assert!(SESSION.lock().is_none());
-        assert_eq!((CORE.switch().mode().bits(), memory_bytes()), (0, 0));
+        session(all, "c", Instant::now());
+        assert_eq!(all.begin(), Err("another recording is under way".into()));
+        assert!(all.memory_bytes() > 0);
+        all.session.lock().as_mut().unwrap().heard_of = Instant::now() - LEASE;
+        all.watch("c");
+        assert!(all.session.lock().is_none());
+        assert_eq!((CORE.switch().mode().bits(), all.memory_bytes()), (0, 0));
     }
 
     #[test]
     fn the_kill_switch_ends_a_recording_and_keeps_what_it_has() {
+        let all = recordings();
         let _turn = crate::process::UNDER_TEST.lock();
-        session("d", Instant::now());
+        session(all, "d", Instant::now());
         let file = DataFile::new(1, CORE.switch());
         assert_eq!(file.page_of_read(16384, 16384), Some(1));
         CORE.notes.note_read(&file, 1);
         drop(CORE.switch().kill());
-        let answered = next("d", 0).unwrap();
+        let answered = all.next("d", 0).unwrap();
         assert_eq!(answered["next"], 1);
         assert!(answered["ended"].to_string().contains("switched off"));
-        assert_eq!(next("d", 1).unwrap()["done"], true);
+        assert_eq!(all.next("d", 1).unwrap()["done"], true);
     }
 }

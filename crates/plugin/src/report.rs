@@ -5,8 +5,9 @@ use std::sync::atomic::Ordering;
 use extension::{HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
+use crate::diagnostics::DIAGNOSTICS;
 use crate::process::CORE;
-use crate::{audit, controller, keys, recorder, settings, table_name, verify};
+use crate::{audit, controller, settings, table_name};
 
 /// Totals at one moment.
 pub struct Totals {
@@ -56,7 +57,7 @@ pub fn totals() -> Totals {
         devices: devices.len() as u64,
         devices_failed: devices.iter().filter(|device| !device.active).count() as u64,
         data_reads,
-        memory_bytes: memory + recorder::memory_bytes(),
+        memory_bytes: memory + DIAGNOSTICS.recordings.memory_bytes(),
         instances,
         cache,
     }
@@ -94,7 +95,7 @@ pub fn named(name: &str) -> Option<Value> {
         "files" => file_table(),
         "suspended" => audit::suspended_report(),
         "latency" => latencies(),
-        _ => return verify::answer(name).or_else(|| recorder::answer(name)),
+        _ => return DIAGNOSTICS.answer(name),
     })
 }
 
@@ -114,8 +115,8 @@ fn summary() -> Value {
         "async_mode": controller::async_mode(),
         "switched_on": controller::switched_on(),
         "recording": CORE.switch().mode().records(),
-        "verifications": verify::under_way(),
-        "diagnostics_keys": keys::waiting(),
+        "verifications": DIAGNOSTICS.verifications.under_way(),
+        "diagnostics_keys": DIAGNOSTICS.keys.waiting(),
         "hook_mode": CORE.switch().mode().bits(),
         "path": settings::Settings::current().path,
         "size": settings::Settings::current().size,

@@ -7,14 +7,14 @@
 //! The kernel maps a ring of events for every context of libaio, and an io_uring is a descriptor. Bounded reads of the
 //! cache have contexts, too, whose number is known. Those of other plugins cannot be told from InnoDB's.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use interface::in_use::{aio_contexts, is_io_uring};
 use interface::{InUse, Refusal, Verdict, Way};
-use parking_lot::Mutex;
 
 use crate::linux::Linux;
+use crate::process::KNOWN;
 use crate::scan;
 
 /// Between two looks while everything is as it should be.
@@ -25,10 +25,6 @@ const EVERY: Duration = if cfg!(feature = "canary") {
 };
 /// A context of our own is counted a moment after it was made.
 const MOMENT: Duration = Duration::from_millis(20);
-
-static VERDICT: Mutex<Option<Verdict>> = Mutex::new(None);
-/// Nothing may be served before InnoDB has made its choice.
-static WAITS: AtomicBool = AtomicBool::new(false);
 
 /// What shall look unavailable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,18 +50,18 @@ pub fn begin(verdict: Verdict) {
     let depends = [&verdict.libaio, &verdict.io_uring]
         .iter()
         .any(|way| matches!(way, Way::Unseen(_)));
-    WAITS.store(depends, Ordering::SeqCst);
-    *VERDICT.lock() = Some(verdict);
+    KNOWN.waits_for_innodb.store(depends, Ordering::SeqCst);
+    *KNOWN.verdict.lock() = Some(verdict);
 }
 
 /// Whether it has to be seen first what InnoDB uses, and it has not started.
 pub fn waits_for_innodb() -> bool {
-    WAITS.load(Ordering::SeqCst) && !scan::innodb_is_running(&Linux)
+    KNOWN.waits_for_innodb.load(Ordering::SeqCst) && !scan::innodb_is_running(&Linux)
 }
 
 /// Looks. Why the server cannot be followed, if it cannot.
 pub fn refusal() -> Option<Refusal> {
-    let verdict = VERDICT.lock().clone()?;
+    let verdict = KNOWN.verdict.lock().clone()?;
     if !verdict.depends() {
         return None;
     }

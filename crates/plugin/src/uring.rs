@@ -5,11 +5,11 @@
 //! (`struct io_uring` begins with `struct io_uring_sq`).
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use crate::aio::requests::{Vector, vector_bytes};
 use crate::files::DataFile;
-use crate::process::CORE;
+use crate::process::{CORE, KNOWN};
 use crate::switch::Mode;
 
 /// The beginning of liburing's `struct io_uring`.
@@ -49,11 +49,9 @@ const READ: u8 = 22;
 const WRITE: u8 = 23;
 const SPLICE: u8 = 30;
 
-static SEEN: AtomicBool = AtomicBool::new(false);
-
 /// Whether the server was seen submitting through io_uring.
 pub fn seen() -> bool {
-    SEEN.load(Ordering::Relaxed)
+    KNOWN.uses_io_uring.load(Ordering::Relaxed)
 }
 
 /// Looks at the requests that are about to be submitted.
@@ -61,7 +59,7 @@ pub fn seen() -> bool {
 /// # Safety
 /// `ring` must be a valid ring whose submission the calling thread may make.
 pub unsafe fn before_submit(mode: Mode, ring: *const Ring) {
-    SEEN.store(true, Ordering::Relaxed);
+    KNOWN.uses_io_uring.store(true, Ordering::Relaxed);
     if !mode.follows() || coherence::left_out!("rings") {
         return;
     }

@@ -24,11 +24,11 @@ use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
 use extension::{FileId, Inspected, PageId};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::files::DataFile;
-use crate::keys;
+use crate::keys::Keys;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::CORE;
@@ -62,34 +62,19 @@ struct Verification {
     at_work: u32,
 }
 
-static UNDER_WAY: Mutex<Vec<Verification>> = Mutex::new(Vec::new());
-
-/// Those under way, without the ones whose client is gone.
-fn under_way_now() -> parking_lot::MutexGuard<'static, Vec<Verification>> {
-    let mut under_way = UNDER_WAY.lock();
-    under_way.retain(|one| one.at_work > 0 || one.heard_of.elapsed() < LEASE);
-    under_way
-}
-
-/// Verifications that have been begun and have not ended.
-pub fn under_way() -> usize {
-    under_way_now().len()
-}
-
-/// Ends all; a call that is at work comes to its end within a moment.
-pub fn end_all() {
-    UNDER_WAY.lock().clear();
-}
+/// The verifications under way.
+pub struct Verifications(Mutex<Vec<Verification>>);
 
 /// A call at work for a verification.
 struct Call<'a> {
+    of: &'a Verifications,
     name: &'a str,
     every: u32,
 }
 
 impl<'a> Call<'a> {
-    fn begin(name: &'a str) -> Result<Call<'a>, String> {
-        let mut under_way = under_way_now();
+    fn begin(of: &'a Verifications, name: &'a str) -> Result<Call<'a>, String> {
+        let mut under_way = of.now();
         let one = under_way.iter_mut().find(|one| one.name == name).ok_or_else(|| {
             format!(
                 "there is no such verification: it has ended, or was not continued for {} seconds",
@@ -98,6 +83,7 @@ impl<'a> Call<'a> {
         })?;
         one.at_work += 1;
         Ok(Call {
+            of,
             name,
             every: one.every,
         })
@@ -106,7 +92,7 @@ impl<'a> Call<'a> {
 
 impl Drop for Call<'_> {
     fn drop(&mut self) {
-        let mut under_way = UNDER_WAY.lock();
+        let mut under_way = self.of.0.lock();
         if let Some(one) = under_way.iter_mut().find(|one| one.name == self.name) {
             one.at_work = one.at_work.saturating_sub(1);
             one.heard_of = Instant::now();
@@ -130,78 +116,103 @@ struct Counts {
 #[repr(C, align(4096))]
 struct Buffer([u8; extension::MAX_PAGE]);
 
-/// The answer to an argument of `bpe_report()` that begins with `verify-`; `None` for one that is not known, or if the
-/// machine has no memory left.
-pub fn answer(argument: &str) -> Option<Value> {
-    let mut words = argument.split_ascii_whitespace();
-    let words = [(); 5].map(|()| words.next());
-    let result = match words {
-        [Some("verify-start"), key, every, None, None] => match every.map(str::parse) {
-            None => start(key, 1),
-            Some(Ok(every)) if every > 0 => start(key, every),
-            Some(_) => return None,
-        },
-        [
-            Some("verify-next"),
-            Some(name),
-            Some(file),
-            Some(page),
-            None,
-        ] => next(name, file.parse().ok()?, page.parse().ok()?).transpose()?,
-        [Some("verify-stop"), Some(name), None, None, None] => {
-            UNDER_WAY.lock().retain(|one| one.name != name);
-            Ok(json!({}))
+impl Verifications {
+    pub(crate) const fn new() -> Verifications {
+        Verifications(Mutex::new(Vec::new()))
+    }
+
+    /// Those under way, without the ones whose client is gone.
+    fn now(&self) -> MutexGuard<'_, Vec<Verification>> {
+        let mut under_way = self.0.lock();
+        under_way.retain(|one| one.at_work > 0 || one.heard_of.elapsed() < LEASE);
+        under_way
+    }
+
+    /// Verifications that have been begun and have not ended.
+    pub fn under_way(&self) -> usize {
+        self.now().len()
+    }
+
+    /// Ends all; a call that is at work comes to its end within a moment.
+    pub fn end_all(&self) {
+        self.0.lock().clear();
+    }
+
+    /// The answer to an argument of `bpe_report()` that begins with `verify-`; `None` for one that is not known, or if the
+    /// machine has no memory left.
+    pub fn answer(&self, keys: &Keys, argument: &str) -> Option<Value> {
+        let mut words = argument.split_ascii_whitespace();
+        let words = [(); 5].map(|()| words.next());
+        let result = match words {
+            [Some("verify-start"), key, every, None, None] => match every.map(str::parse) {
+                None => self.start(keys, key, 1),
+                Some(Ok(every)) if every > 0 => self.start(keys, key, every),
+                Some(_) => return None,
+            },
+            [
+                Some("verify-next"),
+                Some(name),
+                Some(file),
+                Some(page),
+                None,
+            ] => self
+                .next(name, file.parse().ok()?, page.parse().ok()?)
+                .transpose()?,
+            [Some("verify-stop"), Some(name), None, None, None] => {
+                self.0.lock().retain(|one| one.name != name);
+                Ok(json!({}))
+            }
+            _ => return None,
+        };
+        Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
+    }
+
+    fn start(&self, keys: &Keys, key: Option<&str>, every: u32) -> Result<Value, String> {
+        keys.spend(key, "a verification", "bpe verify")?;
+        self.begin(every)
+    }
+
+    fn begin(&self, every: u32) -> Result<Value, String> {
+        let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
+        let mut under_way = self.now();
+        if under_way.len() >= MOST {
+            return Err(format!(
+                "{MOST} verifications are under way; try again when one has ended"
+            ));
         }
-        _ => return None,
-    };
-    Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
-}
-
-fn start(key: Option<&str>, every: u32) -> Result<Value, String> {
-    keys::spend(key, "a verification", "bpe verify")?;
-    begin(every)
-}
-
-fn begin(every: u32) -> Result<Value, String> {
-    let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
-    let mut under_way = under_way_now();
-    if under_way.len() >= MOST {
-        return Err(format!(
-            "{MOST} verifications are under way; try again when one has ended"
-        ));
+        under_way.push(Verification {
+            name: name.clone(),
+            every,
+            heard_of: Instant::now(),
+            at_work: 0,
+        });
+        drop(under_way);
+        Linux.note("a verification of cached pages begins");
+        Ok(json!({ "verification": name, "next": format!("verify-next {name} 0 0") }))
     }
-    under_way.push(Verification {
-        name: name.clone(),
-        every,
-        heard_of: Instant::now(),
-        at_work: 0,
-    });
-    drop(under_way);
-    Linux.note("a verification of cached pages begins");
-    Ok(json!({ "verification": name, "next": format!("verify-next {name} 0 0") }))
-}
 
-/// `None` if the machine has no memory left.
-fn next(name: &str, file: u32, page: u32) -> Result<Option<Value>, String> {
-    let call = Call::begin(name)?;
-    let Some(mut buffers) = buffers() else {
-        return Ok(None);
-    };
-    let mut counts = Counts::default();
-    let every = call.every;
-    let next = run(Cursor { file, page, every }, &mut counts, &mut buffers);
-    drop(call);
-    if next.is_none() {
-        UNDER_WAY.lock().retain(|one| one.name != name);
+    /// `None` if the machine has no memory left.
+    fn next(&self, name: &str, file: u32, page: u32) -> Result<Option<Value>, String> {
+        let call = Call::begin(self, name)?;
+        let Some(mut buffers) = buffers() else {
+            return Ok(None);
+        };
+        let mut counts = Counts::default();
+        let every = call.every;
+        let next = run(Cursor { file, page, every }, &mut counts, &mut buffers);
+        drop(call);
+        if next.is_none() {
+            self.0.lock().retain(|one| one.name != name);
+        }
+        Ok(Some(json!({
+            "compared": counts.compared,
+            "skipped": counts.skipped,
+            "unproven": counts.unproven,
+            "wrong": counts.wrong,
+            "pages": counts.listed,
+            "next": next.map(|next| format!("verify-next {name} {} {}", next.file, next.page)),
+        })))
     }
-    Ok(Some(json!({
-        "compared": counts.compared,
-        "skipped": counts.skipped,
-        "unproven": counts.unproven,
-        "wrong": counts.wrong,
-        "pages": counts.listed,
-        "next": next.map(|next| format!("verify-next {name} {} {}", next.file, next.page)),
-    })))
 }
 
 /// Two buffers that never were on the stack, which is small in a server's thread.
@@ -425,6 +436,8 @@ mod tests {
 
     #[test]
     fn only_known_arguments_are_answered() {
+        let (all, keys) = (Verifications::new(), Keys::new());
+        let answer = |argument: &str| all.answer(&keys, argument);
         for unknown in [
             "verify",
             "verify:0:0:1",
@@ -452,39 +465,41 @@ mod tests {
 
     #[test]
     fn a_verification_from_its_beginning_to_its_end() {
-        let begun = begin(3).unwrap();
+        let (all, keys) = (Verifications::new(), Keys::new());
+        let answer = |argument: &str| all.answer(&keys, argument);
+        let begun = all.begin(3).unwrap();
         let name = begun["verification"].as_str().unwrap();
         assert_eq!(begun["next"], format!("verify-next {name} 0 0"));
-        assert_eq!(Call::begin(name).map(|call| call.every), Ok(3));
+        assert_eq!(Call::begin(&all, name).map(|call| call.every), Ok(3));
         // There are no files here, so that was all.
         let answered = answer(&format!("verify-next {name} 0 0")).unwrap();
         assert!(answered["next"].is_null() && answered["wrong"] == 0);
         assert!(error(answer(&format!("verify-next {name} 0 0"))).contains("it has ended"));
 
         // One whose client is gone ends, but not while a call is at work.
-        let begun = begin(1).unwrap();
+        let begun = all.begin(1).unwrap();
         let name = begun["verification"].as_str().unwrap();
-        let call = Call::begin(name).unwrap();
+        let call = Call::begin(&all, name).unwrap();
         let age = || {
-            for one in UNDER_WAY.lock().iter_mut() {
+            for one in all.0.lock().iter_mut() {
                 one.heard_of = Instant::now() - LEASE;
             }
         };
         age();
-        assert_eq!(under_way(), 1);
+        assert_eq!(all.under_way(), 1);
         drop(call);
-        assert_eq!(under_way(), 1);
+        assert_eq!(all.under_way(), 1);
         age();
-        assert_eq!(under_way(), 0);
+        assert_eq!(all.under_way(), 0);
 
         for _ in 0..MOST {
-            assert!(begin(1).is_ok());
+            assert!(all.begin(1).is_ok());
         }
-        assert!(begin(1).unwrap_err().contains("under way"));
-        let one = UNDER_WAY.lock()[0].name.clone();
+        assert!(all.begin(1).unwrap_err().contains("under way"));
+        let one = all.0.lock()[0].name.clone();
         answer(&format!("verify-stop {one}"));
-        assert_eq!(under_way(), MOST - 1);
-        end_all();
-        assert_eq!(under_way(), 0);
+        assert_eq!(all.under_way(), MOST - 1);
+        all.end_all();
+        assert_eq!(all.under_way(), 0);
     }
 }

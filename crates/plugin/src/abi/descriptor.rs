@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use super::ServerTable;
 use super::status::{STATUS, StatusVariable};
 use super::variables::{VARIABLES, VariablePointer};
+use crate::diagnostics::DIAGNOSTICS;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::settings::{self, AsyncIo};
-use crate::{calls, controller, diagnostics, got, scan, unseen};
+use crate::{calls, controller, got, scan, unseen};
 
 const DAEMON: c_int = 3;
 const LICENCE_GPL: c_int = 1;
@@ -215,7 +216,7 @@ fn start() {
 
 unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
     // The hooks stay in place and pass everything on: MySQL flushes its pages after this.
-    let _ = catch_unwind(|| controller::stop(diagnostics::end));
+    let _ = catch_unwind(|| controller::stop(|| DIAGNOSTICS.end()));
     // Not before: the controller would take the missing values for new ones.
     settings::LOADED.store(false, Ordering::SeqCst);
     0

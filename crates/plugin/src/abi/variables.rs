@@ -13,7 +13,7 @@ use interface::variables::{self, Variable};
 
 use super::{ServerTable, messages};
 use crate::controller;
-use crate::diagnostics;
+use crate::diagnostics::DIAGNOSTICS;
 use crate::keys;
 use crate::settings::{self, Settings};
 
@@ -428,7 +428,7 @@ unsafe extern "C" fn check_key(
     callback(|| {
         // SAFETY: called by the server with a value.
         let text = unsafe { text_of(value) }.unwrap_or_default();
-        keys::check(&text.to_string_lossy())?;
+        DIAGNOSTICS.keys.check(&text.to_string_lossy())?;
         let bytes = text.as_bytes_with_nul();
         if bytes.len() > KEY_BYTES {
             return Err("the key is too long".into());
@@ -464,7 +464,7 @@ unsafe extern "C" fn update_key(
             }
         };
         // The target stays as it is: nobody reads a key.
-        diagnostics::set_key(&text.to_string_lossy());
+        DIAGNOSTICS.set_key(&text.to_string_lossy());
         Ok(())
     });
 }
