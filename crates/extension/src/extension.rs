@@ -255,7 +255,7 @@ impl Extension {
                     .map_err(|source| OpenError::Thread { source })?;
             }
             for (n, writer) in writers.into_iter().enumerate() {
-                crate::thread::spawn(&extension.shared.wake, n, writer)
+                crate::thread::spawn_writer(&extension.shared.wake, n, writer)
                     .map_err(|source| OpenError::Thread { source })?;
             }
         } else {

@@ -62,4 +62,5 @@ pub use policy::PolicyName;
 pub use segment::LEAST_DEVICE_BYTES;
 pub use share::{Room, divide};
 pub use statistics::{DeviceStatistics, InstanceStatistics, Statistics};
+pub use thread::spawn;
 pub use validate::Figures;

@@ -4,6 +4,7 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use crate::shared::{Shared, Wake};
 use crate::writer::Writer;
@@ -63,7 +64,7 @@ fn be_prompt() {
 }
 
 /// Starts the thread of a writer.
-pub(crate) fn spawn(wake: &Wake, number: usize, writer: Writer) -> io::Result<()> {
+pub(crate) fn spawn_writer(wake: &Wake, number: usize, writer: Writer) -> io::Result<()> {
     spawn_named(wake, format!("bpe-writer-{number}"), STACK, move || {
         be_prompt();
         writer.run();
@@ -94,14 +95,32 @@ pub(crate) fn spawn_submitter(shared: &Arc<Shared>, number: usize) -> io::Result
     spawned
 }
 
-/// Signals are blocked before the thread exists, so that not one can reach it: a server may rely on all threads blocking a
-/// signal whose default would end it.
 fn spawn_named(
     wake: &Wake,
     name: String,
     stack: usize,
     body: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
+    wake.thread_begins();
+    let spawned = spawn(name, stack, body);
+    if spawned.is_err() {
+        wake.thread_ends();
+    }
+    spawned.map(drop)
+}
+
+/// Starts a thread with every signal blocked and a stack of so many bytes.
+///
+/// Signals are blocked before the thread exists, so that not one can reach it: a server may rely on all threads blocking a
+/// signal whose default would end it.
+///
+/// # Errors
+/// If the process can have no more threads.
+pub fn spawn<T: Send + 'static>(
+    name: String,
+    stack: usize,
+    body: impl FnOnce() -> T + Send + 'static,
+) -> io::Result<JoinHandle<T>> {
     let mut all = MaybeUninit::<libc::sigset_t>::uninit();
     let mut before = MaybeUninit::<libc::sigset_t>::uninit();
     // SAFETY: sigfillset writes the set; pthread_sigmask reads it and writes the old one, for this thread only.
@@ -109,7 +128,6 @@ fn spawn_named(
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), before.as_mut_ptr());
     }
-    wake.thread_begins();
     let spawned = std::thread::Builder::new()
         .name(name)
         .stack_size(stack)
@@ -118,8 +136,5 @@ fn spawn_named(
     unsafe {
         libc::pthread_sigmask(libc::SIG_SETMASK, before.as_ptr(), std::ptr::null_mut());
     }
-    if spawned.is_err() {
-        wake.thread_ends();
-    }
-    spawned.map(drop)
+    spawned
 }

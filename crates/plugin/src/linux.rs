@@ -1,11 +1,16 @@
 //! The machine as the kernel and the server's process show it.
 
-use std::ffi::{CStr, CString, c_int, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::io;
+use std::os::fd::BorrowedFd;
+use std::os::unix::ffi::OsStringExt;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use libc::{off64_t, size_t, ssize_t};
+use rustix::fs::{self, AtFlags, FileType};
+use rustix::io::fcntl_getfd;
+use rustix::process::{Resource, getrlimit};
 
 use crate::got::Original;
 use crate::os::{Errno, Level, Os, Stat};
@@ -24,17 +29,23 @@ pub static PREAD: Original = Original::new();
 /// Descriptors beyond this are not followed.
 pub const DESCRIPTORS: usize = 1 << 20;
 
+/// Of a thread, bytes.
+const STACK: usize = 256 << 10;
+
 impl Os for Linux {
     const HERE: i32 = libc::AT_FDCWD;
 
     fn stat(&self, fd: i32) -> Option<Stat> {
-        // SAFETY: the call fills the structure.
-        stat_by(|stat| unsafe { libc::fstat64(fd, stat) })
+        fs::fstat(borrowed(fd)?).ok().map(seen)
     }
 
     fn stat_at(&self, directory: i32, path: &CStr) -> Option<Stat> {
-        // SAFETY: a valid string; the call fills the structure.
-        stat_by(|stat| unsafe { libc::fstatat64(directory, path.as_ptr(), stat, 0) })
+        let directory = if directory == Self::HERE {
+            fs::CWD
+        } else {
+            borrowed(directory)?
+        };
+        fs::statat(directory, path, AtFlags::empty()).ok().map(seen)
     }
 
     unsafe fn read(&self, fd: i32, to: *mut u8, length: usize, at: i64) -> Result<usize, Errno> {
@@ -49,19 +60,13 @@ impl Os for Linux {
                 .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
                 .collect();
         }
-        // SAFETY: asks for flags of a descriptor, valid or not.
-        (0..open_limit() as i32)
-            .filter(|&fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } >= 0)
-            .collect()
+        let is_open = |fd: &i32| borrowed(*fd).is_some_and(|fd| fcntl_getfd(fd).is_ok());
+        (0..open_limit()).filter(is_open).collect()
     }
 
     fn path_of(&self, fd: i32) -> Option<Vec<u8>> {
-        let link = CString::new(format!("/proc/self/fd/{fd}")).ok()?;
-        let mut name = vec![0u8; 4096];
-        // SAFETY: the buffer is valid for its length.
-        let length = unsafe { libc::readlink(link.as_ptr(), name.as_mut_ptr().cast(), name.len()) };
-        name.truncate(usize::try_from(length).ok()?);
-        Some(name)
+        let path = std::fs::read_link(format!("/proc/self/fd/{fd}")).ok()?;
+        Some(path.into_os_string().into_vec())
     }
 
     fn running(&self) -> Duration {
@@ -81,19 +86,7 @@ impl Os for Linux {
         name: &str,
         body: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
-        // SAFETY: the sets are local; the mask of this thread is put back right after, the new thread inherits it full.
-        unsafe {
-            let mut all: libc::sigset_t = std::mem::zeroed();
-            let mut before: libc::sigset_t = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            let thread = std::thread::Builder::new()
-                .name(name.into())
-                .stack_size(256 * 1024)
-                .spawn(body);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &before, std::ptr::null_mut());
-            thread
-        }
+        extension::spawn(name.into(), STACK, body)
     }
 
     fn log(&self, level: Level, text: &str) {
@@ -113,36 +106,72 @@ pub fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value }
 }
 
-/// What a call fills in, with errno left as it was.
-fn stat_by(call: impl FnOnce(&mut libc::stat64) -> c_int) -> Option<Stat> {
-    let kept = errno();
-    // SAFETY: an all-zero stat is a valid value.
-    let mut stat: libc::stat64 = unsafe { std::mem::zeroed() };
-    let result = call(&mut stat);
-    set_errno(kept);
-    (result == 0).then_some(Stat {
+/// A descriptor of the server for one call, which says what is wrong with it.
+fn borrowed(fd: i32) -> Option<BorrowedFd<'static>> {
+    // SAFETY: it is no longer used than for the call, which takes any number that is not negative; whether it stands for an open
+    // file, and still for the same one, is the rules' business.
+    (fd >= 0).then(|| unsafe { BorrowedFd::borrow_raw(fd) })
+}
+
+fn seen(stat: fs::Stat) -> Stat {
+    Stat {
         inode: (stat.st_dev, stat.st_ino),
         size: stat.st_size,
-        modified: (stat.st_mtime, stat.st_mtime_nsec),
-        changed: (stat.st_ctime, stat.st_ctime_nsec),
+        #[allow(
+            clippy::unnecessary_cast,
+            reason = "of another sign on other processors"
+        )]
+        modified: (stat.st_mtime as i64, stat.st_mtime_nsec as i64),
+        #[allow(clippy::unnecessary_cast, reason = "as above")]
+        changed: (stat.st_ctime as i64, stat.st_ctime_nsec as i64),
         #[allow(clippy::unnecessary_cast, reason = "32 bits on other processors")]
         links: stat.st_nlink as u64,
-        is_regular: stat.st_mode & libc::S_IFMT == libc::S_IFREG,
-    })
+        is_regular: FileType::from_raw_mode(stat.st_mode).is_file(),
+    }
 }
 
 /// How many descriptors the process may have.
-fn open_limit() -> usize {
-    // SAFETY: the call fills the structure.
-    let limit = unsafe {
-        let mut limit: libc::rlimit = std::mem::zeroed();
-        if libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit) == 0 {
-            limit.rlim_cur
-        } else {
-            65536
+fn open_limit() -> i32 {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(DESCRIPTORS as i32, |limit| {
+        limit.min(DESCRIPTORS as u64) as i32
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_seen_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("t.ibd");
+        std::fs::write(&path, [0; 100]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        let stat = Linux.stat(file.as_raw_fd()).unwrap();
+        assert_eq!((stat.size, stat.links, stat.is_regular), (100, 1, true));
+        let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+        assert_eq!(Linux.stat_at(Linux::HERE, &name), Some(stat));
+        let directory = std::fs::File::open(folder.path()).unwrap();
+        let below = Linux.stat_at(directory.as_raw_fd(), c"t.ibd");
+        assert_eq!(below.map(|below| below.inode), Some(stat.inode));
+        assert!(!Linux.stat(directory.as_raw_fd()).unwrap().is_regular);
+        assert_eq!(Linux.path_of(file.as_raw_fd()), Some(name.into_bytes()));
+        assert!(Linux.open_descriptors().contains(&file.as_raw_fd()));
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(Linux.stat(file.as_raw_fd()).unwrap().links, 0);
+    }
+
+    #[test]
+    fn what_is_no_file_leaves_errno_as_it_was() {
+        set_errno(libc::EXDEV);
+        for fd in [-1, i32::MIN, i32::MAX] {
+            assert_eq!(Linux.stat(fd), None);
         }
-    };
-    usize::try_from(limit)
-        .unwrap_or(DESCRIPTORS)
-        .min(DESCRIPTORS)
+        assert_eq!(Linux.stat_at(Linux::HERE, c"/there/is/none"), None);
+        assert_eq!(Linux.stat_at(i32::MAX, c"none"), None);
+        assert_eq!(errno(), libc::EXDEV);
+    }
 }

@@ -137,9 +137,7 @@ fn age(pid: i32) -> Option<u64> {
     let ticks: u64 = rest.split_whitespace().nth(19)?.parse().ok()?;
     let uptime = fs::read_to_string("/proc/uptime").ok()?;
     let up: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-    // SAFETY: it takes a number and gives one.
-    let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) };
-    let started = ticks / u64::try_from(per_second).ok().filter(|&ticks| ticks > 0)?;
+    let started = ticks / rustix::param::clock_ticks_per_second();
     Some((up as u64).saturating_sub(started))
 }
 

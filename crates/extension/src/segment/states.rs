@@ -13,7 +13,7 @@
 //! A step that does not fit the state is a panic: in a writer's thread it costs the device
 //! ([`crate::writer::Writer::run`]), and nothing is written over what may still be asked for.
 
-use crate::validate::Findings;
+use crate::findings::Findings;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum State {
