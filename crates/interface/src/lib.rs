@@ -5,7 +5,8 @@
 //! a running server uses. The plugin (in the process, before it redirects anything), `bpe doctor` and `bpe enable` (from the
 //! executable's file) all ask here, so they give one answer in the same words.
 //!
-//! [`status`], [`variables`] and [`reports`] are what a server shows of the plugin: names, kinds, units, meanings.
+//! [`status`], [`variables`] and [`reports`] are what a server shows of the plugin: names, kinds, units, meanings;
+//! [`limits`] is what its figures are judged by.
 //!
 //! A plain library: no unsafe code, no dependencies, nothing that reads a file by itself.
 #![forbid(unsafe_code)]
@@ -13,6 +14,7 @@
 pub mod calls;
 pub mod code;
 pub mod in_use;
+pub mod limits;
 pub mod reports;
 #[cfg(test)]
 mod servers;

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use interface::status::Kind;
-use interface::{Status, variables};
+use interface::{Status, limits, variables};
 use serde_json::Value;
 
 #[path = "../examples/generate/main.rs"]
@@ -180,6 +180,32 @@ fn the_dashboard_shows_every_number_in_its_unit() {
     }
     for one in Status::ALL.iter().filter(|one| one.kind() != Kind::Text) {
         assert!(shown.contains(one.name()), "no panel shows {}", one.name());
+    }
+}
+
+/// Alerts and dashboard have the limits of the commands.
+#[test]
+fn limits_are_those_of_the_list() {
+    let rules = fs::read_to_string(repository("monitoring/prometheus/bpe.rules.yml")).unwrap();
+    let panels = fs::read_to_string(repository("monitoring/grafana/innodb-bpe.json")).unwrap();
+    for (text, metric, limit) in [
+        (&rules, "capacity_bytes", limits::FULL),
+        (
+            &panels,
+            "innodb_buffer_pool_size{instance=\\\"$instance\\\"}",
+            limits::MEMORY,
+        ),
+    ] {
+        let share = limit / 100.0;
+        let (before, after) = (format!("{share} * mysql_"), format!("{metric} * {share}"));
+        let said = text
+            .lines()
+            .filter(|line| line.contains(metric) && line.contains(" * "));
+        let lines: Vec<&str> = said.collect();
+        assert!(!lines.is_empty(), "{metric}");
+        for line in lines {
+            assert!(line.contains(&before) || line.contains(&after), "{line}");
+        }
     }
 }
 

@@ -324,7 +324,7 @@ export interface FileRow {
   cached_bytes: number;
 }
 
-// The limits of `bpe status --explain`.
+// Limits by which figures are judged.
 /** Reads per second below which a cache has nothing to do. */
 export const IDLE = 1;
 /** Percent of the data disk's p50 by which the cache's must differ to be called faster or slower. */
@@ -333,3 +333,5 @@ export const ALIKE = 10;
 export const LITTLE = 20;
 /** Percent of the capacity from which on the cache counts as full: some is always being emptied. */
 export const FULL = 90;
+/** Percent of hits below which a cache that still fills is not yet judged. */
+export const HALF = 50;

@@ -1,12 +1,9 @@
 // The one thing to see at a glance: whether the extension helps. Everything comes from the figures of the last seconds.
 
-import { ALIKE, FULL, type Figures, IDLE, LITTLE, type State } from "../api/figures";
+import { ALIKE, FULL, type Figures, HALF, IDLE, LITTLE, type State } from "../api/figures";
 
 /** Seconds that are looked at together, so that the answer does not flicker. */
 export const LOOKED_AT = 10;
-
-/** While the cache has room and takes in pages, a hit ratio below this is not yet what it will be. */
-const HALF = 50;
 
 export type Verdict =
   | { kind: "helps" | "alike" | "costs" | "warming" | "little"; hitPercent: number; savedReads: number; savedBytes: number; speed: Speed | null }

@@ -1,13 +1,12 @@
 //! What it costs in memory and whether there is anything to gain.
 
+use interface::limits::{IDLE, MEMORY};
+
 use super::finding::Finding;
 use crate::failure::Failure;
 use crate::pool::{Pool, expected_memory, largest_cache};
 use crate::server::Server;
 use crate::size::human;
-
-/// Reads per second below which a cache has nothing to do.
-const IDLE: f64 = 1.0;
 
 /// Memory it will take, against the pool and against what the machine has. The machine is looked at
 /// only when the server runs on it.
@@ -23,7 +22,7 @@ pub fn memory(server: &mut Server, size: u64, local: bool) -> Result<Vec<Finding
         human(pool.size)
     );
     let mut findings = Vec::new();
-    if percent > 4.0 {
+    if percent > MEMORY {
         let most = largest_cache(pool.size, page_size);
         findings.push(
             Finding::warn("memory", format!("{text}: more than 4 %")).advise(format!(

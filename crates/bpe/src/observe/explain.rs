@@ -3,6 +3,7 @@
 //! A rule is a function of the figures that gives a sentence or none. A sentence carries every figure it rests on, under the name
 //! that it has in [`Figures`] or, where it is worked out here, with what it is worked out from.
 
+use interface::limits::{ALIKE, BEHIND, CONTENDED, FEW, FULL, IDLE, LITTLE, MEMORY, UNSEEN, WORTH};
 use serde_json::{Value, json};
 
 use super::figures::Figures;
@@ -11,28 +12,8 @@ use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
 
-/// Reads per second below which a cache has nothing to do.
-const IDLE: f64 = 1.0;
-/// Reads in the interval below which a ratio of them says little.
-const FEW: f64 = 100.0;
-/// Percent of the data disk's p50 by which the cache's must differ to be called faster or slower.
-const ALIKE: f64 = 10.0;
-/// Percent of hits from which on the data disk feels it.
-const LITTLE: f64 = 20.0;
-/// Percent of the capacity from which on the cache counts as full: some is always being emptied.
-const FULL: f64 = 90.0;
-/// Percent of all reads that pages which came back must be for a larger cache to be worth it.
-const WORTH: f64 = 5.0;
-/// Percent of accesses that find an instance's lock held, from which on threads wait noticeably.
-const CONTENDED: f64 = 5.0;
-/// Percent of the pages worth caching that are dropped because they cannot be written fast enough.
-const BEHIND: f64 = 1.0;
-/// Percent of InnoDB's page reads from which on it matters that the extension does not see them.
-const UNSEEN: f64 = 20.0;
 /// Suspended files that are told of one by one.
 const TOLD: usize = 3;
-/// Memory that the extension should take at most, in percent of the pool.
-const MEMORY: f64 = 4.0;
 
 /// What an explanation needs to know beside the figures.
 #[derive(Debug, Clone, Default)]

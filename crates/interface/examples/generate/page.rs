@@ -1,5 +1,6 @@
 //! What the page knows of what the console sends it: types, and the limits by which figures are judged.
 
+use interface::limits;
 use interface::reports::{Column, DEVICES, FILES, INSTANCES, Value};
 
 use super::{read, repository};
@@ -57,25 +58,18 @@ pub fn types() -> Result<String, String> {
     types.push_str(&rows_of("Instance", INSTANCES));
     types.push_str(&rows_of("Device", DEVICES));
     types.push_str(&rows_of("FileRow", FILES));
-    types.push_str("\n// The limits of `bpe status --explain`.\n");
-    let rules = read(&repository("crates/bpe/src/observe/explain.rs"))?;
-    for name in LIMITS {
-        let line = format!("const {name}: f64 = ");
-        let at = rules
-            .find(&line)
-            .ok_or_else(|| format!("explain.rs has no limit {name}"))?;
-        let value = rules[at + line.len()..].split(';').next().unwrap_or("");
-        let comment = rules[..at].trim_end().rsplit("/// ").next().unwrap_or("");
-        let value = value.trim_end_matches(".0");
+    types.push_str("\n// Limits by which figures are judged.\n");
+    for one in limits::ALL.iter().filter(|one| LIMITS.contains(&one.name)) {
         types.push_str(&format!(
-            "/** {comment} */\nexport const {name} = {value};\n"
+            "/** {}. */\nexport const {} = {};\n",
+            one.meaning, one.name, one.value
         ));
     }
     Ok(types)
 }
 
 /// Limits that the page uses.
-const LIMITS: [&str; 4] = ["IDLE", "ALIKE", "LITTLE", "FULL"];
+const LIMITS: [&str; 5] = ["IDLE", "ALIKE", "LITTLE", "FULL", "HALF"];
 
 /// The rows of a report, in TypeScript.
 fn rows_of(name: &str, report: &[Column]) -> String {
