@@ -51,6 +51,8 @@ mod machine_for_tests;
 pub mod notes;
 pub mod os;
 pub mod rules;
+#[cfg(test)]
+mod rules_tests;
 pub mod scan;
 pub mod switch;
 pub mod sync;

@@ -158,4 +158,72 @@ mod tests {
         assert_eq!(std::mem::offset_of!(Ring, requests), 56);
         assert_eq!(std::mem::offset_of!(Ring, pending_head), 64);
     }
+    /// A file with pages of 16 KiB, and generations that count while it is followed.
+    fn followed(owner: u32) -> &'static DataFile {
+        let file = Box::leak(Box::new(DataFile::new(owner, CORE.switch())));
+        assert_eq!(file.page_of_read(16384, 16384), Some(1));
+        file
+    }
+
+    fn request(opcode: u8, fd: c_int, address: u64, length: u32, offset: u64) -> Request {
+        Request {
+            opcode,
+            flags: 0,
+            priority: 0,
+            fd,
+            offset,
+            address,
+            length,
+            rest: [0; 9],
+        }
+    }
+
+    #[test]
+    fn what_is_recorded_is_read_out_of_the_requests() {
+        let _turn = crate::process::UNDER_TEST.lock();
+        let ring = std::sync::Arc::new(crate::notes::ring::Ring::new(16));
+        CORE.notes.note_into(Some(std::sync::Arc::clone(&ring)));
+        CORE.switch().start_recording(|| ());
+        let mode = CORE.switch().mode();
+        let file = followed(77);
+        let mut page = vec![1u8; 16384];
+        page[4..8].copy_from_slice(&9u32.to_be_bytes());
+        let address = page.as_ptr() as u64;
+        let vector = Vector {
+            base: address,
+            length: 16384,
+        };
+        let one = &raw const vector as u64;
+        let at = 9 * 16384;
+        // SAFETY: buffers and vectors of this test, as long as they say.
+        unsafe {
+            for (opcode, address, length) in [
+                (READ, address, 16384),
+                (READ_FIXED, address, 16384),
+                (READV, one, 1),
+                (WRITE, address, 16384),
+                (WRITE_FIXED, address, 16384),
+                (WRITEV, one, 1),
+            ] {
+                let before = ring.next_number();
+                note(mode, &request(opcode, 3, address, length, at), file);
+                assert_eq!(ring.next_number(), before + 1, "{opcode}");
+            }
+            let before = ring.next_number();
+            for (opcode, address, length) in [
+                (WRITE, address, 0),
+                (WRITEV, one, 2),
+                (WRITEV, 0, 1),
+                (READV, 0, 0),
+                (FALLOCATE, 16384, 0),
+                (SPLICE, address, 16384),
+                (0, address, 16384),
+            ] {
+                note(mode, &request(opcode, 3, address, length, at), file);
+                assert_eq!(ring.next_number(), before, "{opcode}");
+            }
+        }
+        CORE.switch().stop_recording();
+        CORE.notes.note_into(None);
+    }
 }
