@@ -20,8 +20,6 @@ pub mod requests;
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use extension::Source;
 
@@ -29,6 +27,7 @@ use crate::core::Core;
 use crate::files::DataFile;
 use crate::os::{Errno, Os};
 use crate::switch::Mode;
+use crate::sync::{Instant, Ordering};
 use instead::Submit;
 use requests::{PREAD, PWRITE, PWRITEV, Purpose, Request, Vector, Words, is_tag, vector_bytes};
 

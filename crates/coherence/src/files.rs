@@ -13,14 +13,15 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use extension::{FileId, MAX_PAGE, MIN_PAGE};
-use parking_lot::{Mutex, MutexGuard};
 
 use crate::os::{Os, Stat};
 use crate::switch::Switch;
+use crate::sync::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering,
+};
 
 /// Closed files that are remembered, in case the server opens them again unchanged.
 const CLOSED_FILES: usize = 32 * 1024;

@@ -4,11 +4,11 @@ pub mod ring;
 
 use std::sync::Arc;
 
-use arc_swap::ArcSwapOption;
 use extension::{MAX_PAGE, MIN_PAGE};
 
 use crate::files::DataFile;
 use crate::header::header_page;
+use crate::sync::ArcSwapOption;
 use ring::{Event, Ring};
 
 /// Pages noted of one write; the servers write 128 at most.

@@ -7,9 +7,6 @@
 //! * Whatever changes a file in another way (truncation, holes, unlink, replacement, calls that carry no offset) gives
 //!   the file a new identity before it is passed on, and keeps reads from being cached until it is done.
 
-use std::sync::atomic::Ordering;
-use std::time::Instant;
-
 use extension::{PageId, ReadOutcome, ReadTicket, Source};
 
 use crate::core::Core;
@@ -17,6 +14,7 @@ use crate::files::DataFile;
 use crate::header::header_page;
 use crate::os::Os;
 use crate::switch::{Active, Mode};
+use crate::sync::{Instant, Ordering};
 use crate::target::{Target, Write};
 
 /// A write of more pages than this drops the whole file instead of page by page.

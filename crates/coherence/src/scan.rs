@@ -17,7 +17,7 @@ impl<O: Os> Core<O> {
     /// Registers the data files that are open. Returns how many descriptors were registered.
     pub fn register_open_files(&'static self) -> usize {
         let mut found = self.register_unknown();
-        std::thread::sleep(SETTLE);
+        crate::sync::sleep(SETTLE);
         // Files whose opening was under way when the hooks began to follow.
         found.extend(self.register_unknown());
         for &fd in &found {

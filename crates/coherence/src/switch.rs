@@ -16,12 +16,10 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicU64;
 
-use arc_swap::{ArcSwapOption, Guard};
 use extension::{Extension, FileId, Generations, LatencyHistogram};
 
-use crate::sync::{Alone, AtomicU32, Ordering};
+use crate::sync::{Alone, ArcSwapOption, AtomicU32, AtomicU64, Guard, Ordering};
 
 /// Data files and writes to them are followed.
 pub const TRACK: u8 = 1;

@@ -1,13 +1,31 @@
-//! What threads share: atomics, and how they lie in memory.
+//! What threads share: atomics, locks, the clock by which they wait, and how they lie in memory.
 //!
-//! Those of the switch are the standard library's, and nothing else. Compiled with `--cfg checker` (`checks/interleavings`) they
-//! are those of a model checker, which decides at each of them which thread goes on.
+//! They are those of the standard library, `parking_lot` and `arc_swap`, and nothing else. Compiled with `--cfg checker`
+//! (`checks/interleavings`) they are those of a model checker, which decides at each of them which thread goes on. Time is then
+//! what a thread of the checker makes of it.
 
 #[cfg(not(checker))]
-pub(crate) use std::sync::atomic::{AtomicU32, Ordering};
+pub(crate) use arc_swap::{ArcSwapOption, Guard};
+#[cfg(not(checker))]
+pub(crate) use parking_lot::{Mutex, MutexGuard};
+#[cfg(not(checker))]
+pub(crate) use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+#[cfg(not(checker))]
+pub(crate) use std::thread::sleep;
+#[cfg(not(checker))]
+pub(crate) use std::time::Instant;
 
 #[cfg(checker)]
-pub(crate) use shuttle::sync::atomic::{AtomicU32, Ordering};
+pub(crate) use checked::{ArcSwapOption, Guard, Instant, Mutex, MutexGuard, sleep};
+#[cfg(checker)]
+pub(crate) use shuttle::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+};
+
+#[cfg(checker)]
+pub(crate) mod checked;
 
 /// Kept off its neighbours' cache line, which others write to.
 #[repr(align(128))]

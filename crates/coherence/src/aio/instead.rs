@@ -1,11 +1,11 @@
 //! The server's own read, made in place of one that was pointed at a cache file.
 
 use std::ffi::c_int;
-use std::time::Instant;
 
 use super::requests::{IoEvent, Iocb, Purpose, Request, Words};
 use crate::core::Core;
 use crate::os::{Errno, Os};
+use crate::sync::Instant;
 use crate::target::Target;
 
 /// How a request is handed to the kernel: as `io_submit` does.

@@ -6,13 +6,13 @@
 //!
 //! Locks: the table of abandoned reads, then a shard of the requests.
 
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::instead::Submit;
 use super::requests::{Abandoned, CONTEXTS, IoEvent, Iocb, Purpose, Request, Words};
 use crate::core::Core;
 use crate::os::Os;
+use crate::sync::{Instant, Ordering};
 use crate::target::Target;
 
 /// The longest that a harvester waits in the kernel while a read may become overdue.

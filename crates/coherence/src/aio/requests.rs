@@ -5,13 +5,13 @@ use std::collections::hash_map::Entry;
 use std::ffi::c_int;
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
 
 use extension::{GivenUp, Located, ReadTicket};
-use parking_lot::Mutex;
 
 use crate::switch::{Pending, Switch};
+use crate::sync::{
+    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Instant, Mutex, Ordering,
+};
 use crate::target::{Target, Write};
 
 /// The kernel's `struct iocb`, as libaio lays it out.

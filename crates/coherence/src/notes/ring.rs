@@ -9,9 +9,7 @@
 //! Reading takes nothing out: places are given back when the client acknowledges that it has them. An answer that never
 //! arrived is asked for again.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-
-use crate::sync::Alone;
+use crate::sync::{Alone, AtomicU32, AtomicU64, Ordering};
 
 /// Bytes of a record, as in a trace file.
 pub const RECORD_BYTES: usize = 16;

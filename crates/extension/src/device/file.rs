@@ -582,6 +582,9 @@ impl CacheFile {
 }
 
 fn allocate(file: &File, bytes: u64) -> io::Result<()> {
+    if cfg!(checker) {
+        return file.set_len(bytes); // thousands of files, each for a moment
+    }
     match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => Ok(()),
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => file.set_len(bytes),
