@@ -22,7 +22,8 @@ use crate::writer::Writer;
 /// Staging may take this part of the devices, within bounds, when pages come in a burst. Of that only what is needed is
 /// resident. A limit on memory may lower it to the least.
 const STAGING_SHARE: u64 = 400;
-const USUAL_STAGING: u64 = 3 << 20;
+// The checker makes each of the frames' counters anew for every schedule.
+const USUAL_STAGING: u64 = if cfg!(checker) { 4 << 16 } else { 3 << 20 };
 const MOST_STAGING: u64 = 64 << 20;
 const LEAST_STAGING: u64 = 1 << 20;
 /// What is not worth planning: histograms, counters, small vectors.
