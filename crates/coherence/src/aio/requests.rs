@@ -9,9 +9,7 @@ use std::sync::OnceLock;
 use extension::{GivenUp, Located, ReadTicket};
 
 use crate::switch::{Pending, Switch};
-use crate::sync::{
-    AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Instant, Mutex, Ordering,
-};
+use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Instant, Mutex, Ordering};
 use crate::target::{Target, Write};
 
 /// The kernel's `struct iocb`, as libaio lays it out.
