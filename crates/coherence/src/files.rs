@@ -13,6 +13,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64 as Figure;
 use std::time::Duration;
 
 use extension::{FileId, MAX_PAGE, MIN_PAGE};
@@ -157,9 +158,9 @@ pub struct DataFile {
     /// Never cached while set: unlinked, or changed through calls that we do not follow.
     barred: AtomicBool,
     /// Reads that the cache served.
-    pub hits: AtomicU64,
+    pub hits: Figure,
     /// Reads that went to the data file.
-    pub misses: AtomicU64,
+    pub misses: Figure,
     /// First-page number by which the header's page number exceeds the page's place in the file (later files of the
     /// system tablespace); `u32::MAX` until learned.
     base: AtomicU32,
@@ -190,8 +191,8 @@ impl DataFile {
             listed_as_closed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
             barred: AtomicBool::new(false),
-            hits: AtomicU64::new(0),
-            misses: AtomicU64::new(0),
+            hits: Figure::new(0),
+            misses: Figure::new(0),
             base: AtomicU32::new(0),
             details: Mutex::new(Details::default()),
         }
@@ -873,6 +874,26 @@ impl<O: Os> Files<O> {
         }
         registry.objects += 1;
         Box::leak(Box::new(DataFile::new(registry.objects, &self.switch)))
+    }
+}
+
+#[cfg(all(test, checker))]
+impl<O> Files<O> {
+    /// Frees the objects and the table, which are leaked.
+    ///
+    /// # Safety
+    /// Nobody may use any of them from now on.
+    pub(crate) unsafe fn free(&mut self) {
+        let mut registry = self.registry.lock();
+        let mut files: Vec<_> = registry.by_inode.drain().map(|(_, file)| file).collect();
+        files.extend(registry.resting.drain(..).map(|(_, file)| file));
+        for file in files {
+            // SAFETY: leaked by `fresh`, and in one of the two.
+            drop(unsafe { Box::from_raw(std::ptr::from_ref(file).cast_mut()) });
+        }
+        let table = std::ptr::from_ref(self.table).cast_mut();
+        // SAFETY: leaked by the test.
+        drop(unsafe { Box::from_raw(table) });
     }
 }
 

@@ -20,9 +20,11 @@
 #[macro_export]
 macro_rules! left_out {
     ($rule:literal) => {{
-        #[cfg(feature = "canary")]
+        #[cfg(all(test, checker))]
+        let left_out = $crate::interleavings::leaves_out($rule);
+        #[cfg(all(feature = "canary", not(all(test, checker))))]
         let left_out = $crate::canary::leaves_out($rule);
-        #[cfg(not(feature = "canary"))]
+        #[cfg(not(any(feature = "canary", all(test, checker))))]
         let left_out = false;
         left_out
     }};

@@ -16,10 +16,11 @@
 
 use std::sync::Arc;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicU64;
 
 use extension::{Extension, FileId, Generations, LatencyHistogram};
 
-use crate::sync::{Alone, ArcSwapOption, AtomicU32, AtomicU64, Guard, Ordering};
+use crate::sync::{Alone, ArcSwapOption, AtomicU32, Guard, Ordering};
 
 /// Data files and writes to them are followed.
 pub const TRACK: u8 = 1;
@@ -81,19 +82,6 @@ pub struct Switch {
     generations: OnceLock<Arc<Generations>>,
     /// The last identity that a file was given. They are never used twice, whatever is switched.
     file_ids: AtomicU32,
-    /// What is left out, to show that the checker notices.
-    #[cfg(checker)]
-    pub(crate) canary: Canary,
-}
-
-#[cfg(checker)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Canary {
-    None,
-    /// `HARVEST` is left whatever was switched since the word was looked at.
-    WordNotCompared,
-    /// A request looks at the word before it is announced.
-    PendingAfterLook,
 }
 
 /// The mode as a hook finds it at its beginning. It is passed on, so that one call sees one mode.
@@ -156,8 +144,6 @@ impl Switch {
             active: ArcSwapOption::const_empty(),
             generations: OnceLock::new(),
             file_ids: AtomicU32::new(0),
-            #[cfg(checker)]
-            canary: Canary::None,
         }
     }
 
@@ -169,8 +155,7 @@ impl Switch {
     /// Announces a request. `None` when the extension was switched off meanwhile: the request must pass untouched.
     #[inline]
     pub fn begin_request(&'static self) -> Option<Pending> {
-        #[cfg(checker)]
-        if self.canary == Canary::PendingAfterLook {
+        if left_out!("pending-after-look") {
             let serves = bits(self.word.0.load(Ordering::SeqCst)) & SERVE != 0;
             self.pending.0.fetch_add(1, Ordering::SeqCst);
             return serves.then_some(Pending(self));
@@ -330,8 +315,7 @@ impl Switch {
 
     /// Leaves `HARVEST` unless anything was switched since the mode was seen: requests may be under way again.
     fn leave(&self, seen: u32) -> Result<u32, u32> {
-        #[cfg(checker)]
-        if self.canary == Canary::WordNotCompared {
+        if left_out!("word-not-compared") {
             return Ok(self.word.0.fetch_and(!u32::from(HARVEST), Ordering::SeqCst));
         }
         let after = seen & !u32::from(HARVEST);

@@ -1,0 +1,293 @@
+//! A kernel in memory: inodes whose pages remember what they were, descriptors, and clocks that threads of the checker set.
+
+use std::ffi::CStr;
+use std::io;
+use std::sync::Mutex;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crate::os::{Errno, Level, Os, Stat};
+use crate::sync::checked::set_time;
+use crate::sync::{AtomicU32, Ordering};
+
+pub const LENGTH: usize = 4096;
+/// Of each file; page 0 is not read, because no page size is learned from it.
+pub const PAGES: usize = 3;
+pub const DESCRIPTORS: usize = 6;
+
+/// A page as InnoDB would write it: its number in the header, then whose it is, and which version.
+pub fn content(inode: usize, page: usize, version: u32) -> [u8; LENGTH] {
+    let mut bytes = [inode as u8 + 1; LENGTH];
+    bytes[4..8].copy_from_slice(&(page as u32).to_be_bytes());
+    bytes[64..68].copy_from_slice(&(inode as u32).to_be_bytes());
+    bytes[68..72].copy_from_slice(&version.to_be_bytes());
+    bytes
+}
+
+/// Inode, page and version of what was read.
+pub fn parse(bytes: &[u8]) -> (usize, usize, u32) {
+    let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    (word(64) as usize, word(4) as usize, word(68))
+}
+
+struct Inode {
+    modified: i128,
+    /// Versions of each page, the latest last.
+    pages: [Vec<u32>; PAGES],
+}
+
+struct State {
+    /// Nanoseconds.
+    now: i128,
+    inodes: Vec<Inode>,
+    descriptors: [Option<usize>; DESCRIPTORS],
+    versions: u32,
+    /// Threads inside a hook, and those of them that wait for the answer to a question about a file.
+    inside: u32,
+    asking: u32,
+}
+
+pub struct Kernel {
+    state: Mutex<State>,
+    /// Where others may come in between.
+    step: AtomicU32,
+}
+
+impl Kernel {
+    /// With so many files, changed a moment ago.
+    pub fn new(inodes: usize) -> Kernel {
+        let now = 1_000_000_000_000;
+        set_time(Duration::ZERO);
+        let inode = |_| Inode {
+            modified: now,
+            pages: std::array::from_fn(|_| vec![1]),
+        };
+        Kernel {
+            state: Mutex::new(State {
+                now,
+                inodes: (0..inodes).map(inode).collect(),
+                descriptors: [None; DESCRIPTORS],
+                versions: 1,
+                inside: 0,
+                asking: 0,
+            }),
+            step: AtomicU32::new(0),
+        }
+    }
+
+    fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
+        act(&mut self.state.lock().expect("no thread panics with it"))
+    }
+
+    /// Others may come in between.
+    pub fn step(&self) {
+        self.step.load(Ordering::SeqCst);
+    }
+
+    pub fn open(&self, inode: usize) -> i32 {
+        self.step();
+        self.with(|state| {
+            let free = state.descriptors.iter().position(Option::is_none);
+            let fd = free.expect("descriptors enough");
+            state.descriptors[fd] = Some(inode);
+            fd as i32
+        })
+    }
+
+    pub fn close(&self, fd: i32) {
+        self.step();
+        self.with(|state| state.descriptors[fd as usize] = None);
+    }
+
+    pub fn read(&self, fd: i32, page: usize, to: &mut [u8]) -> isize {
+        self.step();
+        self.with(|state| {
+            let inode = state.descriptors[fd as usize].expect("open");
+            let version = *state.inodes[inode].pages[page].last().expect("a first one");
+            to.copy_from_slice(&content(inode, page, version));
+        });
+        self.step();
+        LENGTH as isize
+    }
+
+    /// Puts versions that were never there before into these pages.
+    fn change(&self, inode: usize, pages: std::ops::Range<usize>) {
+        self.with(|state| {
+            for page in pages {
+                state.versions += 1;
+                let version = state.versions;
+                state.inodes[inode].pages[page].push(version);
+            }
+            state.inodes[inode].modified = state.now;
+        });
+    }
+
+    /// A version that no page has had.
+    pub fn new_version(&self) -> u32 {
+        self.with(|state| {
+            state.versions += 1;
+            state.versions
+        })
+    }
+
+    pub fn write(&self, fd: i32, page: usize, version: u32) -> isize {
+        self.step();
+        self.with(|state| {
+            let inode = state.descriptors[fd as usize].expect("open");
+            state.inodes[inode].pages[page].push(version);
+            state.inodes[inode].modified = state.now;
+        });
+        self.step();
+        LENGTH as isize
+    }
+
+    /// All pages change at once.
+    pub fn truncate(&self, fd: i32) {
+        self.step();
+        self.change(self.inode_of(fd), 0..PAGES);
+        self.step();
+    }
+
+    /// Another program writes a page, if the server does not have the file open.
+    pub fn foreign_write(&self, inode: usize, page: usize) -> bool {
+        self.step();
+        let open = self.with(|state| state.descriptors.contains(&Some(inode)));
+        if !open {
+            self.change(inode, page..page + 1);
+        }
+        !open
+    }
+
+    pub fn inode_of(&self, fd: i32) -> usize {
+        self.with(|state| state.descriptors[fd as usize].expect("open"))
+    }
+
+    /// How many versions a page has had.
+    pub fn versions(&self, inode: usize, page: usize) -> usize {
+        self.with(|state| state.inodes[inode].pages[page].len())
+    }
+
+    /// Whether the page had this version since it was the `first`th one.
+    pub fn had(&self, inode: usize, page: usize, version: u32, first: usize) -> bool {
+        self.with(|state| state.inodes[inode].pages[page][first - 1..].contains(&version))
+    }
+
+    pub fn history(&self, inode: usize, page: usize) -> Vec<u32> {
+        self.with(|state| state.inodes[inode].pages[page].clone())
+    }
+
+    pub fn pass(&self, time: Duration) {
+        self.step();
+        let now = self.with(|state| {
+            state.now += time.as_nanos() as i128;
+            state.now
+        });
+        set_time(Duration::from_nanos(now as u64));
+    }
+
+    /// So long that nobody who was in a hook when it began still is, unless a file server holds him up. Whether that can be.
+    pub fn pass_long(&self) -> bool {
+        self.step();
+        let can = self.with(|state| state.inside == state.asking);
+        if can {
+            self.pass(Duration::from_secs(120));
+        }
+        can
+    }
+
+    /// A thread enters a hook.
+    pub fn enter(&self) -> Inside<'_> {
+        self.with(|state| state.inside += 1);
+        Inside(self)
+    }
+
+    fn asked(&self, answer: impl FnOnce(&State) -> Option<Stat>) -> Option<Stat> {
+        self.step();
+        self.with(|state| state.asking += 1);
+        self.step();
+        let stat = self.with(|state| answer(state));
+        self.step();
+        self.with(|state| state.asking -= 1);
+        stat
+    }
+}
+
+pub struct Inside<'a>(&'a Kernel);
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        self.0.with(|state| state.inside -= 1);
+    }
+}
+
+fn stat(state: &State, inode: usize) -> Stat {
+    const SECOND: i128 = 1_000_000_000;
+    let modified = state.inodes[inode].modified;
+    let time = ((modified / SECOND) as i64, (modified % SECOND) as i64);
+    Stat {
+        inode: (1, inode as u64 + 1),
+        size: (PAGES * LENGTH) as i64,
+        modified: time,
+        changed: time,
+        links: 1,
+        is_regular: true,
+    }
+}
+
+impl Os for Kernel {
+    const HERE: i32 = -100;
+
+    fn stat(&self, fd: i32) -> Option<Stat> {
+        self.asked(|state| {
+            let inode = *state.descriptors.get(fd as usize)?;
+            inode.map(|inode| stat(state, inode))
+        })
+    }
+
+    fn stat_at(&self, _: i32, path: &CStr) -> Option<Stat> {
+        let inode = path.to_str().ok()?.parse().ok()?;
+        self.asked(|state| Some(stat(state, inode)))
+    }
+
+    unsafe fn read(&self, fd: i32, to: *mut u8, length: usize, at: i64) -> Result<usize, Errno> {
+        // SAFETY: the caller's promise.
+        let to = unsafe { std::slice::from_raw_parts_mut(to, length) };
+        Ok(Kernel::read(self, fd, at as usize / LENGTH, to) as usize)
+    }
+
+    fn open_descriptors(&self) -> Vec<i32> {
+        self.step();
+        self.with(|state| {
+            let open = |fd: &i32| state.descriptors[*fd as usize].is_some();
+            (0..DESCRIPTORS as i32).filter(open).collect()
+        })
+    }
+
+    fn path_of(&self, fd: i32) -> Option<Vec<u8>> {
+        self.step();
+        self.with(|state| state.descriptors[fd as usize])
+            .map(|inode| format!("{inode}.ibd").into_bytes())
+    }
+
+    fn running(&self) -> Duration {
+        Duration::from_nanos(self.with(|state| state.now) as u64)
+    }
+
+    fn since_boot(&self) -> i128 {
+        self.with(|state| state.now)
+    }
+
+    fn file_time(&self) -> i128 {
+        self.with(|state| state.now)
+    }
+
+    fn spawn<T: Send + 'static>(
+        &self,
+        _: &str,
+        _: impl FnOnce() -> T + Send + 'static,
+    ) -> io::Result<JoinHandle<T>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    fn log(&self, _: Level, _: &str) {}
+}

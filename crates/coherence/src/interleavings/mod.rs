@@ -1,0 +1,113 @@
+//! What keeps the cache coherent under a model checker, which decides at every atomic and every lock which thread goes on.
+//!
+//! Compiled only in `checks/interleavings`. Schedules are random, or have a bounded number of preemptions (PCT). The world of a
+//! schedule ([`world`]) is two files of a server in a kernel of memory ([`kernel`]), with the engine itself as the cache. Each
+//! property has a test that explores it, and rules that are left out, one at a time, to show that the checker notices.
+
+mod files;
+mod kernel;
+mod switch;
+mod world;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Instant;
+
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, FailurePersistence, Runner, thread};
+
+/// Of each kind; `INTERLEAVINGS` sets another number.
+fn schedules() -> usize {
+    let named = std::env::var("INTERLEAVINGS").ok();
+    named.and_then(|number| number.parse().ok()).unwrap_or(2000)
+}
+
+/// Within these the checker notices what is left out.
+const CANARY_SCHEDULES: usize = 20_000;
+
+thread_local! {
+    /// All threads of a schedule are one thread of the machine, and so is a test.
+    static LEFT_OUT: Cell<&'static str> = const { Cell::new("") };
+    static SEEN: RefCell<BTreeMap<&'static str, u64>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Whether a rule is left out, for [`left_out!`].
+pub(crate) fn leaves_out(rule: &str) -> bool {
+    LEFT_OUT.get() == rule
+}
+
+/// Counts what has happened, so that a test in which nothing happens is noticed.
+fn seen(what: &'static str, times: u64) {
+    SEEN.with_borrow_mut(|seen| *seen.entry(what).or_default() += times);
+}
+
+/// `INTERLEAVINGS_SEED` repeats a run.
+fn seed() -> u64 {
+    let named = std::env::var("INTERLEAVINGS_SEED").ok();
+    named.and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(0, |now| now.subsec_nanos().into())
+    })
+}
+
+fn run(scheduler: impl Scheduler + 'static, body: fn()) {
+    let mut config = Config::new();
+    config.stack_size = 1 << 18;
+    config.silence_warnings = true;
+    config.failure_persistence = FailurePersistence::Print;
+    Runner::new(scheduler, config).run(body);
+}
+
+/// Explores what must always hold. Says what happened in all schedules together.
+fn explore(name: &str, body: fn()) -> BTreeMap<&'static str, u64> {
+    let (seed, begun) = (seed(), Instant::now());
+    println!("{name}: INTERLEAVINGS_SEED={seed}");
+    SEEN.with_borrow_mut(BTreeMap::clear);
+    run(RandomScheduler::new_from_seed(seed, schedules()), body);
+    run(PctScheduler::new_from_seed(seed, 3, schedules()), body);
+    let seen = SEEN.with_borrow(Clone::clone);
+    println!(
+        "{name}: {} schedules, {:.1} s, {seen:?}",
+        2 * schedules(),
+        begun.elapsed().as_secs_f64()
+    );
+    seen
+}
+
+/// Explores with a rule left out, and expects that this is noticed.
+fn is_noticed(rule: &'static str, body: fn()) {
+    thread_local! {
+        static TRIED: Cell<u32> = const { Cell::new(0) };
+        static BODY: Cell<fn()> = const { Cell::new(|| ()) };
+    }
+    let (seed, begun) = (seed(), Instant::now());
+    println!("without '{rule}': INTERLEAVINGS_SEED={seed}");
+    LEFT_OUT.set(rule);
+    TRIED.set(0);
+    BODY.set(body);
+    let found = catch_unwind(AssertUnwindSafe(|| {
+        run(
+            RandomScheduler::new_from_seed(seed, CANARY_SCHEDULES),
+            || {
+                TRIED.set(TRIED.get() + 1);
+                BODY.get()();
+            },
+        );
+    }));
+    LEFT_OUT.set("");
+    println!(
+        "without '{rule}': {} schedules, {:.2} s",
+        TRIED.get(),
+        begun.elapsed().as_secs_f64()
+    );
+    assert!(found.is_err(), "'{rule}' is not noticed");
+}
+
+/// Threads side by side, and the end of them all.
+fn side_by_side<const N: usize>(world: world::World, bodies: [fn(world::World); N]) {
+    let threads = bodies.map(|body| thread::spawn(move || body(world)));
+    for thread in threads {
+        thread.join().expect("no thread panics");
+    }
+}

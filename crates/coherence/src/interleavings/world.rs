@@ -1,0 +1,315 @@
+//! A server of two files in a kernel of memory, with the hooks around its calls as the plugin has them.
+
+use std::sync::Arc;
+use std::sync::Mutex as Plain;
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use extension::{
+    AdmissionMode, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity, ReadTimeout,
+};
+use shuttle::sync::Mutex as Latch;
+
+use super::kernel::{DESCRIPTORS, Kernel, LENGTH, PAGES, content, parse};
+use super::seen;
+use crate::core::Core;
+use crate::files::{Attach, DataFile, Slot, empty_slot};
+use crate::switch::{Active, Interrupted};
+
+pub const FILES: usize = 2;
+
+/// What the threads of a schedule share. Nothing of it may be used after [`World::end`].
+#[derive(Clone, Copy)]
+pub struct World(&'static Shared);
+
+pub struct Shared {
+    pub core: &'static Core<Kernel>,
+    /// Of switchings-on to come: to open one is no step of any thread.
+    engines: Plain<Vec<Extension>>,
+    /// Closed when the schedule ends.
+    retired: Plain<Vec<Arc<Active>>>,
+    /// What InnoDB holds while a page is read or written.
+    latches: [[Latch<()>; PAGES]; FILES],
+    /// Whoever switches on or starts a recording holds it, as the controller does.
+    pub building: Latch<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl std::ops::Deref for World {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        self.0
+    }
+}
+
+fn folder() -> tempfile::TempDir {
+    match std::path::Path::new("/dev/shm").is_dir() {
+        true => tempfile::tempdir_in("/dev/shm"),
+        false => tempfile::tempdir(),
+    }
+    .unwrap()
+}
+
+impl World {
+    /// Off, with this many extensions to switch on. A cache disk is waited for so long, if that is not 0.
+    pub fn new(engines: usize, bound: Duration) -> World {
+        let table: Vec<Slot> = (0..DESCRIPTORS).map(|_| empty_slot()).collect();
+        let core: &Core<Kernel> = Box::leak(Box::new(Core::new(Kernel::new(FILES), table.leak())));
+        let folder = folder();
+        let open = |number| {
+            let timeout = Arc::new(ReadTimeout::default());
+            timeout.set(bound);
+            let config = Config {
+                devices: vec![DeviceConfig {
+                    path: folder.path().to_path_buf(),
+                    bytes: extension::LEAST_DEVICE_BYTES,
+                    owner: OwnerIdentity([7; 16]),
+                    file_name: format!("cache{number}"),
+                }],
+                admission: AdmissionMode::All,
+                read_timeout: timeout,
+                nominal_page: 65536,
+                ..Config::default()
+            };
+            Extension::open_inline(config, Arc::clone(core.switch().generations())).unwrap()
+        };
+        World(Box::leak(Box::new(Shared {
+            core,
+            engines: Plain::new((0..engines).map(open).collect()),
+            retired: Plain::default(),
+            latches: std::array::from_fn(|_| std::array::from_fn(|_| Latch::new(()))),
+            building: Latch::new(()),
+            _folder: folder,
+        })))
+    }
+
+    pub fn kernel(&self) -> &'static Kernel {
+        self.core.os()
+    }
+
+    // The hooks.
+
+    pub fn open(&self, inode: usize) -> i32 {
+        let _inside = self.kernel().enter();
+        if self.core.switch().mode().is_off() {
+            return self.kernel().open(inode);
+        }
+        let fd = self.kernel().open(inode);
+        self.core.files.opened_anew(fd);
+        if let Some(stat) = crate::os::Os::stat(self.kernel(), fd) {
+            let how = Attach::Opened { anew: false };
+            let name = format!("{inode}.ibd");
+            self.core.files.attach(fd, &stat, name.as_bytes(), how);
+        }
+        fd
+    }
+
+    pub fn close(&self, fd: i32) {
+        let _inside = self.kernel().enter();
+        if !self.core.switch().mode().is_off() {
+            self.core.files.detach(fd);
+        }
+        self.kernel().close(fd);
+    }
+
+    /// Reads a page, and compares it with what it may be.
+    pub fn read(&self, fd: i32, page: usize) {
+        let inode = self.kernel().inode_of(fd);
+        let _latch = self.latches[inode][page].lock().unwrap();
+        self.read_unlatched(fd, page);
+    }
+
+    /// As of a page that is freed and read ahead: it may be written meanwhile.
+    pub fn read_unlatched(&self, fd: i32, page: usize) {
+        let inode = self.kernel().inode_of(fd);
+        let first = self.kernel().versions(inode, page);
+        let mut bytes = [0; LENGTH];
+        let asked_file = self.read_hooked(fd, page, &mut bytes);
+        self.check(inode, page, &bytes, first);
+        seen("reads", 1);
+        seen("hits", u64::from(!asked_file));
+    }
+
+    /// Whether the data file was read.
+    fn read_hooked(&self, fd: i32, page: usize, bytes: &mut [u8; LENGTH]) -> bool {
+        let _inside = self.kernel().enter();
+        let start = bytes.as_mut_ptr();
+        let asked = std::cell::Cell::new(false);
+        let real = || {
+            asked.set(true);
+            // SAFETY: the buffer, which nobody else uses while the server's own call does.
+            let bytes = unsafe { std::slice::from_raw_parts_mut(start, LENGTH) };
+            self.kernel().read(fd, page, bytes)
+        };
+        let mode = self.core.switch().mode();
+        let file = if mode.serves() || mode.records() {
+            self.core.files.of_descriptor(fd)
+        } else {
+            None
+        };
+        let offset = (page * LENGTH) as i64;
+        let target = file.and_then(|file| self.core.target_of_read(mode, file, LENGTH, offset));
+        let result = match target {
+            // SAFETY: as above.
+            Some(target) => unsafe { self.core.read(target, start, LENGTH, real) },
+            None => real(),
+        };
+        assert_eq!(result, LENGTH as isize);
+        asked.get()
+    }
+
+    pub fn check(&self, inode: usize, page: usize, bytes: &[u8], first: usize) {
+        let (its_inode, its_page, version) = parse(bytes);
+        assert!(
+            (its_inode, its_page) == (inode, page)
+                && self.kernel().had(inode, page, version, first)
+                && bytes == content(inode, page, version),
+            "page {page} of file {inode} was read as version {version} of page {its_page} of file {its_inode}; since the \
+             {first}th of {:?}",
+            self.kernel().history(inode, page)
+        );
+    }
+
+    fn followed(&self, fd: i32) -> Option<&'static DataFile> {
+        if self.core.switch().mode().is_off() {
+            return None;
+        }
+        self.core.files.of_descriptor(fd)
+    }
+
+    pub fn write(&self, fd: i32, page: usize) {
+        let inode = self.kernel().inode_of(fd);
+        let _latch = self.latches[inode][page].lock().unwrap();
+        self.write_unlatched(fd, page);
+    }
+
+    pub fn write_unlatched(&self, fd: i32, page: usize) {
+        let _inside = self.kernel().enter();
+        let inode = self.kernel().inode_of(fd);
+        let version = self.kernel().new_version();
+        let real = || self.kernel().write(fd, page, version);
+        let bytes = content(inode, page, version);
+        let mode = self.core.switch().mode();
+        let Some(file) = self.followed(fd) else {
+            real();
+            return;
+        };
+        let offset = (page * LENGTH) as i64;
+        // SAFETY: the buffer is valid for its length.
+        unsafe {
+            self.core
+                .write(mode, file, bytes.as_ptr(), LENGTH, offset, real);
+        }
+    }
+
+    /// Makes the file shorter, as `ftruncate` does.
+    pub fn truncate(&self, fd: i32) {
+        let _inside = self.kernel().enter();
+        match self.followed(fd) {
+            Some(file) => self
+                .core
+                .change_file(Some(file), || self.kernel().truncate(fd)),
+            None => self.kernel().truncate(fd),
+        }
+    }
+
+    // What sessions and the controller do.
+
+    /// Switches on, as `SET GLOBAL bpe_enabled = ON` does, with all that happens between its two halves.
+    pub fn on(&self) -> bool {
+        let _building = self.building.lock().unwrap();
+        let engine = self.engines.lock().unwrap().pop().expect("one more");
+        let active = Arc::new(Active {
+            extension: engine,
+            epoch: self.core.switch().next_epoch(),
+            data_reads: LatencyHistogram::new(),
+            data_read_count: AtomicU64::new(0),
+        });
+        self.core.requests.disarm_all();
+        let begins = self
+            .core
+            .switch()
+            .start_tracking(|| self.core.files.forget_all());
+        if begins {
+            self.scan();
+        }
+        match self.core.switch().publish(active) {
+            Ok(before) => {
+                self.retire(before);
+                true
+            }
+            Err(Interrupted(ours)) => {
+                self.retire(ours);
+                false
+            }
+        }
+    }
+
+    fn scan(&self) {
+        let _inside = self.kernel().enter();
+        self.core.register_open_files();
+    }
+
+    pub fn start_recording(&self) {
+        let _building = self.building.lock().unwrap();
+        let begins = self
+            .core
+            .switch()
+            .start_recording(|| self.core.files.forget_all());
+        if begins {
+            self.scan();
+        }
+    }
+
+    pub fn switch_off(&self) {
+        let before = self.core.switch().switch_off();
+        self.retire(before);
+    }
+
+    pub fn kill(&self) {
+        let before = self.core.switch().kill();
+        self.retire(before);
+    }
+
+    fn retire(&self, active: Option<Arc<Active>>) {
+        let mut retired = self.retired.lock().unwrap();
+        for active in active {
+            let mut others = retired.iter();
+            assert!(
+                others.all(|other| other.epoch != active.epoch),
+                "two have got one extension to close"
+            );
+            retired.push(active);
+        }
+    }
+
+    /// The device's writer gets its turn.
+    pub fn pump(&self) {
+        let active = self.core.switch().active();
+        if let Some(active) = &*active {
+            active.extension.pump();
+        }
+    }
+
+    /// Every page of what is open is read once more, and the books are looked at.
+    pub fn end(self) {
+        for fd in 0..DESCRIPTORS as i32 {
+            if crate::os::Os::path_of(self.kernel(), fd).is_some() {
+                (1..PAGES).for_each(|page| self.read(fd, page));
+            }
+        }
+        self.kill();
+        assert_eq!(self.core.switch().pending_requests(), 0);
+        assert!(self.core.switch().mode().is_off(), "nothing is under way");
+        assert_eq!(self.core.files.contradictions(), Vec::<String>::new());
+        let shared = std::ptr::from_ref(self.0).cast_mut();
+        let core = std::ptr::from_ref(self.core).cast_mut();
+        // SAFETY: both were leaked by `new`, and the threads that knew them have ended.
+        unsafe {
+            drop(Box::from_raw(shared));
+            (*core).files.free();
+            drop(Box::from_raw(core));
+        }
+    }
+}
