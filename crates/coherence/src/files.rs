@@ -205,8 +205,13 @@ impl DataFile {
     #[inline]
     pub fn cacheable(&self) -> Option<FileId> {
         let id = self.id.load(Ordering::SeqCst);
-        (self.blocked.load(Ordering::SeqCst) == 0 && !self.barred.load(Ordering::SeqCst))
-            .then_some(FileId(id))
+        (!self.is_kept_out()).then_some(FileId(id))
+    }
+
+    /// Whether nothing of the file may be inserted just now.
+    #[inline]
+    pub fn is_kept_out(&self) -> bool {
+        self.blocked.load(Ordering::SeqCst) != 0 || self.barred.load(Ordering::SeqCst)
     }
 
     /// The identity for dropping pages: also of a file that may not be cached just now.

@@ -2,13 +2,17 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use extension::{Extension, LatencyHistogram};
+
 use crate::core::Core;
 use crate::files::{Slot, empty_slot};
 use crate::os::{Errno, Level, Os, Stat};
+use crate::switch::{Active, Switch};
 
 #[derive(Default)]
 pub struct Machine {
@@ -34,6 +38,27 @@ impl Machine {
 pub fn core() -> &'static Core<Machine> {
     let table: Vec<Slot> = (0..1024).map(|_| empty_slot()).collect();
     Box::leak(Box::new(Core::new(Machine::default(), table.leak())))
+}
+
+/// An extension of a test's own, with a small cache file.
+pub fn active_in(switch: &Switch, folder: &std::path::Path) -> Arc<Active> {
+    let device = extension::DeviceConfig {
+        path: folder.to_path_buf(),
+        bytes: 16 << 20,
+        owner: extension::OwnerIdentity([7; 16]),
+        file_name: "cache".into(),
+    };
+    let config = extension::Config {
+        devices: vec![device],
+        ..extension::Config::default()
+    };
+    Arc::new(Active {
+        extension: Extension::open_inline(config, Arc::clone(switch.generations()))
+            .expect("opened"),
+        epoch: switch.next_epoch(),
+        data_reads: LatencyHistogram::new(),
+        data_read_count: AtomicU64::new(0),
+    })
 }
 
 /// What a call fills in.

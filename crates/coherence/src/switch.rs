@@ -344,6 +344,7 @@ impl Drop for Pending {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::machine_for_tests::active_in;
 
     fn a_switch() -> &'static Switch {
         Box::leak(Box::default())
@@ -390,26 +391,6 @@ mod tests {
         );
         drop(second);
         assert_eq!(switch.mode().bits(), 0);
-    }
-
-    fn active_in(switch: &Switch, folder: &std::path::Path) -> Arc<Active> {
-        let device = extension::DeviceConfig {
-            path: folder.to_path_buf(),
-            bytes: 16 << 20,
-            owner: extension::OwnerIdentity([7; 16]),
-            file_name: "cache".into(),
-        };
-        let config = extension::Config {
-            devices: vec![device],
-            ..extension::Config::default()
-        };
-        Arc::new(Active {
-            extension: Extension::open_inline(config, Arc::clone(switch.generations()))
-                .expect("opened"),
-            epoch: switch.next_epoch(),
-            data_reads: LatencyHistogram::new(),
-            data_read_count: AtomicU64::new(0),
-        })
     }
 
     #[test]

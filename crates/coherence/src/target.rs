@@ -23,7 +23,7 @@ pub enum Write {
         first: PageId,
         /// Pages touched.
         pages: u32,
-        /// Exactly one whole page.
+        /// Exactly one whole page, of a file that could be cached when the write began.
         whole: bool,
         /// The page was in the cache.
         was_cached: bool,
