@@ -70,6 +70,35 @@ pub const RULES: &[(&str, &str)] = &[
         "pending-after-look",
         "a request looks at the word before it is announced",
     ),
+    (
+        "attach-while-off",
+        "whoever opened a file registers it though nobody follows files any more",
+    ),
+    (
+        "rest",
+        "the object of a forgotten file is used again at once",
+    ),
+    (
+        "settled",
+        "a file that was changed a moment before it was closed is known again",
+    ),
+    ("no-prove", "a descriptor that a scan found is believed"),
+    (
+        "prove-again",
+        "whoever has asked about a descriptor does not look again at what it stands for",
+    ),
+    (
+        "prove-without-lock",
+        "what was asked of an entry counts for one that was made anew meanwhile",
+    ),
+    (
+        "block-after-id",
+        "a file is blocked after it has got its new identity",
+    ),
+    (
+        "id-before-bump",
+        "a write takes the identity before it moves the generations on",
+    ),
 ];
 
 /// Whether the rule is to be left out.

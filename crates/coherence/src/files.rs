@@ -96,6 +96,9 @@ impl Looks {
 /// `now` is that clock, in nanoseconds.
 fn is_settled(stat: &Stat, now: i128) -> bool {
     const SECOND: i128 = 1_000_000_000;
+    if left_out!("settled") {
+        return true;
+    }
     let changed = i128::from(stat.changed.0) * SECOND + i128::from(stat.changed.1);
     let whole_seconds = stat.changed.1 == 0 && stat.modified.1 == 0;
     now - changed
@@ -337,6 +340,10 @@ impl DataFile {
     /// Starts an operation that changes the whole file: drops what is cached and keeps reads from being cached until
     /// the guard is dropped.
     pub fn block(&self) -> Blocked<'_> {
+        if left_out!("block-after-id") {
+            self.replace_contents();
+            return self.block_inserts();
+        }
         let blocked = self.block_inserts();
         self.replace_contents();
         blocked
@@ -499,6 +506,9 @@ impl<O: Os> Files<O> {
     #[inline(always)]
     pub fn file(&'static self, entry: Entry) -> Option<&'static DataFile> {
         if entry.pointer.addr().get() & FOUND != 0 {
+            if left_out!("no-prove") {
+                return file_of(entry.pointer.as_ptr());
+            }
             return self.proven(entry.fd);
         }
         // SAFETY: the table holds null or pointers to objects that are never freed, marked as above or not.
@@ -532,6 +542,9 @@ impl<O: Os> Files<O> {
             let found_at = Duration::from_nanos(self.found_at.load(Ordering::SeqCst));
             if is && self.os.running().saturating_sub(found_at) <= PROVE_FOR {
                 // The question may have taken so long that the object is another file's by now.
+                if left_out!("prove-again") {
+                    return Some(file);
+                }
                 if slot.load(Ordering::SeqCst) != entry
                     || file.attached.load(Ordering::SeqCst) != attached
                 {
@@ -541,9 +554,9 @@ impl<O: Os> Files<O> {
             }
             let mut registry = self.registry.lock();
             // An equal entry may have been made anew meanwhile; of that one nothing was asked.
-            if slot.load(Ordering::SeqCst) != entry
-                || file.attached.load(Ordering::SeqCst) != attached
-            {
+            let changed = slot.load(Ordering::SeqCst) != entry
+                || file.attached.load(Ordering::SeqCst) != attached;
+            if changed && !left_out!("prove-without-lock") {
                 continue;
             }
             if is {
@@ -590,7 +603,7 @@ impl<O: Os> Files<O> {
         hold_up!("attach");
         let mut registry = self.registry.lock();
         // Once nobody follows files, a close is not seen either: a thread that comes late must leave nothing behind.
-        if !self.switch.mode().follows() {
+        if !self.switch.mode().follows() && !left_out!("attach-while-off") {
             return;
         }
         let slot = self.table.get(fd as usize);
@@ -869,7 +882,8 @@ impl<O: Os> Files<O> {
         let rested = registry
             .resting
             .front()
-            .is_some_and(|(since, _)| self.os.running().saturating_sub(*since) >= REST);
+            .is_some_and(|(since, _)| self.os.running().saturating_sub(*since) >= REST)
+            || left_out!("rest");
         if let Some((_, file)) = rested.then(|| registry.resting.pop_front()).flatten() {
             // Somebody on the way for that long will come back to it.
             if file.blocked.load(Ordering::SeqCst) == 0 {

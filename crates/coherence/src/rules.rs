@@ -155,6 +155,7 @@ impl<O: Os> Core<O> {
             return Some(Write::File(file.block()));
         }
         let generations = self.switch().generations();
+        let early = left_out!("id-before-bump").then(|| file.id());
         if settles {
             file.begin_change();
             generations.begin_write(file.owner, first, pages);
@@ -162,7 +163,7 @@ impl<O: Os> Core<O> {
             file.note_change();
             generations.bump(file.owner, first, pages);
         }
-        let id = file.id();
+        let id = early.unwrap_or_else(|| file.id());
         let was_cached = match &*self.switch().active() {
             Some(active) => active.extension.invalidate(id, first, pages),
             None => false,

@@ -23,8 +23,10 @@ fn schedules() -> usize {
     named.and_then(|number| number.parse().ok()).unwrap_or(2000)
 }
 
-/// Within these the checker notices what is left out.
+/// Within these, half of each kind, the checker notices what is left out.
 const CANARY_SCHEDULES: usize = 20_000;
+/// Of one kind before the other gets its turn.
+const TURN: usize = 500;
 
 thread_local! {
     /// All threads of a schedule are one thread of the machine, and so is a test.
@@ -86,14 +88,15 @@ fn is_noticed(rule: &'static str, body: fn()) {
     LEFT_OUT.set(rule);
     TRIED.set(0);
     BODY.set(body);
+    let body = || {
+        TRIED.set(TRIED.get() + 1);
+        BODY.get()();
+    };
     let found = catch_unwind(AssertUnwindSafe(|| {
-        run(
-            RandomScheduler::new_from_seed(seed, CANARY_SCHEDULES),
-            || {
-                TRIED.set(TRIED.get() + 1);
-                BODY.get()();
-            },
-        );
+        for seed in (seed..).take(CANARY_SCHEDULES / TURN / 2) {
+            run(RandomScheduler::new_from_seed(seed, TURN), body);
+            run(PctScheduler::new_from_seed(seed, 3, TURN), body);
+        }
     }));
     LEFT_OUT.set("");
     println!(

@@ -91,18 +91,25 @@ impl World {
     // The hooks.
 
     pub fn open(&self, inode: usize) -> i32 {
-        let _inside = self.kernel().enter();
-        if self.core.switch().mode().is_off() {
-            return self.kernel().open(inode);
-        }
+        let inside = self.kernel().enter();
+        let off = self.core.switch().mode().is_off();
         let fd = self.kernel().open(inode);
+        drop(inside);
+        if !off {
+            self.opened(fd, inode);
+        }
+        fd
+    }
+
+    /// The second half of [`open`](Self::open).
+    pub fn opened(&self, fd: i32, inode: usize) {
+        let _inside = self.kernel().enter();
         self.core.files.opened_anew(fd);
         if let Some(stat) = crate::os::Os::stat(self.kernel(), fd) {
             let how = Attach::Opened { anew: false };
             let name = format!("{inode}.ibd");
             self.core.files.attach(fd, &stat, name.as_bytes(), how);
         }
-        fd
     }
 
     pub fn close(&self, fd: i32) {
@@ -260,6 +267,12 @@ impl World {
         if begins {
             self.scan();
         }
+    }
+
+    /// All files that are known are forgotten.
+    pub fn record_for_a_moment(&self) {
+        self.start_recording();
+        self.core.switch().stop_recording();
     }
 
     pub fn switch_off(&self) {
