@@ -115,25 +115,43 @@ unsafe fn around_open(
     })
 }
 
+/// As [`around_open`], or nothing at all while the extension is off. An opening may take longer than the scan of a switching-on
+/// that began meanwhile: what the scan did not see is seen here.
+///
+/// # Safety
+/// `path` must be null or a valid string.
+#[inline(always)]
+unsafe fn unless_off(
+    directory: c_int,
+    path: *const c_char,
+    flags: c_int,
+    real: impl Fn() -> c_int,
+) -> c_int {
+    if !CORE.switch().mode().is_off() {
+        // SAFETY: the caller's promise.
+        return unsafe { around_open(directory, path, flags, real) };
+    }
+    let fd = real();
+    if fd < 0 || CORE.switch().mode().is_off() {
+        return fd;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { around_open(directory, path, flags, || fd) }
+}
+
 unsafe extern "C" fn open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     // SAFETY: the server's own call with the server's own arguments; a mode that was not given is not used.
     let real = move || unsafe { OPEN.get::<Open>()(path, flags, mode) };
-    if CORE.switch().mode().is_off() {
-        return real();
-    }
     // SAFETY: the server's own path.
-    unsafe { around_open(libc::AT_FDCWD, path, flags, real) }
+    unsafe { unless_off(libc::AT_FDCWD, path, flags, real) }
 }
 
 unsafe extern "C" fn open64_checked(path: *const c_char, flags: c_int) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char, c_int) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { OPEN_CHECKED.get::<Call>()(path, flags) };
-    if CORE.switch().mode().is_off() {
-        return real();
-    }
     // SAFETY: the server's own path.
-    unsafe { around_open(libc::AT_FDCWD, path, flags, real) }
+    unsafe { unless_off(libc::AT_FDCWD, path, flags, real) }
 }
 
 unsafe extern "C" fn openat64(
@@ -145,23 +163,17 @@ unsafe extern "C" fn openat64(
     type Call = unsafe extern "C" fn(c_int, *const c_char, c_int, ...) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { OPENAT.get::<Call>()(directory, path, flags, mode) };
-    if CORE.switch().mode().is_off() {
-        return real();
-    }
     // SAFETY: the server's own path.
-    unsafe { around_open(directory, path, flags, real) }
+    unsafe { unless_off(directory, path, flags, real) }
 }
 
 unsafe extern "C" fn creat64(path: *const c_char, mode: mode_t) -> c_int {
     type Call = unsafe extern "C" fn(*const c_char, mode_t) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { CREAT.get::<Call>()(path, mode) };
-    if CORE.switch().mode().is_off() {
-        return real();
-    }
     // SAFETY: the server's own path.
     unsafe {
-        around_open(
+        unless_off(
             libc::AT_FDCWD,
             path,
             libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC,
