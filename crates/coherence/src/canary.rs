@@ -71,6 +71,19 @@ pub const RULES: &[(&str, &str)] = &[
         "a request looks at the word before it is announced",
     ),
     (
+        "interrupted-keeps-it",
+        "whoever is interrupted while publishing keeps what another has got to close",
+    ),
+    (
+        "forget-after-bit",
+        "what was known of files is forgotten after the hooks have begun to follow them",
+    ),
+    (
+        "ticket-after-read",
+        "a read takes its ticket when it has read",
+    ),
+    ("count-after", "a change counts from its end on"),
+    (
         "attach-while-off",
         "whoever opened a file registers it though nobody follows files any more",
     ),

@@ -211,7 +211,7 @@ impl Switch {
         let mut before = self.word.0.load(Ordering::SeqCst);
         loop {
             let followed = Mode(bits(before)).follows();
-            if !followed {
+            if !followed && !left_out!("forget-after-bit") {
                 forget();
             }
             // The exchange proves that the mode was this one up to now: the other reason may end at any time.
@@ -221,7 +221,12 @@ impl Switch {
                 .0
                 .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst)
             {
-                Ok(_) => return !followed,
+                Ok(_) => {
+                    if !followed && left_out!("forget-after-bit") {
+                        forget();
+                    }
+                    return !followed;
+                }
                 Err(now) => before = now,
             }
         }
@@ -260,10 +265,12 @@ impl Switch {
         active: Arc<Active>,
         between: impl FnOnce(),
     ) -> Result<Option<Arc<Active>>, Interrupted> {
+        let ours = left_out!("interrupted-keeps-it").then(|| Arc::clone(&active));
         let before = self.active.swap(Some(active));
         between();
         match self.begin_to_serve() {
             Ok(_) => Ok(before),
+            Err(_) if ours.is_some() => Err(Interrupted(ours)),
             Err(_) => Err(Interrupted(self.active.swap(None))),
         }
     }

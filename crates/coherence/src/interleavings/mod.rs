@@ -6,6 +6,8 @@
 
 mod files;
 mod kernel;
+mod pages;
+mod sessions;
 mod switch;
 mod world;
 

@@ -30,8 +30,10 @@ pub struct Shared {
     retired: Plain<Vec<Arc<Active>>>,
     /// What InnoDB holds while a page is read or written.
     latches: [[Latch<()>; PAGES]; FILES],
-    /// Whoever switches on or starts a recording holds it, as the controller does.
-    pub building: Latch<()>,
+    /// Whoever switches on or starts a recording holds it, as with the controller.
+    building: Latch<()>,
+    /// The controller's state: whether something was published and not switched off since. After `building`.
+    running: Latch<bool>,
     _folder: tempfile::TempDir,
 }
 
@@ -80,6 +82,7 @@ impl World {
             retired: Plain::default(),
             latches: std::array::from_fn(|_| std::array::from_fn(|_| Latch::new(()))),
             building: Latch::new(()),
+            running: Latch::new(false),
             _folder: folder,
         })))
     }
@@ -92,10 +95,11 @@ impl World {
 
     pub fn open(&self, inode: usize) -> i32 {
         let inside = self.kernel().enter();
-        let off = self.core.switch().mode().is_off();
+        let off = || self.core.switch().mode().is_off();
+        let was_off = off();
         let fd = self.kernel().open(inode);
         drop(inside);
-        if !off {
+        if !was_off || !off() && !left_out!("open-seen-late") {
             self.opened(fd, inode);
         }
         fd
@@ -213,11 +217,10 @@ impl World {
     /// Makes the file shorter, as `ftruncate` does.
     pub fn truncate(&self, fd: i32) {
         let _inside = self.kernel().enter();
+        let real = || self.kernel().truncate(fd);
         match self.followed(fd) {
-            Some(file) => self
-                .core
-                .change_file(Some(file), || self.kernel().truncate(fd)),
-            None => self.kernel().truncate(fd),
+            Some(file) => self.core.change_file(Some(file), real),
+            None => real(),
         }
     }
 
@@ -226,6 +229,10 @@ impl World {
     /// Switches on, as `SET GLOBAL bpe_enabled = ON` does, with all that happens between its two halves.
     pub fn on(&self) -> bool {
         let _building = self.building.lock().unwrap();
+        let running = self.running.lock().unwrap();
+        if *running {
+            return true;
+        }
         let engine = self.engines.lock().unwrap().pop().expect("one more");
         let active = Arc::new(Active {
             extension: engine,
@@ -238,12 +245,15 @@ impl World {
             .core
             .switch()
             .start_tracking(|| self.core.files.forget_all());
+        drop(running);
         if begins {
             self.scan();
         }
+        let mut running = self.running.lock().unwrap();
         match self.core.switch().publish(active) {
             Ok(before) => {
                 self.retire(before);
+                *running = true;
                 true
             }
             Err(Interrupted(ours)) => {
@@ -260,10 +270,12 @@ impl World {
 
     pub fn start_recording(&self) {
         let _building = self.building.lock().unwrap();
+        let running = self.running.lock().unwrap();
         let begins = self
             .core
             .switch()
             .start_recording(|| self.core.files.forget_all());
+        drop(running);
         if begins {
             self.scan();
         }
@@ -275,14 +287,22 @@ impl World {
         self.core.switch().stop_recording();
     }
 
+    /// As for a rebuild: a recording goes on.
     pub fn switch_off(&self) {
+        let mut running = self.running.lock().unwrap();
+        *running = false;
         let before = self.core.switch().switch_off();
         self.retire(before);
     }
 
+    /// As `SET GLOBAL bpe_enabled = OFF` does: at once, and again when nobody publishes.
     pub fn kill(&self) {
         let before = self.core.switch().kill();
         self.retire(before);
+        let mut running = self.running.lock().unwrap();
+        *running = false;
+        let late = self.core.switch().kill();
+        self.retire(late);
     }
 
     fn retire(&self, active: Option<Arc<Active>>) {
@@ -294,6 +314,32 @@ impl World {
                 "two have got one extension to close"
             );
             retired.push(active);
+        }
+    }
+
+    /// Each of so many extensions was never used, or has come to somebody who closes it.
+    pub fn all_are_retired(&self, engines: usize) {
+        self.kill();
+        let unused = self.engines.lock().unwrap().len();
+        assert_eq!(self.retired.lock().unwrap().len() + unused, engines);
+    }
+
+    /// As the audit does: a file that was at rest in between must look the same.
+    pub fn look_twice(&self, fd: i32) {
+        let _inside = self.kernel().enter();
+        let Some(file) = self.followed(fd) else {
+            return;
+        };
+        let look = || {
+            let before = file.at_rest();
+            let looks = self.core.files.looks(file);
+            (before.filter(|_| file.at_rest() == before), looks)
+        };
+        let (first, second) = (look(), look());
+        if let (Some(first_rest), Some(second_rest)) = (first.0, second.0) {
+            if first_rest == second_rest {
+                assert_eq!(first.1, second.1, "the server is blamed for its own change");
+            }
         }
     }
 

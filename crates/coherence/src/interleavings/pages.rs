@@ -1,0 +1,49 @@
+//! What a read returns: property 1.
+
+use std::time::Duration;
+
+use super::world::World;
+use super::{explore, is_noticed, side_by_side};
+
+/// Two who read a page, one who writes it, somebody who reads another page, and the thread that writes to the cache disk.
+fn a_page() {
+    let world = World::new(1, Duration::ZERO);
+    world.on();
+    world.open(0);
+    world.open(0);
+    side_by_side(
+        world,
+        [
+            |w| {
+                w.read_unlatched(0, 1);
+                w.read_unlatched(0, 1);
+            },
+            |w| {
+                w.write_unlatched(1, 1);
+                w.read_unlatched(1, 1);
+            },
+            |w| {
+                w.read_unlatched(1, 2);
+                w.read_unlatched(0, 1);
+            },
+            |w| (0..2).for_each(|_| w.pump()),
+        ],
+    );
+    world.end();
+}
+
+#[test]
+fn a_hit_is_a_version_that_the_page_had_during_the_read() {
+    let seen = explore("page", a_page);
+    assert!(seen["hits"] > 0);
+}
+
+#[test]
+fn writes_that_drop_nothing_are_noticed() {
+    is_noticed("writes", a_page);
+}
+
+#[test]
+fn tickets_taken_late_are_noticed() {
+    is_noticed("ticket-after-read", a_page);
+}
