@@ -251,7 +251,7 @@ impl<O: Os> Core<O> {
         let request = Request {
             purpose,
             context,
-            submitted: None,
+            submitted: left_out!("overdue-before-submitted").then(Instant::now),
             words,
             length: iocb.length as usize,
             epoch: active.epoch,

@@ -84,6 +84,14 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     ("count-after", "a change counts from its end on"),
     (
+        "overdue-before-submitted",
+        "a read may be given up before the kernel has it",
+    ),
+    (
+        "free-on-give-up",
+        "the memory of a read that was given up is lent again before it was answered",
+    ),
+    (
         "attach-while-off",
         "whoever opened a file registers it though nobody follows files any more",
     ),

@@ -135,7 +135,7 @@ impl<O: Os> Core<O> {
                 Some(active) => active.extension.give_up(located),
                 None => located.give_up(),
             };
-            if let Some(given_up) = given_up {
+            if let Some(given_up) = given_up.filter(|_| !left_out!("free-on-give-up")) {
                 abandoned.insert(
                     tag.word(),
                     Abandoned {

@@ -1,11 +1,18 @@
 //! A kernel in memory: inodes whose pages remember what they were, descriptors, and clocks that threads of the checker set.
 
 use std::ffi::CStr;
+use std::fs::File;
 use std::io;
-use std::sync::Mutex;
+use std::mem::ManuallyDrop;
+use std::os::fd::FromRawFd;
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::seen;
+use crate::aio::requests::{PWRITE, Words};
+use crate::aio::{IoEvent, Iocb};
 use crate::os::{Errno, Level, Os, Stat};
 use crate::sync::checked::set_time;
 use crate::sync::{AtomicU32, Ordering};
@@ -42,9 +49,32 @@ struct State {
     inodes: Vec<Inode>,
     descriptors: [Option<usize>; DESCRIPTORS],
     versions: u32,
+    /// Asynchronous requests.
+    under_way: Vec<UnderWay>,
+    /// What the cache disk does.
+    answers: bool,
+    spoils: u32,
+    /// Of the next submit.
+    accepts: usize,
     /// Threads inside a hook, and those of them that wait for the answer to a question about a file.
     inside: u32,
     asking: u32,
+}
+
+/// A request as it was when the kernel took it.
+struct UnderWay {
+    request: usize,
+    words: Words,
+    opcode: i16,
+    length: usize,
+    /// The memory is not to be written any more: the server has been told.
+    late: bool,
+}
+
+impl UnderWay {
+    fn is_of_the_cache(&self) -> bool {
+        self.words.fd as usize >= DESCRIPTORS
+    }
 }
 
 pub struct Kernel {
@@ -68,6 +98,10 @@ impl Kernel {
                 inodes: (0..inodes).map(inode).collect(),
                 descriptors: [None; DESCRIPTORS],
                 versions: 1,
+                under_way: Vec::new(),
+                answers: true,
+                spoils: 0,
+                accepts: usize::MAX,
                 inside: 0,
                 asking: 0,
             }),
@@ -76,7 +110,7 @@ impl Kernel {
     }
 
     fn with<R>(&self, act: impl FnOnce(&mut State) -> R) -> R {
-        act(&mut self.state.lock().expect("no thread panics with it"))
+        act(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Others may come in between.
@@ -158,6 +192,68 @@ impl Kernel {
         !open
     }
 
+    pub fn stop_answering(&self) {
+        self.with(|state| state.answers = false);
+    }
+
+    pub fn answer_from_now_on(&self) {
+        self.step();
+        self.with(|state| state.answers = true);
+    }
+
+    /// The next answer of the cache disk is wrong.
+    pub fn spoil(&self) {
+        self.with(|state| state.spoils = 1);
+    }
+
+    pub fn accept_at_most(&self, requests: usize) {
+        self.with(|state| state.accepts = requests);
+    }
+
+    pub fn submit(&self, list: &[*mut Iocb]) -> i32 {
+        self.step();
+        let accepted = self.with(|state| {
+            let most = std::mem::replace(&mut state.accepts, usize::MAX);
+            let accepted = &list[..list.len().min(most)];
+            for &request in accepted {
+                // SAFETY: the server's own request, which it leaves alone until it is told.
+                let iocb = unsafe { &*request };
+                let new = UnderWay {
+                    request: request as usize,
+                    words: Words::of(iocb),
+                    opcode: iocb.opcode,
+                    length: iocb.length as usize,
+                    late: false,
+                };
+                for known in &mut state.under_way {
+                    assert_ne!(
+                        known.words.buffer, new.words.buffer,
+                        "two requests write to the same memory"
+                    );
+                    known.late |= known.request == new.request;
+                }
+                seen("cache reads", new.is_of_the_cache().into());
+                state.under_way.push(new);
+            }
+            accepted.len() as i32
+        });
+        self.step();
+        accepted
+    }
+
+    /// What has come to its end.
+    pub fn events(&self) -> Vec<IoEvent> {
+        self.step();
+        let events = self.with(|state| {
+            let answers = state.answers;
+            let over = |request: &mut UnderWay| answers || !request.is_of_the_cache();
+            let over: Vec<UnderWay> = state.under_way.extract_if(.., over).collect();
+            over.into_iter().map(|over| state.end(over)).collect()
+        });
+        self.step();
+        events
+    }
+
     pub fn inode_of(&self, fd: i32) -> usize {
         self.with(|state| state.descriptors[fd as usize].expect("open"))
     }
@@ -209,6 +305,49 @@ impl Kernel {
         self.step();
         self.with(|state| state.asking -= 1);
         stat
+    }
+}
+
+impl State {
+    fn end(&mut self, over: UnderWay) -> IoEvent {
+        let mut bytes = [0; LENGTH];
+        // SAFETY: the memory of a request is there until its event was taken.
+        let memory =
+            unsafe { std::slice::from_raw_parts_mut(over.words.buffer as *mut u8, over.length) };
+        if over.is_of_the_cache() {
+            // SAFETY: the descriptor is open as long as the request is under way.
+            let file = unsafe { ManuallyDrop::new(File::from_raw_fd(over.words.fd)) };
+            let at = over.words.offset as u64;
+            let mut aligned = vec![0; 2 * LENGTH];
+            let shift = aligned.as_ptr().align_offset(LENGTH);
+            let aligned = &mut aligned[shift..shift + LENGTH];
+            file.read_exact_at(aligned, at).expect("of the cache file");
+            bytes.copy_from_slice(aligned);
+            if std::mem::take(&mut self.spoils) > 0 {
+                seen("spoilt", 1);
+                bytes[70] ^= 0xff;
+            }
+        } else {
+            let inode = self.descriptors[over.words.fd as usize].expect("open");
+            let page = over.words.offset as usize / LENGTH;
+            if over.opcode == PWRITE {
+                let version = parse(memory).2;
+                self.inodes[inode].pages[page].push(version);
+                self.inodes[inode].modified = self.now;
+            }
+            let version = *self.inodes[inode].pages[page].last().expect("a first one");
+            bytes = content(inode, page, version);
+        }
+        seen("late", over.late.into());
+        if over.opcode != PWRITE && !over.late {
+            memory.copy_from_slice(&bytes);
+        }
+        IoEvent {
+            data: over.words.data,
+            request: over.request as u64,
+            result: over.length as i64,
+            result2: 0,
+        }
     }
 }
 

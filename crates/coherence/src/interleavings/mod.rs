@@ -7,6 +7,7 @@
 mod files;
 mod kernel;
 mod pages;
+mod requests;
 mod sessions;
 mod switch;
 mod world;

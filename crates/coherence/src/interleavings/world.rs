@@ -1,8 +1,11 @@
 //! A server of two files in a kernel of memory, with the hooks around its calls as the plugin has them.
 
-use std::sync::Arc;
+use std::fs::File;
+use std::os::fd::IntoRawFd;
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Mutex as Plain;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use extension::{
@@ -11,6 +14,7 @@ use extension::{
 use shuttle::sync::Mutex as Latch;
 
 use super::kernel::{DESCRIPTORS, Kernel, LENGTH, PAGES, content, parse};
+use super::requests::Own;
 use super::seen;
 use crate::core::Core;
 use crate::files::{Attach, DataFile, Slot, empty_slot};
@@ -34,6 +38,8 @@ pub struct Shared {
     building: Latch<()>,
     /// The controller's state: whether something was published and not switched off since. After `building`.
     running: Latch<bool>,
+    /// Asynchronous requests that the server has.
+    pub own: [Box<Own>; 3],
     _folder: tempfile::TempDir,
 }
 
@@ -45,8 +51,20 @@ impl std::ops::Deref for World {
     }
 }
 
+/// In memory if files can be read directly there, because other reads of a cache file have no bound in time.
 fn folder() -> tempfile::TempDir {
-    match std::path::Path::new("/dev/shm").is_dir() {
+    static IN_MEMORY: LazyLock<bool> = LazyLock::new(|| {
+        // The descriptors below are those of the kernel in memory.
+        while File::open("/dev/null").is_ok_and(|file| file.into_raw_fd() < DESCRIPTORS as i32) {}
+        let direct = tempfile::tempdir_in("/dev/shm").and_then(|folder| {
+            let path = folder.path().join("direct");
+            let mut options = File::options();
+            options.write(true).create_new(true);
+            options.custom_flags(libc::O_DIRECT).open(path)
+        });
+        direct.is_ok()
+    });
+    match *IN_MEMORY {
         true => tempfile::tempdir_in("/dev/shm"),
         false => tempfile::tempdir(),
     }
@@ -83,6 +101,7 @@ impl World {
             latches: std::array::from_fn(|_| std::array::from_fn(|_| Latch::new(()))),
             building: Latch::new(()),
             running: Latch::new(false),
+            own: std::array::from_fn(|_| Own::new()),
             _folder: folder,
         })))
     }
