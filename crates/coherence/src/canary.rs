@@ -75,8 +75,8 @@ pub const RULES: &[(&str, &str)] = &[
         "whoever is interrupted while publishing keeps what another has got to close",
     ),
     (
-        "forget-after-bit",
-        "what was known of files is forgotten after the hooks have begun to follow them",
+        "gap-not-seen",
+        "what was known of files before a gap is not forgotten",
     ),
     (
         "ticket-after-read",

@@ -211,7 +211,7 @@ impl Switch {
         let mut before = self.word.0.load(Ordering::SeqCst);
         loop {
             let followed = Mode(bits(before)).follows();
-            if !followed && !left_out!("forget-after-bit") {
+            if !followed && !left_out!("gap-not-seen") {
                 forget();
             }
             // The exchange proves that the mode was this one up to now: the other reason may end at any time.
@@ -221,12 +221,7 @@ impl Switch {
                 .0
                 .compare_exchange(before, after, Ordering::SeqCst, Ordering::SeqCst)
             {
-                Ok(_) => {
-                    if !followed && left_out!("forget-after-bit") {
-                        forget();
-                    }
-                    return !followed;
-                }
+                Ok(_) => return !followed,
                 Err(now) => before = now,
             }
         }

@@ -23,13 +23,13 @@ use shuttle::{Config, FailurePersistence, Runner, thread};
 /// Of each kind; `INTERLEAVINGS` sets another number.
 fn schedules() -> usize {
     let named = std::env::var("INTERLEAVINGS").ok();
-    named.and_then(|number| number.parse().ok()).unwrap_or(2000)
+    named.and_then(|number| number.parse().ok()).unwrap_or(600)
 }
 
 /// Within these, half of each kind, the checker notices what is left out.
 const CANARY_SCHEDULES: usize = 20_000;
 /// Of one kind before the other gets its turn.
-const TURN: usize = 500;
+const TURN: usize = 100;
 
 thread_local! {
     /// All threads of a schedule are one thread of the machine, and so is a test.

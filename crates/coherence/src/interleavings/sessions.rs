@@ -49,6 +49,8 @@ fn a_recording_beside() {
                 let fd = w.open(0);
                 w.write(fd, 1);
                 w.close(fd);
+                let fd = w.open(1);
+                w.read(fd, 1);
                 w.read(0, 1);
             },
         ],
@@ -120,8 +122,8 @@ fn openings_that_end_after_the_scan_unseen_are_noticed() {
 }
 
 #[test]
-fn forgetting_after_the_hooks_follow_is_noticed() {
-    is_noticed("forget-after-bit", a_recording_beside);
+fn what_is_remembered_over_a_gap_is_noticed() {
+    is_noticed("gap-not-seen", a_recording_beside);
 }
 
 #[test]
