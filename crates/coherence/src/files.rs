@@ -226,7 +226,7 @@ impl DataFile {
     /// Physical page size in bytes; 0 until the server has read a page. Nothing of the file is cached before.
     #[inline]
     pub fn page_size(&self) -> u32 {
-        self.page_size.load(Ordering::Acquire)
+        self.page_size.load(Ordering::SeqCst)
     }
 
     /// The place of a read in pages, if it is a read of exactly one page. Learns the page size from the server's reads:
@@ -250,19 +250,20 @@ impl DataFile {
         }
         let page = page_number(offset, length)?;
         if page_size == 0 {
-            // First one wins; from here on writes are followed page by page.
+            // First one wins; from here on writes are followed page by page. A write that finds none blocks the file and looks
+            // again; whoever learns it looks for the block afterwards (`cacheable`). One of the two sees the other.
             let _ = self.page_size.compare_exchange(
                 0,
                 length as u32,
-                Ordering::AcqRel,
-                Ordering::Acquire,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
             );
             return (self.page_size() == length as u32).then_some(page);
         }
         if self.strange_reads.fetch_add(1, Ordering::Relaxed) >= RELEARN_AFTER {
             self.strange_reads.store(0, Ordering::Relaxed);
             self.replace_contents();
-            self.page_size.store(length as u32, Ordering::Release);
+            self.page_size.store(length as u32, Ordering::SeqCst);
         }
         None
     }
