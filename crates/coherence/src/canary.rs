@@ -82,6 +82,10 @@ pub const RULES: &[(&str, &str)] = &[
         "ticket-after-read",
         "a read takes its ticket when it has read",
     ),
+    (
+        "unlearned",
+        "a write of a file whose page size is not known keeps nothing out",
+    ),
     ("count-after", "a change counts from its end on"),
     (
         "overdue-before-submitted",

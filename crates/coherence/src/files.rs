@@ -148,6 +148,7 @@ pub struct DataFile {
     switch: &'static Switch,
     id: AtomicU32,
     page_size: AtomicU32,
+    /// Only a count: `Relaxed` everywhere.
     strange_reads: AtomicU32,
     /// Operations under way that change the whole file: while there are any, no read is cached.
     /// Also keeps the object from being reused.
@@ -165,7 +166,8 @@ pub struct DataFile {
     /// Reads that went to the data file.
     pub misses: Figure,
     /// First-page number by which the header's page number exceeds the page's place in the file (later files of the
-    /// system tablespace); `u32::MAX` until learned.
+    /// system tablespace); `u32::MAX` until learned. Stands for itself, so `Relaxed` everywhere: who sees no value yet learns it
+    /// from another page, or takes nothing in.
     base: AtomicU32,
     details: Mutex<Details>,
 }
@@ -505,6 +507,7 @@ impl<O: Os> Files<O> {
     /// What the table says of a descriptor: one load.
     #[inline(always)]
     pub fn look_up(&self, fd: i32) -> Option<Entry> {
+        // Acquire: of the `swap` in `attach`, so that what `start` has set is seen.
         let pointer = self.table.get(fd as usize)?.load(Ordering::Acquire);
         NonNull::new(pointer).map(|pointer| Entry { fd, pointer })
     }
@@ -709,6 +712,7 @@ impl<O: Os> Files<O> {
             .load(Ordering::SeqCst)
             .min(self.table.len())]
         {
+            // Relaxed: slots are written under the lock that is held here.
             if !slot.load(Ordering::Relaxed).is_null() {
                 slot.store(std::ptr::null_mut(), Ordering::SeqCst);
             }

@@ -149,6 +149,7 @@ impl Switch {
 
     /// An identity for a file, under which nothing is cached.
     pub fn new_file_id(&self) -> FileId {
+        // Relaxed: that each is given once is all that counts.
         FileId(self.file_ids.fetch_add(1, Ordering::Relaxed) + 1)
     }
 

@@ -144,10 +144,12 @@ pub struct Requests {
     /// Tagged reads under way that are not abandoned.
     tagged: AtomicU32,
     next_tag: AtomicU64,
+    /// Stands for itself: `Relaxed` everywhere.
     seen: AtomicBool,
     pub abandoned: Mutex<Table<u64, Abandoned>>,
     /// What was late was looked for on a context at this time, by its number among the armed ones. The last one is for all that
-    /// are not armed any more, because the extension was switched on or off meanwhile.
+    /// are not armed any more, because the extension was switched on or off meanwhile. `Relaxed` everywhere: to look once more or
+    /// less does no harm.
     pub looked: [AtomicU64; CONTEXTS + 1],
     /// When time began for what is late.
     began: OnceLock<Instant>,
@@ -223,6 +225,7 @@ impl Requests {
     #[inline]
     pub fn number_of(&self, context: usize) -> Option<usize> {
         for (number, slot) in self.armed.iter().enumerate() {
+            // Acquire: of the exchange in `arm`.
             match slot.load(Ordering::Acquire) {
                 0 => return None,
                 known if known == context => return Some(number),

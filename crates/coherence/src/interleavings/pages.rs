@@ -47,3 +47,8 @@ fn writes_that_drop_nothing_are_noticed() {
 fn tickets_taken_late_are_noticed() {
     is_noticed("ticket-after-read", a_page);
 }
+
+#[test]
+fn writes_before_the_page_size_is_known_are_noticed() {
+    is_noticed("unlearned", a_page);
+}
