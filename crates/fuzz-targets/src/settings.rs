@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bpe::plan::Plan;
 use bpe::settings::Settings;
 use extension::{AdmissionMode, Compression};
 
@@ -33,13 +34,13 @@ pub fn settings(bytes: &[u8]) {
         },
     };
     let _ = (settings.smallest_size(), settings.instance_count());
-    for page in [0, 1024, 16384, u32::MAX] {
-        let _ = settings.config(page);
-    }
-    let Ok(devices) = settings.devices() else {
+    let Ok(plan) = Plan::new(&settings) else {
         return;
     };
-    assert!(devices.iter().all(|device| device.bytes <= settings.size));
+    for page in [0, 1024, 16384, u32::MAX] {
+        let devices = plan.config(page).devices;
+        assert!(devices.iter().all(|device| device.bytes <= settings.size));
+    }
 
     let Some(folder) = &*FOLDER else { return };
     let inside: Vec<String> = settings
@@ -53,7 +54,7 @@ pub fn settings(bytes: &[u8]) {
         ..settings
     };
     let before = std::fs::read_dir(folder.path()).map_or(0, Iterator::count);
-    let _ = looked_at.check(&[]);
+    let _ = Plan::new(&looked_at).and_then(|plan| plan.check(&[]));
     let after = std::fs::read_dir(folder.path()).map_or(0, Iterator::count);
     assert_eq!(before, after, "looking at paths left something behind");
     RUN.fetch_add(1, Ordering::Relaxed);

@@ -38,6 +38,7 @@ pub mod keys;
 pub mod linux;
 #[cfg(feature = "canary")]
 mod naive;
+pub mod plan;
 pub mod process;
 pub mod recorder;
 pub mod report;

@@ -1,16 +1,11 @@
-//! What the administrator asked for: the values behind the system variables, and the configuration made of them.
+//! What the administrator asked for: the values behind the system variables.
 
 use std::ffi::{CStr, CString, c_char};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use extension::{
-    AdmissionMode, Compression, Config, DeviceConfig, OpenError, OwnerIdentity, ReadTimeout,
-    WriteBudget,
-};
+use extension::{AdmissionMode, Compression, ReadTimeout, WriteBudget};
 use parking_lot::Mutex;
 
 /// Behind `bpe_enabled`.
@@ -43,20 +38,6 @@ pub const DEFAULT_READ_TIMEOUT: u64 = 1000;
 
 /// `bpe_io_capacity` counts writes of this many bytes.
 pub const CAPACITY_UNIT: u64 = 16 * 1024;
-
-/// Without `bpe_memory_limit` the extension takes this part of the machine's memory at most.
-const MOST_OF_MEMORY: u64 = 8;
-
-fn physical_memory() -> u64 {
-    // SAFETY: plain C calls.
-    let (pages, bytes) = unsafe {
-        (
-            libc::sysconf(libc::_SC_PHYS_PAGES),
-            libc::sysconf(libc::_SC_PAGESIZE),
-        )
-    };
-    u64::try_from(pages).unwrap_or(0) * u64::try_from(bytes).unwrap_or(0)
-}
 
 /// How asynchronous I/O is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,158 +110,16 @@ impl Settings {
         }
     }
 
-    /// The devices, each with its share of the size, by the room that there is now.
-    pub fn devices(&self) -> Result<Vec<DeviceConfig>, String> {
-        let paths: Vec<&str> = self
-            .path
-            .split(':')
-            .filter(|path| !path.is_empty())
-            .collect();
-        if paths.is_empty() {
-            return Err("bpe_path is not set; SET GLOBAL bpe_path to a file or directory on a fast local disk".into());
-        }
-        let data = data_directory();
-        let owner = owner_identity();
-        let name = cache_file_name(&owner);
-        let mut devices: Vec<DeviceConfig> = paths
-            .into_iter()
-            .map(|path| DeviceConfig {
-                path: data.join(path), // an absolute path replaces the data directory
-                bytes: 0,
-                owner,
-                file_name: name.clone(),
-            })
-            .collect();
-        let rooms: Vec<_> = devices.iter().map(extension::room).collect();
-        for (device, share) in devices.iter_mut().zip(extension::divide(self.size, &rooms)) {
-            device.bytes = share;
-        }
-        Ok(devices)
-    }
-
-    /// Waits a moment for room: some file systems show only later that a file is gone, as the one of the cache before.
-    pub fn wait_for_room(&self) {
-        for _ in 0..LOOKS_FOR_ROOM {
-            match self.devices() {
-                Ok(devices) if smaller(self.size, &devices).next().is_some() => {
-                    std::thread::sleep(BETWEEN_LOOKS);
-                }
-                _ => return,
-            }
-        }
-    }
-
-    /// What the extension is opened with. `nominal_page` is the usual page size in bytes.
-    pub fn config(&self, nominal_page: u32) -> Result<Config, String> {
-        if self.size == 0 {
-            return Err("bpe_size is not set; SET GLOBAL bpe_size to the bytes that the cache may take on disk, \
-                        usually 5 to 20 times innodb_buffer_pool_size"
-                .into());
-        }
-        Ok(Config {
-            devices: self.devices()?,
-            instances: self.instance_count(),
-            memory_limit: match self.memory_limit {
-                0 => physical_memory() / MOST_OF_MEMORY,
-                given => given,
-            },
-            io_capacity: self.io_capacity,
-            policy: extension::PolicyName::default(),
-            admission: self.admission,
-            compression: self.compression,
-            budget: write_budget(),
-            read_timeout: read_timeout(),
-            nominal_page,
-        })
+    /// The parts of `bpe_path`.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.path.split(':').filter(|path| !path.is_empty())
     }
 
     /// The least `bpe_size` for these paths, bytes.
     pub fn smallest_size(&self) -> u64 {
-        let paths = self
-            .path
-            .split(':')
-            .filter(|path| !path.is_empty())
-            .count()
-            .max(1);
+        let paths = self.paths().count().max(1);
         paths as u64 * extension::LEAST_DEVICE_BYTES
     }
-
-    /// Looks at paths and size without leaving anything behind. `own` are cache files that this server uses now.
-    /// Returns warnings. One bad path is an error.
-    pub fn check(&self, own: &[PathBuf]) -> Result<Vec<String>, String> {
-        let (warnings, errors) = self.look(own)?;
-        match errors.into_iter().next() {
-            Some(error) => Err(error),
-            None => Ok(warnings),
-        }
-    }
-
-    /// The same for switching on: it is an error only if no path is good. What is wrong with a bad one the extension says
-    /// when it is opened.
-    pub fn check_any(&self) -> Result<Vec<String>, String> {
-        let count = self.devices()?.len();
-        let (warnings, mut errors) = self.look(&[])?;
-        if errors.len() < count {
-            return Ok(warnings);
-        }
-        Err(errors.swap_remove(0))
-    }
-
-    /// Warnings, and what is wrong with paths.
-    fn look(&self, own: &[PathBuf]) -> Result<(Vec<String>, Vec<String>), String> {
-        let (mut warnings, mut errors) = (Vec::new(), Vec::new());
-        let data_device = std::fs::metadata(data_directory())
-            .map(|meta| meta.dev())
-            .ok();
-        let devices = self.config(16384)?.devices;
-        for device in smaller(self.size, &devices) {
-            warnings.push(format!(
-                "'{}' has room for only {} bytes, less than an equal share of bpe_size; the other paths take the rest",
-                device.path.display(),
-                device.bytes
-            ));
-        }
-        for device in devices {
-            let facts = match extension::check_device(&device) {
-                Ok(facts) => facts,
-                // Our own file, which gives its room back before the new one takes it.
-                Err(OpenError::InUse { path } | OpenError::NoSpace { path, .. })
-                    if own.contains(&path) =>
-                {
-                    errors.extend(enough_room(&device, &path).err());
-                    continue;
-                }
-                Err(error) => {
-                    errors.push(format!("bpe_path: {error}"));
-                    continue;
-                }
-            };
-            warnings.extend(facts.warnings);
-            if Some(facts.device_number) == data_device {
-                warnings.push(format!(
-                    "'{}' lies on the same file system as the data directory; the cache helps only on a faster disk",
-                    facts.path.display()
-                ));
-            }
-            if !facts.direct {
-                warnings.push(format!(
-                    "the file system of '{}' has no O_DIRECT; the cache works, but takes memory from the page cache",
-                    facts.path.display()
-                ));
-            }
-        }
-        Ok((warnings, errors))
-    }
-}
-
-/// How often it is looked again whether a device has room for an equal share.
-const LOOKS_FOR_ROOM: u32 = 4;
-const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
-
-/// Devices that take less than an equal share of the size.
-fn smaller(size: u64, devices: &[DeviceConfig]) -> impl Iterator<Item = &DeviceConfig> {
-    let equal = size / devices.len().max(1) as u64;
-    devices.iter().filter(move |device| device.bytes < equal)
 }
 
 /// Whether the server's variables exist: not before the plugin is initialised, nor after it was unloaded.
@@ -324,22 +163,6 @@ fn path() -> String {
     unsafe { CStr::from_ptr(text) }
         .to_string_lossy()
         .into_owned()
-}
-
-/// Whether the cache file of this device that is there now can be replaced by one of the size wanted.
-fn enough_room(device: &DeviceConfig, path: &Path) -> Result<(), String> {
-    let Some(file) = extension::room(device).filter(|room| room.own > 0) else {
-        return Ok(());
-    };
-    let (room, bytes) = (file.free + file.own, device.bytes);
-    if room < bytes {
-        return Err(format!(
-            "the file system of '{}' has room for {room} bytes, including the cache file that is there now, but \
-             {bytes} are needed; lower bpe_size or free space",
-            path.display()
-        ));
-    }
-    Ok(())
 }
 
 /// `bpe_io_capacity` in bytes per second.
@@ -400,84 +223,9 @@ pub fn intern(text: &CStr) -> *mut c_char {
     interned[interned.len() - 1].as_ptr().cast_mut()
 }
 
-/// The server's data directory, canonical.
-pub fn data_directory() -> PathBuf {
-    // Both servers export this array; their working directory is the data directory too.
-    // SAFETY: a symbol lookup; the array holds a string that ends with a zero byte from early on.
-    let named = unsafe {
-        let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"mysql_real_data_home".as_ptr());
-        (!symbol.is_null()).then(|| CStr::from_ptr(symbol.cast()).to_string_lossy().into_owned())
-    };
-    let named = named
-        .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| ".".into());
-    let path = Path::new(&named);
-    path.canonicalize()
-        .or_else(|_| std::env::current_dir())
-        .unwrap_or_else(|_| path.to_path_buf())
-}
-
-/// Identifies the server by host and data directory; stays the same across restarts and reboots.
-pub fn owner_identity() -> OwnerIdentity {
-    use std::os::unix::ffi::OsStrExt;
-    let mut host = [0u8; 256];
-    // SAFETY: the buffer is valid for its length.
-    unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) };
-    let host = host.split(|byte| *byte == 0).next().unwrap_or_default();
-    let data = data_directory();
-    // FNV-1a, 128 bits: stable over versions of the toolchain, which the hashers of the standard library are not.
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
-    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    for byte in host.iter().chain(b"\0").chain(data.as_os_str().as_bytes()) {
-        hash = (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
-    }
-    OwnerIdentity(hash.to_be_bytes())
-}
-
-fn cache_file_name(owner: &OwnerIdentity) -> String {
-    let hex: String = owner.0[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("bpe-{hex}.cache")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn settings(path: &str, size: u64) -> Settings {
-        Settings {
-            path: path.into(),
-            size,
-            ..Settings::current()
-        }
-    }
-
-    #[test]
-    fn a_missing_path_or_size_is_said() {
-        assert!(
-            settings("", 1 << 30)
-                .config(16384)
-                .unwrap_err()
-                .contains("bpe_path")
-        );
-        assert!(
-            settings("/x", 0)
-                .config(16384)
-                .unwrap_err()
-                .contains("bpe_size")
-        );
-    }
-
-    #[test]
-    fn the_size_is_shared_by_the_devices() {
-        let devices = settings("/a/x:relative/x:/c/x", 300).devices().unwrap();
-        assert_eq!(devices.len(), 3);
-        assert!(devices.iter().all(|device| device.bytes == 100));
-        assert!(devices[1].path.is_absolute());
-        assert_eq!(devices[0].path, Path::new("/a/x"));
-    }
 
     #[test]
     fn the_path_does_not_lie_in_memory_of_the_server() {
@@ -502,15 +250,5 @@ mod tests {
     fn strings_are_kept_once() {
         assert_eq!(intern(c"/a"), intern(c"/a"));
         assert_ne!(intern(c"/a"), intern(c"/b"));
-    }
-
-    #[test]
-    fn a_server_has_one_name() {
-        assert_eq!(owner_identity(), owner_identity());
-        let name = cache_file_name(&owner_identity());
-        assert!(
-            name.starts_with("bpe-") && name.ends_with(".cache") && name.len() == 26,
-            "{name}"
-        );
     }
 }

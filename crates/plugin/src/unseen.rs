@@ -131,6 +131,7 @@ mod tests {
 
     #[test]
     fn a_context_of_somebody_else_is_noticed() {
+        let _turn = crate::process::UNDER_TEST.lock();
         assert_eq!(uses_libaio(), Some(false));
         let mut context = 0usize;
         // SAFETY: the kernel writes the context's number.

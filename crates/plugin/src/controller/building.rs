@@ -16,6 +16,7 @@ use super::state::{
 };
 use crate::linux::Linux;
 use crate::os::Os as _;
+use crate::plan::Plan;
 use crate::process::CORE;
 use crate::settings::{self, Settings};
 use crate::switch::{self, Active};
@@ -194,13 +195,14 @@ pub(super) fn usual_page(inner: &Inner) -> u32 {
 
 /// Builds the extension for this page size, or for the usual one where memory does not allow it.
 fn lay_out(settings: &Settings, page: u32) -> Result<(Arc<Active>, Vec<String>, u32), String> {
-    settings.wait_for_room();
-    let mut warnings = settings.check_any()?;
+    let mut plan = Plan::new(settings)?;
+    plan.wait_for_room();
+    let mut warnings = plan.check_any()?;
     let mut opened = |active: Arc<Active>, page| {
         warnings.extend(active.device_failures());
         (active, std::mem::take(&mut warnings), page)
     };
-    match build(settings, page) {
+    match build(&plan, page) {
         Ok(active) => Ok(opened(active, page)),
         Err(reason) if page < DEFAULT_PAGE => {
             INNER.lock().refused_page = Some(page);
@@ -208,7 +210,7 @@ fn lay_out(settings: &Settings, page: u32) -> Result<(Arc<Active>, Vec<String>, 
                 "the cache cannot be laid out for pages of {page} bytes: {reason}. It is laid out for pages of \
                  {DEFAULT_PAGE} bytes, and can keep fewer of the smaller ones."
             ));
-            Ok(opened(build(settings, DEFAULT_PAGE)?, DEFAULT_PAGE))
+            Ok(opened(build(&plan, DEFAULT_PAGE)?, DEFAULT_PAGE))
         }
         Err(reason) => Err(reason),
     }
@@ -273,8 +275,8 @@ fn adjust(_inner: &mut MutexGuard<'_, Inner>) {
     }
 }
 
-fn build(settings: &Settings, nominal_page: u32) -> Result<Arc<Active>, String> {
-    let config = settings.config(nominal_page)?;
+fn build(plan: &Plan, nominal_page: u32) -> Result<Arc<Active>, String> {
+    let config = plan.config(nominal_page);
     let generations = Arc::clone(CORE.switch().generations());
     let open = std::panic::AssertUnwindSafe(|| Extension::open(config, generations));
     match std::panic::catch_unwind(open) {
@@ -302,7 +304,7 @@ fn check_at_leisure(settings: &Settings) -> Result<Vec<String>, String> {
         drop(BUILDING.try_lock_for(RETIRE_WAIT));
         let _ = wait_for_retired(&mut INNER.lock());
         let own = own_files();
-        result = settings.check(&own);
+        result = Plan::new(settings).and_then(|plan| plan.check(&own));
         // Refused for a file that another session has just made our own, or was closing? Then not twice.
         let settled = !BUILDING.is_locked() && own == own_files();
         if result.is_ok() || settled && refused {
@@ -352,5 +354,26 @@ mod tests {
         assert_eq!(failed, Err("why".into()));
         let panicked = waiting_at_most(PATIENCE, || -> Result<(), String> { panic!("on purpose") });
         assert!(panicked.is_err_and(|reason| reason.contains("internal error")));
+    }
+
+    #[test]
+    fn one_plan_is_made_for_a_switching_on() {
+        let _turn = crate::process::UNDER_TEST.lock();
+        let folder = tempfile::tempdir().unwrap();
+        let settings = Settings {
+            path: folder.path().display().to_string(),
+            size: 64 << 20,
+            ..Settings::current()
+        };
+        let before = crate::plan::LOOKS.get();
+        let (active, _, page) = lay_out(&settings, DEFAULT_PAGE).unwrap();
+        assert_eq!(
+            crate::plan::LOOKS.get() - before,
+            1,
+            "what was checked may not be what is opened"
+        );
+        let devices = active.extension.device_statistics();
+        assert_eq!((devices.len(), page), (1, DEFAULT_PAGE));
+        assert!(devices[0].path.starts_with(folder.path()));
     }
 }

@@ -1,0 +1,303 @@
+//! What an extension is opened with: made of the settings once for each switching on.
+//!
+//! Names, owner and room are looked at when the plan is made. Whoever checks it and whoever opens the extension are given
+//! the same plan, so that what was checked is what is opened. Only [`Plan::wait_for_room`] looks at the room again, before both.
+
+use std::ffi::CStr;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use extension::{Config, DeviceConfig, OpenError, OwnerIdentity};
+
+use crate::settings::{self, Settings};
+
+/// Without `bpe_memory_limit` the extension takes this part of the machine's memory at most.
+const MOST_OF_MEMORY: u64 = 8;
+/// How often it is looked again whether a device has room for an equal share.
+const LOOKS_FOR_ROOM: u32 = 4;
+const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
+
+/// What an extension is opened with, but for the usual page size.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    config: Config,
+    /// `bpe_size`, bytes.
+    size: u64,
+    data: PathBuf,
+}
+
+impl Plan {
+    /// Looks at names and room.
+    ///
+    /// # Errors
+    /// Says which variable is not set.
+    pub fn new(settings: &Settings) -> Result<Plan, String> {
+        let paths: Vec<&str> = settings.paths().collect();
+        if paths.is_empty() {
+            return Err("bpe_path is not set; SET GLOBAL bpe_path to a file or directory on a fast local disk".into());
+        }
+        if settings.size == 0 {
+            return Err("bpe_size is not set; SET GLOBAL bpe_size to the bytes that the cache may take on disk, \
+                        usually 5 to 20 times innodb_buffer_pool_size"
+                .into());
+        }
+        let data = data_directory();
+        let owner = owner_identity(&data);
+        let file_name = cache_file_name(&owner);
+        let devices = paths
+            .into_iter()
+            .map(|path| DeviceConfig {
+                path: data.join(path), // an absolute path replaces the data directory
+                bytes: 0,
+                owner,
+                file_name: file_name.clone(),
+            })
+            .collect();
+        let config = Config {
+            devices,
+            instances: settings.instance_count(),
+            memory_limit: match settings.memory_limit {
+                0 => physical_memory() / MOST_OF_MEMORY,
+                given => given,
+            },
+            io_capacity: settings.io_capacity,
+            admission: settings.admission,
+            compression: settings.compression,
+            budget: settings::write_budget(),
+            read_timeout: settings::read_timeout(),
+            ..Config::default()
+        };
+        let mut plan = Plan {
+            config,
+            size: settings.size,
+            data,
+        };
+        plan.look_for_room();
+        Ok(plan)
+    }
+
+    /// The devices, each with its share of the size by the room that there was.
+    pub fn devices(&self) -> &[DeviceConfig] {
+        &self.config.devices
+    }
+
+    /// What the extension is opened with. `nominal_page` is the usual page size in bytes.
+    pub fn config(&self, nominal_page: u32) -> Config {
+        Config {
+            nominal_page,
+            ..self.config.clone()
+        }
+    }
+
+    fn look_for_room(&mut self) {
+        let devices = &mut self.config.devices;
+        let rooms: Vec<_> = devices.iter().map(extension::room).collect();
+        for (device, share) in devices.iter_mut().zip(extension::divide(self.size, &rooms)) {
+            device.bytes = share;
+        }
+    }
+
+    /// Devices that take less than an equal share of the size.
+    fn smaller(&self) -> impl Iterator<Item = &DeviceConfig> {
+        let equal = self.size / self.devices().len().max(1) as u64;
+        self.devices()
+            .iter()
+            .filter(move |device| device.bytes < equal)
+    }
+
+    /// Waits a moment for room: some file systems show only later that a file is gone, as the one of the cache before.
+    pub fn wait_for_room(&mut self) {
+        for _ in 0..LOOKS_FOR_ROOM {
+            if self.smaller().next().is_none() {
+                return;
+            }
+            std::thread::sleep(BETWEEN_LOOKS);
+            self.look_for_room();
+        }
+    }
+
+    /// Looks at the devices without leaving anything behind. `own` are cache files that this server uses now. Returns
+    /// warnings.
+    ///
+    /// # Errors
+    /// One bad path is an error.
+    pub fn check(&self, own: &[PathBuf]) -> Result<Vec<String>, String> {
+        let (warnings, errors) = self.look(own);
+        match errors.into_iter().next() {
+            Some(error) => Err(error),
+            None => Ok(warnings),
+        }
+    }
+
+    /// The same for switching on. What is wrong with a bad path the extension says when it is opened.
+    ///
+    /// # Errors
+    /// Only if no path is good.
+    pub fn check_any(&self) -> Result<Vec<String>, String> {
+        let (warnings, mut errors) = self.look(&[]);
+        if errors.len() < self.devices().len() {
+            return Ok(warnings);
+        }
+        Err(errors.swap_remove(0))
+    }
+
+    /// Warnings, and what is wrong with paths.
+    fn look(&self, own: &[PathBuf]) -> (Vec<String>, Vec<String>) {
+        let (mut warnings, mut errors) = (Vec::new(), Vec::new());
+        let data_device = std::fs::metadata(&self.data).map(|meta| meta.dev()).ok();
+        for device in self.smaller() {
+            warnings.push(format!(
+                "'{}' has room for only {} bytes, less than an equal share of bpe_size; the other paths take the rest",
+                device.path.display(),
+                device.bytes
+            ));
+        }
+        for device in self.devices() {
+            let facts = match extension::check_device(device) {
+                Ok(facts) => facts,
+                // Our own file, which gives its room back before the new one takes it.
+                Err(OpenError::InUse { path } | OpenError::NoSpace { path, .. })
+                    if own.contains(&path) =>
+                {
+                    errors.extend(enough_room(device, &path).err());
+                    continue;
+                }
+                Err(error) => {
+                    errors.push(format!("bpe_path: {error}"));
+                    continue;
+                }
+            };
+            warnings.extend(facts.warnings);
+            if Some(facts.device_number) == data_device {
+                warnings.push(format!(
+                    "'{}' lies on the same file system as the data directory; the cache helps only on a faster disk",
+                    facts.path.display()
+                ));
+            }
+            if !facts.direct {
+                warnings.push(format!(
+                    "the file system of '{}' has no O_DIRECT; the cache works, but takes memory from the page cache",
+                    facts.path.display()
+                ));
+            }
+        }
+        (warnings, errors)
+    }
+}
+
+/// Whether the cache file of this device that is there now can be replaced by one of the size wanted.
+fn enough_room(device: &DeviceConfig, path: &Path) -> Result<(), String> {
+    let Some(file) = extension::room(device).filter(|room| room.own > 0) else {
+        return Ok(());
+    };
+    let (room, bytes) = (file.free + file.own, device.bytes);
+    if room < bytes {
+        return Err(format!(
+            "the file system of '{}' has room for {room} bytes, including the cache file that is there now, but \
+             {bytes} are needed; lower bpe_size or free space",
+            path.display()
+        ));
+    }
+    Ok(())
+}
+
+fn physical_memory() -> u64 {
+    // SAFETY: plain C calls.
+    let (pages, bytes) = unsafe {
+        (
+            libc::sysconf(libc::_SC_PHYS_PAGES),
+            libc::sysconf(libc::_SC_PAGESIZE),
+        )
+    };
+    u64::try_from(pages).unwrap_or(0) * u64::try_from(bytes).unwrap_or(0)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has looked for the data directory.
+    pub static LOOKS: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
+}
+
+/// The server's data directory, canonical.
+fn data_directory() -> PathBuf {
+    #[cfg(test)]
+    LOOKS.set(LOOKS.get() + 1);
+    // Both servers export this array; their working directory is the data directory too.
+    // SAFETY: a symbol lookup; the array holds a string that ends with a zero byte from early on.
+    let named = unsafe {
+        let symbol = libc::dlsym(libc::RTLD_DEFAULT, c"mysql_real_data_home".as_ptr());
+        (!symbol.is_null()).then(|| CStr::from_ptr(symbol.cast()).to_string_lossy().into_owned())
+    };
+    let named = named
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| ".".into());
+    let path = Path::new(&named);
+    path.canonicalize()
+        .or_else(|_| std::env::current_dir())
+        .unwrap_or_else(|_| path.to_path_buf())
+}
+
+/// Identifies the server by host and data directory; stays the same across restarts and reboots.
+fn owner_identity(data: &Path) -> OwnerIdentity {
+    use std::os::unix::ffi::OsStrExt;
+    let mut host = [0u8; 256];
+    // SAFETY: the buffer is valid for its length.
+    unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) };
+    let host = host.split(|byte| *byte == 0).next().unwrap_or_default();
+    // FNV-1a, 128 bits: stable over versions of the toolchain, which the hashers of the standard library are not.
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
+    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    for byte in host.iter().chain(b"\0").chain(data.as_os_str().as_bytes()) {
+        hash = (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
+    }
+    OwnerIdentity(hash.to_be_bytes())
+}
+
+fn cache_file_name(owner: &OwnerIdentity) -> String {
+    let hex: String = owner.0[..8]
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    format!("bpe-{hex}.cache")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(path: &str, size: u64) -> Result<Plan, String> {
+        Plan::new(&Settings {
+            path: path.into(),
+            size,
+            ..Settings::current()
+        })
+    }
+
+    #[test]
+    fn a_missing_path_or_size_is_said() {
+        assert!(plan("", 1 << 30).unwrap_err().contains("bpe_path"));
+        assert!(plan("/x", 0).unwrap_err().contains("bpe_size"));
+    }
+
+    #[test]
+    fn the_size_is_shared_by_the_devices() {
+        let plan = plan("/a/x:relative/x:/c/x", 300).unwrap();
+        let devices = plan.devices();
+        assert_eq!(devices.len(), 3);
+        assert!(devices.iter().all(|device| device.bytes == 100));
+        assert!(devices[1].path.is_absolute());
+        assert_eq!(devices[0].path, Path::new("/a/x"));
+    }
+
+    #[test]
+    fn a_server_has_one_name() {
+        let data = data_directory();
+        assert_eq!(owner_identity(&data), owner_identity(&data));
+        let name = cache_file_name(&owner_identity(&data));
+        assert!(
+            name.starts_with("bpe-") && name.ends_with(".cache") && name.len() == 26,
+            "{name}"
+        );
+    }
+}
