@@ -13,6 +13,8 @@
 //! 6. [`rules`]: around a read and a write. [`scan`]: the files that are open already. [`aio`]: asynchronous I/O from submit to
 //!    harvest.
 //!
+//! Beside them stands [`controller`], which knows none of them: switching on and off as a table.
+//!
 //! # Order of locks
 //! File registry → file identity → reads given up → in-flight table shard → (the extension's locks).
 
@@ -41,6 +43,7 @@ macro_rules! hold_up {
 pub mod aio;
 #[cfg(feature = "canary")]
 pub mod canary;
+pub mod controller;
 pub mod core;
 pub mod files;
 pub mod header;
