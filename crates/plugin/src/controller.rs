@@ -1,18 +1,22 @@
 //! Switches the extension on and off, rebuilds it when a setting changes, tries again when something failed, and
 //! retires what is no longer active.
 //!
-//! Switching on happens while the client who asks waits, so that it gets the error: [`prepare`] while the server
-//! checks the value of `bpe_enabled`, [`commit`] when it assigns it. Everything slow happens in `prepare` or in the
-//! controller's own thread; a server thread that reads or writes pages never waits for any of it, and the client waits for a
-//! minute at most.
+//! What happens in which state is a table of its own, [`coherence::controller`]. Here is what it needs in a server. Somebody
+//! posts an event under the lock of [`machine`]. What only stores is done under that lock; whatever may take time is then done by
+//! who posted, without it, and what came of it is the next event.
 //!
-//! [`state`] is what it knows. [`building`] builds an extension and makes it the active one, [`off`] switches off, [`retiring`]
-//! closes what is not active any more, and [`thread`] is what the controller's thread does.
+//! Switching on happens while the client who asks waits, so that it gets the error: [`prepare`] while the server
+//! checks the value of `bpe_enabled`, [`commit`] when it assigns it. Everything slow happens in `prepare`, in a thread that
+//! the client leaves after a minute, or in the controller's own thread. A server thread that reads or writes pages never waits
+//! for any of it.
+//!
+//! [`building`] builds an extension, [`retiring`] closes what is not active any more, [`thread`] is what the controller's thread
+//! does, and [`clients`] is what clients ask for.
 
 mod building;
-mod off;
+mod clients;
+mod machine;
 mod retiring;
-mod state;
 mod thread;
 
 use std::sync::atomic::Ordering;
@@ -22,104 +26,74 @@ use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::CORE;
 use crate::settings::{self, AsyncIo};
-use retiring::close_when_unused;
-use state::{
-    CHANGED, DEFAULT_PAGE, INNER, RETIRE_WAIT, SWITCHED_ON, ensure_thread, nothing_unseen,
-    say_passive,
-};
+use crate::unseen;
+use building::perform;
+use machine::{EARLY, Event, SWITCHED_ON, lock, post};
+use retiring::{RETIRE_WAIT, close_all};
 
-pub use building::{check, commit, follow_for_recording, prepare, settings_changed};
-pub use off::{disable, panicked};
-pub use state::State;
+pub use clients::{check, commit, disable, follow_for_recording, prepare};
+pub use machine::{State, panicked, settings_changed};
 
 /// Called when the plugin is initialised and the calls are intercepted (or `passive` says why not).
 pub fn start(passive: Option<String>, early: bool) {
-    {
-        let mut inner = INNER.lock();
-        inner.passive = passive.clone();
-        inner.early = early;
-        inner.body = Some(thread::run);
-        inner.stop = false;
-        inner.life += 1;
-        inner.nominal_page = DEFAULT_PAGE;
-        if let Err(reason) = ensure_thread(&mut inner) {
-            Linux.warning(&format!(
-                "{reason}. The next switch or status query retries it."
-            ));
-        }
-    }
-    if let Some(reason) = passive {
-        say_passive(&reason);
-    } else if !early && nothing_unseen().is_err() {
-        // It is looked again when a client switches it on.
-    } else if settings::ENABLED.load(Ordering::SeqCst) != 0 {
-        // In the controller's thread: a disk that hangs must not keep the server from starting.
-        let mut inner = INNER.lock();
-        inner.wanted = true;
-        inner.rebuild = true;
-        CHANGED.notify_all();
+    EARLY.store(early, Ordering::SeqCst);
+    let looks = passive.is_none() && !early;
+    let unseen = looks.then(unseen::refusal).flatten();
+    // What is wanted is built in the controller's thread: a disk that hangs must not keep the server from starting.
+    let _ = perform(post(Event::Init {
+        passive,
+        unseen: unseen.map(|refusal| refusal.to_string()),
+        broken: machine::has_panicked(),
+        wanted: settings::ENABLED.load(Ordering::SeqCst) != 0,
+    }));
+    if let Err(reason) = thread::ensure() {
+        Linux.warning(&format!(
+            "{reason}. The next switch or status query retries it."
+        ));
     }
 }
 
 /// The plugin is being unloaded, or the server stops. `end` ends what else is under way, once nothing can begin any more.
 pub fn stop(end: impl FnOnce()) {
-    disable();
-    let thread = {
-        let mut inner = INNER.lock();
-        inner.stop = true;
-        CHANGED.notify_all();
-        inner.thread.take()
-    };
+    clients::end(Event::Stop);
+    let thread = thread::take();
     end();
-    if thread.is_none() {
+    let Some(thread) = thread else {
         // There was no thread to be had: nobody else will do it.
-        let old = std::mem::take(&mut INNER.lock().retiring);
-        old.into_iter().for_each(close_when_unused);
+        return close_all();
+    };
+    let until = Instant::now() + RETIRE_WAIT;
+    while !thread.is_finished() && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(5));
     }
-    if let Some(thread) = thread {
-        let until = Instant::now() + RETIRE_WAIT;
-        while !thread.is_finished() && Instant::now() < until {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        if thread.is_finished() {
-            let _ = thread.join();
-        }
+    if thread.is_finished() {
+        let _ = thread.join();
     }
 }
 
 /// State and reason, for status.
 pub fn state() -> (State, String) {
-    let mut inner = INNER.lock();
-    if let Some(reason) = inner.passive.as_ref().or(inner.unseen.as_ref()) {
-        return (State::Passive, reason.clone());
-    }
-    if let Some(reason) = &inner.distrusted {
-        return (State::Passive, reason.clone());
-    }
-    if let Some(reason) = &inner.failure {
-        return (State::Failed, reason.clone());
-    }
-    if inner.running.is_some() {
-        (State::Active, String::new())
-    } else if inner.wanted {
-        // Where there was no thread at the start, somebody who looks is the one chance to notice that there is one now.
-        if let Err(reason) = ensure_thread(&mut inner) {
-            return (State::Failed, reason);
-        }
-        (State::Disabled, "being switched on".into())
-    } else {
-        (State::Disabled, String::new())
+    let no_thread = thread::refused();
+    machine::shown(lock().machine.shown(), no_thread)
+}
+
+/// Somebody is about to look at the state. Where there was no thread at the start, that is the one chance to notice that there
+/// is one now.
+pub fn looked_at() {
+    let needs_thread = lock().machine.needs_thread();
+    if needs_thread {
+        let _ = thread::ensure();
     }
 }
 
 /// Whether the administrator wants the extension on.
 pub fn is_wanted() -> bool {
-    INNER.lock().wanted
+    lock().machine.is_wanted()
 }
 
 /// Whether the plugin was loaded before InnoDB started.
 pub fn loaded_early() -> bool {
-    INNER.lock().early
+    EARLY.load(Ordering::SeqCst)
 }
 
 /// What kind of asynchronous I/O the server was seen using.

@@ -10,7 +10,7 @@
 //! 4. [`process`] has the one value of the crate `coherence` that they share: which descriptors are data files, the rules
 //!    that keep the cache equal to them, asynchronous I/O from submit to harvest, the mode and the active extension.
 //! 5. What that needs from the machine is a trait, which [`linux`] is.
-//! 6. [`controller`] is the thread that builds, replaces and retires the extension.
+//! 6. [`controller`] builds, replaces and retires the extension, as its table in the crate `coherence` says.
 //!
 //! [`recorder`] notes the stream of page reads and writes for `bpe record`; [`keys`] says who may begin that, or [`verify`].
 //!
@@ -18,7 +18,7 @@
 //!
 //! # Order of locks
 //! An outer lock may be held while taking an inner one, never the reverse:
-//! recording session → controller command → controller state → file registry → file identity → reads given up →
+//! recording session → controller's thread → controller → file registry → file identity → reads given up →
 //! in-flight table shard → (extension's locks, slots of bounded reads last).
 //! The state text, the log, keys for diagnostics, verifications under way and the list of suspended files are leaves.
 

@@ -105,6 +105,7 @@ pub const NAMES: &str =
 
 fn summary() -> Value {
     let totals = totals();
+    controller::looked_at();
     let (state, reason) = controller::state();
     let cache = &totals.cache;
     json!({

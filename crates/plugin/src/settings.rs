@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, O
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
+use coherence::controller::Layout;
 use extension::{AdmissionMode, Compression, ReadTimeout, WriteBudget};
 use parking_lot::Mutex;
 
@@ -88,19 +89,6 @@ impl Settings {
         }
     }
 
-    /// Whether an extension built from the other settings is laid out as these say.
-    pub fn same_layout(&self, other: &Settings) -> bool {
-        let layout = |settings: &Settings| {
-            (
-                settings.size,
-                settings.instances,
-                settings.memory_limit,
-                settings.compression,
-            )
-        };
-        self.path == other.path && layout(self) == layout(other)
-    }
-
     /// How many instances these settings mean: 1 below 8 cores, 8 from there on, unless a number is given.
     pub fn instance_count(&self) -> u32 {
         match self.instances {
@@ -119,6 +107,20 @@ impl Settings {
     pub fn smallest_size(&self) -> u64 {
         let paths = self.paths().count().max(1);
         paths as u64 * extension::LEAST_DEVICE_BYTES
+    }
+}
+
+impl Layout for Settings {
+    fn same_layout(&self, other: &Settings) -> bool {
+        let layout = |settings: &Settings| {
+            (
+                settings.size,
+                settings.instances,
+                settings.memory_limit,
+                settings.compression,
+            )
+        };
+        self.path == other.path && layout(self) == layout(other)
     }
 }
 

@@ -114,6 +114,7 @@ unsafe extern "C" fn show(
 fn figures() -> Vec<(Status, Figure)> {
     let totals = report::totals();
     let cache = &totals.cache;
+    controller::looked_at();
     let (state, reason) = controller::state();
     let text = |text: &str| {
         Figure::Text(CString::new(text.chars().take(900).collect::<String>()).unwrap_or_default())

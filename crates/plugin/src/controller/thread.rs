@@ -1,84 +1,145 @@
-//! The controller's thread: tries again, rebuilds when settings or page sizes change, and looks behind the server's back.
+//! The controller's thread: lets time pass for the machine, closes what is retired, and looks behind the server's back.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::building::{commit_prepared, prepare_for, usual_page};
-use super::off::{clean_up_after_panic, disable, disable_because};
-use super::retiring::{close_retiring, retire, take_unused};
-use super::state::{BUILDING, Building, CHANGED, INNER, Inner, PANICKED, Prepared, nothing_unseen};
+use parking_lot::Mutex;
+
+use super::building::{perform, usual_page};
+use super::machine::{Event, NOT_INSTALLED, lock, post, wait_for_change};
+use super::retiring::{close_all, take_unused};
 use crate::audit::Audit;
+use crate::clock;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::CORE;
 use crate::settings::Settings;
 use crate::unseen::{self, Watch};
 
-/// A prepared extension that nobody commits is given up after this.
-const PREPARED_FOR: Duration = Duration::from_secs(10);
-const FIRST_RETRY: Duration = Duration::from_secs(5);
-const LAST_RETRY: Duration = Duration::from_secs(60);
 const TICK: Duration = Duration::from_millis(500);
-/// Between two rebuilds for another page size.
+/// Between two looks at the page size in which most is read.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
-/// Switches on for the controller, unless the administrator has switched off since the number was taken.
-fn switch_on_or_retry(settings: &Settings, intent: u64, building: &Building) {
-    match prepare_for(settings, Some(intent), building) {
-        Ok(warnings) => {
-            warnings.iter().for_each(|warning| Linux.warning(warning));
-            commit_prepared(&mut INNER.lock());
+
+struct Thread {
+    handle: Option<JoinHandle<()>>,
+    /// Why it could not be started when that was tried last.
+    refused: Option<String>,
+}
+
+static THREAD: Mutex<Thread> = Mutex::new(Thread {
+    handle: None,
+    refused: None,
+});
+
+/// Starts the controller's thread if it could not be started before.
+///
+/// # Errors
+/// Says why there is none.
+pub fn ensure() -> Result<(), String> {
+    let mut thread = THREAD.lock();
+    if thread.handle.is_some() {
+        return Ok(());
+    }
+    let (life, is_gone) = {
+        let inner = lock();
+        (inner.machine.life(), inner.machine.is_gone())
+    };
+    if life == 0 {
+        return Err(NOT_INSTALLED.into());
+    }
+    if is_gone {
+        return Ok(());
+    }
+    match Linux.spawn("bpe-controller", move || run(life)) {
+        Ok(handle) => {
+            *thread = Thread {
+                handle: Some(handle),
+                refused: None,
+            };
+            Ok(())
         }
-        Err(reason) => failed(reason, intent),
+        Err(error) => {
+            let reason = format!(
+                "cannot start the controller's thread: {error}; raise the limit on threads"
+            );
+            thread.refused = Some(reason.clone());
+            Err(reason)
+        }
     }
 }
 
-pub(super) fn failed(reason: String, intent: u64) {
-    let mut inner = INNER.lock();
-    if inner.intent != intent {
-        return;
-    }
-    let pause = inner
-        .retry
-        .map_or(FIRST_RETRY, |(_, pause)| (pause * 2).min(LAST_RETRY));
-    if inner.failure.as_ref() != Some(&reason) {
-        Linux.error(&format!(
-            "not switched on: {reason}. It is tried again by itself."
-        ));
-    }
-    inner.failure = Some(reason);
-    inner.retry = Some((Instant::now() + pause, pause));
+/// Why there is no thread, if it could not be started.
+pub fn refused() -> Option<String> {
+    THREAD.lock().refused.clone()
+}
+
+pub fn is_running() -> bool {
+    THREAD.lock().handle.is_some()
+}
+
+/// The plugin goes: the caller may wait for the thread.
+pub fn take() -> Option<JoinHandle<()>> {
+    let mut thread = THREAD.lock();
+    thread.refused = None;
+    thread.handle.take()
 }
 
 /// The controller's thread, for one installation of the plugin.
-pub(super) fn run(life: u64) {
+fn run(life: u64) {
     let mut audit = Audit::default();
     let mut watch = Watch::default();
-    let mut someone_builds = false;
+    let mut pages_looked_at = None;
+    let waits = AtomicBool::new(false);
     loop {
-        let mut inner = INNER.lock();
-        close_retiring(&mut inner);
+        close_all();
+        let mut inner = lock();
+        let is_over = inner.machine.is_gone() || inner.machine.life() != life;
+        if is_over && inner.machine.has_to_close() {
+            continue;
+        }
         let gone = take_unused(&mut inner.lingering);
-        if inner.stop || inner.life != life {
+        if is_over {
             drop(inner);
             drop(gone);
             return;
         }
-        if (!inner.rebuild || someone_builds) && gone.is_empty() {
-            CHANGED.wait_for(&mut inner, TICK);
+        let has_to_do = inner.machine.is_due(clock::running()) && !waits.load(Ordering::Relaxed);
+        if !has_to_do && gone.is_empty() {
+            wait_for_change(&mut inner, TICK);
         }
         drop(inner);
         let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             drop(gone);
-            // Whoever builds, a client, may be about to bring what is wanted; and it waits for this thread to close what
-            // was before.
-            let building = BUILDING.try_lock();
-            someone_builds = building.is_none();
-            if let Some(building) = building {
-                tick(&building);
-            }
+            let innodb_has_not_started = unseen::waits_for_innodb();
+            waits.store(innodb_has_not_started, Ordering::Relaxed);
+            let _ = perform(post(Event::Tick {
+                life,
+                settings: Settings::current(),
+                waits: innodb_has_not_started,
+            }));
+            look_at_pages(&mut pages_looked_at);
             look_behind_our_back(&mut audit);
             look_for_unseen(&mut watch);
         }));
+    }
+}
+
+/// Whether most of what is read are smaller pages than the extension is laid out for.
+fn look_at_pages(looked: &mut Option<Instant>) {
+    let known = {
+        let inner = lock();
+        inner.machine.is_on().then(|| inner.machine.nominal_page())
+    };
+    let Some(known) = known else { return };
+    if looked.is_some_and(|when| when.elapsed() < RESIZE_PAUSE) {
+        return;
+    }
+    *looked = Some(Instant::now());
+    let page = usual_page(known);
+    if page < known {
+        let settings = Settings::current();
+        let _ = perform(post(Event::UsualPage { page, settings }));
     }
 }
 
@@ -88,21 +149,17 @@ fn look_behind_our_back(audit: &mut Audit) {
         return;
     }
     let epoch = CORE.switch().active().as_ref().map(|active| active.epoch);
-    if epoch.is_none() || !audit.belongs_to(epoch) {
+    let Some(epoch) = epoch.filter(|_| audit.belongs_to(epoch)) else {
         audit.begin(epoch);
         return;
-    }
-    let Some(reason) = audit.look() else {
+    };
+    let Some(why) = audit.look() else {
         return;
     };
-    if !epoch.is_some_and(|epoch| CORE.switch().still_serves(epoch)) {
+    if !CORE.switch().still_serves(epoch) {
         return; // switched off meanwhile: the server changes files, and nobody follows that
     }
-    disable_because(Some(reason.clone()));
-    Linux.error(&format!(
-        "{reason}. Everything cached is dropped and the extension is off. Find out who writes to the data files of a \
-         running server, which is a danger to the data itself; SET GLOBAL bpe_enabled = ON uses the extension again."
-    ));
+    let _ = perform(post(Event::Foreign { epoch, why }));
 }
 
 /// Goes passive if the server uses asynchronous I/O that passes the hooks by.
@@ -111,92 +168,6 @@ fn look_for_unseen(watch: &mut Watch) {
         return;
     }
     if let Some(refusal) = watch.look() {
-        disable();
-        INNER.lock().unseen = Some(refusal.to_string());
-        Linux.error(&format!(
-            "passive: {refusal} Everything cached is dropped and the extension is off."
-        ));
+        let _ = perform(post(Event::Unseen(refusal.to_string())));
     }
-}
-
-fn tick(building: &Building) {
-    let waits = unseen::waits_for_innodb();
-    let mut inner = INNER.lock();
-    if PANICKED.load(Ordering::SeqCst) {
-        clean_up_after_panic(&mut inner);
-    }
-    if !inner.wanted {
-        // A client whose SET failed after the check leaves a prepared extension behind.
-        let expired = |prepared: &mut Prepared| prepared.since.elapsed() > PREPARED_FOR;
-        if let Some(prepared) = inner.prepared.take_if(expired) {
-            inner.intent += 1;
-            retire(&mut inner, prepared.active);
-            let _ = CORE.switch().switch_off();
-        }
-    }
-    if !inner.wanted || inner.passive.is_some() || PANICKED.load(Ordering::SeqCst) {
-        inner.rebuild = false;
-        return;
-    }
-    if waits {
-        inner.rebuild = false;
-        return; // what InnoDB will use is not known yet
-    }
-    let settings = Settings::current();
-    let changed = inner
-        .tried
-        .as_ref()
-        .is_some_and(|tried| !tried.same_layout(&settings));
-    let due = match inner.retry {
-        Some((when, _)) => Instant::now() >= when,
-        None => inner.running.is_none() && inner.prepared.is_none(),
-    };
-    if inner.prepared.is_some() && !changed {
-        // A client is about to commit what it has prepared. That is what is wanted, so it need not be built anew; and if
-        // its statement fails after all, nobody else would commit it.
-        inner.rebuild = false;
-        commit_prepared(&mut inner);
-        return;
-    }
-    let resize = resize_needed(&mut inner);
-    if !(inner.rebuild || changed || resize || due) {
-        return;
-    }
-    inner.rebuild = false;
-    inner.running = None;
-    if let Some(prepared) = inner.prepared.take() {
-        retire(&mut inner, prepared.active);
-    }
-    if let Some(before) = CORE.switch().switch_off() {
-        retire(&mut inner, before);
-    }
-    let intent = inner.intent;
-    drop(inner);
-    if nothing_unseen().is_err() {
-        let mut inner = INNER.lock();
-        if inner.intent == intent {
-            inner.wanted = false; // until a client asks for it
-        }
-        return;
-    }
-    switch_on_or_retry(&settings, intent, building);
-}
-
-/// Whether most of what is read are smaller pages than the extension is laid out for.
-fn resize_needed(inner: &mut Inner) -> bool {
-    let looked = inner
-        .resized
-        .is_some_and(|when| when.elapsed() < RESIZE_PAUSE);
-    if looked || inner.running.is_none() {
-        return false;
-    }
-    inner.resized = Some(Instant::now());
-    let page = usual_page(inner);
-    let needed = page < inner.nominal_page && inner.refused_page != Some(page);
-    if needed {
-        Linux.note(&format!(
-            "most data is read in pages of {page} bytes; the cache is laid out anew for them"
-        ));
-    }
-    needed
 }
