@@ -360,3 +360,7 @@ impl Drop for Tag {
 pub fn is_tag(word: u64) -> bool {
     word & TAG != 0
 }
+
+#[cfg(test)]
+#[path = "requests_tests.rs"]
+mod tests;

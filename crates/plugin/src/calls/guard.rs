@@ -52,3 +52,50 @@ macro_rules! import {
     };
 }
 pub(super) use import;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call that counts itself and leaves an errno.
+    fn call(made: &Cell<i32>) -> impl Fn() -> i32 {
+        move || {
+            made.set(made.get() + 1);
+            set_errno(libc::ENOSPC);
+            -1
+        }
+    }
+
+    #[test]
+    fn the_call_is_made_once_however_often_it_is_asked_for() {
+        let made = Cell::new(0);
+        let result = guarded(call(&made), |real| {
+            assert_eq!((real.make(), real.make()), (-1, -1));
+            real.make()
+        });
+        assert_eq!((result, made.get()), (-1, 1));
+    }
+
+    #[test]
+    fn errno_is_the_calls_whatever_the_rules_do() {
+        let made = Cell::new(0);
+        set_errno(libc::EXDEV);
+        guarded(call(&made), |real| {
+            let result = real.make();
+            set_errno(libc::EIO);
+            result
+        });
+        assert_eq!(errno(), libc::ENOSPC);
+    }
+
+    #[test]
+    fn a_read_that_is_served_leaves_errno_alone() {
+        let made = Cell::new(0);
+        set_errno(libc::EXDEV);
+        let result = guarded(call(&made), |_| {
+            set_errno(libc::EIO);
+            16384
+        });
+        assert_eq!((result, made.get(), errno()), (16384, 0, libc::EXDEV));
+    }
+}
