@@ -216,7 +216,8 @@ fn reported(place: &Place) -> Outcome {
                 Value::Whole | Value::Small => value.is_some_and(|value| value.is_u64()),
                 Value::Real => value.is_some_and(|value| value.is_number()),
                 Value::Yes => value.is_some_and(|value| value.is_boolean()),
-                Value::Text(_) => value.is_some_and(|value| value.is_string() || value.is_null()),
+                Value::Text(_) => value.is_some_and(|value| value.is_string()),
+                Value::Name(_) => value.is_some_and(|value| value.is_string() || value.is_null()),
             };
             ensure!(fits, "{name}: {} in {row}", column.key);
         }
