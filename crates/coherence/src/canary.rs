@@ -57,6 +57,7 @@ pub const RULES: &[(&str, &str)] = &[
         "looks",
         "what makes a file longer or sets its times counts as no change",
     ),
+    ("no-panic", "every hook panics before the call is made"),
     (
         "audit",
         "nobody looks whether others write to the data files",

@@ -16,6 +16,8 @@ use crate::{Error, Result, maven, root};
 /// A server that this crate can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Flavour {
+    /// MariaDB 10.5, Debian 11's, with its glibc of 2020.
+    MariaDb105,
     /// MariaDB 10.11, Debian 12's.
     MariaDb1011,
     /// MariaDB 11.8, Debian 13's.
@@ -44,16 +46,18 @@ pub struct Installation {
 
 impl Flavour {
     /// All of them.
-    pub const ALL: [Flavour; 4] = [
+    pub const ALL: [Flavour; 5] = [
+        Flavour::MariaDb105,
         Flavour::MariaDb1011,
         Flavour::MariaDb118,
         Flavour::MariaDb114Upstream,
         Flavour::MySql97,
     ];
 
-    /// The name on command lines: `mariadb-10.11`, `mariadb-11.8`, `mariadb-11.4-upstream`, `mysql-9.7`.
+    /// The name on command lines: `mariadb-10.5`, `mariadb-10.11`, `mariadb-11.8`, `mariadb-11.4-upstream`, `mysql-9.7`.
     pub fn name(self) -> &'static str {
         match self {
+            Flavour::MariaDb105 => "mariadb-10.5",
             Flavour::MariaDb1011 => "mariadb-10.11",
             Flavour::MariaDb118 => "mariadb-11.8",
             Flavour::MariaDb114Upstream => "mariadb-11.4-upstream",
@@ -73,6 +77,7 @@ impl Flavour {
 
     fn version_prefix(self) -> &'static str {
         match self {
+            Flavour::MariaDb105 => "10.5.",
             Flavour::MariaDb1011 => "10.11.",
             Flavour::MariaDb118 => "11.8.",
             Flavour::MariaDb114Upstream => "11.4.",
@@ -84,6 +89,11 @@ impl Flavour {
     fn debian(self) -> Option<root::Recipe> {
         Some(match self {
             Flavour::MariaDb114Upstream => return None,
+            Flavour::MariaDb105 => root::Recipe {
+                suite: "bullseye",
+                folder: "bullseye",
+                packages: &["mariadb-server-core-10.5"],
+            },
             Flavour::MariaDb1011 => root::Recipe {
                 suite: "bookworm",
                 folder: "bookworm",

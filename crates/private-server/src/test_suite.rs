@@ -37,7 +37,7 @@ impl Flavour {
     /// The root that holds server and suite. MySQL's suite asks for `openssl` and the names of protocols and hosts.
     fn recipe_of_test_suite(self) -> Option<root::Recipe> {
         Some(match self {
-            Flavour::MariaDb114Upstream => return None,
+            Flavour::MariaDb105 | Flavour::MariaDb114Upstream => return None,
             Flavour::MariaDb1011 => root::Recipe {
                 suite: "bookworm",
                 folder: "bookworm-testsuite",

@@ -1,7 +1,7 @@
 //! The life of a private server of each flavour, against the real programs.
 //!
 //! A flavour that cannot be had on this machine is reported as skipped with the reason; with CI
-//! set in the environment that is a failure, but for MariaDB 11.8 and the maker's build of 11.4.
+//! set in the environment that is a failure, but for MariaDB 10.5, 11.8 and the maker's build of 11.4.
 
 use std::io::Write;
 use std::path::Path;
@@ -15,7 +15,10 @@ fn installation(flavour: Flavour) -> Option<Installation> {
         Err(reason) => {
             assert!(
                 std::env::var_os("CI").is_none()
-                    || matches!(flavour, Flavour::MariaDb118 | Flavour::MariaDb114Upstream),
+                    || matches!(
+                        flavour,
+                        Flavour::MariaDb105 | Flavour::MariaDb118 | Flavour::MariaDb114Upstream
+                    ),
                 "nothing may be skipped in CI: {reason}"
             );
             // Past the capture of output, so that `scripts/test` sees it and does not count it as passed.
@@ -80,6 +83,11 @@ fn life(flavour: Flavour) {
     let pid = server.pid();
     drop(server);
     assert!(!is_alive(pid));
+}
+
+#[test]
+fn life_of_mariadb_10_5() {
+    life(Flavour::MariaDb105);
 }
 
 #[test]

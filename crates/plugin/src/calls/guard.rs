@@ -35,7 +35,10 @@ pub fn guarded<R: Copy, F: Fn() -> R>(real: F, rules: impl FnOnce(&Once<R, F>) -
         made: Cell::new(None),
         errno_left: Cell::new(errno()),
     };
-    let result = match catch_unwind(AssertUnwindSafe(|| rules(&once))) {
+    let result = match catch_unwind(AssertUnwindSafe(|| {
+        assert!(!coherence::left_out!("no-panic"), "left out on purpose");
+        rules(&once)
+    })) {
         Ok(result) => result,
         Err(_) => {
             crate::controller::panicked();

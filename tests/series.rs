@@ -1,0 +1,100 @@
+//! The same library file in every series of servers that can be had here, old and new: loaded both ways, switched under load,
+//! killed, compared with the data files, and out of the way when it fails.
+//!
+//! `BPE_LIBRARY` names the file; that of a release is tried in this way.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::ensure;
+use integration_tests::ledger::Ledger;
+use integration_tests::verification::{Compared, check_tables, compare_cached};
+use integration_tests::{Flavour, Options, Outcome, Place, Server, Suite, note, sql};
+
+const CACHE: u64 = 64 << 20;
+const CREATE_FUNCTION: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
+
+fn main() -> ExitCode {
+    let tests: [(&str, fn(&Place) -> Outcome); 2] = [
+        ("serves", serves),
+        ("a_panic_does_not_reach_the_server", panics),
+    ];
+    let mut suite = Suite::new("series");
+    for flavour in Flavour::ALL {
+        for (name, test) in tests {
+            suite = suite.with(flavour, name, test);
+        }
+    }
+    suite.run()
+}
+
+/// What this server needs so that all its page reads and writes can be seen.
+fn visible(place: &Place, options: Options) -> Options {
+    match place.installation.flavour {
+        // It submits asynchronous requests by a libaio of its own.
+        Flavour::MariaDb114Upstream => options.option("--innodb-use-native-aio=OFF"),
+        _ => options,
+    }
+}
+
+fn compared(server: &Server) -> anyhow::Result<Compared> {
+    let mut sums = Compared::default();
+    compare_cached(server, &mut sums)?;
+    ensure!(sums.wrong == 0, "{sums:?}");
+    Ok(sums)
+}
+
+fn serves(place: &Place) -> Outcome {
+    let server = place.start(visible(place, place.installable()?))?;
+    place.install(&server, CACHE)?;
+    let ledger = Ledger::create(&server, 2, 4000, 2500, 4)?;
+    ledger.run(&server, Duration::from_secs(1))?;
+    for _ in 0..3 {
+        server.sql("SET GLOBAL bpe_enabled = ON")?;
+        sql::expect_state(&server, "active")?;
+        ledger.run_while(&server, Duration::from_millis(1500), || {
+            std::thread::sleep(Duration::from_millis(700));
+            server.sql("SET GLOBAL bpe_enabled = OFF")?;
+            Ok(server.sql("SET GLOBAL bpe_enabled = ON")?)
+        })?;
+    }
+    ledger.verify(&server)?;
+    ledger.verify(&server)?;
+    server.sql(CREATE_FUNCTION)?;
+    let by_sql = (compared(&server)?, sql::figure(&server, "hits")?);
+    ensure!(by_sql.1 > 0 && by_sql.0.compared > 0, "{by_sql:?}");
+    server.sql(place.uninstall_statement())?;
+    server.stop()?;
+
+    let server = place.start(visible(place, place.early(CACHE)?))?;
+    sql::expect_state(&server, "active")?;
+    ledger.run_and_kill(server, Duration::from_millis(1500))?;
+    let server = place.start(visible(place, place.early(CACHE)?))?;
+    ledger.settle(&server)?;
+    ledger.verify(&server)?;
+    ledger.verify(&server)?;
+    let early = (compared(&server)?, sql::figure(&server, "hits")?);
+    ensure!(early.1 > 0 && early.0.compared > 0, "{early:?}");
+    ensure!(sql::figure(&server, "failed_proofs")? == 0);
+    let tables = check_tables(&server)?;
+    note(format!(
+        "{}: by SQL {by_sql:?}, early and after a kill {early:?}, {tables} tables",
+        place.installation.version
+    ));
+    server.stop()?;
+    Ok(())
+}
+
+/// The first hook panics, before the server's own call: the call is made, and the extension is out of the way.
+fn panics(place: &Place) -> Outcome {
+    let server = place.start(visible(place, place.canary(CACHE, "no-panic")?))?;
+    let ledger = Ledger::create(&server, 1, 2000, 2500, 2)?;
+    ledger.run(&server, Duration::from_secs(1))?;
+    ledger.verify(&server)?;
+    let state = sql::status(&server, "state")?;
+    let reason = sql::status(&server, "state_reason")?;
+    ensure!(state == "failed", "{state}: {reason}");
+    ensure!(reason.contains("internal error"), "{reason}");
+    server.stop()?;
+    Ok(())
+}
