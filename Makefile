@@ -5,6 +5,8 @@
 # make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
 # make life      both servers for hours under loads, rests, growth, DDL, backups and what else a month brings: HOURS=4, or
 #                MINUTES=30; SEED=... repeats the order of things
+# make release   bpe.so and bpe for x86-64 and ARM64, for every Linux with glibc 2.28 or newer, as archives and packages in
+#                dist/release: MACHINES="x86_64"
 # make mtr       the servers' own test suites with the extension on: SERVER=..., SUITES=innodb,parts, ARGS="--quick"
 # make demo      installs what is missing, builds, and demonstrates the extension
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
@@ -29,7 +31,9 @@ HOURS ?= 4
 MINUTES ?= $(shell echo $$(($(HOURS) * 60)))
 SEED ?=
 
-.PHONY: build test crashes life mtr demo dependencies fuzz miri address deny
+MACHINES ?= x86_64 aarch64
+
+.PHONY: release build test crashes life mtr demo dependencies fuzz miri address deny
 
 build:
 	scripts/build-page
@@ -38,6 +42,9 @@ build:
 
 test:
 	scripts/test $(TESTS)
+
+release:
+	scripts/release $(MACHINES)
 
 CYCLES ?= 200
 crashes:
