@@ -1,9 +1,12 @@
 //! Recordings, verifications and the keys that let them begin, as one: what is asked of them, and what ends with all of them.
 
+use std::sync::atomic::Ordering;
+
 use serde_json::Value;
 
 use crate::keys::Keys;
 use crate::recorder::Recordings;
+use crate::settings;
 use crate::verify::Verifications;
 
 pub struct Diagnostics {
@@ -29,7 +32,10 @@ impl Diagnostics {
     /// `bpe_diagnostics_key` has been set. An empty text takes all keys back, and ends the recording and verifications under
     /// way. Called under a lock of the server's that new connections need, so it waits for nothing.
     pub fn set_key(&self, text: &str) {
-        self.keys.set(text);
+        // One that is set while the plugin comes or goes cannot be used: it would only take a place.
+        if text.is_empty() || settings::LOADED.load(Ordering::SeqCst) {
+            self.keys.set(text);
+        }
         if text.is_empty() {
             self.verifications.end_all();
             self.recordings.end_soon();
