@@ -66,14 +66,16 @@ impl<O: Os> Core<O> {
                 return length as isize;
             }
         }
-        let ticket = || {
+        let begin_read = || {
             let generations = self.switch().generations();
             generations.begin_read(target.file.owner, target.page.page)
         };
-        let early = (!left_out!("ticket-after-read")).then(ticket);
+        let mut ticket = begin_read();
         let started = Instant::now();
         let result = real();
-        let ticket = early.unwrap_or_else(ticket);
+        if left_out!("ticket-after-read") {
+            ticket = begin_read();
+        }
         self.count_data_read(active, target.file, started);
         if let (true, Some(ticket)) = (result == length as isize, ticket) {
             // SAFETY: the read filled the buffer.
@@ -115,8 +117,10 @@ impl<O: Os> Core<O> {
         ticket: ReadTicket,
         source: Source,
     ) {
-        if header_page(bytes)
-            .is_some_and(|header| target.file.header_fits(target.page.page, header))
+        // Under an identity of before it would take room that nobody asks for.
+        if target.file.id() == target.page.file
+            && header_page(bytes)
+                .is_some_and(|header| target.file.header_fits(target.page.page, header))
         {
             active.extension.offer(target.page, bytes, ticket, source);
         }
