@@ -87,6 +87,10 @@ pub const RULES: &[(&str, &str)] = &[
         "unlearned",
         "a write of a file whose page size is not known keeps nothing out",
     ),
+    (
+        "stamp-first",
+        "an event of a recording is published before its place is filled",
+    ),
     ("count-after", "a change counts from its end on"),
     (
         "overdue-before-submitted",

@@ -8,6 +8,7 @@ mod files;
 mod kernel;
 mod pages;
 mod requests;
+mod ring;
 mod sessions;
 mod switch;
 mod world;

@@ -104,6 +104,9 @@ impl Ring {
         }
         let place = self.place(number);
         let what = u64::from(event.file) | u64::from(event.page) << 32;
+        if left_out!("stamp-first") {
+            place.stamp.store(stamp(event, number), Ordering::SeqCst);
+        }
         place.what.store(what, Ordering::Relaxed);
         // Release: who sees this number sees the event.
         place.stamp.store(stamp(event, number), Ordering::Release);
