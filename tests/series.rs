@@ -15,15 +15,13 @@ const CACHE: u64 = 64 << 20;
 const CREATE_FUNCTION: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
 
 fn main() -> ExitCode {
-    let tests: [(&str, fn(&Place) -> Outcome); 2] = [
-        ("serves", serves),
-        ("a_panic_does_not_reach_the_server", panics),
-    ];
     let mut suite = Suite::new("series");
     for flavour in Flavour::ALL {
-        for (name, test) in tests {
-            suite = suite.with(flavour, name, test);
-        }
+        suite = suite.with(flavour, "serves", serves).with(
+            flavour,
+            "a_panic_does_not_reach_the_server",
+            panics,
+        );
     }
     suite.run()
 }

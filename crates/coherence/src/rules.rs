@@ -392,6 +392,25 @@ mod tests {
             "it began before the change had ended"
         );
         assert!(is_cached_after(begin()));
+
+        // Nor what a read brings under the identity that its file loses meanwhile.
+        known.replace_contents();
+        let offset = PAGE as i64;
+        let mode = core.switch().mode();
+        let target = core.target_of_read(mode, known, PAGE, offset).unwrap();
+        let mut buffer = vec![0; PAGE];
+        // SAFETY: the buffer is valid for its length.
+        let read = unsafe {
+            core.read(target, buffer.as_mut_ptr(), PAGE, || {
+                known.replace_contents();
+                buffer.copy_from_slice(&page);
+                PAGE as isize
+            })
+        };
+        assert_eq!(read, PAGE as isize);
+        let guard = core.switch().active();
+        let extension = &guard.as_deref().unwrap().extension;
+        assert_ne!(extension.read(target.page, &mut buffer), ReadOutcome::Hit);
         drop(core.switch().kill());
     }
 }

@@ -9,20 +9,11 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::budget::WriteBudget;
-use crate::policy::PolicyName;
+use crate::policy::list::PolicyName;
+use crate::policy::mode::AdmissionMode;
 
 /// Most instances an extension can be cut into.
 pub const MAX_INSTANCES: u32 = 64;
-
-/// How pages compete for a place once the devices are full.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
-pub enum AdmissionMode {
-    /// Every offered page gets in.
-    All,
-    /// A page gets in if it was asked for more often than the pages that would have to go.
-    #[default]
-    Frequency,
-}
 
 /// How pages are stored.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::config::{AdmissionMode, Config, OpenError};
+use crate::config::{Config, OpenError};
 use crate::device::bounded::{Counted, GivenUp, LentSlot};
 use crate::device::file::{CacheFile, Wrap};
 use crate::device::submission::is_flag_refused;
@@ -43,6 +43,7 @@ use crate::generation::Generations;
 use crate::instance::Spot;
 use crate::measure::histogram::HistogramSnapshot;
 use crate::page::{EXTENT_SHIFT, FileId, PageId};
+use crate::policy::mode::AdmissionMode;
 use crate::shared::Shared;
 use crate::staging::Staging;
 use crate::statistics::{DeviceStatistics, InstanceStatistics, Statistics};

@@ -47,8 +47,8 @@ mod writer;
 
 pub use budget::WriteBudget;
 pub use config::{
-    AdmissionMode, Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError,
-    OwnerIdentity, ReadTimeout,
+    Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError, OwnerIdentity,
+    ReadTimeout,
 };
 pub use device::bounded::GivenUp;
 pub use device::exposure::{Exposure, Who, exposures};
@@ -58,7 +58,8 @@ pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, Rea
 pub use generation::{Generations, ReadTicket};
 pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};
 pub use page::{FileId, MAX_PAGE, MIN_PAGE, PageId, is_page_length};
-pub use policy::PolicyName;
+pub use policy::list::PolicyName;
+pub use policy::mode::AdmissionMode;
 pub use segment::LEAST_DEVICE_BYTES;
 pub use share::{Room, divide};
 pub use statistics::{DeviceStatistics, InstanceStatistics, Statistics};

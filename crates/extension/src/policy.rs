@@ -18,18 +18,17 @@
 pub(crate) mod admission;
 pub(crate) mod drift;
 mod frequency;
+pub(crate) mod list;
+pub(crate) mod mode;
 mod second_chance;
 pub(crate) mod writeback;
 
-use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-use crate::config::AdmissionMode;
 use crate::directory::{Directory, Entry, Hand, Slot};
 use crate::page::PageId;
-use frequency::Frequency;
-use second_chance::SecondChance;
+use mode::AdmissionMode;
 
 /// A page that asks for a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -176,177 +175,5 @@ impl<'a> Places<'a> {
     /// Moves the hand of a clock: [`Directory::next_victim`].
     pub fn next_victim(&mut self, hand: &mut Hand, most: usize) -> Option<Slot> {
         self.0.next_victim(hand, most)
-    }
-}
-
-/// A type for each policy that there is; a `match` and no table of functions, since reads pass here.
-macro_rules! policies {
-    ($($policy:ident),+ $(,)?) => {
-        /// The policies that there are.
-        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-        pub enum PolicyName {
-            $($policy),+
-        }
-
-        impl PolicyName {
-            /// The first is what servers use.
-            pub const ALL: &'static [PolicyName] = &[$(PolicyName::$policy),+];
-
-            pub fn as_str(self) -> &'static str {
-                match self {
-                    $(PolicyName::$policy => $policy::NAME),+
-                }
-            }
-
-            pub(crate) fn bytes(self, pages: u64, thrift: Thrift) -> u64 {
-                match self {
-                    $(PolicyName::$policy => $policy::bytes(pages, thrift)),+
-                }
-            }
-
-            /// What all instances share.
-            pub(crate) fn model(self, pages: u64, instances: usize) -> Model {
-                match self {
-                    $(PolicyName::$policy => Model::$policy(Arc::new($policy::model(pages, instances)))),+
-                }
-            }
-        }
-
-        /// What the instances of one extension share, of the policy that was chosen.
-        pub(crate) enum Model {
-            $($policy(Arc<<$policy as Policy>::Model>)),+
-        }
-
-        impl Model {
-            /// The policy of one instance.
-            pub fn policy(&self, room: Room) -> io::Result<Chosen> {
-                match self {
-                    $(Model::$policy(model) => $policy::new(room, model).map(Chosen::$policy)),+
-                }
-            }
-        }
-
-        /// The policy of an instance. Its functions are those of [`Policy`].
-        pub(crate) enum Chosen {
-            $($policy($policy)),+
-        }
-
-        impl Chosen {
-            #[cfg(test)]
-            pub fn memory_bytes(&self) -> u64 {
-                match self {
-                    $(Chosen::$policy(policy) => policy.memory_bytes()),+
-                }
-            }
-
-            #[inline]
-            pub fn accessed(&mut self, places: &mut Places<'_>, page: PageId) -> bool {
-                match self {
-                    $(Chosen::$policy(policy) => policy.accessed(places, page)),+
-                }
-            }
-
-            #[inline]
-            pub fn hit(&mut self, places: &mut Places<'_>, page: PageId, slot: Slot, entry: Entry) {
-                match self {
-                    $(Chosen::$policy(policy) => policy.hit(places, page, slot, entry)),+
-                }
-            }
-
-            pub fn written(&mut self, places: &mut Places<'_>, page: PageId) {
-                match self {
-                    $(Chosen::$policy(policy) => policy.written(places, page)),+
-                }
-            }
-
-            pub fn admits(
-                &mut self,
-                places: &mut Places<'_>,
-                page: PageId,
-                what: Candidate,
-                mode: AdmissionMode,
-            ) -> bool {
-                match self {
-                    $(Chosen::$policy(policy) => policy.admits(places, page, what, mode)),+
-                }
-            }
-
-            pub fn entered(&mut self, places: &mut Places<'_>, page: PageId) -> u8 {
-                match self {
-                    $(Chosen::$policy(policy) => policy.entered(places, page)),+
-                }
-            }
-
-            pub fn victim(&mut self, places: &mut Places<'_>) -> Option<Slot> {
-                match self {
-                    $(Chosen::$policy(policy) => policy.victim(places)),+
-                }
-            }
-
-            pub fn worth(&self, places: &Places<'_>, page: PageId) -> u32 {
-                match self {
-                    $(Chosen::$policy(policy) => policy.worth(places, page)),+
-                }
-            }
-
-            pub fn look_every(&self) -> u64 {
-                match self {
-                    $(Chosen::$policy(policy) => policy.look_every()),+
-                }
-            }
-
-            pub fn look(&self, totals: Totals) {
-                match self {
-                    $(Chosen::$policy(policy) => policy.look(totals)),+
-                }
-            }
-
-            pub fn threshold(&self) -> f64 {
-                match self {
-                    $(Chosen::$policy(policy) => policy.threshold()),+
-                }
-            }
-        }
-    };
-}
-
-policies! {
-    Frequency,
-    SecondChance,
-}
-
-impl Default for PolicyName {
-    fn default() -> PolicyName {
-        PolicyName::ALL[0]
-    }
-}
-
-impl fmt::Display for PolicyName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn policies_take_the_memory_that_they_say() {
-        for &name in PolicyName::ALL {
-            for (pages, thrift) in [
-                (1, Thrift::Usual),
-                (5000, Thrift::Usual),
-                (5000, Thrift::Scarce),
-            ] {
-                let room = Room {
-                    pages,
-                    entries: pages,
-                    thrift,
-                };
-                let policy = name.model(pages, 1).policy(room).unwrap();
-                assert_eq!(policy.memory_bytes(), name.bytes(pages, thrift), "{name}");
-            }
-        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use crate::budget::WriteBudget;
-use crate::config::{AdmissionMode, Compression};
+use crate::config::Compression;
 use crate::device::Device;
 use crate::directory::{Entry, Kind};
 use crate::generation::Generations;
@@ -16,6 +16,7 @@ use crate::measure::histogram::LatencyHistogram;
 use crate::pace::{Clock, Pacer};
 use crate::page::PageId;
 use crate::policy::Totals;
+use crate::policy::mode::AdmissionMode;
 use crate::staging::{Staging, UNIT};
 use crate::statistics::{Counter, Padded};
 

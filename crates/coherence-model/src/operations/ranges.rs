@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::pages::some_pages;
+use super::pages::{read_page, some_pages};
 use super::{count_identity, errno, punch, write_rest};
 use crate::asynchronous::{self, Purpose, Request};
 use crate::calls;
@@ -250,6 +250,11 @@ pub fn truncate() {
         return;
     };
     let before = file.identity();
+    // Read before and after, so that they are likely to be cached when they are cut off.
+    let witnesses = [keep, keep + below(size / page - keep)];
+    for witness in witnesses {
+        read_page(file, witness * page, page, "read before a truncation");
+    }
     file.set_size(keep * page);
     let length = (keep * page) as i64;
     let by_path = one_in(4);
@@ -278,6 +283,9 @@ pub fn truncate() {
     // As MariaDB rewrites undo logs: the end comes back at once.
     if one_in(2) {
         grow_by(file, size - keep * page);
+        for witness in witnesses {
+            read_page(file, witness * page, page, "read after a truncation");
+        }
     }
     drop(pages);
     drop(growth);

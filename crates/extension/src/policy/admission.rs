@@ -22,10 +22,10 @@
 use std::io;
 
 use super::{Candidate, Thrift};
-use crate::config::AdmissionMode;
 use crate::measure::averaged;
 use crate::memory::{Mapped, Zeroable};
 use crate::page::mix64;
+use crate::policy::mode::AdmissionMode;
 
 const WAYS: usize = 32;
 const SET_BYTES: u64 = 64;

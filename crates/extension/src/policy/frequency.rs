@@ -13,9 +13,9 @@ use super::admission::Admission;
 use super::drift::Drift;
 use super::writeback::Writeback;
 use super::{Candidate, Places, Policy, Room, Thrift, Totals};
-use crate::config::AdmissionMode;
 use crate::directory::{Entry, Hand, Kind, Slot};
 use crate::page::PageId;
+use crate::policy::mode::AdmissionMode;
 
 /// Buckets that the hand of the clock may pass in search of a victim.
 const HAND_STEPS: usize = 64;

@@ -5,9 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use super::{Candidate, Places, Policy, Room, Thrift};
-use crate::config::AdmissionMode;
 use crate::directory::{Entry, Slot};
 use crate::page::PageId;
+use crate::policy::mode::AdmissionMode;
 
 /// Buckets that one search may pass.
 const MOST_BUCKETS: usize = 64;
