@@ -1,7 +1,7 @@
 //! The policy: which pages get in once the cache is full, and which have to go for them.
 //!
-//! A policy of one's own is one file in `policy/` with a type that is a [`Policy`], and its line in the list at the end of this
-//! file. `bpe-lab replay --policy NAME` then runs it in the engine over a recorded stream, and [`crate::Config::policy`] names it.
+//! A policy of one's own is one file in `policy/` with a type that is a [`Policy`], and its lines here and in [`list`].
+//! `bpe-lab replay --policy NAME` then runs it in the engine over a recorded stream, and [`crate::Config::policy`] names it.
 //! [`frequency`] is what servers use; [`second_chance`] shows how little is needed.
 //!
 //! Every instance has a policy of its own, which is called under the instance's lock, and all of them share a
