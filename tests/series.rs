@@ -3,13 +3,16 @@
 //!
 //! `BPE_LIBRARY` names the file; that of a release is tried in this way.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::ensure;
 use integration_tests::ledger::Ledger;
 use integration_tests::verification::{Compared, check_tables, compare_cached};
-use integration_tests::{Flavour, Options, Outcome, Place, Server, Suite, note, sql};
+use integration_tests::{
+    Flavour, Options, Outcome, Place, Server, Suite, library, note, skip_allowed, sql,
+};
 
 const CACHE: u64 = 64 << 20;
 const CREATE_FUNCTION: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
@@ -35,6 +38,31 @@ fn visible(place: &Place, options: Options) -> Options {
     }
 }
 
+/// A library that was built on a newer Debian cannot be loaded on an older one; that of a release can.
+fn fits(place: &Place, library: &Path) -> Outcome {
+    /// Minor version of Debian 11's glibc 2.
+    const BULLSEYE: u32 = 31;
+    if place.installation.flavour != Flavour::MariaDb105 {
+        return Ok(());
+    }
+    let bytes = std::fs::read(library)?;
+    let needed = String::from_utf8_lossy(&bytes)
+        .split("GLIBC_2.")
+        .skip(1)
+        .filter_map(|rest| {
+            let digits = rest.find(|letter: char| !letter.is_ascii_digit())?;
+            rest[..digits].parse::<u32>().ok()
+        })
+        .max();
+    match needed {
+        Some(needed) if needed > BULLSEYE => Err(skip_allowed(format!(
+            "{} needs glibc 2.{needed}, and Debian 11 has 2.{BULLSEYE}; `make release` builds one that needs 2.28",
+            library.display()
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn compared(server: &Server) -> anyhow::Result<Compared> {
     let mut sums = Compared::default();
     compare_cached(server, &mut sums)?;
@@ -43,6 +71,7 @@ fn compared(server: &Server) -> anyhow::Result<Compared> {
 }
 
 fn serves(place: &Place) -> Outcome {
+    fits(place, place.library()?)?;
     let server = place.start(visible(place, place.installable()?))?;
     place.install(&server, CACHE)?;
     let ledger = Ledger::create(&server, 2, 4000, 2500, 4)?;
@@ -85,6 +114,7 @@ fn serves(place: &Place) -> Outcome {
 
 /// The first hook panics, before the server's own call: the call is made, and the extension is out of the way.
 fn panics(place: &Place) -> Outcome {
+    fits(place, &library::canary()?)?;
     let server = place.start(visible(place, place.canary(CACHE, "no-panic")?))?;
     let ledger = Ledger::create(&server, 1, 2000, 2500, 2)?;
     ledger.run(&server, Duration::from_secs(1))?;

@@ -179,6 +179,8 @@ pub fn write_by_second_name() {
         if libc::link(slot.path().as_ptr(), name.as_ptr()) != 0 {
             return world().violated(Some(file), &format!("link failed with errno {}", errno()));
         }
+        // Read before and after, so that they are likely to be cached when they are written.
+        read_each(file, offset, length, "read before a write by a second name");
         let fd = calls::open64(name.as_ptr(), libc::O_RDWR, 0);
         let mut buffer = super::pages::new_contents(file, offset, length);
         super::write_rest(file, fd, buffer.bytes(), offset, 0);
@@ -188,6 +190,13 @@ pub fn write_by_second_name() {
         );
         expect_success(file, "closing a second name", calls::close(fd));
         expect_success(file, "unlinking a second name", unlink(&name));
+    }
+    read_each(file, offset, length, "read after a write by a second name");
+}
+
+fn read_each(file: &File, offset: usize, length: usize, how: &str) {
+    for page in (offset..offset + length).step_by(file.page_size()) {
+        read_page(file, page, file.page_size(), how);
     }
 }
 
