@@ -116,7 +116,7 @@ fn target_folder() -> &'static Path {
 #[test]
 fn each_rule_that_is_left_out_is_noticed() {
     for (rule, what) in CANARIES {
-        let tries = SEEDS.map(|seed| {
+        let noticed = SEEDS.iter().find_map(|seed| {
             let arguments = [
                 "--threads",
                 "1",
@@ -126,13 +126,12 @@ fn each_rule_that_is_left_out_is_noticed() {
                 "100000",
                 "--partial",
             ];
-            move || (seed, run(wrong_on_purpose(), rule, &arguments))
+            let (passed, text) = run(wrong_on_purpose(), rule, &arguments);
+            (!passed).then_some((seed, text))
         });
-        let (seed, text) = tries
-            .into_iter()
-            .map(|attempt| attempt())
-            .find_map(|(seed, (passed, text))| (!passed).then_some((seed, text)))
-            .unwrap_or_else(|| panic!("{rule} ({what}) was not noticed with any of {SEEDS:?}"));
+        let Some((seed, text)) = noticed else {
+            panic!("{rule} ({what}) was not noticed with any of {SEEDS:?}");
+        };
         assert!(text.contains("VIOLATION"), "{rule} ({what}): {text}");
         let violation = text
             .lines()

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use extension::{Extension, LatencyHistogram};
+use extension::{Extension, LatencyHistogram, ReadTimeout};
 
 use crate::core::Core;
 use crate::files::{Slot, empty_slot};
@@ -42,6 +42,15 @@ pub fn core() -> &'static Core<Machine> {
 
 /// An extension of a test's own, with a small cache file.
 pub fn active_in(switch: &Switch, folder: &std::path::Path) -> Arc<Active> {
+    active_with(switch, folder, Arc::default())
+}
+
+/// The same, whose reads of the cache file end in time.
+pub fn active_with(
+    switch: &Switch,
+    folder: &std::path::Path,
+    read_timeout: Arc<ReadTimeout>,
+) -> Arc<Active> {
     let device = extension::DeviceConfig {
         path: folder.to_path_buf(),
         bytes: 16 << 20,
@@ -50,6 +59,8 @@ pub fn active_in(switch: &Switch, folder: &std::path::Path) -> Arc<Active> {
     };
     let config = extension::Config {
         devices: vec![device],
+        admission: extension::AdmissionMode::All,
+        read_timeout,
         ..extension::Config::default()
     };
     Arc::new(Active {

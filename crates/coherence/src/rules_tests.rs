@@ -6,10 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use extension::{
-    AdmissionMode, Config, DeviceConfig, Extension, Inspected, LatencyHistogram, OwnerIdentity,
-    PageId, ReadTimeout,
-};
+use extension::{Inspected, PageId};
 
 use crate::core::Core;
 use crate::files::{Attach, DataFile};
@@ -45,29 +42,12 @@ impl Served {
             file.write_all_at(&page(number, 1), u64::from(number) * PAGE as u64)
                 .unwrap();
         }
-        let config = Config {
-            devices: vec![DeviceConfig {
-                path: folder.path().to_path_buf(),
-                bytes: 16 << 20,
-                owner: OwnerIdentity([7; 16]),
-                file_name: "cache".into(),
-            }],
-            admission: AdmissionMode::All,
-            read_timeout: Arc::new(ReadTimeout::default()),
-            ..Config::default()
-        };
-        let extension = Extension::open_inline(config, Arc::clone(core.switch().generations()));
         core.switch().start_tracking(|| core.files.forget_all());
         let fd = file.as_raw_fd();
         let stat = core.os().stat(fd).unwrap();
         let attach = Attach::Opened { anew: false };
         core.files.attach(fd, &stat, b"./t/t.ibd", attach);
-        let active = Arc::new(Active {
-            extension: extension.expect("opened"),
-            epoch: core.switch().next_epoch(),
-            data_reads: LatencyHistogram::new(),
-            data_read_count: AtomicU64::new(0),
-        });
+        let active = machine_for_tests::active_in(core.switch(), folder.path());
         assert!(core.switch().publish(Arc::clone(&active)).is_ok());
         let known = core.files.of_descriptor(fd).unwrap();
         Served {

@@ -5,19 +5,15 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
-use extension::{
-    AdmissionMode, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity, ReadTimeout,
-    Source,
-};
+use extension::{ReadTimeout, Source};
 
 use super::*;
 use crate::aio::requests::{PREAD, is_tag};
 use crate::aio::{Iocb, Submission};
 use crate::files::Attach;
 use crate::machine_for_tests::{self, Machine};
-use crate::switch::Active;
 
 const PAGE: usize = 16384;
 const PAGES: u32 = 8;
@@ -55,31 +51,13 @@ impl Cached {
         }
         let timeout = Arc::new(ReadTimeout::default());
         timeout.set(Duration::from_millis(1));
-        let config = Config {
-            devices: vec![DeviceConfig {
-                path: folder.path().to_path_buf(),
-                bytes: 16 << 20,
-                owner: OwnerIdentity([7; 16]),
-                file_name: "cache".into(),
-            }],
-            admission: AdmissionMode::All,
-            read_timeout: timeout,
-            ..Config::default()
-        };
-        let extension = Extension::open_inline(config, Arc::clone(core.switch().generations()))
-            .expect("opened");
         core.requests.disarm_all();
         core.switch().start_tracking(|| core.files.forget_all());
         let stat = core.os().stat(file.as_raw_fd()).unwrap();
         let attach = Attach::Opened { anew: false };
         core.files
             .attach(file.as_raw_fd(), &stat, b"./t/t.ibd", attach);
-        let active = Arc::new(Active {
-            extension,
-            epoch: core.switch().next_epoch(),
-            data_reads: LatencyHistogram::new(),
-            data_read_count: AtomicU64::new(0),
-        });
+        let active = machine_for_tests::active_with(core.switch(), folder.path(), timeout);
         assert!(matches!(
             core.switch().publish(Arc::clone(&active)),
             Ok(None)
