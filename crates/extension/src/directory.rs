@@ -7,6 +7,11 @@
 //! An entry has a fingerprint of 14 bits, not the page: what is found must be proven with `check`. Of two pages with the same
 //! fingerprint and the same buckets only one is ever entered, so there is at most one match, and removing the match of a
 //! page always removes the page. One lookup of an absent page in 1,400 finds somebody else's entry.
+//!
+//! The process may end between any two instructions, and the memory may outlive it. Whenever that is, an entry that is there
+//! is one that was entered, whole, and the only one of its page: an entry is cleared before anything of it is written anew,
+//! its mark is written last, and what moves is cleared before it is entered again ([`Bucket`]). So a death in the middle
+//! costs an entry at most.
 
 use std::io;
 
@@ -130,7 +135,10 @@ impl Slot {
     }
 }
 
+/// Every store goes through [`store`], in the order that the source says: a mark other than 0 only ever stands beside what was
+/// entered with it, at whatever instruction the process ends. A mark that is changed alone is one store of two bytes.
 #[repr(C, align(64))]
+#[cfg_attr(test, derive(Clone, Copy))]
 struct Bucket {
     /// Five bits for each way.
     kinds: u32,
@@ -144,6 +152,13 @@ const _: () = assert!(size_of::<Bucket>() == 64);
 
 // SAFETY: integers; zero is the empty bucket.
 unsafe impl Zeroable for Bucket {}
+
+/// Whether a test leaves out a rule, to show that it would notice.
+macro_rules! left_out {
+    ($rule:ident) => {
+        dying::leaves_out(dying::Rule::$rule)
+    };
+}
 
 impl Bucket {
     fn way_of(&self, fingerprint: u16) -> Option<usize> {
@@ -167,14 +182,36 @@ impl Bucket {
         }
     }
 
+    /// What was there has gone before anything of the new entry is there, and nothing of it counts before its mark is.
     fn set(&mut self, way: usize, fingerprint: u16, entry: Entry) {
         let shift = way as u32 * KIND_BITS;
-        self.kinds =
+        let kinds =
             self.kinds & !(((1 << KIND_BITS) - 1) << shift) | u32::from(entry.kind.0) << shift;
-        self.marks[way] = fingerprint << 2 | u16::from(entry.clock.min(CLOCK as u8));
-        self.checks[way] = entry.check;
-        self.locations[way] = entry.location;
+        let mark = fingerprint << 2 | u16::from(entry.clock.min(CLOCK as u8));
+        if left_out!(MarkLast) {
+            store(&mut self.marks[way], mark);
+        } else if self.marks[way] != 0 && !left_out!(ClearBefore) {
+            self.clear(way);
+        }
+        store(&mut self.kinds, kinds);
+        store(&mut self.checks[way], entry.check);
+        store(&mut self.locations[way], entry.location);
+        store(&mut self.marks[way], mark);
     }
+
+    fn clear(&mut self, way: usize) {
+        store(&mut self.marks[way], 0);
+    }
+}
+
+/// A store that stays where it is among the others, and is not merged with them.
+#[inline(always)]
+fn store<T>(place: &mut T, value: T) {
+    if dying::is_dead() {
+        return;
+    }
+    // SAFETY: a reference is valid and aligned; the old value is an integer, which needs no drop.
+    unsafe { std::ptr::write_volatile(place, value) };
 }
 
 pub(crate) struct Directory {
@@ -312,7 +349,8 @@ impl Directory {
                     continue;
                 }
                 if *mark & CLOCK > 0 {
-                    *mark -= 1;
+                    let colder = *mark - 1;
+                    store(mark, colder);
                 } else if entries.kind(way.into()) != Kind::STAGED {
                     *hand = Hand { bucket, way };
                     return Some(Slot { bucket, way });
@@ -375,7 +413,8 @@ impl Directory {
     pub fn touch(&mut self, slot: Slot) {
         let mark = &mut self.buckets[slot.bucket as usize].marks[usize::from(slot.way)];
         if *mark & CLOCK < CLOCK {
-            *mark += 1;
+            let hotter = *mark + 1;
+            store(mark, hotter);
         }
     }
 
@@ -389,7 +428,7 @@ impl Directory {
     pub fn remove(&mut self, slot: Slot) -> Entry {
         let bucket = &mut self.buckets[slot.bucket as usize];
         let entry = bucket.get(slot.way.into());
-        bucket.marks[usize::from(slot.way)] = 0;
+        bucket.clear(slot.way.into());
         self.used -= 1;
         self.gone += 1;
         entry
@@ -443,8 +482,12 @@ impl Directory {
             if let Some(free) = free {
                 if self.buckets[bucket as usize].marks[way] >> 2 == fingerprint {
                     let entry = self.buckets[bucket as usize].get(way);
+                    if left_out!(ClearFirst) {
+                        self.buckets[other as usize].set(free, fingerprint, entry);
+                    }
+                    // In this order: two of one page would survive a death between the two, and a write drops only one.
+                    self.buckets[bucket as usize].clear(way);
                     self.buckets[other as usize].set(free, fingerprint, entry);
-                    self.buckets[bucket as usize].marks[way] = 0;
                     return Some(way);
                 }
             }
@@ -498,7 +541,7 @@ impl Directory {
         for bucket in &mut self.buckets[first.min(end)..end] {
             for way in 0..WAYS {
                 if bucket.marks[way] != 0 && condemned(bucket.get(way)) {
-                    bucket.marks[way] = 0;
+                    bucket.clear(way);
                     removed += 1;
                 }
             }
@@ -507,6 +550,8 @@ impl Directory {
         self.gone += removed;
     }
 }
+
+mod dying;
 
 #[cfg(test)]
 mod tests {

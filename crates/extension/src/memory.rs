@@ -94,6 +94,25 @@ impl<T: Zeroable> Mapped<T> {
         })
     }
 
+    /// Miri knows no other processes.
+    #[cfg(all(test, miri))]
+    pub fn shared(length: usize) -> io::Result<Mapped<T>> {
+        Self::new(length)
+    }
+
+    /// Shared with the processes that this one forks.
+    #[cfg(all(test, not(miri)))]
+    pub fn shared(length: usize) -> io::Result<Mapped<T>> {
+        let bytes = Self::bytes_of(length).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
+        // SAFETY: a new anonymous mapping touches no existing memory.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, access, flags)? };
+        Ok(Mapped {
+            start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+            length,
+        })
+    }
+
     fn bytes_of(length: usize) -> Option<usize> {
         length
             .checked_mul(size_of::<T>())?

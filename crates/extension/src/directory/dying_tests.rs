@@ -1,0 +1,248 @@
+//! What a directory looks like after a death in the middle of a change.
+//!
+//! Two tests. One dies at each single store of each of many changes. The other is a process that changes a directory in shared
+//! memory and is killed, again and again; it looks at the very instructions. What survives is held against the entries
+//! before and after the change that was under way.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
+use std::time::{Duration, Instant};
+
+use super::Rule;
+use crate::directory::{Directory, Entry, Hand, Kind};
+use crate::memory::Mapped;
+use crate::page::{FileId, PageId, mix64};
+
+thread_local! {
+    /// Stores until this thread is dead.
+    static LEFT: Cell<u64> = const { Cell::new(u64::MAX) };
+    /// A store was wanted after that.
+    static DIED: Cell<bool> = const { Cell::new(false) };
+    static LEFT_OUT: Cell<Option<Rule>> = const { Cell::new(None) };
+}
+
+pub(in crate::directory) fn is_dead() -> bool {
+    let left = LEFT.get();
+    LEFT.set(left.saturating_sub(1));
+    DIED.set(left == 0);
+    left == 0
+}
+
+pub(in crate::directory) fn leaves_out(rule: Rule) -> bool {
+    LEFT_OUT.get() == Some(rule)
+}
+
+/// Makes the `index`th change of a stream, which follows from its seed and the directory. Allocates nothing.
+fn change(directory: &mut Directory, hand: &mut Hand, seed: u64, index: u64) {
+    let random = mix64(seed ^ mix64(index + 1));
+    let number = (random >> 16) as u32 % (2 * directory.capacity() as u32);
+    let key = directory.key(PageId::new(FileId(number % 7), number));
+    // Each entry differs from all others in each of its parts.
+    let new = Entry {
+        check: mix64(random) as u32,
+        location: random as u32,
+        kind: Kind::raw(1024 << (random >> 60 & 3)),
+        clock: (random >> 58 & 3) as u8,
+    };
+    match (random >> 8 & 15, directory.find(key)) {
+        (0, _) => {
+            let removed = directory
+                .next_victim(hand, 8)
+                .map(|slot| directory.remove(slot));
+            std::hint::black_box(removed);
+        }
+        (1, _) => directory.sweep(number as usize % directory.buckets(), 1, |entry| {
+            entry.check.is_multiple_of(4)
+        }),
+        (2..5, Some(slot)) => drop(std::hint::black_box(directory.remove(slot))),
+        (5..8, Some(slot)) => directory.touch(slot),
+        (_, Some(slot)) => directory.replace(slot, new),
+        (_, None) => drop(std::hint::black_box(directory.insert(key, new))),
+    }
+}
+
+/// Entries by what they say of their page. What the clock says does not matter.
+type Entries = BTreeMap<u64, Entry>;
+
+fn entries(directory: &Directory) -> Result<Entries, String> {
+    let mut entries = Entries::new();
+    let mut twice = None;
+    directory.for_each(|slot, entry| {
+        let entry = Entry { clock: 0, ..entry };
+        if let Some(other) = entries.insert(directory.identity_at(slot), entry) {
+            twice = Some(format!("two entries of one page: {other:?} and {entry:?}"));
+        }
+    });
+    twice.map_or(Ok(entries), Err)
+}
+
+/// What survived a death between two states.
+fn judge(before: &Entries, after: &Entries, survived: &Directory) -> Result<(), String> {
+    let survived = entries(survived)?;
+    for (page, entry) in &survived {
+        if before.get(page) != Some(entry) && after.get(page) != Some(entry) {
+            return Err(format!(
+                "{entry:?} was never entered for its page, or had gone"
+            ));
+        }
+    }
+    let untouched = |(page, entry): &(&u64, &Entry)| after.get(page) == Some(entry);
+    let lost = before
+        .iter()
+        .filter(untouched)
+        .filter(|(page, _)| !survived.contains_key(page));
+    match lost.count() {
+        0 | 1 => Ok(()),
+        more => Err(format!(
+            "{more} entries are lost that nothing was to happen to"
+        )),
+    }
+}
+
+/// A directory in memory of its own with the contents of another.
+fn copy(of: &Directory) -> Directory {
+    let mut buckets = Mapped::new(of.buckets.len()).expect("memory");
+    buckets.clone_from_slice(&of.buckets);
+    Directory {
+        buckets,
+        used: of.used,
+        gone: of.gone,
+    }
+}
+
+/// Dies at each store of so many changes. How many deaths it was.
+fn die_at_each_store(capacity: u64, changes: u64, seed: u64) -> Result<u64, String> {
+    let mut directory = Directory::new(capacity).expect("memory");
+    let mut hand = Hand::default();
+    let mut deaths = 0;
+    for index in 0..changes {
+        let (old, old_hand) = (copy(&directory), hand);
+        change(&mut directory, &mut hand, seed, index);
+        let (before, after) = (entries(&old)?, entries(&directory)?);
+        for stores in 0.. {
+            let (mut dying, mut hand) = (copy(&old), old_hand);
+            LEFT.set(stores);
+            DIED.set(false);
+            change(&mut dying, &mut hand, seed, index);
+            LEFT.set(u64::MAX);
+            judge(&before, &after, &dying).map_err(|fault| {
+                format!("change {index}, seed {seed}, death after {stores} stores: {fault}")
+            })?;
+            if !DIED.get() {
+                break;
+            }
+            deaths += 1;
+        }
+    }
+    Ok(deaths)
+}
+
+#[test]
+fn a_death_at_any_store_leaves_what_was_entered() {
+    let changes = if cfg!(miri) { 20 } else { 3000 };
+    for capacity in [10, 60, 500] {
+        let deaths = die_at_each_store(capacity, changes, 7).expect("nothing wrong survives");
+        assert!(deaths > changes, "{deaths}");
+    }
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "the same as above")]
+fn a_rule_that_is_left_out_is_noticed() {
+    for rule in [Rule::MarkLast, Rule::ClearBefore, Rule::ClearFirst] {
+        LEFT_OUT.set(Some(rule));
+        let found = die_at_each_store(60, 3000, 7);
+        LEFT_OUT.set(None);
+        assert!(found.is_err(), "{rule:?}");
+    }
+}
+
+/// Changes that a process makes at most before it ends by itself.
+const MOST_CHANGES: u64 = 1 << 20;
+
+/// Changes a directory in shared memory, counts in `made` what is complete, and never returns. To be called in a process of its
+/// own, where nothing is allocated.
+fn change_until_killed(
+    directory: &mut Directory,
+    mut hand: Hand,
+    seed: u64,
+    made: &AtomicU64,
+) -> ! {
+    let first = made.load(Ordering::SeqCst);
+    for index in first..first + MOST_CHANGES {
+        change(directory, &mut hand, seed, index);
+        compiler_fence(Ordering::SeqCst);
+        made.store(index + 1, Ordering::SeqCst);
+        compiler_fence(Ordering::SeqCst);
+    }
+    // SAFETY: ends this process, without what the parent has registered for its own end.
+    unsafe { libc::_exit(0) }
+}
+
+/// Kills so many processes, one after the other, in the middle of changes to the same directory.
+fn kill_again_and_again(capacity: u64, deaths: u64, seed: u64) -> Result<(), String> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut directory = Directory::new(capacity).expect("memory");
+    directory.buckets = Mapped::shared(directory.buckets.len()).expect("memory");
+    let made: Mapped<[u64; 8]> = Mapped::shared(1).expect("memory");
+    // SAFETY: aligned and zeroed, lives as long as `made`, and is only used as this.
+    let made = unsafe { &*made.as_ptr().cast::<AtomicU64>() };
+    for death in 0..deaths {
+        let mut replayed = copy(&directory);
+        let first = made.load(Ordering::SeqCst);
+        // The hand starts anew with each process.
+        let hand = Hand::default();
+        // SAFETY: the child allocates nothing, takes no lock, and ends without returning.
+        let child = unsafe { libc::fork() };
+        match child {
+            -1 => return Err(format!("fork: {}", std::io::Error::last_os_error())),
+            0 => change_until_killed(&mut directory, hand, seed, made),
+            _ => {}
+        }
+        let begun = Instant::now();
+        while made.load(Ordering::SeqCst) == first && begun.elapsed() < Duration::from_secs(10) {
+            std::hint::spin_loop();
+        }
+        let until = Instant::now() + Duration::from_nanos(random.u64(0..60_000));
+        while Instant::now() < until {
+            std::hint::spin_loop();
+        }
+        // SAFETY: our own child, which nobody else waits for.
+        let ended = unsafe {
+            libc::kill(child, libc::SIGKILL);
+            libc::waitpid(child, std::ptr::null_mut(), 0)
+        };
+        assert_eq!(ended, child);
+        // What was complete is made once more, in memory that nobody dies in.
+        let complete = made.load(Ordering::SeqCst);
+        let mut hand = hand;
+        (first..complete).for_each(|index| change(&mut replayed, &mut hand, seed, index));
+        let before = entries(&replayed)?;
+        change(&mut replayed, &mut hand, seed, complete);
+        let after = entries(&replayed)?;
+        judge(&before, &after, &directory)
+            .map_err(|fault| format!("death {death} at change {complete}, seed {seed}: {fault}"))?;
+        // As whoever comes after finds it.
+        directory.used = 0;
+        let mut used = 0;
+        directory.for_each(|_, _| used += 1);
+        directory.used = used;
+        made.store(complete + 1, Ordering::SeqCst);
+    }
+    Ok(())
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "no other processes")]
+fn a_killed_process_leaves_what_was_entered() {
+    let asked = std::env::var("BPE_DEATHS").ok().map(|text| text.parse());
+    let deaths = asked.map_or(600, |deaths| {
+        deaths.expect("BPE_DEATHS: a number of deaths")
+    });
+    for capacity in [10, 60, 500] {
+        let seed = fastrand::u64(..);
+        println!("{} deaths, {capacity} pages, seed {seed}", deaths / 3);
+        kill_again_and_again(capacity, deaths / 3, seed).expect("nothing wrong survives");
+    }
+}
