@@ -296,7 +296,7 @@ pub struct Watched {
     pub owner: u32,
     /// What the plugin counted as its last change.
     pub at_rest: u64,
-    pub watch: bpe::audit::Watch,
+    pub watch: bpe::audit::watch::Watch,
 }
 
 impl File {

@@ -11,12 +11,13 @@
 //! 4. [`notes`]: what hooks note for a recording. [`target`]: what is read or written. `aio::requests`: what is under way.
 //! 5. [`core`]: the value.
 //! 6. [`rules`]: around a read and a write. [`scan`]: the files that are open already. [`aio`]: asynchronous I/O from submit to
-//!    harvest.
+//!    harvest. [`compare`]: cached pages and data files. [`audit`]: whether somebody else writes to them.
 //!
 //! Beside them stands [`controller`], which knows none of them: switching on and off as a table.
 //!
 //! # Order of locks
-//! File registry → file identity → reads given up → in-flight table shard → (the extension's locks).
+//! File registry → file identity → reads given up → in-flight table shard → (the extension's locks). The list of suspended
+//! files is a leaf.
 
 /// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
 #[macro_export]
@@ -41,8 +42,10 @@ macro_rules! hold_up {
 }
 
 pub mod aio;
+pub mod audit;
 #[cfg(feature = "canary")]
 pub mod canary;
+pub mod compare;
 pub mod controller;
 pub mod core;
 pub mod files;

@@ -16,23 +16,23 @@ use crate::switch::Active;
 
 const PAGE: usize = 16384;
 
-fn page(number: u32, content: u8) -> Vec<u8> {
+pub(crate) fn page(number: u32, content: u8) -> Vec<u8> {
     let mut page = vec![content; PAGE];
     page[4..8].copy_from_slice(&number.to_be_bytes());
     page
 }
 
 /// A data file of ten pages, none of which is in the cache.
-struct Served {
-    core: &'static Core<Machine>,
-    active: Arc<Active>,
-    file: File,
-    known: &'static DataFile,
+pub(crate) struct Served {
+    pub core: &'static Core<Machine>,
+    pub active: Arc<Active>,
+    pub file: File,
+    pub known: &'static DataFile,
     _folder: tempfile::TempDir,
 }
 
 impl Served {
-    fn new() -> Served {
+    pub fn new() -> Served {
         let core = machine_for_tests::core();
         let folder = tempfile::tempdir().unwrap();
         let mut options = File::options();
@@ -60,7 +60,7 @@ impl Served {
     }
 
     /// The content of a page as a read gives it, and whether the data file was read. `meanwhile` happens during that.
-    fn read_while(&self, number: u32, meanwhile: impl FnOnce()) -> (u8, bool) {
+    pub fn read_while(&self, number: u32, meanwhile: impl FnOnce()) -> (u8, bool) {
         let offset = i64::from(number) * PAGE as i64;
         let mode = self.core.switch().mode();
         let mut buffer = vec![0; PAGE];
@@ -84,25 +84,25 @@ impl Served {
         (buffer[PAGE - 1], asked)
     }
 
-    fn read(&self, number: u32) -> (u8, bool) {
+    pub fn read(&self, number: u32) -> (u8, bool) {
         self.read_while(number, || ())
     }
 
     /// Whether the page is in the cache.
-    fn has(&self, number: u32) -> bool {
+    pub fn has(&self, number: u32) -> bool {
         let (page, mut copy) = (PageId::new(self.known.id(), number), vec![0; PAGE]);
         let found = self.active.extension.inspect(page, &mut copy);
         matches!(found, Inspected::Copied)
     }
 
     /// A page in the cache, with content 1.
-    fn cached(&self, number: u32) {
+    pub fn cached(&self, number: u32) {
         self.read(number);
         assert_eq!(self.read(number), (1, false), "page {number}");
     }
 
     /// Writes bytes as the server does; `result` is what the kernel says.
-    fn write(&self, bytes: &[u8], offset: i64, result: isize) {
+    pub fn write(&self, bytes: &[u8], offset: i64, result: isize) {
         let mode = self.core.switch().mode();
         let real = || {
             let written = result.max(0) as usize;

@@ -22,12 +22,11 @@
 //! in-flight table shard → (extension's locks, slots of bounded reads last).
 //! The state text, the log, keys for diagnostics, verifications under way and the list of suspended files are leaves.
 
-pub use coherence::{aio, core, files, header, notes, os, rules, scan, switch, target};
+pub use coherence::{aio, audit, core, files, header, notes, os, rules, scan, switch, target};
 #[cfg(feature = "canary")]
 pub use coherence::{canary, hold_up};
 
 pub mod abi;
-pub mod audit;
 pub mod calls;
 pub mod clock;
 pub mod controller;

@@ -1,13 +1,16 @@
 //! Figures: the totals that status variables show, and the tables that `bpe_report()` gives as JSON.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use extension::{HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
+use crate::audit::{self, suspended::Row};
 use crate::diagnostics::DIAGNOSTICS;
-use crate::process::CORE;
-use crate::{audit, controller, settings, table_name};
+use crate::os::Os as _;
+use crate::process::{CORE, KNOWN};
+use crate::{controller, settings, table_name};
 
 /// Totals at one moment.
 pub struct Totals {
@@ -93,9 +96,32 @@ pub fn named(name: &str) -> Option<Value> {
         "instances" => instances(),
         "devices" => devices(),
         "files" => file_table(),
-        "suspended" => audit::suspended_report(),
+        "suspended" => KNOWN
+            .suspensions
+            .rows()
+            .iter()
+            .map(|row| suspended(row, CORE.os().running()))
+            .collect(),
         "latency" => latencies(),
         _ => return DIAGNOSTICS.answer(name),
+    })
+}
+
+/// A file that is not cached, as something else than the server seems to write to it. Times in seconds. `compared_pages` and
+/// `latest_s` are null until the pages have been compared; `latest_s` is when the file is cached again though the server goes
+/// on changing it.
+fn suspended(row: &Row, now: Duration) -> Value {
+    let table = table_name::of_path(&row.file);
+    json!({
+        "file": row.file,
+        "schema": table.as_ref().map(|table| &table.schema),
+        "table": table.as_ref().map(|table| &table.table),
+        "partition": table.as_ref().and_then(|table| table.partition.as_ref()),
+        "why": row.why,
+        "suspended_s": now.saturating_sub(row.since).as_secs(),
+        "compared_pages": row.cleared.map(|(compared, _)| compared),
+        "rest_s": audit::QUIET.as_secs(),
+        "latest_s": row.cleared.map(|(_, since)| (since + audit::LONGEST).saturating_sub(now).as_secs()),
     })
 }
 
@@ -225,6 +251,35 @@ fn file_table() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_suspended_file_and_its_table() {
+        let at = Duration::from_secs;
+        let mut row = Row {
+            file: "./listed/t.ibd".into(),
+            why: "it had 1 bytes and has 2 now".into(),
+            since: at(100),
+            cleared: None,
+        };
+        let told = suspended(&row, at(130));
+        assert_eq!(
+            (&told["schema"], &told["table"]),
+            (&json!("listed"), &json!("t"))
+        );
+        assert_eq!(told["why"], row.why);
+        assert_eq!(
+            (&told["compared_pages"], &told["latest_s"]),
+            (&Value::Null, &Value::Null)
+        );
+        row.cleared = Some((17, at(120)));
+        let told = suspended(&row, at(130));
+        assert_eq!(
+            (&told["compared_pages"], &told["suspended_s"]),
+            (&json!(17), &json!(30))
+        );
+        assert_eq!(told["rest_s"], audit::QUIET.as_secs());
+        assert_eq!(told["latest_s"], audit::LONGEST.as_secs() - 10);
+    }
 
     #[test]
     fn reports_by_name() {

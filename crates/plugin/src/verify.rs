@@ -9,21 +9,14 @@
 //! `error` stands in an answer when something could not be done. The name of a verification is random; it ends [`LEASE`]
 //! after its client was last heard of.
 //!
-//! A ticket is taken before both are read. If it is still good afterwards, no write of the page began meanwhile, so the two
-//! must be equal. The data file is read through the server's own descriptor: opening and closing one of our own would
-//! drop the server's locks.
-//!
-//! A call looks at a bounded number of pages and takes a bounded time; it says where the next one has to go on.
-//!
-//! [`sample`] compares some pages of one file, for the [audit](crate::audit).
+//! How pages are compared: [`coherence::compare`]. A call takes a bounded time, and says where the next one has to go on.
 //!
 //! Lock: the list of verifications is a leaf.
 
-use std::alloc::{Layout, alloc_zeroed};
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
-use extension::{FileId, Inspected, PageId};
+use coherence::compare::{Buffers, Compared, Cursor};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
@@ -37,22 +30,11 @@ use crate::process::CORE;
 const TIME: Duration = Duration::from_millis(200);
 /// Pages that are listed as wrong by one call at most.
 const LISTED: usize = 64;
-/// Between two looks at the clock, pages.
-const PAGES_A_LOOK: u32 = 64;
 
 /// A verification ends by itself when nobody has asked it to go on for this long.
 pub const LEASE: Duration = Duration::from_secs(10);
 /// Verifications at a time.
 const MOST: usize = 8;
-
-/// Where to go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Cursor {
-    file: u32,
-    page: u32,
-    /// Every how many pages of the data files are looked at.
-    every: u32,
-}
 
 struct Verification {
     name: String,
@@ -111,10 +93,6 @@ struct Counts {
     wrong: u64,
     listed: Vec<Value>,
 }
-
-/// Page-aligned memory for direct reads.
-#[repr(C, align(4096))]
-struct Buffer([u8; extension::MAX_PAGE]);
 
 impl Verifications {
     pub(crate) const fn new() -> Verifications {
@@ -194,12 +172,14 @@ impl Verifications {
     /// `None` if the machine has no memory left.
     fn next(&self, name: &str, file: u32, page: u32) -> Result<Option<Value>, String> {
         let call = Call::begin(self, name)?;
-        let Some(mut buffers) = buffers() else {
+        let Some(mut buffers) = Buffers::new() else {
             return Ok(None);
         };
         let mut counts = Counts::default();
         let every = call.every;
-        let next = run(Cursor { file, page, every }, &mut counts, &mut buffers);
+        let from = Cursor { file, page, every };
+        let add = |file: &DataFile, page, compared| counts.add(file, page, compared);
+        let next = CORE.compare_from(from, TIME, &mut buffers, add);
         drop(call);
         if next.is_none() {
             self.0.lock().retain(|one| one.name != name);
@@ -213,75 +193,6 @@ impl Verifications {
             "next": next.map(|next| format!("verify-next {name} {} {}", next.file, next.page)),
         })))
     }
-}
-
-/// Two buffers that never were on the stack, which is small in a server's thread.
-fn buffers() -> Option<Box<[Buffer; 2]>> {
-    let layout = Layout::new::<[Buffer; 2]>();
-    // SAFETY: the layout has a size, the memory is zeroed, which is a value of a buffer, and is given back by the box.
-    unsafe {
-        let memory = alloc_zeroed(layout).cast::<[Buffer; 2]>();
-        (!memory.is_null()).then(|| Box::from_raw(memory))
-    }
-}
-
-/// Goes through the files in the order of their numbers. Where the next call has to go on; `None` at the end.
-fn run(cursor: Cursor, counts: &mut Counts, buffers: &mut [Buffer; 2]) -> Option<Cursor> {
-    let until = Instant::now() + TIME;
-    let mut all = CORE.files.all();
-    all.sort_unstable_by_key(|file| file.owner);
-    let mut page = cursor.page;
-    for file in all.into_iter().filter(|file| file.owner >= cursor.file) {
-        if file.owner > cursor.file {
-            page = 0;
-        }
-        let Some((fd, pages)) = open_pages(file) else {
-            continue;
-        };
-        while page < pages {
-            let last = pages.min(page.saturating_add(PAGES_A_LOOK.saturating_mul(cursor.every)));
-            for number in (page..last).step_by(cursor.every as usize) {
-                if let Some(id) = file.cacheable() {
-                    counts.add(file, number, compare(file, id, fd, number, buffers));
-                }
-            }
-            page = last.next_multiple_of(cursor.every);
-            if Instant::now() >= until {
-                return Some(Cursor {
-                    file: file.owner,
-                    page,
-                    ..cursor
-                });
-            }
-        }
-    }
-    None
-}
-
-/// A descriptor of an open file, and how many pages it has; `None` if nothing of it can be cached.
-fn open_pages(file: &'static DataFile) -> Option<(i32, u32)> {
-    let size = u64::from(file.page_size());
-    if size == 0 {
-        return None;
-    }
-    let fd = CORE.files.descriptor_of(file)?;
-    let stat = Linux.stat(fd)?;
-    let pages = u64::try_from(stat.size).ok()? / size;
-    Some((fd, u32::try_from(pages).unwrap_or(u32::MAX)))
-}
-
-/// What became of a comparison.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Compared {
-    /// Not in the cache.
-    Absent,
-    /// In the cache, but it would not have been served.
-    Unproven,
-    /// Written meanwhile, or not readable just then.
-    Skipped,
-    Equal,
-    /// The page in the cache is not that of the data file. It is dropped.
-    Different,
 }
 
 impl Counts {
@@ -308,107 +219,6 @@ impl Counts {
     }
 }
 
-/// Compares a page that is cached under this identity of the file.
-fn compare(
-    file: &'static DataFile,
-    id: FileId,
-    fd: i32,
-    number: u32,
-    [cached, stored]: &mut [Buffer; 2],
-) -> Compared {
-    let guard = CORE.switch().active();
-    let Some(active) = &*guard else {
-        return Compared::Absent;
-    };
-    let length = file.page_size() as usize;
-    let page = PageId::new(id, number);
-    let (Some(cached), Some(stored)) = (cached.0.get_mut(..length), stored.0.get_mut(..length))
-    else {
-        return Compared::Absent;
-    };
-    let Some(ticket) = CORE.switch().generations().begin_read(file.owner, number) else {
-        return Compared::Absent; // it is being written, so it is not cached
-    };
-    match active.extension.inspect(page, cached) {
-        Inspected::Absent => return Compared::Absent,
-        Inspected::Unproven => return Compared::Unproven,
-        Inspected::Copied => {}
-    }
-    let offset = u64::from(number) * length as u64;
-    // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
-    let read = unsafe { Linux.read(fd, stored.as_mut_ptr(), length, offset as i64) };
-    // Whoever changes the whole file gives it another identity before.
-    let unchanged = CORE.switch().generations().is_current(ticket)
-        && file.id() == id
-        && CORE
-            .files
-            .of_descriptor(fd)
-            .is_some_and(|now| std::ptr::eq(now, file));
-    if read != Ok(length) || !unchanged {
-        return Compared::Skipped;
-    }
-    if cached == stored {
-        return Compared::Equal;
-    }
-    active.extension.invalidate(id, number, 1);
-    Compared::Different
-}
-
-/// Pages that [`sample`] compares at most.
-const SAMPLE: u64 = 2048;
-/// Pages that it looks for in the cache at most.
-const LOOKED_FOR: u32 = 1 << 18;
-/// Time that it takes at most, but for a disk that does not answer.
-const SAMPLE_TIME: Duration = Duration::from_secs(2);
-
-/// What a sample of a file's cached pages has shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sample {
-    /// Pages that were compared.
-    pub compared: u64,
-    /// Of them: other bytes than the data file has.
-    pub different: u64,
-}
-
-/// Compares some of the pages that are cached under this identity of a file with the file, from all over it. To be called
-/// where waiting for the data disk holds up nobody.
-pub fn sample(file: &'static DataFile, id: FileId) -> Sample {
-    let mut sample = Sample::default();
-    let (Some((fd, pages)), Some(mut buffers)) = (open_pages(file), buffers()) else {
-        return sample;
-    };
-    let until = Instant::now() + SAMPLE_TIME;
-    for (looked_for, number) in (0..LOOKED_FOR).zip(spread(pages)) {
-        if looked_for % PAGES_A_LOOK == 0 && Instant::now() >= until || sample.compared == SAMPLE {
-            break;
-        }
-        match compare(file, id, fd, number, &mut buffers) {
-            Compared::Equal => sample.compared += 1,
-            Compared::Different => {
-                sample.compared += 1;
-                sample.different += 1;
-            }
-            Compared::Absent | Compared::Unproven | Compared::Skipped => {}
-        }
-    }
-    sample
-}
-
-/// Each of so many pages once, in an order in which any beginning is spread over all.
-fn spread(pages: u32) -> impl Iterator<Item = u32> {
-    let pages = u64::from(pages);
-    // The golden section of the number, and no factor in common with it.
-    let mut stride = (pages * 618 / 1000).max(1);
-    while gcd(stride, pages) > 1 {
-        stride += 1;
-    }
-    (0..pages).map(move |n| (n * stride % pages) as u32)
-}
-
-fn gcd(a: u64, b: u64) -> u64 {
-    if b == 0 { a } else { gcd(b, a % b) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -417,21 +227,6 @@ mod tests {
         answer
             .map(|answer| answer["error"].to_string())
             .unwrap_or_default()
-    }
-
-    #[test]
-    fn a_sample_is_spread_and_has_each_page_once() {
-        for pages in [0, 1, 2, 3, 7, 100, 1024, 6180] {
-            let mut all: Vec<u32> = spread(pages).collect();
-            let (low, high) = all
-                .iter()
-                .take(16)
-                .partition::<Vec<u32>, _>(|page| **page < pages / 2);
-            assert!(pages < 100 || low.len() >= 6 && high.len() >= 6, "{all:?}");
-            all.sort_unstable();
-            assert!(all.into_iter().eq(0..pages), "{pages}");
-        }
-        assert_eq!(spread(u32::MAX).take(1000).count(), 1000);
     }
 
     #[test]

@@ -3,9 +3,10 @@
 //! The product waits until a file was quiet for long, since it cannot know what is still under way. The model knows: while
 //! nothing is, the file is remembered as it looks; from then on every other look must come with a change that was seen.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use bpe::audit::{Seen, Watch};
+use bpe::audit::watch::{Seen, Watch};
+use bpe::os::Os as _;
 use bpe::process::CORE;
 
 use super::{errno, ranges};
@@ -90,7 +91,7 @@ fn look_at(slot: &Slot) {
         .filter(|before| before.epoch == epoch && before.owner == known.owner)
     {
         if at_rest == Some(before.at_rest) {
-            match before.watch.look_at(known, Duration::ZERO) {
+            match before.watch.look_at(&CORE.files, known, Duration::ZERO) {
                 Seen::Otherwise(how) => {
                     // A change that began meanwhile explains it, and so does switching off.
                     if known.at_rest() == at_rest && CORE.switch().still_serves(epoch) {
@@ -111,8 +112,10 @@ fn look_at(slot: &Slot) {
     let Some(at_rest) = at_rest.filter(|_| calm) else {
         return;
     };
-    let mut watch = Watch::new(Instant::now());
-    if watch.look_at(known, Duration::ZERO) != Seen::Busy && known.at_rest() == Some(at_rest) {
+    let mut watch = Watch::new(CORE.os().running());
+    if watch.look_at(&CORE.files, known, Duration::ZERO) != Seen::Busy
+        && known.at_rest() == Some(at_rest)
+    {
         *watched = Some(Watched {
             epoch,
             owner: known.owner,

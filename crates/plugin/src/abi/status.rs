@@ -13,8 +13,8 @@ use interface::Status;
 use serde_json::{Value, json};
 
 use super::ServerTable;
-use crate::audit;
 use crate::controller;
+use crate::process::KNOWN;
 use crate::report;
 use crate::settings;
 
@@ -160,8 +160,8 @@ fn figures() -> Vec<(Status, Figure)> {
             Status::DataReadUsCount => Number(totals.data_latency.count),
             Status::Devices => Number(totals.devices),
             Status::DevicesFailed => Number(totals.devices_failed),
-            Status::AuditSuspicions => Number(audit::suspicions()),
-            Status::SuspendedFiles => Number(audit::suspended_files()),
+            Status::AuditSuspicions => Number(KNOWN.suspensions.suspicions()),
+            Status::SuspendedFiles => Number(KNOWN.suspensions.count()),
             Status::InstanceLockAccesses => Number(cache.lock_accesses),
             Status::InstanceLockWaits => Number(cache.lock_waits),
             // The extension counts it by the same name.

@@ -13,7 +13,7 @@ use crate::audit::Audit;
 use crate::clock;
 use crate::linux::Linux;
 use crate::os::Os as _;
-use crate::process::CORE;
+use crate::process::{CORE, KNOWN};
 use crate::settings::Settings;
 use crate::unseen::{self, Watch};
 
@@ -87,7 +87,7 @@ pub fn take() -> Option<JoinHandle<()>> {
 
 /// The controller's thread, for one installation of the plugin.
 fn run(life: u64) {
-    let mut audit = Audit::default();
+    let mut audit = Audit::new(&CORE, &KNOWN.suspensions);
     let mut watch = Watch::default();
     let mut pages_looked_at = None;
     let waits = AtomicBool::new(false);
@@ -144,7 +144,7 @@ fn look_at_pages(looked: &mut Option<Instant>) {
 }
 
 /// Goes passive if somebody else has written to the data files.
-fn look_behind_our_back(audit: &mut Audit) {
+fn look_behind_our_back(audit: &mut Audit<Linux>) {
     if coherence::left_out!("audit") {
         return;
     }

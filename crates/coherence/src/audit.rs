@@ -16,16 +16,17 @@
 
 use std::collections::HashMap;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::files::{DataFile, Looks, Suspended};
-use crate::linux::Linux;
-use crate::os::Os as _;
-use crate::process::{CORE, KNOWN};
-use crate::verify::{self, Sample};
-use suspended::Listed;
+use crate::compare::Sample;
+use crate::core::Core;
+use crate::files::{DataFile, Suspended};
+use crate::os::Os;
+use suspended::{Listed, Suspensions};
+use watch::{Seen, Watch};
 
 pub mod suspended;
+pub mod watch;
 
 /// Between two looks at the files.
 const EVERY: Duration = if cfg!(feature = "canary") {
@@ -35,13 +36,13 @@ const EVERY: Duration = if cfg!(feature = "canary") {
 };
 /// How long nothing may have changed before a file's looks are remembered. A file server may tell late what a write has
 /// changed, and a write whose end cannot be seen may end late.
-const QUIET: Duration = if cfg!(feature = "canary") {
+pub const QUIET: Duration = if cfg!(feature = "canary") {
     Duration::from_secs(4)
 } else {
     Duration::from_secs(90)
 };
 /// A file that was suspected is cached again after this, though the server goes on changing it: its looks tell nothing then.
-const LONGEST: Duration = if cfg!(feature = "canary") {
+pub const LONGEST: Duration = if cfg!(feature = "canary") {
     Duration::from_secs(40)
 } else {
     Duration::from_secs(900)
@@ -52,108 +53,6 @@ const LOOKS_A_ROUND: usize = 6;
 const AT_A_TIME: usize = 256;
 /// Time for the others: half a percent of a processor. A look at a file takes about a microsecond, on a file server much more.
 const AT_MOST: Duration = Duration::from_millis(50);
-
-/// How often a file looked otherwise without a change that was seen, since the server started.
-pub fn suspicions() -> u64 {
-    KNOWN.suspensions.suspicions()
-}
-
-/// How many files are suspended now.
-pub fn suspended_files() -> u64 {
-    KNOWN.suspensions.count()
-}
-
-/// The suspended files, for `bpe_report('suspended')`.
-pub fn suspended_report() -> serde_json::Value {
-    KNOWN.suspensions.report(QUIET, LONGEST)
-}
-
-/// What was seen of one file.
-pub struct Watch {
-    /// The number of [`DataFile::at_rest`], if it was.
-    at_rest: Option<u64>,
-    /// Since when that is so.
-    since: Instant,
-    /// Looks at the last time, and since when they are these.
-    last: Option<Looks>,
-    steady_since: Instant,
-    /// Looks once nothing was seen to change it for long enough.
-    remembered: Option<Looks>,
-}
-
-/// What a look at a file tells.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Seen {
-    /// It was changed a short while ago, or is being changed, or is closed.
-    Busy,
-    /// It was not changed for long enough, and has looked the same all the time, or has not.
-    Quiet {
-        /// The same all the time.
-        steady: bool,
-    },
-    /// It looks otherwise than it did, and nothing was seen to change it. How, for people.
-    Otherwise(String),
-}
-
-impl Watch {
-    /// Of a file that was never looked at.
-    pub fn new(now: Instant) -> Watch {
-        Watch {
-            at_rest: None,
-            since: now,
-            last: None,
-            steady_since: now,
-            remembered: None,
-        }
-    }
-
-    /// Looks at a file of which nothing else is changed than what is seen, or which is quiet for `quiet` first.
-    pub fn look_at(&mut self, file: &'static DataFile, quiet: Duration) -> Seen {
-        // In this order: a change begins to count before it is made.
-        let before = file.at_rest();
-        let looks = CORE.files.looks(file);
-        let at_rest = before.filter(|_| file.at_rest() == before);
-        self.look(at_rest, looks, Instant::now(), quiet)
-    }
-
-    fn look(
-        &mut self,
-        at_rest: Option<u64>,
-        looks: Option<Looks>,
-        now: Instant,
-        quiet: Duration,
-    ) -> Seen {
-        let (Some(at_rest), Some(looks)) = (at_rest, looks) else {
-            *self = Watch::new(now);
-            return Seen::Busy;
-        };
-        if self.at_rest != Some(at_rest) {
-            *self = Watch {
-                at_rest: Some(at_rest),
-                last: Some(looks),
-                ..Watch::new(now)
-            };
-        }
-        if self.last.replace(looks) != Some(looks) {
-            self.steady_since = now;
-        }
-        match self.remembered {
-            Some(remembered) if remembered != looks => {
-                self.since = now;
-                self.remembered = None;
-                return Seen::Otherwise(remembered.difference(&looks));
-            }
-            None if now.duration_since(self.since) >= quiet => self.remembered = Some(looks),
-            Some(_) | None => {}
-        }
-        if self.remembered.is_none() {
-            return Seen::Busy;
-        }
-        Seen::Quiet {
-            steady: now.duration_since(self.steady_since) >= quiet,
-        }
-    }
-}
 
 /// A file that is suspected; nothing of it is served while this lives.
 struct Suspicion {
@@ -167,7 +66,7 @@ enum Stage {
     /// Its pages are still to be compared. How it looked otherwise.
     Open(String),
     /// They were, and dropped; it has to come to rest. Since when nothing suspicious was seen.
-    Cleared(Instant),
+    Cleared(Duration),
 }
 
 /// What is known of a file.
@@ -183,11 +82,12 @@ struct Comparing {
     thread: JoinHandle<Sample>,
 }
 
-/// Remembers the files between two looks.
-#[derive(Default)]
-pub struct Audit {
+/// Remembers the files between two looks. Moments are those of [`Os::running`].
+pub struct Audit<O: 'static> {
+    core: &'static Core<O>,
+    list: &'static Suspensions,
     known: HashMap<u32, Known>,
-    looked: Option<Instant>,
+    looked: Option<Duration>,
     comparing: Option<Comparing>,
     said: Said,
     /// Of the active extension.
@@ -196,14 +96,42 @@ pub struct Audit {
     next: u32,
 }
 
-impl Audit {
+impl<O: Os> Audit<O> {
+    /// Nothing is known. Suspended files are put on the list.
+    pub fn new(core: &'static Core<O>, list: &'static Suspensions) -> Audit<O> {
+        Audit {
+            core,
+            list,
+            known: HashMap::new(),
+            looked: None,
+            comparing: None,
+            said: Said::default(),
+            epoch: None,
+            next: 0,
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.core.os().running()
+    }
+
+    /// Whether the extension whose files are known serves up to now.
+    fn still_serves(&self) -> bool {
+        let switch = self.core.switch();
+        self.epoch.is_some_and(|epoch| switch.still_serves(epoch))
+    }
+
     /// To be called now and then while the extension is active. What was changed behind its back, if that is proven.
     pub fn look(&mut self) -> Option<String> {
         if let Some(reason) = self.conclude() {
             return Some(reason);
         }
-        if self.looked.is_none_or(|when| when.elapsed() >= EVERY) {
-            self.looked = Some(Instant::now());
+        let now = self.now();
+        if self
+            .looked
+            .is_none_or(|when| now.saturating_sub(when) >= EVERY)
+        {
+            self.looked = Some(now);
             self.look_at_some();
         }
         self.compare_next();
@@ -220,12 +148,13 @@ impl Audit {
         *self = Audit {
             epoch,
             said: std::mem::take(&mut self.said),
-            ..Audit::default()
+            ..Audit::new(self.core, self.list)
         };
     }
 
     fn look_at_some(&mut self) {
-        let mut all = CORE.files.all();
+        let core = self.core;
+        let mut all = core.files.all();
         all.sort_unstable_by_key(|file| file.owner);
         self.known
             .retain(|owner, _| all.binary_search_by_key(owner, |file| file.owner).is_ok());
@@ -236,7 +165,8 @@ impl Audit {
             let known = self.known.get(&file.owner);
             known.is_some_and(|known| known.suspicion.is_some())
         };
-        let begun = Instant::now();
+        let begun = self.now();
+        let taken = || core.os().running().saturating_sub(begun);
         let first: Vec<_> = all
             .iter()
             .filter(suspected)
@@ -244,7 +174,7 @@ impl Audit {
             .copied()
             .collect();
         for file in first {
-            if begun.elapsed() >= AT_MOST {
+            if taken() >= AT_MOST {
                 break;
             }
             self.look_at(file);
@@ -253,7 +183,7 @@ impl Audit {
         let from = all.partition_point(|file| file.owner < self.next);
         self.next = 0;
         for &file in &all[from..] {
-            if part.is_over(|| begun.elapsed()) {
+            if part.is_over(taken) {
                 self.next = file.owner;
                 break;
             }
@@ -262,21 +192,21 @@ impl Audit {
     }
 
     fn look_at(&mut self, file: &'static DataFile) {
+        let now = self.now();
         let known = self.known.entry(file.owner).or_insert_with(|| Known {
-            watch: Watch::new(Instant::now()),
+            watch: Watch::new(now),
             suspicion: None,
         });
-        match (known.watch.look_at(file, QUIET), &mut known.suspicion) {
+        let seen = known.watch.look_at(&self.core.files, file, QUIET);
+        match (seen, &mut known.suspicion) {
             (Seen::Otherwise(difference), None) => {
                 let suspended = file.suspend();
                 // Switched off meanwhile, the server changes files, and nobody follows that.
-                if self
-                    .epoch
-                    .is_some_and(|epoch| CORE.switch().still_serves(epoch))
-                {
+                let switch = self.core.switch();
+                if self.epoch.is_some_and(|epoch| switch.still_serves(epoch)) {
                     known.suspicion = Some(Suspicion {
                         suspended,
-                        listed: KNOWN.suspensions.add(file.name(), difference.clone()),
+                        listed: self.list.add(file.name(), difference.clone(), now),
                         stage: Stage::Open(difference),
                     });
                 }
@@ -287,11 +217,11 @@ impl Audit {
                 };
                 match seen {
                     Seen::Otherwise(_) => {
-                        *since = Instant::now();
-                        suspicion.listed.again();
+                        *since = now;
+                        suspicion.listed.again(now);
                     }
                     Seen::Quiet { steady: true } => known.suspicion = None,
-                    _ if since.elapsed() >= LONGEST => known.suspicion = None,
+                    _ if now.saturating_sub(*since) >= LONGEST => known.suspicion = None,
                     _ => {}
                 }
             }
@@ -314,16 +244,14 @@ impl Audit {
         let Some((owner, difference)) = open else {
             return;
         };
-        let Some(file) = CORE
-            .files
-            .all()
-            .into_iter()
-            .find(|file| file.owner == owner)
-        else {
+        let core = self.core;
+        let all = core.files.all();
+        let Some(file) = all.into_iter().find(|file| file.owner == owner) else {
             return; // it is gone, and will be forgotten
         };
         let id = file.id();
-        if let Ok(thread) = Linux.spawn("bpe-audit", move || verify::sample(file, id)) {
+        let sample = move || core.sample(file, id);
+        if let Ok(thread) = core.os().spawn("bpe-audit", sample) {
             self.comparing = Some(Comparing {
                 file,
                 difference,
@@ -346,12 +274,10 @@ impl Audit {
             compared,
             different,
         } = thread.join().unwrap_or_default();
-        if !self
-            .epoch
-            .is_some_and(|epoch| CORE.switch().still_serves(epoch))
-        {
+        if !self.still_serves() {
             return None;
         }
+        let now = self.now();
         let what = format!(
             "the data file '{}' changed ({difference}), but not by a call of the server that the extension has seen",
             file.name()
@@ -367,11 +293,11 @@ impl Audit {
             .as_mut()
             .filter(|suspicion| matches!(suspicion.stage, Stage::Open(_)))?;
         file.replace_contents();
-        suspicion.stage = Stage::Cleared(Instant::now());
-        suspicion.listed.cleared(compared);
-        known.watch = Watch::new(Instant::now());
-        if self.said.may_say(&file.name(), Instant::now()) {
-            Linux.warning(&format!(
+        suspicion.stage = Stage::Cleared(now);
+        suspicion.listed.cleared(compared, now);
+        known.watch = Watch::new(now);
+        if self.said.may_say(&file.name(), now) {
+            self.core.os().warning(&format!(
                 "{what}. {compared} cached pages of it were compared with the file, and none differs. They are \
                  dropped, and the file is cached again once it has been at rest for {} s. A copy, a restore or `touch` \
                  may have set its times; only the server should. (Logged once an hour for each file.)",
@@ -406,16 +332,16 @@ impl Part {
 
 /// What was said of which file, so that it is not said again and again.
 #[derive(Default)]
-struct Said(HashMap<String, Instant>);
+struct Said(HashMap<String, Duration>);
 
 impl Said {
     const AGAIN_AFTER: Duration = Duration::from_secs(3600);
     /// Files that are remembered; of more than these nothing is said within the hour.
     const FILES: usize = 256;
 
-    fn may_say(&mut self, file: &str, now: Instant) -> bool {
+    fn may_say(&mut self, file: &str, now: Duration) -> bool {
         self.0
-            .retain(|_, when| now.duration_since(*when) < Said::AGAIN_AFTER);
+            .retain(|_, when| now.saturating_sub(*when) < Said::AGAIN_AFTER);
         if self.0.contains_key(file) || self.0.len() >= Said::FILES {
             return false;
         }
@@ -425,83 +351,11 @@ impl Said {
 }
 
 #[cfg(test)]
-mod tests {
+mod tests;
+
+#[cfg(test)]
+mod rounds {
     use super::*;
-    use crate::os::Stat;
-
-    const QUIET: Duration = Duration::from_secs(90);
-
-    fn looks(size: i64) -> Option<Looks> {
-        Some(Looks::of(&Stat {
-            size,
-            ..Stat::default()
-        }))
-    }
-
-    /// A watch, and a clock that goes on by ten seconds for each look.
-    struct Clocked(Watch, Instant);
-
-    impl Clocked {
-        fn new() -> Clocked {
-            let now = Instant::now();
-            Clocked(Watch::new(now), now)
-        }
-
-        fn look(&mut self, at_rest: Option<u64>, size: i64) -> Seen {
-            self.1 += Duration::from_secs(10);
-            self.0.look(at_rest, looks(size), self.1, QUIET)
-        }
-
-        fn rest(&mut self, number: u64, size: i64) {
-            for _ in 0..9 {
-                assert_eq!(self.look(Some(number), size), Seen::Busy);
-            }
-            assert_eq!(self.look(Some(number), size), Seen::Quiet { steady: true });
-        }
-    }
-
-    #[test]
-    fn a_file_that_looks_otherwise_without_a_change_is_suspected() {
-        let mut file = Clocked::new();
-        file.rest(7, 100);
-        let Seen::Otherwise(difference) = file.look(Some(7), 200) else {
-            panic!("not noticed");
-        };
-        assert!(difference.contains("100") && difference.contains("200"));
-        // It has to come to rest before it is remembered again.
-        assert_eq!(file.look(Some(7), 300), Seen::Busy);
-        for _ in 0..7 {
-            assert_eq!(file.look(Some(7), 300), Seen::Busy);
-        }
-        assert_eq!(file.look(Some(7), 300), Seen::Quiet { steady: false });
-        assert_eq!(file.look(Some(7), 300), Seen::Quiet { steady: true });
-    }
-
-    #[test]
-    fn a_change_that_was_seen_explains_all_looks() {
-        let mut file = Clocked::new();
-        file.rest(7, 100);
-        assert_eq!(file.look(Some(8), 200), Seen::Busy);
-        // What a file server tells late.
-        assert_eq!(file.look(Some(8), 300), Seen::Busy);
-        for _ in 0..7 {
-            assert_eq!(file.look(Some(8), 300), Seen::Busy);
-        }
-        assert_eq!(file.look(Some(8), 300), Seen::Quiet { steady: false });
-    }
-
-    #[test]
-    fn a_change_under_way_is_waited_for() {
-        let mut file = Clocked::new();
-        file.rest(7, 100);
-        for size in 100..120 {
-            assert_eq!(file.look(None, size), Seen::Busy);
-        }
-        file.rest(8, 120);
-        // A closed file is no affair of the audit's.
-        assert_eq!(file.0.look(Some(8), None, file.1, QUIET), Seen::Busy);
-        file.rest(8, 50);
-    }
 
     /// Looks that a round over so many files takes, each of them so long.
     fn round(files: usize, each: Duration) -> usize {
@@ -538,7 +392,7 @@ mod tests {
     #[test]
     fn a_file_is_spoken_of_once_an_hour() {
         let mut said = Said::default();
-        let now = Instant::now();
+        let now = Duration::from_secs(1);
         let minutes = |minutes: u64| now + Duration::from_secs(60 * minutes);
         assert!(said.may_say("./d/t.ibd", now));
         assert!(!said.may_say("./d/t.ibd", minutes(59)));

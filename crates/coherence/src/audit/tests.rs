@@ -1,0 +1,156 @@
+//! A file at rest, and what happens to it behind the extension's back.
+
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, SystemTime};
+
+use super::suspended::{Row, Suspensions};
+use super::{Audit, EVERY, LONGEST, QUIET};
+use crate::machine_for_tests::Machine;
+use crate::rules_tests::{Served, page};
+
+/// A server whose file is at rest, and is known as it looks.
+struct Watched {
+    server: Served,
+    list: &'static Suspensions,
+    audit: Audit<Machine>,
+}
+
+impl Watched {
+    fn new() -> Watched {
+        let server = Served::new();
+        (1..10).for_each(|number| server.cached(number));
+        let list: &Suspensions = Box::leak(Box::default());
+        let mut audit = Audit::new(server.core, list);
+        audit.begin(Some(server.active.epoch));
+        let mut watched = Watched {
+            server,
+            list,
+            audit,
+        };
+        watched.look_for(QUIET + 3 * EVERY);
+        watched
+    }
+
+    /// Looks again and again while so much time passes. What was found to be changed.
+    fn look_for(&mut self, time: Duration) -> Option<String> {
+        let mut passed = Duration::ZERO;
+        while passed < time {
+            passed += EVERY;
+            self.server.core.os().let_pass(EVERY);
+            let found = self.audit.look();
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// Looks until the pages of the suspected file have been compared.
+    fn compared(&mut self) -> Result<Row, String> {
+        loop {
+            if let Some(reason) = self.audit.look() {
+                return Err(reason);
+            }
+            let rows = self.list.rows();
+            if let Some(row) = rows.into_iter().find(|row| row.cleared.is_some()) {
+                return Ok(row);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Sets the file's times, as a copy does. The bytes stay as they are.
+    fn touch(&self, seconds: u64) {
+        let time = SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        self.server.file.set_modified(time).unwrap();
+    }
+
+    /// Whether a page that was read is served when it is asked for again.
+    fn serves(&self, number: u32) -> bool {
+        self.server.read(number);
+        !self.server.read(number).1
+    }
+}
+
+#[test]
+fn what_the_server_does_is_no_suspicion() {
+    let mut watched = Watched::new();
+    for content in 1..5 {
+        let offset = i64::from(content) * 16384;
+        let bytes = page(u32::from(content), content);
+        watched.server.write(&bytes, offset, bytes.len() as isize);
+        assert_eq!(watched.look_for(QUIET + 3 * EVERY), None);
+    }
+    assert_eq!((watched.list.suspicions(), watched.list.count()), (0, 0));
+    assert!(watched.serves(9));
+}
+
+#[test]
+fn a_file_whose_times_are_set_is_put_aside_until_it_is_at_rest() {
+    let mut watched = Watched::new();
+    watched.touch(1_000_000_000);
+    assert_eq!(watched.look_for(EVERY), None);
+    assert_eq!((watched.list.suspicions(), watched.list.count()), (1, 1));
+    assert!(!watched.serves(3), "nothing of it is served");
+    let row = watched.compared().expect("no page differs");
+    assert_eq!(row.file, "./t/t.ibd");
+    assert!(row.why.contains("time"), "{}", row.why);
+    assert_eq!(row.cleared.map(|(compared, _)| compared), Some(9));
+    assert!(!watched.server.has(5), "all of it was dropped");
+    assert!(!watched.serves(3));
+    // It has to look the same for as long as it takes to be remembered, and as long again if it does not.
+    assert_eq!(watched.look_for(QUIET / 2), None);
+    watched.touch(1_000_000_001);
+    assert_eq!(watched.look_for(QUIET - EVERY), None);
+    assert!(!watched.serves(3));
+    assert_eq!(watched.look_for(QUIET + 4 * EVERY), None);
+    assert_eq!((watched.list.suspicions(), watched.list.count()), (1, 0));
+    assert!(watched.serves(3));
+}
+
+#[test]
+fn a_file_that_the_server_goes_on_changing_is_cached_again_in_the_end() {
+    let mut watched = Watched::new();
+    watched.touch(1_000_000_000);
+    watched.look_for(EVERY);
+    watched.compared().expect("no page differs");
+    let mut looks = 0;
+    while watched.list.count() > 0 {
+        let bytes = page(1, 7);
+        watched.server.write(&bytes, 16384, bytes.len() as isize);
+        assert_eq!(watched.look_for(EVERY), None);
+        looks += 1;
+    }
+    let least = LONGEST.as_secs() / EVERY.as_secs();
+    assert!((least..least + 3).contains(&looks), "{looks}");
+    assert!(watched.serves(3));
+}
+
+#[test]
+fn a_page_that_somebody_else_wrote_is_found() {
+    let mut watched = Watched::new();
+    let foreign = watched.server.file.write_all_at(&page(4, 9), 4 * 16384);
+    foreign.unwrap();
+    watched.touch(1_000_000_000);
+    assert_eq!(watched.look_for(EVERY), None);
+    let reason = watched.compared().map(|row| row.why).unwrap_err();
+    assert!(reason.contains("'./t/t.ibd' changed"), "{reason}");
+    assert!(reason.contains("1 of 9 cached pages"), "{reason}");
+}
+
+#[test]
+fn nothing_is_known_of_the_time_before_another_switching_on() {
+    let mut watched = Watched::new();
+    let before = watched.audit.epoch;
+    watched.touch(1_000_000_000);
+    // Nobody follows what the server does now.
+    let active = watched.server.core.switch().switch_off();
+    assert!(active.is_some_and(|active| Some(active.epoch) == before));
+    assert_eq!(watched.look_for(EVERY), None);
+    assert_eq!(watched.list.count(), 0, "it is no suspicion");
+    assert!(watched.audit.belongs_to(before) && !watched.audit.belongs_to(None));
+    watched.audit.begin(None);
+    assert!(watched.audit.belongs_to(None));
+    assert!(watched.server.file.as_raw_fd() > 0);
+}

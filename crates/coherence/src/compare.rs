@@ -1,0 +1,243 @@
+//! Compares cached pages with their data files while the server runs, for `bpe verify` and the [audit](crate::audit).
+//!
+//! A ticket is taken before both are read. If it is still good afterwards, no write of the page began meanwhile, so the two
+//! must be equal. The data file is read through the server's own descriptor: opening and closing one of our own would
+//! drop the server's locks.
+
+use std::alloc::{Layout, alloc_zeroed};
+use std::time::Duration;
+
+use extension::{FileId, Inspected, PageId};
+
+use crate::core::Core;
+use crate::files::DataFile;
+use crate::os::Os;
+
+/// Between two looks at the clock, pages.
+const PAGES_A_LOOK: u32 = 64;
+/// Pages that [`Core::sample`] compares at most.
+const SAMPLE: u64 = 2048;
+/// Pages that it looks for in the cache at most.
+const LOOKED_FOR: u32 = 1 << 18;
+/// Time that it takes at most, but for a disk that does not answer.
+const SAMPLE_TIME: Duration = Duration::from_secs(2);
+
+/// Where to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cursor {
+    /// [`DataFile::owner`].
+    pub file: u32,
+    /// In that file.
+    pub page: u32,
+    /// Every how many pages of the data files are looked at.
+    pub every: u32,
+}
+
+/// What became of a comparison.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Compared {
+    /// Not in the cache.
+    Absent,
+    /// In the cache, but it would not have been served.
+    Unproven,
+    /// Written meanwhile, or not readable just then.
+    Skipped,
+    Equal,
+    /// The page in the cache is not that of the data file. It is dropped.
+    Different,
+}
+
+/// What a sample of a file's cached pages has shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Pages that were compared.
+    pub compared: u64,
+    /// Of them: other bytes than the data file has.
+    pub different: u64,
+}
+
+/// Page-aligned memory for direct reads.
+#[repr(C, align(4096))]
+struct Buffer([u8; extension::MAX_PAGE]);
+
+/// Two buffers that never were on the stack, which is small in a server's thread.
+pub struct Buffers(Box<[Buffer; 2]>);
+
+impl Buffers {
+    /// `None` if the machine has no memory left.
+    pub fn new() -> Option<Buffers> {
+        let layout = Layout::new::<[Buffer; 2]>();
+        // SAFETY: the layout has a size, the memory is zeroed, which is a value of a buffer, and is given back by the box.
+        unsafe {
+            let memory = alloc_zeroed(layout).cast::<[Buffer; 2]>();
+            (!memory.is_null()).then(|| Buffers(Box::from_raw(memory)))
+        }
+    }
+}
+
+impl<O: Os> Core<O> {
+    /// Compares what is cached with the data files from there on, in the order of the files' numbers, for about this time, and
+    /// tells of each page. Where to go on; `None` at the end.
+    pub fn compare_from(
+        &'static self,
+        cursor: Cursor,
+        time: Duration,
+        buffers: &mut Buffers,
+        mut tell: impl FnMut(&DataFile, u32, Compared),
+    ) -> Option<Cursor> {
+        let until = self.os().running() + time;
+        let mut all = self.files.all();
+        all.sort_unstable_by_key(|file| file.owner);
+        let mut page = cursor.page;
+        for file in all.into_iter().filter(|file| file.owner >= cursor.file) {
+            if file.owner > cursor.file {
+                page = 0;
+            }
+            let Some((fd, pages)) = self.open_pages(file) else {
+                continue;
+            };
+            while page < pages {
+                let last =
+                    pages.min(page.saturating_add(PAGES_A_LOOK.saturating_mul(cursor.every)));
+                for number in (page..last).step_by(cursor.every as usize) {
+                    if let Some(id) = file.cacheable() {
+                        tell(file, number, self.compare(file, id, fd, number, buffers));
+                    }
+                }
+                page = last.next_multiple_of(cursor.every);
+                if self.os().running() >= until {
+                    return Some(Cursor {
+                        file: file.owner,
+                        page,
+                        ..cursor
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    /// A descriptor of an open file, and how many pages it has; `None` if nothing of it can be cached.
+    fn open_pages(&self, file: &'static DataFile) -> Option<(i32, u32)> {
+        let size = u64::from(file.page_size());
+        if size == 0 {
+            return None;
+        }
+        let fd = self.files.descriptor_of(file)?;
+        let stat = self.os().stat(fd)?;
+        let pages = u64::try_from(stat.size).ok()? / size;
+        Some((fd, u32::try_from(pages).unwrap_or(u32::MAX)))
+    }
+
+    /// Compares a page that is cached under this identity of the file.
+    fn compare(
+        &'static self,
+        file: &'static DataFile,
+        id: FileId,
+        fd: i32,
+        number: u32,
+        buffers: &mut Buffers,
+    ) -> Compared {
+        let [cached, stored] = &mut *buffers.0;
+        let guard = self.switch().active();
+        let Some(active) = &*guard else {
+            return Compared::Absent;
+        };
+        let length = file.page_size() as usize;
+        let page = PageId::new(id, number);
+        let (Some(cached), Some(stored)) = (cached.0.get_mut(..length), stored.0.get_mut(..length))
+        else {
+            return Compared::Absent;
+        };
+        let Some(ticket) = self.switch().generations().begin_read(file.owner, number) else {
+            return Compared::Absent; // it is being written, so it is not cached
+        };
+        match active.extension.inspect(page, cached) {
+            Inspected::Absent => return Compared::Absent,
+            Inspected::Unproven => return Compared::Unproven,
+            Inspected::Copied => {}
+        }
+        let offset = u64::from(number) * length as u64;
+        // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
+        let read = unsafe {
+            self.os()
+                .read(fd, stored.as_mut_ptr(), length, offset as i64)
+        };
+        // Whoever changes the whole file gives it another identity before.
+        let unchanged = self.switch().generations().is_current(ticket)
+            && file.id() == id
+            && self
+                .files
+                .of_descriptor(fd)
+                .is_some_and(|now| std::ptr::eq(now, file));
+        if read != Ok(length) || !unchanged {
+            return Compared::Skipped;
+        }
+        if cached == stored {
+            return Compared::Equal;
+        }
+        active.extension.invalidate(id, number, 1);
+        Compared::Different
+    }
+
+    /// Compares some of the pages that are cached under this identity of a file with the file, from all over it. To be called
+    /// where waiting for the data disk holds up nobody.
+    pub fn sample(&'static self, file: &'static DataFile, id: FileId) -> Sample {
+        let mut sample = Sample::default();
+        let (Some((fd, pages)), Some(mut buffers)) = (self.open_pages(file), Buffers::new()) else {
+            return sample;
+        };
+        let until = self.os().running() + SAMPLE_TIME;
+        for (looked_for, number) in (0..LOOKED_FOR).zip(spread(pages)) {
+            if looked_for % PAGES_A_LOOK == 0 && self.os().running() >= until
+                || sample.compared == SAMPLE
+            {
+                break;
+            }
+            match self.compare(file, id, fd, number, &mut buffers) {
+                Compared::Equal => sample.compared += 1,
+                Compared::Different => {
+                    sample.compared += 1;
+                    sample.different += 1;
+                }
+                Compared::Absent | Compared::Unproven | Compared::Skipped => {}
+            }
+        }
+        sample
+    }
+}
+
+/// Each of so many pages once, in an order in which any beginning is spread over all.
+fn spread(pages: u32) -> impl Iterator<Item = u32> {
+    let pages = u64::from(pages);
+    // The golden section of the number, and no factor in common with it.
+    let mut stride = (pages * 618 / 1000).max(1);
+    while gcd(stride, pages) > 1 {
+        stride += 1;
+    }
+    (0..pages).map(move |n| (n * stride % pages) as u32)
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_is_spread_and_has_each_page_once() {
+        for pages in [0, 1, 2, 3, 7, 100, 1024, 6180] {
+            let mut all: Vec<u32> = spread(pages).collect();
+            let (low, high) = all
+                .iter()
+                .take(16)
+                .partition::<Vec<u32>, _>(|page| **page < pages / 2);
+            assert!(pages < 100 || low.len() >= 6 && high.len() >= 6, "{all:?}");
+            all.sort_unstable();
+            assert!(all.into_iter().eq(0..pages), "{pages}");
+        }
+        assert_eq!(spread(u32::MAX).take(1000).count(), 1000);
+    }
+}
