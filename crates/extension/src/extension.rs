@@ -242,7 +242,7 @@ impl Extension {
     ) -> Result<Extension, OpenError> {
         let shared = Arc::new(crate::open::open(config, generations, &*wrap)?);
         let mut writers = Vec::new();
-        for device in 0..shared.devices.len() {
+        for device in 0..shared.store.devices.len() {
             let writer = Writer::new(Arc::clone(&shared), device, Arc::clone(&wrap), threaded);
             writers.push(writer);
         }
@@ -251,7 +251,7 @@ impl Extension {
             inline: Mutex::default(),
         };
         if threaded {
-            for n in 0..extension.shared.devices.len() {
+            for n in 0..extension.shared.store.devices.len() {
                 crate::thread::spawn_submitter(&extension.shared, n)
                     .map_err(|source| OpenError::Thread { source })?;
             }
@@ -269,7 +269,7 @@ impl Extension {
     /// Returns whether any was cached.
     pub fn invalidate(&self, file: FileId, first: u32, pages: u32) -> bool {
         #[cfg(test)]
-        if self.shared.canary.skip_invalidation() {
+        if self.shared.store.canary.skip_invalidation() {
             return false;
         }
         if pages == 0 {
@@ -312,8 +312,8 @@ impl Extension {
             }
             for number in from..=to {
                 let page = PageId { file, page: number };
-                if let Some((slot, _)) = state.find(&self.shared, page) {
-                    state.remove(&self.shared, slot);
+                if let Some((slot, _)) = state.find(&self.shared.store, page) {
+                    state.remove(&self.shared.store, slot);
                     instance.counters.invalidated.add(1);
                     any = true;
                 }
@@ -352,13 +352,13 @@ impl Extension {
 
     /// Bytes staged and not yet written.
     pub fn staged_bytes(&self) -> u64 {
-        self.shared.staging.used()
+        self.shared.store.staging.used()
     }
 
     /// Bytes of memory that staged pages take now, with the books kept about them: part of `Statistics::memory_bytes`. The
     /// rest of that grows with the number of pages.
     pub fn staging_memory_bytes(&self) -> u64 {
-        let staging = &self.shared.staging;
+        let staging = &self.shared.store.staging;
         Staging::memory_needed(staging.capacity()) - staging.untouched()
     }
 
@@ -381,6 +381,7 @@ impl Extension {
 
     pub fn device_statistics(&self) -> Vec<DeviceStatistics> {
         self.shared
+            .store
             .devices
             .iter()
             .map(|device| device.statistics())
@@ -405,13 +406,17 @@ impl Extension {
 
 impl Drop for Extension {
     fn drop(&mut self) {
-        for device in &self.shared.devices {
+        for device in &self.shared.store.devices {
             device.health.overdue.submissions.stop();
         }
         self.shared.wake.stop(PATIENCE);
         // Writers with threads have closed their devices, or will as soon as the system lets them.
         if !self.inline.lock().is_empty() {
-            self.shared.devices.iter().for_each(|device| device.close());
+            self.shared
+                .store
+                .devices
+                .iter()
+                .for_each(|device| device.close());
         }
         crate::device::bounded::give_memory_back();
     }

@@ -25,7 +25,8 @@ use crate::findings::Findings;
 use crate::log::{NEW, Pending, publish};
 use crate::memory::Bounce;
 use crate::segment::format::{self, BLOCK};
-use crate::shared::{Shared, TICK};
+use crate::shared::Shared;
+use crate::wake::TICK;
 use crate::writer::Writer;
 
 /// A footer is flown if it is not longer than this, which are those of segments of pages of 16 KiB.

@@ -13,16 +13,17 @@ use crate::directory::{Directory, Entry, Kind, Slot};
 use crate::findings::Findings;
 use crate::page::{FileHasher, FileId, PageId};
 use crate::policy::list::Chosen;
-use crate::policy::{Candidate, Places};
-use crate::shared::Shared;
+use crate::policy::mode::AdmissionMode;
+use crate::policy::{Candidate, Places, Totals};
 use crate::staging::{Filling, FrameList, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
+use crate::store::Store;
 use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 
 /// Waiting pages that are compared when staging is full.
 const DISPLACED_AMONG: usize = 16;
 /// Pages that may have to go for one.
-const MOST_EVICTIONS: usize = 4;
+const MOST_EVICTIONS: u64 = 4;
 
 pub(crate) struct Instance {
     state: Mutex<InstanceState>,
@@ -240,41 +241,41 @@ impl Drop for Locked<'_> {
 impl InstanceState {
     /// The entry of a page, if there is one: an entry of a staged page names the page exactly, one of a page on a device may
     /// be that of another page with the same fingerprint.
-    pub fn find(&self, shared: &Shared, page: PageId) -> Option<(Slot, Entry)> {
+    pub fn find(&self, store: &Store, page: PageId) -> Option<(Slot, Entry)> {
         let slot = self.directory.find(self.directory.key(page))?;
         let entry = self.directory.get(slot);
-        (entry.kind != Kind::STAGED || shared.staging.page(entry.location) == page)
+        (entry.kind != Kind::STAGED || store.staging.page(entry.location) == page)
             .then_some((slot, entry))
     }
 
     /// Finds a page for reading, counts the hit.
     pub fn look_up<'a>(
         &mut self,
-        shared: &'a Shared,
+        store: &'a Store,
         instance: &Instance,
         page: PageId,
     ) -> Found<'a> {
-        let Some((slot, entry)) = self.find(shared, page) else {
+        let Some((slot, entry)) = self.find(store, page) else {
             return Found::Absent;
         };
         let removals = instance.removals();
         if entry.kind == Kind::STAGED {
             let places = &mut Places::new(&mut self.directory);
             self.policy.hit(places, page, slot, entry);
-            return Found::Staged(shared.staging.pin(entry.location), removals);
+            return Found::Staged(store.staging.pin(entry.location), removals);
         }
-        let at = shared
+        let at = store
             .devices
             .iter()
             .position(|device| device.geometry.holds(entry.location));
-        let Some(device) = at.filter(|&at| shared.devices[at].health.answers()) else {
+        let Some(device) = at.filter(|&at| store.devices[at].health.answers()) else {
             return Found::DeviceFailed;
         };
         let places = &mut Places::new(&mut self.directory);
         self.policy.hit(places, page, slot, entry);
         let Device {
             geometry, table, ..
-        } = &shared.devices[device];
+        } = &store.devices[device];
         Found::OnDevice(Spot {
             device,
             location: entry.location,
@@ -288,18 +289,18 @@ impl InstanceState {
     /// Enters a filled frame as a staged page, in place of whatever its key finds. The caller has compared generations.
     pub fn stage(
         &mut self,
-        shared: &Shared,
+        store: &Store,
         instance: &Instance,
         page: PageId,
         filling: Filling<'_>,
     ) {
         let key = self.directory.key(page);
         if let Some(slot) = self.directory.find(key) {
-            self.remove(shared, slot);
+            self.remove(store, slot);
         }
         let frame = filling.stage();
         let entry = Entry {
-            check: shared.staging.check(frame),
+            check: store.staging.check(frame),
             location: frame,
             kind: Kind::STAGED,
             clock: self
@@ -307,23 +308,24 @@ impl InstanceState {
                 .entered(&mut Places::new(&mut self.directory), page),
         };
         if let Some(victim) = self.directory.insert(key, entry) {
-            self.entry_removed(shared, victim);
+            self.entry_removed(store, victim);
             instance.counters.directory_full.add(1);
         }
         let file = self.files.entry(page.file).or_default();
         file.highest = file.highest.max(page.page);
-        self.staged.push(&shared.staging, frame);
+        self.staged.push(&store.staging, frame);
     }
 
-    /// Tells the policy of a read of a page. Whether it was asked for before, of late.
+    /// Tells the policy of a read of a page, and from time to time of the hits of all instances. Whether the page was asked for
+    /// before, of late.
     #[inline]
-    pub fn record_access(&mut self, shared: &Shared, page: PageId) -> bool {
+    pub fn record_access(&mut self, page: PageId, totals: impl FnOnce() -> Totals) -> bool {
         self.accesses += 1;
         let places = &mut Places::new(&mut self.directory);
         let known = self.policy.accessed(places, page);
         if self.accesses - self.looked_at >= self.look_every {
             self.looked_at = self.accesses;
-            self.policy.look(shared.totals());
+            self.policy.look(totals());
         }
         known
     }
@@ -335,42 +337,42 @@ impl InstanceState {
     }
 
     /// Whether a page is worth the place of the page that would have to go.
-    pub fn admits(&mut self, shared: &Shared, page: PageId, what: Candidate) -> bool {
+    pub fn admits(&mut self, page: PageId, what: Candidate, mode: AdmissionMode) -> bool {
         let places = &mut Places::new(&mut self.directory);
-        self.policy.admits(places, page, what, shared.mode())
+        self.policy.admits(places, page, what, mode)
     }
 
-    /// Evicts pages until there is room, or a few at the most.
-    pub fn evict(&mut self, shared: &Shared) {
-        for _ in 0..MOST_EVICTIONS {
-            if shared.has_room(0) && self.directory.used() < self.directory.capacity() {
-                break;
+    /// Evicts pages until there is room, or a few at the most. How many.
+    pub fn evict(&mut self, store: &Store) -> u64 {
+        for evicted in 0..MOST_EVICTIONS {
+            if store.spread().has_room(0) && self.directory.used() < self.directory.capacity() {
+                return evicted;
             }
             let places = &mut Places::new(&mut self.directory);
             let Some(slot) = self.policy.victim(places) else {
-                break;
+                return evicted;
             };
-            self.evict_this(shared, slot);
+            self.evict_this(store, slot);
         }
+        MOST_EVICTIONS
     }
 
-    fn evict_this(&mut self, shared: &Shared, slot: Slot) {
+    fn evict_this(&mut self, store: &Store, slot: Slot) {
         let entry = self.directory.remove(slot);
         #[cfg(test)]
-        if shared.canary.skip_counting_evictions() {
+        if store.canary.skip_counting_evictions() {
             self.directory.forget_one_gone();
         }
-        shared.entry_removed(entry);
-        shared.written.evicted.add(1);
+        store.entry_removed(entry);
     }
 
     /// As if the policy had named this page.
     #[cfg(all(test, checker))]
-    pub fn evict_page(&mut self, shared: &Shared, page: PageId) -> bool {
-        let Some((slot, _)) = self.find(shared, page) else {
+    pub fn evict_page(&mut self, store: &Store, page: PageId) -> bool {
+        let Some((slot, _)) = self.find(store, page) else {
             return false;
         };
-        self.evict_this(shared, slot);
+        self.evict_this(store, slot);
         true
     }
 
@@ -389,26 +391,24 @@ impl InstanceState {
     }
 
     /// Takes the next frame off the list.
-    pub fn take_staged<'a>(&mut self, shared: &'a Shared) -> Option<Pinned<'a>> {
-        self.staged.take(&shared.staging, self.staged.first()?)
+    pub fn take_staged<'a>(&mut self, store: &'a Store) -> Option<Pinned<'a>> {
+        self.staged.take(&store.staging, self.staged.first()?)
     }
 
     /// Bytes of the next frame on the list.
-    pub fn next_staged(&self, shared: &Shared) -> Option<usize> {
-        self.staged
-            .first()
-            .map(|frame| shared.staging.length(frame))
+    pub fn next_staged(&self, store: &Store) -> Option<usize> {
+        self.staged.first().map(|frame| store.staging.length(frame))
     }
 
     /// Each page in the list has the entry that says so, and they are counted. How many there are.
-    pub fn validate_staged(&self, shared: &Shared, findings: &mut Findings) -> u64 {
+    pub fn validate_staged(&self, store: &Store, findings: &mut Findings) -> u64 {
         let mut listed = 0;
-        for frame in self.staged.iter(&shared.staging) {
+        for frame in self.staged.iter(&store.staging) {
             listed += 1;
             if listed > self.staged.length {
                 break;
             }
-            let page = shared.staging.page(frame);
+            let page = store.staging.page(frame);
             let entry = self.still(page, frame, Kind::STAGED);
             findings.expect(entry.is_some(), || {
                 format!("frame {frame} of {page:?} is listed, and has no entry")
@@ -418,23 +418,23 @@ impl InstanceState {
         listed
     }
 
-    pub fn remove(&mut self, shared: &Shared, slot: Slot) {
+    pub fn remove(&mut self, store: &Store, slot: Slot) {
         let entry = self.directory.remove(slot);
-        self.entry_removed(shared, entry);
+        self.entry_removed(store, entry);
     }
 
     /// A frame that waits for a writer goes with its entry.
-    fn entry_removed(&mut self, shared: &Shared, entry: Entry) {
+    fn entry_removed(&mut self, store: &Store, entry: Entry) {
         if entry.kind == Kind::STAGED {
-            drop(self.staged.take(&shared.staging, entry.location));
+            drop(self.staged.take(&store.staging, entry.location));
         }
-        shared.entry_removed(entry);
+        store.entry_removed(entry);
     }
 
     /// Staging is full: gives up the one that is worth least of the oldest pages of this length that wait here, if this one is
     /// worth more. Whether one was given up.
-    pub fn displace(&mut self, shared: &Shared, page: PageId, length: usize, update: bool) -> bool {
-        let staging = &shared.staging;
+    pub fn displace(&mut self, store: &Store, page: PageId, length: usize, update: bool) -> bool {
+        let staging = &store.staging;
         let places = Places::new(&mut self.directory);
         let worth = |page| self.policy.worth(&places, page);
         let waiting = self.staged.iter(staging).take(DISPLACED_AMONG);
@@ -448,7 +448,7 @@ impl InstanceState {
         if worth(page) + u32::from(update) <= least {
             return false;
         }
-        self.remove_if_same(shared, staging.page(frame), frame, Kind::STAGED)
+        self.remove_if_same(store, staging.page(frame), frame, Kind::STAGED)
     }
 
     /// The entry of the page, if it is still the one that was found in this place.
@@ -461,14 +461,14 @@ impl InstanceState {
     /// Removes the entry of the page, if it is still the one that was found in this place. Whether it was.
     pub fn remove_if_same(
         &mut self,
-        shared: &Shared,
+        store: &Store,
         page: PageId,
         location: u32,
         kind: Kind,
     ) -> bool {
         let still = self.still(page, location, kind);
         if let Some((slot, _)) = still {
-            self.remove(shared, slot);
+            self.remove(store, slot);
         }
         still.is_some()
     }

@@ -38,11 +38,13 @@ mod shared;
 mod spread;
 mod staging;
 mod statistics;
+mod store;
 mod sync;
 #[cfg(test)]
 mod tests;
 mod thread;
 mod validate;
+mod wake;
 mod writer;
 
 pub use budget::WriteBudget;

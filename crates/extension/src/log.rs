@@ -16,7 +16,7 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use crate::device::queue::Part;
+use crate::device::queue::{CHUNK, Part};
 use crate::device::{Device, Fault};
 use crate::directory::{Entry, Kind};
 use crate::findings::Findings;
@@ -24,10 +24,12 @@ use crate::flight::FLOWN_FOOTER;
 use crate::memory::Bounce;
 use crate::page::PageId;
 use crate::segment::format::{self, BLOCK, Record};
-use crate::shared::{CHUNK, RESERVED_SEGMENTS, Shared};
+use crate::shared::Shared;
 use crate::staging::{Frame, UNIT};
 use crate::writer::Writer;
 
+/// Free segments that a writer keeps for itself, to have where to write the pages of a segment that it compacts.
+pub(crate) const RESERVED_SEGMENTS: usize = 1;
 /// Number of the stream of new pages.
 pub(crate) const NEW: usize = 0;
 /// Number of the stream of pages that compaction moves.
@@ -290,7 +292,7 @@ impl Writer {
             origin,
         });
         if let Origin::Staged(frame) = origin {
-            let length = shared.staging.length(frame);
+            let length = shared.store.staging.length(frame);
             self.streams[to].held += length;
             shared.written.user_bytes.add(bytes.len() as u64);
             shared.written.page_bytes.add(length as u64);
@@ -507,10 +509,10 @@ impl Writer {
     pub fn discard(&self, shared: &Shared, page: PageId, origin: Origin) {
         let (location, kind) = origin.entry();
         let mut state = shared.instance(page).lock();
-        state.remove_if_same(shared, page, location, kind);
+        state.remove_if_same(&shared.store, page, location, kind);
         drop(state);
         if let Origin::Staged(frame) = origin {
-            drop(shared.staging.collected(frame));
+            drop(shared.store.staging.collected(frame));
         }
     }
 }
@@ -530,8 +532,8 @@ pub(crate) fn publish(shared: &Shared, device: &Device, segment: u32, pending: &
             if let Origin::Moved { .. } = p.origin {
                 shared.written.reinserted.add(1);
             }
-            shared.entry_removed(entry);
-            let (units, page) = shared.units(p.kind);
+            shared.store.entry_removed(entry);
+            let (units, page) = shared.store.units(p.kind);
             device.table.born(segment, units, page);
             let Entry { clock, .. } = entry;
             state.directory.replace(
@@ -547,7 +549,7 @@ pub(crate) fn publish(shared: &Shared, device: &Device, segment: u32, pending: &
         drop(state);
         for p in group {
             if let Origin::Staged(frame) = p.origin {
-                drop(shared.staging.collected(frame));
+                drop(shared.store.staging.collected(frame));
             }
         }
     }

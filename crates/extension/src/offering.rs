@@ -42,12 +42,12 @@ impl Extension {
         source: Source,
     ) -> OfferOutcome {
         let shared = &*self.shared;
-        if !is_page_length(bytes.len()) || !shared.any_active() {
+        if !is_page_length(bytes.len()) || !shared.store.any_active() {
             return OfferOutcome::Unsuitable;
         }
         if !shared
             .budget
-            .allows(shared.staging.used() + bytes.len() as u64)
+            .allows(shared.store.staging.used() + bytes.len() as u64)
         {
             return OfferOutcome::WriteLimit;
         }
@@ -63,7 +63,8 @@ impl Extension {
                 return OfferOutcome::AlreadyCached;
             }
             let welcome = source == Source::Write { was_cached: true }
-                || state.directory.used() < state.directory.capacity() && shared.has_spare_room()
+                || state.directory.used() < state.directory.capacity()
+                    && shared.store.has_spare_room()
                 || self.wins_place(&mut state, page, source);
             if !welcome {
                 return OfferOutcome::Rejected;
@@ -80,10 +81,13 @@ impl Extension {
         if self.has(&state, page, source) {
             return OfferOutcome::AlreadyCached;
         }
-        state.evict(shared);
-        state.stage(shared, instance, page, filling);
+        let evicted = state.evict(&shared.store);
+        if evicted > 0 {
+            shared.written.evicted.add(evicted);
+        }
+        state.stage(&shared.store, instance, page, filling);
         drop(state);
-        if shared.waiting() >= shared.wake.staged {
+        if shared.store.waiting() >= shared.wake.staged {
             shared.wake.announce();
         }
         OfferOutcome::Admitted
@@ -98,18 +102,20 @@ impl Extension {
         source: Source,
     ) -> Option<Filling<'_>> {
         let shared = &*self.shared;
-        if let Some(filling) = shared.staging.allocate(length) {
+        if let Some(filling) = shared.store.staging.allocate(length) {
             return Some(filling);
         }
         shared.wake.announce();
         let update = source == Source::Write { was_cached: true };
-        let displaced = instance.lock().displace(shared, page, length, update);
+        let displaced = instance
+            .lock()
+            .displace(&shared.store, page, length, update);
         if !displaced {
             return None;
         }
         instance.counters.staging_full.add(1);
         // Another thread may have been faster.
-        shared.staging.allocate(length)
+        shared.store.staging.allocate(length)
     }
 
     /// Whether the page is worth a place for which it has to compete.
@@ -118,12 +124,12 @@ impl Extension {
             Source::Read => Candidate::Read,
             Source::Write { .. } => Candidate::Written,
         };
-        state.admits(&self.shared, page, what)
+        state.admits(page, what, self.shared.mode())
     }
 
     fn is_current(&self, ticket: ReadTicket) -> bool {
         #[cfg(test)]
-        if self.shared.canary.skip_generation() {
+        if self.shared.store.canary.skip_generation() {
             return true;
         }
         #[cfg(feature = "canary")]
@@ -135,13 +141,14 @@ impl Extension {
 
     /// Whether the page has an entry that can serve it. After a write it cannot have one: what looks like it is another's.
     fn has(&self, state: &InstanceState, page: PageId, source: Source) -> bool {
-        let Some((_, entry)) = state.find(&self.shared, page) else {
+        let Some((_, entry)) = state.find(&self.shared.store, page) else {
             return false;
         };
         entry.kind == Kind::STAGED
             || source == Source::Read
                 && self
                     .shared
+                    .store
                     .device_at(entry.location)
                     .is_some_and(|d| d.health.active())
     }

@@ -22,8 +22,8 @@ impl Extension {
             return miss(&counters.unsuitable, MissReason::Unsuitable);
         }
         let mut state = instance.lock();
-        let known = state.record_access(shared, page);
-        let found = state.look_up(shared, instance, page);
+        let known = state.record_access(page, || shared.totals());
+        let found = state.look_up(&shared.store, instance, page);
         drop(state);
         let outcome = match found {
             Found::Absent => {
@@ -35,7 +35,7 @@ impl Extension {
                 let bytes = pinned.bytes();
                 if bytes.len() == buffer.len() {
                     buffer.copy_from_slice(bytes);
-                    let expected = shared.staging.check(pinned.frame());
+                    let expected = shared.store.staging.check(pinned.frame());
                     self.verify_staged(instance, page, pinned.frame(), expected, removals, buffer)
                         .inspect(|()| counters.hits_staged.add(1))
                 } else {
@@ -75,11 +75,11 @@ impl Extension {
         let shared = &*self.shared;
         let instance = shared.instance(page);
         let state = instance.lock();
-        let found = state.find(shared, page).map(|(_, entry)| entry);
+        let found = state.find(&shared.store, page).map(|(_, entry)| entry);
         let Some(entry) = found.filter(|_| is_page_length(buffer.len())) else {
             return Inspected::Absent;
         };
-        let pinned = (entry.kind == Kind::STAGED).then(|| shared.staging.pin(entry.location));
+        let pinned = (entry.kind == Kind::STAGED).then(|| shared.store.staging.pin(entry.location));
         drop(state);
         let whole = if let Some(pinned) = pinned {
             let bytes = pinned.bytes();
@@ -89,7 +89,7 @@ impl Extension {
             }
             whole
         } else {
-            let Some(device) = shared.device_at(entry.location) else {
+            let Some(device) = shared.store.device_at(entry.location) else {
                 return Inspected::Absent;
             };
             matches!(
@@ -106,7 +106,7 @@ impl Extension {
 
     /// Reads what lies at the spot into `buffer`. Whether it could be decompressed.
     fn read_device(&self, spot: Spot, buffer: &mut [u8]) -> Result<bool, MissReason> {
-        let device = &self.shared.devices[spot.device];
+        let device = &self.shared.store.devices[spot.device];
         let read = read_stored(device, spot.location, spot.kind, buffer);
         read.ok_or(MissReason::Unsuitable)?
             .map_err(|fault| match fault {
@@ -123,7 +123,7 @@ impl Extension {
         spot: Spot,
         bytes: Option<&[u8]>,
     ) -> Result<(), MissReason> {
-        let device = &self.shared.devices[spot.device];
+        let device = &self.shared.store.devices[spot.device];
         let segment = device.geometry.segment_of(spot.location);
         let reused = device.table.sequence(segment) != spot.sequence;
         if reused || self.removals_moved(instance, spot.removals) {
@@ -138,7 +138,7 @@ impl Extension {
             }
         }
         #[cfg(test)]
-        if self.shared.canary.skip_proof() {
+        if self.shared.store.canary.skip_proof() {
             return Ok(());
         }
         if bytes.is_some_and(|bytes| check(page, bytes) == spot.check) {
@@ -158,7 +158,7 @@ impl Extension {
             return Ok(());
         }
         if let Some((slot, _)) = state.still(page, spot.location, spot.kind) {
-            state.remove(&self.shared, slot);
+            state.remove(&self.shared.store, slot);
         }
         drop(state);
         if collision {
@@ -196,7 +196,7 @@ impl Extension {
         }
         let mut state = instance.lock();
         if let Some((slot, _)) = state.still(page, frame, Kind::STAGED) {
-            state.remove(&self.shared, slot);
+            state.remove(&self.shared.store, slot);
         }
         Err(MissReason::FailedProof)
     }
@@ -215,11 +215,11 @@ impl Extension {
             return None;
         }
         let mut state = instance.lock();
-        let found = state.look_up(shared, instance, page);
+        let found = state.look_up(&shared.store, instance, page);
         let spot = match found {
             Found::OnDevice(spot) if spot.kind == Kind::raw(length) => spot,
             Found::Absent | Found::DeviceFailed => {
-                let known = state.record_access(shared, page);
+                let known = state.record_access(page, || shared.totals());
                 if matches!(found, Found::DeviceFailed) {
                     counters.device_failed.add(1);
                 } else {
@@ -236,7 +236,7 @@ impl Extension {
                 return None;
             }
         };
-        let device = &shared.devices[spot.device];
+        let device = &shared.store.devices[spot.device];
         let file = device.file();
         if !device.suits(&file, spot.location, 0, length) || file.storage.raw_fd() < 0 {
             counters.not_locatable.add(1);
@@ -264,7 +264,7 @@ impl Extension {
                 })
             }
         };
-        state.record_access(shared, page);
+        state.record_access(page, || shared.totals());
         drop(state);
         Some(Located {
             bounded,
@@ -288,7 +288,7 @@ impl Extension {
             counters.unsuitable.add(1);
             return false;
         }
-        let device = &self.shared.devices[located.spot.device];
+        let device = &self.shared.store.devices[located.spot.device];
         match self.verify(instance, located.page, located.spot, Some(bytes)) {
             Ok(()) => {
                 device.reads.add(1);
@@ -340,7 +340,7 @@ impl Extension {
             .counters
             .device_error
             .add(1);
-        let health = &self.shared.devices[located.spot.device].health;
+        let health = &self.shared.store.devices[located.spot.device].health;
         match errno {
             0 => health.note_error(&"a read came short"),
             _ => health.note_error(&std::io::Error::from_raw_os_error(errno)),

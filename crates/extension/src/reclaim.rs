@@ -16,13 +16,13 @@
 
 use std::ops::Range;
 
-use crate::device::queue::{DEPTH, READS};
+use crate::device::queue::{CHUNK, DEPTH, READS};
 use crate::device::{Device, Fault};
-use crate::log::{MOVED, NEW, Origin, Stored};
+use crate::log::{MOVED, NEW, Origin, RESERVED_SEGMENTS, Stored};
 use crate::memory::Bounce;
 use crate::page::{MAX_PAGE, PageId, check};
 use crate::segment::format::{self, BLOCK, Record};
-use crate::shared::{CHUNK, RESERVED_SEGMENTS, Shared};
+use crate::shared::Shared;
 use crate::staging::UNIT;
 use crate::writer::{Writer, sweep};
 
@@ -87,7 +87,7 @@ impl Writer {
         align: usize,
     ) -> Result<bool, Fault> {
         #[cfg(test)]
-        if shared.canary.skip_reopening() {
+        if shared.store.canary.skip_reopening() {
             return Ok(false);
         }
         let Some(victim) = self.choose_victim(shared, device) else {
@@ -436,7 +436,7 @@ fn sort_out(shared: &Shared, device: &Device, victim: u32, buffers: &mut Taken) 
                     clock: entry.clock,
                 });
             } else {
-                state.remove(shared, slot);
+                state.remove(&shared.store, slot);
                 shared.written.evicted.add(1);
             }
         }
@@ -461,7 +461,7 @@ fn limit(shared: &Shared, device: &Device, victim: u32, keep: &mut Vec<Keep>) {
     for Keep { record, .. } in keep.split_off(kept.count()) {
         let location = device.geometry.location(victim, record.start());
         let mut state = shared.instance(record.page).lock();
-        if state.remove_if_same(shared, record.page, location, record.kind) {
+        if state.remove_if_same(&shared.store, record.page, location, record.kind) {
             shared.written.evicted.add(1);
         }
     }

@@ -18,8 +18,8 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         reinserted: written.reinserted.get(),
         purged: written.purged.get(),
         failed_proofs: written.failed_proofs.get(),
-        memory_bytes: shared.memory_bytes - shared.staging.untouched() + bounce_bytes(),
-        bytes_cached: shared.staging.used(),
+        memory_bytes: shared.memory_bytes - shared.store.staging.untouched() + bounce_bytes(),
+        bytes_cached: shared.store.staging.used(),
         read_latency: shared.latency.snapshot(),
         ..Statistics::default()
     };
@@ -58,7 +58,7 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
     }
     s.failed_proofs += s.misses_failed_proof;
     let (mut live, mut pages) = (0, 0);
-    for device in &shared.devices {
+    for device in &shared.store.devices {
         live += device.table.all_live_units();
         pages += device.table.all_page_units();
         s.bytes_cached += device.table.cached().1;

@@ -8,18 +8,17 @@
 //! Nobody waits for a device that has failed or lags ([`crate::device::speed`]): it takes what it can, the others go on as if
 //! it were not there, and its room does not count when it is asked whether a page has to go for another. While staging is
 //! more than half full, every device that has room takes pages, however full it is: then speed counts for more than
-//! evenness. What one writer may hold of staging is bounded ([`Shared::most_held`]), so that one which hangs in a write
+//! evenness. What one writer may hold of staging is bounded ([`Spread::most_held`]), so that one which hangs in a write
 //! leaves the rest to the others.
 
 use std::sync::atomic::Ordering;
 
 use crate::config::Compression;
 use crate::device::Device;
-use crate::device::queue::DEPTH;
+use crate::device::queue::{CHUNK, DEPTH};
 use crate::page::MAX_PAGE;
 use crate::segment::Geometry;
-use crate::shared::{CHUNK, Shared};
-use crate::staging::UNIT;
+use crate::staging::{Staging, UNIT};
 
 /// Room for pages that is left free, where all are of one length: in thousandths, and at least in bytes. An update leaves
 /// as large a hole as it needs, so this only has to be enough that a segment which is opened for new pages has some holes.
@@ -57,7 +56,14 @@ fn most_live_units(device: &Device, compression: Compression) -> u64 {
     at_work * (geometry.segment_bytes / UNIT as u64) * percent / 100
 }
 
-impl Shared {
+/// Devices and staging, as far as it matters who takes the next pages.
+pub(crate) struct Spread<'a> {
+    pub devices: &'a [Device],
+    pub staging: &'a Staging,
+    pub compression: Compression,
+}
+
+impl Spread<'_> {
     /// So many more bytes can be cached without evicting others.
     pub fn has_room(&self, bytes: usize) -> bool {
         let staged = (self.staging.used() + bytes as u64) / UNIT as u64;

@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crate::shared::{Shared, Wake};
+use crate::shared::Shared;
+use crate::wake::Wake;
 use crate::writer::Writer;
 
 const STACK: usize = 512 << 10;
@@ -74,7 +75,7 @@ pub(crate) fn spawn_writer(wake: &Wake, number: usize, writer: Writer) -> io::Re
 /// Starts the thread that submits reads of a device which others must not wait for.
 pub(crate) fn spawn_submitter(shared: &Arc<Shared>, number: usize) -> io::Result<()> {
     let submissions = |shared: &Shared| {
-        let overdue = &shared.devices[number].health.overdue;
+        let overdue = &shared.store.devices[number].health.overdue;
         Arc::clone(overdue)
     };
     let (device, of_thread) = (submissions(shared), Arc::clone(shared));

@@ -35,11 +35,11 @@ impl Extension {
         let mut findings = Findings::default();
         let mut seen = Seen::default();
         self.look_at_instances(&mut findings, &mut seen);
-        let frames = self.shared.staging.validate(&mut findings);
+        let frames = self.shared.store.staging.validate(&mut findings);
         findings.expect(frames >= seen.figures.staged, || {
             format!("{frames} frames for {} staged pages", seen.figures.staged)
         });
-        for (at, device) in self.shared.devices.iter().enumerate() {
+        for (at, device) in self.shared.store.devices.iter().enumerate() {
             let live = |segment| *seen.live.get(&(at, segment)).unwrap_or(&Live::default());
             device.table.validate(live, &mut findings);
         }
@@ -72,17 +72,17 @@ impl Extension {
                 }
                 staged += 1;
                 let frame = entry.location;
-                if !shared.staging.is_in_use(frame) {
+                if !shared.store.staging.is_in_use(frame) {
                     return findings.expect(false, || format!("entry of free frame {frame}"));
                 }
-                let page = shared.staging.page(frame);
+                let page = shared.store.staging.page(frame);
                 findings.equal(
                     page.instance(shared.instances.len() as u32),
                     at,
                     "instance of a staged page",
                 );
                 findings.expect(
-                    state.find(shared, page).map(|(s, _)| s) == Some(slot),
+                    state.find(&shared.store, page).map(|(s, _)| s) == Some(slot),
                     || format!("{page:?} is not found where its entry is"),
                 );
                 let highest = state.highest_page(page.file);
@@ -91,7 +91,7 @@ impl Extension {
                 });
             });
             seen.figures.staged += staged;
-            let listed = state.validate_staged(shared, findings);
+            let listed = state.validate_staged(&shared.store, findings);
             findings.expect(listed <= staged, || {
                 format!("instance {at}: {listed} pages listed, {staged} staged")
             });
@@ -106,7 +106,7 @@ impl Extension {
         let mut held = 0;
         for writer in writers.iter() {
             let at = writer.device;
-            let device = &self.shared.devices[at];
+            let device = &self.shared.store.devices[at];
             let places = seen.places.iter().filter(|place| place.0 == at);
             let places: Vec<(u32, u32)> = places.map(|&(_, s, unit)| (s, unit)).collect();
             writer.validate(device, &places, findings);
@@ -128,15 +128,15 @@ struct Seen {
 
 impl Seen {
     fn note(&mut self, shared: &Shared, location: u32, kind: Kind, findings: &mut Findings) {
-        let mut holds =
-            (0..shared.devices.len()).filter(|&at| shared.devices[at].geometry.holds(location));
+        let mut holds = (0..shared.store.devices.len())
+            .filter(|&at| shared.store.devices[at].geometry.holds(location));
         let (Some(at), None) = (holds.next(), holds.next()) else {
             return findings.expect(false, || format!("location {location} is on no device"));
         };
-        let geometry = &shared.devices[at].geometry;
+        let geometry = &shared.store.devices[at].geometry;
         let segment = geometry.segment_of(location);
         let unit = location - geometry.location(segment, 0);
-        let (units, page_units) = shared.units(kind);
+        let (units, page_units) = shared.store.units(kind);
         let live = self.live.entry((at, segment)).or_default();
         live.entries += 1;
         live.units += u64::from(units);

@@ -15,7 +15,7 @@ use crate::compression::Compressor;
 use crate::config::{Compression, OpenError};
 use crate::device::file::Wrap;
 use crate::device::health::State;
-use crate::device::queue::{DEPTH, KernelQueue, READS};
+use crate::device::queue::{CHUNK, DEPTH, KernelQueue, READS};
 use crate::device::{Device, Fault, speed};
 use crate::directory::Kind;
 use crate::findings::Findings;
@@ -24,8 +24,9 @@ use crate::instance::Instance;
 use crate::log::{MOVED, NEW, Origin, Stored, Stream};
 use crate::page::{PageId, is_numbered};
 use crate::segment::states::States;
-use crate::shared::{CHUNK, Shared, TICK};
+use crate::shared::Shared;
 use crate::staging::{Frame, UNIT};
+use crate::wake::TICK;
 
 /// How often the file is looked at.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
@@ -89,7 +90,7 @@ impl Writer {
     }
 
     pub fn new(shared: Arc<Shared>, device: usize, wrap: Arc<Wrap>, threaded: bool) -> Writer {
-        let segments = shared.devices[device].geometry.segments;
+        let segments = shared.store.devices[device].geometry.segments;
         let now = Instant::now();
         Writer {
             device,
@@ -99,7 +100,7 @@ impl Writer {
             streams: [Stream::new(), Stream::new()],
             segments: States::new(segments),
             reclaim: crate::reclaim::Buffers::new(),
-            compressor: (shared.compression == Compression::Lz4).then(Compressor::new),
+            compressor: (shared.store.compression == Compression::Lz4).then(Compressor::new),
             batch: Vec::with_capacity(CHUNK / UNIT),
             next_instance: device,
             checked_at: now,
@@ -116,7 +117,7 @@ impl Writer {
     pub fn run(mut self) {
         let shared = Arc::clone(&self.shared);
         let ended = catch_unwind(AssertUnwindSafe(|| self.work()));
-        let device = &shared.devices[self.device];
+        let device = &shared.store.devices[self.device];
         if let Err(panic) = ended {
             let message = panic.downcast_ref::<&str>().copied().map(String::from);
             let message = message
@@ -145,7 +146,7 @@ impl Writer {
             }
         }
         // As long as it takes: what is under way holds memory and the file.
-        let device = &shared.devices[self.device];
+        let device = &shared.store.devices[self.device];
         while self.flights.any() {
             self.land(&shared, device, 1, FIRST_PROBE);
         }
@@ -153,14 +154,14 @@ impl Writer {
 
     pub fn step(&mut self) -> Step {
         let shared = Arc::clone(&self.shared);
-        let device = &shared.devices[self.device];
+        let device = &shared.store.devices[self.device];
         shared.budget.charge(0, shared.clock.now());
         if device.health.active() {
             // First: what has landed is under way no more, when the devices are compared.
             self.land(&shared, device, 1, Duration::ZERO);
         }
         if self.threaded {
-            let devices = shared.devices.iter();
+            let devices = shared.store.devices.iter();
             speed::compare(devices.map(|device| (&device.speed, &device.health)));
         }
         if !device.health.active() {
@@ -169,7 +170,7 @@ impl Writer {
         self.check_file(device);
         self.prepare_flights(device);
         // Below the mark the rest can wait for company.
-        let company = !self.threaded || shared.waiting() >= shared.wake.staged;
+        let company = !self.threaded || shared.store.waiting() >= shared.wake.staged;
         let collected = if company || !self.flights.any() {
             self.collect(&shared, device)
         } else {
@@ -178,7 +179,7 @@ impl Writer {
         let _ = self.flush(&shared, device, NEW);
         self.flights.begin();
         self.note_in_hand(device);
-        let company = !self.threaded || shared.waiting() >= shared.wake.staged;
+        let company = !self.threaded || shared.store.waiting() >= shared.wake.staged;
         match collected {
             Step::Worked | Step::Waiting if company => collected,
             _ if self.flights.any() => {
@@ -198,17 +199,17 @@ impl Writer {
     fn trim(&mut self, shared: &Shared) {
         if self.trimmed_at.elapsed() >= TICK {
             self.trimmed_at = Instant::now();
-            shared.staging.trim();
+            shared.store.staging.trim();
         }
     }
 
     /// Takes what is staged and appends it, as far as it is not left to others. Whether there was anything.
     fn collect(&mut self, shared: &Shared, device: &Device) -> Step {
         let mut any = false;
-        let most = shared.most_held() / 2;
+        let most = shared.store.spread().most_held() / 2;
         for _ in 0..shared.instances.len() {
             let waiting = (self.streams[NEW].waiting() + self.flights.held()) / UNIT;
-            if !shared.may_take(self.device, waiting as u64) {
+            if !shared.store.spread().may_take(self.device, waiting as u64) {
                 return if any { Step::Worked } else { Step::Waiting };
             }
             // What is held must land before more is taken.
@@ -220,19 +221,19 @@ impl Writer {
             let mut batch = std::mem::take(&mut self.batch);
             let mut bytes = 0;
             let mut state = shared.instances[at].0.lock();
-            while let Some(length) = state.next_staged(shared) {
+            while let Some(length) = state.next_staged(&shared.store) {
                 if bytes + length > most.min(CHUNK) {
                     break;
                 }
-                let Some(pinned) = state.take_staged(shared) else {
+                let Some(pinned) = state.take_staged(&shared.store) else {
                     break;
                 };
                 any = true;
-                let page = shared.staging.page(pinned.frame());
+                let page = shared.store.staging.page(pinned.frame());
                 match state.still(page, pinned.frame(), Kind::STAGED) {
                     None => {}
                     Some((slot, _)) if state.highest_page(page.file).is_none() => {
-                        state.remove(shared, slot)
+                        state.remove(&shared.store, slot)
                     }
                     Some(_) => {
                         bytes += length;
@@ -266,14 +267,14 @@ impl Writer {
         page: PageId,
         frame: Frame,
     ) -> Result<(), Fault> {
-        let reader = std::mem::ManuallyDrop::new(shared.staging.collected(frame));
+        let reader = std::mem::ManuallyDrop::new(shared.store.staging.collected(frame));
         let bytes = reader.bytes();
-        let check = shared.staging.check(frame);
+        let check = shared.store.staging.check(frame);
         let origin = Origin::Staged(frame);
         let numbered = is_numbered(page, bytes);
         if numbered && bytes.len() > UNIT {
             if let Some(mut compressor) = self.compressor.take() {
-                let (timed, pressed) = (self.threaded, shared.pressed());
+                let (timed, pressed) = (self.threaded, shared.store.spread().pressed());
                 let packed = compressor.pack(page.file, bytes, timed, pressed, &shared.counts);
                 let result = packed.map(|(kind, bytes)| {
                     let stored = Stored {
@@ -511,7 +512,7 @@ fn sweep_instance(
                 && device.geometry.holds(entry.location)
                 && condemned(entry.location);
             if hit {
-                shared.entry_removed(entry);
+                shared.store.entry_removed(entry);
             }
             hit
         });

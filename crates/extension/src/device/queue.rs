@@ -13,6 +13,8 @@ use std::time::Duration;
 use super::kernel::{Event, count_context, ring_bytes, uncount_context};
 use crate::memory::{add_bounce_bytes, sub_bounce_bytes};
 
+/// Bytes that a writer collects before it writes.
+pub(crate) const CHUNK: usize = 256 << 10;
 /// Writes under way at most.
 pub(crate) const DEPTH: usize = 16;
 /// Reads under way at most, besides.
@@ -56,10 +58,10 @@ pub(crate) trait Queue: Send {
 const PREAD: u16 = 0;
 const PWRITEV: u16 = 8;
 
-/// A context of the kernel.
 /// The longest sleep in place of a wait that the kernel refuses.
 const MOST_SLEEP: Duration = Duration::from_millis(100);
 
+/// A context of the kernel.
 pub(crate) struct KernelQueue {
     fd: RawFd,
     context: libc::c_ulong,

@@ -409,7 +409,7 @@ fn opening_leaves_a_private_file_and_closing_none() {
 fn memory_is_what_was_planned() {
     let f = inline(|c| c.instances = 3);
     let shared = &f.extension.shared;
-    let mut parts = shared.staging.memory_bytes() - shared.staging.untouched();
+    let mut parts = shared.store.staging.memory_bytes() - shared.store.staging.untouched();
     for instance in &shared.instances {
         let state = instance.0.lock();
         parts += state.directory.memory_bytes() + state.policy.memory_bytes();

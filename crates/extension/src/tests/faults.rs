@@ -229,6 +229,7 @@ fn the_faults_are_noticed_without_the_proof() {
         let (f, plan) = faulty(|_| {});
         f.extension
             .shared
+            .store
             .canary
             .proof
             .store(true, Ordering::Relaxed);
@@ -316,7 +317,9 @@ fn the_other_device_goes_on() {
         f.pump();
     }
     // Both devices share the plan; only one is told.
-    f.extension.shared.devices[0].health.fail("pulled out");
+    f.extension.shared.store.devices[0]
+        .health
+        .fail("pulled out");
     let hits = (0..200)
         .filter(|&n| f.read(page(1, n), 1, 4096) == ReadOutcome::Hit)
         .count();
@@ -353,7 +356,9 @@ fn a_sweep_finds_entries_that_insertions_move_about() {
         // The writer notices if an entry is left.
         for _ in 0..100 {
             (0..3).for_each(|_| _ = f.extension.pump());
-            f.extension.shared.devices[0].health.fail("pulled out");
+            f.extension.shared.store.devices[0]
+                .health
+                .fail("pulled out");
             f.extension.with_writers(|writers| _ = writers[0].step());
             f.extension.with_writers(|writers| writers[0].hurry_probe());
             f.extension.with_writers(|writers| _ = writers[0].step());
@@ -412,7 +417,9 @@ fn a_deleted_file_is_mentioned_and_made_anew_when_it_fails() {
         state(&f)
     );
     assert_eq!(f.read(page(1, 1), 1, 16384), ReadOutcome::Hit);
-    f.extension.shared.devices[0].health.fail("something else");
+    f.extension.shared.store.devices[0]
+        .health
+        .fail("something else");
     f.pump();
     f.extension.with_writers(|writers| writers[0].hurry_probe());
     f.pump();
@@ -500,14 +507,14 @@ fn each_planted_fault_is_found() {
         state(f, |state| state.directory.forget_one_entered());
     });
     plant("segment 3: counted", |f| {
-        f.extension.shared.devices[0].table.born(3, 16, 16);
+        f.extension.shared.store.devices[0].table.born(3, 16, 16);
     });
     plant("units of a device", |f| {
-        f.extension.shared.devices[0].table.born(3, 16, 16);
+        f.extension.shared.store.devices[0].table.born(3, 16, 16);
     });
     plant("is listed, and has no entry", |f| {
         let mut state = f.extension.shared.instances[0].0.lock();
-        let (slot, _) = state.find(&f.extension.shared, page(1, 905)).unwrap();
+        let (slot, _) = state.find(&f.extension.shared.store, page(1, 905)).unwrap();
         state.directory.remove(slot);
     });
     plant("removals", |f| {
@@ -515,14 +522,14 @@ fn each_planted_fault_is_found() {
         instance.tell_removals(instance.removals() + 1);
     });
     plant("frames of staged pages", |f| {
-        let filling = f.extension.shared.staging.allocate(4096).unwrap();
+        let filling = f.extension.shared.store.staging.allocate(4096).unwrap();
         std::mem::forget(filling);
     });
     plant("entry of free frame", |f| {
         let shared = &f.extension.shared;
         let state = shared.instances[0].0.lock();
-        let (_, entry) = state.find(shared, page(1, 905)).unwrap();
-        drop(shared.staging.collected(entry.location));
+        let (_, entry) = state.find(&shared.store, page(1, 905)).unwrap();
+        drop(shared.store.staging.collected(entry.location));
     });
     plant("is in 2 states", |f| {
         f.extension
@@ -561,6 +568,7 @@ fn what_compaction_moves_is_read_whatever_the_bound_on_reads() {
         });
         f.extension
             .shared
+            .store
             .canary
             .compaction
             .store(true, Ordering::Relaxed);

@@ -13,7 +13,8 @@ use parking_lot::Mutex;
 use super::*;
 use crate::device::queue::{DEPTH, Part, Queue, READS};
 use crate::device::storage::{Storage, write_all};
-use crate::shared::{Shared, TICK};
+use crate::shared::Shared;
+use crate::wake::TICK;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Landing {
@@ -389,7 +390,7 @@ fn a_write_that_has_landed_is_noticed_before_the_devices_are_compared() {
     assert!(!sky.lock().under_way.is_empty());
     // The writer was held up, not its disk.
     let long_ago = Instant::now() - Duration::from_secs(20);
-    let device = &f.extension.shared.devices[0];
+    let device = &f.extension.shared.store.devices[0];
     device.speed.set_oldest(Some(long_ago));
     sky.lock().landing = Landing::AtRandom(1);
     step(&f);
@@ -421,7 +422,7 @@ fn a_page_written_again_while_it_waits_is_written_once() {
 #[test]
 fn when_staging_is_full_the_page_that_was_asked_for_least_goes() {
     let (f, _) = unruly(Landing::AtRandom(1), |c| c.instances = 1);
-    let room = f.extension.shared.staging.capacity() as u32 / 16384;
+    let room = f.extension.shared.store.staging.capacity() as u32 / 16384;
     (0..room).for_each(|n| assert_eq!(f.offer(page(1, n), 1, 16384), OfferOutcome::Admitted));
     let known = |n| (0..2).for_each(|_| _ = f.read(page(1, n), 1, 16384));
     (1..room).for_each(known);

@@ -120,7 +120,7 @@ fn world(aloft: bool, break_it: fn(&Canary)) -> Arc<World> {
     };
     let extension =
         Extension::open_with(&config, Arc::clone(&generations), Arc::new(wrap), false).unwrap();
-    break_it(&extension.shared.canary);
+    break_it(&extension.shared.store.canary);
     Arc::new(World {
         extension,
         generations,
@@ -189,7 +189,7 @@ impl World {
     fn evict(&self, n: usize) {
         let shared = &*self.extension.shared;
         let page = Self::page(n);
-        if shared.instance(page).lock().evict_page(shared, page) {
+        if shared.instance(page).lock().evict_page(&shared.store, page) {
             EVICTED.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -291,7 +291,7 @@ fn everything_was_tried(s: &Statistics, compaction: bool) -> bool {
 fn trial(lengths: &[usize], compression: Compression, compaction: bool, steps: usize) {
     let directory = tempfile::tempdir().unwrap();
     let model = Model::new(lengths, 24 << 20, compression, directory.path());
-    let canary = &model.extension.shared.canary;
+    let canary = &model.extension.shared.store.canary;
     canary.compaction.store(compaction, Ordering::Relaxed);
     // On a busy machine the writer has to catch up, again and again, before the cache is full.
     for _ in 0..50 {
@@ -331,7 +331,7 @@ fn no_old_page_is_ever_served_one_length() {
 fn canary(switch: impl Fn(&Canary)) -> u64 {
     let directory = tempfile::tempdir().unwrap();
     let model = Model::new(&[4096; 2], 1 << 20, Compression::Off, directory.path());
-    switch(&model.extension.shared.canary);
+    switch(&model.extension.shared.store.canary);
     for _ in 0..50 {
         model.run(4, 1000);
         if model.violations.load(Ordering::Relaxed) > 0 {

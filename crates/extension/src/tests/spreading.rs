@@ -185,7 +185,7 @@ fn a_device_that_hangs_in_a_write_holds_little() {
     pair.millis.store(u64::MAX, Ordering::SeqCst);
     // More than staging holds, several times.
     pair.offer(0..1500);
-    let held = pair.fixture.extension.shared.most_held() as u64;
+    let held = pair.fixture.extension.shared.store.spread().most_held() as u64;
     while pair.fixture.extension.staged_bytes() > held {
         std::thread::sleep(Duration::from_millis(1));
     }
