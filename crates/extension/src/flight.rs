@@ -6,7 +6,7 @@
 //!
 //! No two flights touch the same block. Within a segment, each place is written once while it is open, and pages that are not
 //! whole blocks, which share some, are not flown: they are copied into the chunk and written by the writer itself. A segment is
-//! reclaimed only when nothing is on the way to it ([`Writer::is_flown_to`]): until then the entries do not tell what is
+//! reclaimed only when nothing is on the way to it ([`Flights::destinations`]): until then the entries do not tell what is
 //! alive in it. And nothing is purged before everything has landed.
 //!
 //! Footers of the segments that are likely to be reclaimed next are read ahead in the same way ([`Ahead`]), so that the writer
@@ -17,17 +17,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::batch::Batch;
 use crate::device::file::CacheFile;
 use crate::device::queue::{DEPTH, Part, Queue, READS};
 use crate::device::submission::requests;
 use crate::device::{Device, Fault};
 use crate::findings::Findings;
-use crate::log::{NEW, Pending, publish};
 use crate::memory::Bounce;
-use crate::segment::format::{self, BLOCK};
-use crate::shared::Shared;
+use crate::segment::format::{self, BLOCK, Record};
+use crate::shared::Site;
 use crate::wake::TICK;
-use crate::writer::Writer;
 
 /// A footer is flown if it is not longer than this, which are those of segments of pages of 16 KiB.
 pub(crate) const FLOWN_FOOTER: usize = 2 * BLOCK;
@@ -48,14 +47,13 @@ struct Flight {
     segment: u32,
     offset: u64,
     parts: Vec<Part>,
-    pending: Vec<Pending>,
-    /// Bytes of the frames in `pending`.
-    held: usize,
+    /// Empty if it is a footer.
+    batch: Batch,
     footer: Bounce,
     began: Instant,
 }
 
-// SAFETY: the parts point into frames and the footer, which the flight holds.
+// SAFETY: the parts point into frames and the footer, which batch and flight hold.
 unsafe impl Send for Flight {}
 
 impl Flight {
@@ -118,8 +116,7 @@ impl Flights {
             segment: 0,
             offset: 0,
             parts: Vec::new(),
-            pending: Vec::new(),
-            held: 0,
+            batch: Batch::new(0),
             footer: Bounce::NONE,
             began: Instant::now(),
         };
@@ -198,7 +195,7 @@ impl Flights {
     pub fn validate(&self, findings: &mut Findings) {
         let under_way = || self.flights.iter().filter(|flight| flight.under_way);
         findings.equal(self.count, under_way().count(), "writes under way");
-        let held = under_way().map(|flight| flight.held).sum();
+        let held = under_way().map(|flight| flight.batch.held()).sum();
         findings.equal(self.held, held, "bytes held by writes");
         let requested = under_way().map(|flight| requests(flight.bytes())).sum();
         findings.equal(self.requests, requested, "requests of writes");
@@ -271,63 +268,84 @@ impl Flights {
         let under_way = self.flights.iter().filter(|flight| flight.under_way);
         under_way.map(|flight| flight.began).min()
     }
-}
 
-impl Writer {
     /// Gets a queue for the file that the device has now. Nothing is under way.
-    pub fn prepare_flights(&mut self, device: &Device) {
-        let file = device.file();
-        let flights = &mut self.flights;
-        if flights.file.as_ref().is_some_and(|f| Arc::ptr_eq(f, &file)) || flights.any() {
+    pub fn prepare(&mut self, at: Site<'_>) {
+        let file = at.device.file();
+        if self.file.as_ref().is_some_and(|f| Arc::ptr_eq(f, &file)) || self.any() {
             return;
         }
-        flights.queue = None;
-        flights.queue = file.storage.queue(self.threaded);
-        flights.file = Some(file);
+        self.queue = None;
+        self.queue = file.storage.queue(at.threaded);
+        self.file = Some(file);
     }
 
     /// Lets go of the file. Nothing is under way.
-    pub fn end_flights(&mut self) {
-        self.flights.queue = None;
-        self.flights.file = None;
+    pub fn end(&mut self) {
+        self.queue = None;
+        self.file = None;
     }
 
-    /// Begins to write the gathered pages of the stream of new pages.
-    pub fn launch(&mut self, shared: &Shared, device: &Device, segment: u32) -> Result<(), Fault> {
-        let Some(slot) = self.free_slot(shared, device) else {
-            self.abandon_pending(shared, NEW);
-            return Err(Fault::Failed);
-        };
-        let waiting = self.streams[NEW].waiting();
-        self.pace(shared, device, waiting);
-        let stream = &mut self.streams[NEW];
-        let flight = &mut self.flights.flights[slot];
-        flight.segment = segment;
-        flight.held = stream.held;
-        flight.offset = device.geometry.segment_offset(segment) + stream.start() as u64;
-        stream.take_off(&mut flight.pending, &mut flight.parts);
-        self.submit(shared, device, slot);
+    /// Waits until so many bytes may be written.
+    pub fn pace(&mut self, at: Site<'_>, bytes: usize) {
+        let (shared, bytes) = (at.shared, bytes as u64);
+        shared.budget.charge(bytes, shared.clock.now());
+        while let Some(time) = shared.pacer.take(bytes, shared.clock.now()) {
+            // In small pieces: the capacity may be raised meanwhile, and what lands is not under way any more.
+            let time = time.min(TICK);
+            #[cfg(test)]
+            let passed = shared.clock.skip(time);
+            #[cfg(not(test))]
+            let passed = false;
+            if !passed && (!at.threaded || shared.wake.stopped()) {
+                return;
+            }
+            if self.any() {
+                self.land(at, 1, time);
+            } else if !passed {
+                shared.wake.pause(time);
+            }
+        }
+    }
+
+    /// Begins to write gathered pages at `offset` of the file, in this segment, and takes them over. If there is no room for the
+    /// write any more, they are left.
+    pub fn launch(
+        &mut self,
+        at: Site<'_>,
+        segment: u32,
+        offset: u64,
+        batch: &mut Batch,
+        parts: &mut Vec<Part>,
+    ) -> Result<(), Fault> {
+        let slot = self.free_slot(at).ok_or(Fault::Failed)?;
+        self.pace(at, parts.iter().map(|part| part.bytes).sum());
+        let flight = &mut self.flights[slot];
+        (flight.segment, flight.offset) = (segment, offset);
+        flight.parts.clear();
+        std::mem::swap(&mut flight.parts, parts);
+        std::mem::swap(&mut flight.batch, batch);
+        self.submit(at, slot);
         Ok(())
     }
 
     /// Begins to write the footer of a full segment.
     pub fn launch_footer(
         &mut self,
-        shared: &Shared,
-        device: &Device,
+        at: Site<'_>,
         segment: u32,
+        records: &[Record],
     ) -> Result<(), Fault> {
-        let slot = self.free_slot(shared, device).ok_or(Fault::Failed)?;
-        let records = &self.streams[NEW].records;
+        let device = at.device;
+        let slot = self.free_slot(at).ok_or(Fault::Failed)?;
         let length = format::footer_bytes(records.len());
-        let flight = &mut self.flights.flights[slot];
+        let flight = &mut self.flights[slot];
         if !flight.footer.grow(length) {
             return Err(Fault::Error);
         }
         let footer = &mut flight.footer.bytes_mut()[..length];
         format::encode_footer(device.segment_name(segment), records, footer);
         flight.segment = segment;
-        flight.held = 0;
         let end = device.geometry.segment_offset(segment) + device.geometry.segment_bytes;
         flight.offset = end - length as u64;
         flight.parts.clear();
@@ -335,72 +353,67 @@ impl Writer {
             start: footer.as_ptr(),
             bytes: length,
         });
-        self.pace(shared, device, length);
-        self.submit(shared, device, slot);
+        self.pace(at, length);
+        self.submit(at, slot);
         Ok(())
     }
 
-    fn submit(&mut self, shared: &Shared, device: &Device, slot: usize) {
-        let flights = &mut self.flights;
-        let flight = &mut flights.flights[slot];
+    fn submit(&mut self, at: Site<'_>, slot: usize) {
+        let device = at.device;
+        let flight = &mut self.flights[slot];
         let bytes = flight.bytes();
         flight.began = Instant::now();
         flight.under_way = true;
-        flights.count += 1;
-        flights.held += flight.held;
-        flights.requests += requests(bytes);
-        flights.unbegun += 1;
-        flights.unbegun_bytes += bytes;
+        self.count += 1;
+        self.held += flight.batch.held();
+        self.requests += requests(bytes);
+        self.unbegun += 1;
+        self.unbegun_bytes += bytes;
         device.submissions().begin_write(bytes);
-        if flights.count == 1 {
+        if self.count == 1 {
             // Before: the kernel may hold the writer up while it submits.
-            device.speed.set_oldest(flights.oldest());
+            device.speed.set_oldest(self.oldest());
         }
-        let flight = &flights.flights[slot];
-        if let Some(queue) = &mut flights.queue {
+        let flight = &self.flights[slot];
+        if let Some(queue) = &mut self.queue {
             // SAFETY: the frames are held by the flight, as the footer is, until it has landed.
             unsafe { queue.submit(slot, &flight.parts, flight.offset) };
         }
-        if self.flights.unbegun >= BATCH || self.flights.unbegun_bytes >= BATCH_BYTES {
+        if self.unbegun >= BATCH || self.unbegun_bytes >= BATCH_BYTES {
             // What has landed holds frames.
-            self.land(shared, device, 1, Duration::ZERO);
-        } else {
-            self.note_in_hand(device);
+            self.land(at, 1, Duration::ZERO);
         }
     }
 
     /// Room for a flight, once there is; `None`: the device was failed meanwhile, or everything ends.
-    fn free_slot(&mut self, shared: &Shared, device: &Device) -> Option<usize> {
+    fn free_slot(&mut self, at: Site<'_>) -> Option<usize> {
+        let (shared, device) = (at.shared, at.device);
         loop {
             let most = device.submissions().most_of_writes();
-            if let Some(slot) = self.flights.free(most) {
+            if let Some(slot) = self.free(most) {
                 return device.health.active().then_some(slot);
             }
             if !device.health.active() || shared.wake.stopped() {
                 return None;
             }
             // Where few may be under way, one that has landed makes room.
-            let wanted = AWAITED.min(self.flights.count.saturating_sub(1)).max(1);
-            self.land(shared, device, wanted, TICK);
+            let wanted = AWAITED.min(self.count.saturating_sub(1)).max(1);
+            self.land(at, wanted, TICK);
         }
     }
 
     /// The end of the segment, if it was read ahead.
-    pub fn footer_ahead(
-        &mut self,
-        shared: &Shared,
-        device: &Device,
-        segment: u32,
-    ) -> Option<&mut [u8]> {
+    pub fn footer_ahead(&mut self, at: Site<'_>, segment: u32) -> Option<&mut [u8]> {
+        let (shared, device) = (at.shared, at.device);
         let of = |ahead: &Ahead| ahead.reading != Reading::No && ahead.segment == segment;
-        let at = self.flights.ahead.iter().position(of)?;
-        while self.flights.ahead[at].reading == Reading::UnderWay {
+        let slot = self.ahead.iter().position(of)?;
+        while self.ahead[slot].reading == Reading::UnderWay {
             if !device.health.active() || shared.wake.stopped() {
                 return None;
             }
-            self.land(shared, device, 1, TICK);
+            self.land(at, 1, TICK);
         }
-        let ahead = &mut self.flights.ahead[at];
+        let ahead = &mut self.ahead[slot];
         let done = ahead.reading == Reading::Done;
         ahead.reading = Reading::No;
         (done && ahead.sequence == device.table.sequence(segment))
@@ -408,37 +421,34 @@ impl Writer {
     }
 
     /// Does what is to be done about writes that have landed. Waits for so many, but not longer than this.
-    pub fn land(&mut self, shared: &Shared, device: &Device, wanted: usize, wait: Duration) {
-        if !self.flights.any() {
+    pub fn land(&mut self, at: Site<'_>, wanted: usize, wait: Duration) {
+        if !self.any() {
             return;
         }
-        let mut landed = std::mem::take(&mut self.flights.landed);
-        (self.flights.unbegun, self.flights.unbegun_bytes) = (0, 0);
-        if let Some(queue) = &mut self.flights.queue {
+        let mut landed = std::mem::take(&mut self.landed);
+        (self.unbegun, self.unbegun_bytes) = (0, 0);
+        if let Some(queue) = &mut self.queue {
             queue.land(wanted.max(1), wait, &mut landed);
         }
-        if !landed.is_empty() {
-            for (slot, result) in landed.drain(..) {
-                match slot.checked_sub(DEPTH) {
-                    None => self.arrive(shared, device, slot, result),
-                    Some(at) => self.arrive_ahead(device, at, result),
-                }
+        for (slot, result) in landed.drain(..) {
+            match slot.checked_sub(DEPTH) {
+                None => self.arrive(at, slot, result),
+                Some(ahead) => self.arrive_ahead(at.device, ahead, result),
             }
         }
         // Also if none has landed: other writes of this device were measured meanwhile.
-        device.speed.set_oldest(self.flights.oldest());
-        self.flights.landed = landed;
-        self.note_in_hand(device);
+        at.device.speed.set_oldest(self.oldest());
+        self.landed = landed;
     }
 
     fn arrive_ahead(&mut self, device: &Device, at: usize, result: std::io::Result<usize>) {
-        let Some(ahead) = self.flights.ahead.get_mut(at) else {
+        let Some(ahead) = self.ahead.get_mut(at) else {
             return;
         };
         if ahead.reading != Reading::UnderWay {
             return;
         }
-        self.flights.reads -= 1;
+        self.reads -= 1;
         device.submissions().end_write(ahead.length);
         device.reads.add(1);
         // If it failed it is read again when it is needed, and what is wrong is noted then.
@@ -451,47 +461,28 @@ impl Writer {
         }
     }
 
-    fn arrive(
-        &mut self,
-        shared: &Shared,
-        device: &Device,
-        slot: usize,
-        result: std::io::Result<usize>,
-    ) {
-        let Some(flight) = self.flights.flights.get_mut(slot).filter(|f| f.under_way) else {
+    fn arrive(&mut self, at: Site<'_>, slot: usize, result: std::io::Result<usize>) {
+        let device = at.device;
+        let Some(flight) = self.flights.get_mut(slot).filter(|f| f.under_way) else {
             return;
         };
         let bytes = flight.bytes();
         device.submissions().end_write(bytes);
         let written = device.landed(&flight.parts, flight.offset, flight.began, result);
         flight.under_way = false;
-        self.flights.count -= 1;
-        self.flights.held -= flight.held;
-        self.flights.requests -= requests(bytes);
-        let mut pending = std::mem::take(&mut flight.pending);
+        self.count -= 1;
+        self.held -= flight.batch.held();
+        self.requests -= requests(bytes);
         match written {
-            Ok(()) => publish(shared, device, flight.segment, &pending),
-            Err(_) => pending
-                .iter()
-                .for_each(|p| self.discard(shared, p.page, p.origin)),
+            Ok(()) => flight.batch.publish(at, flight.segment),
+            Err(_) => flight.batch.discard(at),
         }
-        pending.clear();
-        self.flights.flights[slot].pending = pending;
     }
 
     /// Waits until nothing is under way, or, if the device does not answer, until it is given up.
-    pub fn settle(&mut self, shared: &Shared, device: &Device) {
-        while self.flights.any() && device.health.active() && !shared.wake.stopped() {
-            self.land(shared, device, 1, TICK);
+    pub fn settle(&mut self, at: Site<'_>) {
+        while self.any() && at.device.health.active() && !at.shared.wake.stopped() {
+            self.land(at, 1, TICK);
         }
-    }
-
-    /// Bytes of frames that this writer has.
-    pub fn held(&self) -> usize {
-        self.streams[NEW].held + self.flights.held()
-    }
-
-    pub fn note_in_hand(&self, device: &Device) {
-        device.in_hand.set(self.held() as u64);
     }
 }

@@ -3,8 +3,9 @@
 //! A plain library. It knows pages, instances, policies, segments, devices and statistics, and nothing of servers. What one
 //! sees first is the path of a page: [`extension`] (facade, life of a page, order of locks), [`reading`], [`offering`] -> [`instance`] ->
 //! [`directory`], [`policy`] -> [`staging`] -> [`writer`] ([`spread`], [`compression`]),
-//! [`log`], [`reclaim`] -> [`segment`] -> [`device`].
+//! [`recovery`], [`reclaim`] -> [`log`], [`stream`] -> [`flight`] -> [`batch`]; [`segment`] -> [`device`].
 
+mod batch;
 #[cfg(feature = "bench")]
 pub mod benching;
 mod budget;
@@ -31,6 +32,7 @@ mod page;
 mod policy;
 mod reading;
 mod reclaim;
+mod recovery;
 mod report;
 mod segment;
 mod share;
@@ -39,6 +41,8 @@ mod spread;
 mod staging;
 mod statistics;
 mod store;
+mod stream;
+mod sweep;
 mod sync;
 #[cfg(test)]
 mod tests;

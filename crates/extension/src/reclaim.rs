@@ -15,16 +15,20 @@
 //! If a footer cannot be read, the directories are swept for entries into the segment, and it is free.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 
+use crate::batch::{Origin, discard};
 use crate::device::queue::{CHUNK, DEPTH, READS};
 use crate::device::{Device, Fault};
-use crate::log::{MOVED, NEW, Origin, RESERVED_SEGMENTS, Stored};
+use crate::flight::Flights;
+use crate::log::{MOVED, RESERVED_SEGMENTS, SegmentLog};
 use crate::memory::Bounce;
 use crate::page::{MAX_PAGE, PageId, check};
 use crate::segment::format::{self, BLOCK, Record};
-use crate::shared::Shared;
+use crate::shared::Site;
 use crate::staging::UNIT;
-use crate::writer::{Writer, sweep};
+use crate::stream::{Size, Stored};
+use crate::sweep::sweep;
 
 /// Segments reclaimed in a row before pages are collected again.
 const MOST_IN_A_ROW: usize = 8;
@@ -35,13 +39,9 @@ const MOST_COMPARED: usize = 8192;
 /// A segment whose footer was read ahead is as good as one with less alive in it by this part of a segment.
 const AHEAD_PART: u64 = 64;
 
-/// Buffers of a writer's reclaim.
-pub(crate) struct Buffers {
-    /// Part of the segment; made when it is first needed.
-    window: Bounce,
-    records: Vec<Record>,
-    keep: Vec<Keep>,
-    page: Vec<u8>,
+/// Makes room on a writer's device.
+pub(crate) struct Reclaimer {
+    buffers: Buffers,
     /// Bytes of the footer that was read last: the next one is likely to have as many.
     footer: usize,
     /// Where the next search begins.
@@ -54,19 +54,30 @@ pub(crate) struct Buffers {
     flown_to: Vec<u32>,
 }
 
+/// What is known of the segment that is reclaimed.
+struct Buffers {
+    /// Part of the segment; made when it is first needed.
+    window: Bounce,
+    records: Vec<Record>,
+    keep: Vec<Keep>,
+    page: Vec<u8>,
+}
+
 /// A page to be written again.
 struct Keep {
     record: Record,
     clock: u8,
 }
 
-impl Buffers {
-    pub fn new() -> Buffers {
-        Buffers {
-            window: Bounce::NONE,
-            records: Vec::with_capacity(256),
-            keep: Vec::with_capacity(256),
-            page: vec![0; MAX_PAGE],
+impl Reclaimer {
+    pub fn new() -> Reclaimer {
+        Reclaimer {
+            buffers: Buffers {
+                window: Bounce::NONE,
+                records: Vec::with_capacity(256),
+                keep: Vec::with_capacity(256),
+                page: vec![0; MAX_PAGE],
+            },
             footer: BLOCK,
             compared: 0,
             next: Vec::with_capacity(1 + READS),
@@ -74,109 +85,97 @@ impl Buffers {
             flown_to: Vec::with_capacity(DEPTH),
         }
     }
-}
 
-impl Writer {
-    /// Opens the emptiest segment for new pages. Whether it has a hole of so many bytes; if not it is not
-    /// opened, and if nothing in it is alive it is free now.
-    pub fn reopen(
+    /// Makes room for a page: there is a segment open that has a hole for it, or one may be opened.
+    pub fn make_room(
         &mut self,
-        shared: &Shared,
-        device: &Device,
-        length: usize,
-        align: usize,
-    ) -> Result<bool, Fault> {
+        at: Site<'_>,
+        log: &mut SegmentLog,
+        size: Size,
+    ) -> Result<(), Fault> {
+        if self.reopen(at, log, size)? || log.may_open(at.device) {
+            return Ok(());
+        }
+        at.device.compacts.store(true, Ordering::Relaxed);
+        self.compact(at, log)?;
+        if log.may_open(at.device) {
+            Ok(())
+        } else {
+            Err(Fault::Error)
+        }
+    }
+
+    /// Opens the emptiest segment for new pages. Whether it has a hole of this size; if not it is not
+    /// opened, and if nothing in it is alive it is free now.
+    fn reopen(&mut self, at: Site<'_>, log: &mut SegmentLog, size: Size) -> Result<bool, Fault> {
         #[cfg(test)]
-        if shared.store.canary.skip_reopening() {
+        if at.shared.store.canary.skip_reopening() {
             return Ok(false);
         }
-        let Some(victim) = self.choose_victim(shared, device) else {
+        let Some(victim) = self.choose_victim(at, log) else {
             return Ok(false);
         };
-        let segment_bytes = device.geometry.segment_bytes as usize;
-        let mut buffers = Taken::of(&mut self.reclaim);
-        let known = self.read_footer(shared, device, victim, &mut buffers);
+        let known = self.read_footer(at, &mut log.flights, victim);
         if known {
-            sort_out(shared, device, victim, &mut buffers);
+            sort_out(at, victim, &mut self.buffers);
         } else {
-            evict_all(shared, device, victim);
+            evict_all(at, victim);
         }
-        let stream = &mut self.streams[NEW];
-        stream.records.clear();
-        stream.records.extend(
-            buffers
-                .keep
-                .iter()
-                .filter(|_| known)
-                .map(|keep| keep.record),
-        );
-        stream.tail = find_holes(&stream.records, segment_bytes, &mut stream.holes);
-        buffers.give_back(&mut self.reclaim);
-        if !device.health.active() {
+        if !at.device.health.active() {
             return Err(Fault::Failed);
         }
-        let stream = &mut self.streams[NEW];
-        if stream.records.is_empty() {
-            self.set_free(device, victim);
-            return Ok(false);
+        let alive = self.buffers.keep.iter().filter(|_| known);
+        let alive = alive.map(|keep| keep.record);
+        let opened = log.reopen(at.device, victim, alive, size);
+        if opened {
+            log.flights
+                .read_ahead(at.device, &self.next, self.footer, self.near);
         }
-        if stream.fitting_hole(length, align, segment_bytes).is_none() {
-            self.segments.leave_full(victim);
-            return Ok(false);
-        }
-        device.table.reused(victim);
-        self.segments.reopen(victim);
-        stream.resume(victim);
-        let Buffers {
-            next, footer, near, ..
-        } = &self.reclaim;
-        self.flights.read_ahead(device, next, *footer, *near);
-        Ok(true)
+        Ok(opened)
     }
 
     /// Empties segments until one more than the reserve is free.
-    pub fn compact(&mut self, shared: &Shared, device: &Device) -> Result<(), Fault> {
+    fn compact(&mut self, at: Site<'_>, log: &mut SegmentLog) -> Result<(), Fault> {
         for _ in 0..MOST_IN_A_ROW {
-            if self.segments.free() + self.segments.vacated() > RESERVED_SEGMENTS {
+            if log.free() + log.vacated() > RESERVED_SEGMENTS {
                 break;
             }
-            let Some(victim) = self.choose_victim(shared, device) else {
+            let Some(victim) = self.choose_victim(at, log) else {
                 break;
             };
-            self.compact_segment(shared, device, victim)?;
+            self.compact_segment(at, log, victim)?;
         }
-        if self.segments.free() <= RESERVED_SEGMENTS && self.segments.vacated() > 0 {
-            self.flush(shared, device, MOVED)?;
+        if log.free() <= RESERVED_SEGMENTS && log.vacated() > 0 {
+            log.flush(at, MOVED)?;
         }
         Ok(())
     }
 
     /// The segment with the least in it that is alive. Not one to which something is on the way: that is not counted yet.
-    fn choose_victim(&mut self, shared: &Shared, device: &Device) -> Option<u32> {
-        let at = self.find_emptiest(device).or_else(|| {
-            self.settle(shared, device);
-            self.find_emptiest(device)
+    fn choose_victim(&mut self, at: Site<'_>, log: &mut SegmentLog) -> Option<u32> {
+        let chosen = self.find_emptiest(at.device, log).or_else(|| {
+            log.flights.settle(at);
+            self.find_emptiest(at.device, log)
         })?;
-        Some(self.segments.sort(at))
+        Some(log.choose(chosen))
     }
 
     /// Where in the list of full segments the emptiest is. Notes those that come after it.
-    fn find_emptiest(&mut self, device: &Device) -> Option<usize> {
-        let reclaim = &mut self.reclaim;
-        self.flights.destinations(&mut reclaim.flown_to);
-        reclaim.next.clear();
-        let full = self.segments.full();
+    fn find_emptiest(&mut self, device: &Device, log: &SegmentLog) -> Option<usize> {
+        log.flights.destinations(&mut self.flown_to);
+        self.next.clear();
+        let full = log.full();
         let compared = full.len().min(MOST_COMPARED);
         let first = match full.len() {
             0..=MOST_COMPARED => 0,
-            count => reclaim.compared % count,
+            count => self.compared % count,
         };
-        reclaim.compared = first + compared;
+        self.compared = first + compared;
         // In order: what is alive, and where.
         let mut least = [(u32::MAX, usize::MAX); 1 + READS];
         for at in (first..full.len()).chain(0..first).take(compared) {
             let live = device.table.live_units(full[at]);
-            if live >= least[READS].0 || reclaim.flown_to.contains(&full[at]) {
+            if live >= least[READS].0 || self.flown_to.contains(&full[at]) {
                 continue;
             }
             let place = least.partition_point(|&(other, _)| other <= live);
@@ -188,59 +187,48 @@ impl Writer {
             .map(|&(_, at)| at)
             .take_while(|&at| at != usize::MAX);
         let emptiest = found.next()?;
-        reclaim.next.extend(found.map(|at| full[at]));
-        reclaim.near = least[0].0 + (device.geometry.segment_units / AHEAD_PART) as u32;
+        self.next.extend(found.map(|at| full[at]));
+        self.near = least[0].0 + (device.geometry.segment_units / AHEAD_PART) as u32;
         // One whose footer is known need not be waited for.
         let near = |segment: &u32| {
-            device.table.live_units(*segment) <= reclaim.near && !reclaim.flown_to.contains(segment)
+            device.table.live_units(*segment) <= self.near && !self.flown_to.contains(segment)
         };
-        let known = self.flights.ahead(device).filter(near);
+        let known = log.flights.ahead(device).filter(near);
         let known = known.filter_map(|segment| full.iter().position(|&other| other == segment));
         let chosen = known.min().unwrap_or(emptiest);
         if chosen != emptiest {
-            reclaim.next.retain(|&segment| segment != full[chosen]);
-            reclaim.next.insert(0, full[emptiest]);
+            self.next.retain(|&segment| segment != full[chosen]);
+            self.next.insert(0, full[emptiest]);
         }
         Some(chosen)
     }
 
     fn compact_segment(
         &mut self,
-        shared: &Shared,
-        device: &Device,
+        at: Site<'_>,
+        log: &mut SegmentLog,
         victim: u32,
     ) -> Result<(), Fault> {
-        let mut buffers = Taken::of(&mut self.reclaim);
-        if self.read_footer(shared, device, victim, &mut buffers) {
-            sort_out(shared, device, victim, &mut buffers);
-            limit(shared, device, victim, &mut buffers.keep);
-            self.move_kept(shared, device, victim, &mut buffers);
+        if self.read_footer(at, &mut log.flights, victim) {
+            sort_out(at, victim, &mut self.buffers);
+            limit(at, victim, &mut self.buffers.keep);
+            self.move_kept(at, log, victim);
         } else {
-            evict_all(shared, device, victim);
+            evict_all(at, victim);
         }
-        buffers.give_back(&mut self.reclaim);
-        if !device.health.active() {
+        if !at.device.health.active() {
             // The purge frees it.
             return Err(Fault::Failed);
         }
-        if self.streams[MOVED].has_pending() {
-            self.segments.vacate(victim);
-        } else {
-            self.set_free(device, victim);
-        }
+        log.release(at.device, victim);
         Ok(())
     }
 
     /// Reads the footer into the records. False if that is not possible.
-    fn read_footer(
-        &mut self,
-        shared: &Shared,
-        device: &Device,
-        victim: u32,
-        buffers: &mut Taken,
-    ) -> bool {
-        self.flights.begin();
-        if let Some(area) = self.footer_ahead(shared, device, victim) {
+    fn read_footer(&mut self, at: Site<'_>, flights: &mut Flights, victim: u32) -> bool {
+        let (device, buffers) = (at.device, &mut self.buffers);
+        flights.begin();
+        if let Some(area) = flights.footer_ahead(at, victim) {
             if matches!(
                 decode(device, victim, area, &mut buffers.records),
                 Footer::Known
@@ -249,7 +237,7 @@ impl Writer {
             }
         }
         let end = device.geometry.segment_bytes as usize;
-        let mut length = self.reclaim.footer;
+        let mut length = self.footer;
         loop {
             if !buffers.window.grow(length) {
                 return false;
@@ -261,7 +249,7 @@ impl Writer {
             }
             match decode(device, victim, area, &mut buffers.records) {
                 Footer::Known => {
-                    self.reclaim.footer = format::footer_bytes(buffers.records.len());
+                    self.footer = format::footer_bytes(buffers.records.len());
                     return true;
                 }
                 Footer::Longer(needed) => length = needed,
@@ -270,12 +258,13 @@ impl Writer {
         }
     }
 
-    fn move_kept(&mut self, shared: &Shared, device: &Device, victim: u32, buffers: &mut Taken) {
+    fn move_kept(&mut self, at: Site<'_>, log: &mut SegmentLog, victim: u32) {
+        let (device, buffers) = (at.device, &mut self.buffers);
         let mut window = 0..0;
         // Without it nothing is read, and what was to be kept is dropped.
         buffers.window.grow(CHUNK);
-        for at in 0..buffers.keep.len() {
-            let record = buffers.keep[at].record;
+        for n in 0..buffers.keep.len() {
+            let record = buffers.keep[n].record;
             let (start, end) = (record.start(), record.start() + record.length());
             let origin = Origin::Moved {
                 location: device.geometry.location(victim, start),
@@ -283,7 +272,7 @@ impl Writer {
             };
             if start < window.start || end > window.end {
                 let memory = buffers.window.bytes_mut();
-                window = load_window(device, victim, &buffers.keep[at..], memory);
+                window = load_window(device, victim, &buffers.keep[n..], memory);
             }
             let mut moved = false;
             if start >= window.start && end <= window.end {
@@ -298,16 +287,16 @@ impl Writer {
                         kind,
                         bytes,
                     };
-                    moved = self.append(shared, device, MOVED, stored, origin).is_ok();
+                    moved = log.append(at, stored, origin) == Ok(true);
                 } else {
-                    shared.written.failed_proofs.add(1);
+                    at.shared.written.failed_proofs.add(1);
                     device
                         .health
                         .note_error(&"a page was not read back as it was written");
                 }
             }
             if !moved {
-                self.discard(shared, record.page, origin);
+                discard(at.shared, record.page, origin);
             }
         }
     }
@@ -337,57 +326,15 @@ fn load_window(device: &Device, victim: u32, keep: &[Keep], window: &mut [u8]) -
     }
 }
 
-/// The buffers, out of the writer's reach while it appends.
-struct Taken {
-    window: Bounce,
-    records: Vec<Record>,
-    keep: Vec<Keep>,
-    page: Vec<u8>,
-}
-
-impl Taken {
-    fn of(buffers: &mut Buffers) -> Taken {
-        Taken {
-            window: std::mem::replace(&mut buffers.window, Bounce::NONE),
-            records: std::mem::take(&mut buffers.records),
-            keep: std::mem::take(&mut buffers.keep),
-            page: std::mem::take(&mut buffers.page),
-        }
-    }
-
-    fn give_back(self, buffers: &mut Buffers) {
-        buffers.window = self.window;
-        buffers.records = self.records;
-        buffers.keep = self.keep;
-        buffers.page = self.page;
-    }
-}
-
 /// Removes the entries into a segment whose footer is lost.
-fn evict_all(shared: &Shared, device: &Device, victim: u32) {
+fn evict_all(at: Site<'_>, victim: u32) {
+    let (shared, device) = (at.shared, at.device);
     let in_victim = |location| device.geometry.segment_of(location) == victim;
     let left = || device.table.live(victim).into();
     shared
         .written
         .evicted
         .add(sweep(shared, device, in_victim, left));
-}
-
-/// Lists the units between these pages, which are in order. Returns where the last page ends.
-fn find_holes(records: &[Record], segment_bytes: usize, holes: &mut Vec<Range<usize>>) -> usize {
-    holes.clear();
-    let mut end = 0usize;
-    let mut add = |from: usize, to: usize| {
-        if from < to {
-            holes.push(from..to);
-        }
-    };
-    for record in records {
-        add(end, record.start());
-        end = end.max(record.start() + record.length());
-    }
-    add(end, segment_bytes);
-    end
 }
 
 /// What the end of a segment says about the pages in it.
@@ -418,7 +365,8 @@ fn decode(device: &Device, victim: u32, area: &mut [u8], records: &mut Vec<Recor
 }
 
 /// Lists what is alive; removes the entries of forgotten files.
-fn sort_out(shared: &Shared, device: &Device, victim: u32, buffers: &mut Taken) {
+fn sort_out(at: Site<'_>, victim: u32, buffers: &mut Buffers) {
+    let (shared, device) = (at.shared, at.device);
     let instances = shared.instances.len() as u32;
     let instance = |record: &Record| record.page.instance(instances);
     buffers.keep.clear();
@@ -446,7 +394,8 @@ fn sort_out(shared: &Shared, device: &Device, victim: u32, buffers: &mut Taken) 
 }
 
 /// Evicts the least used of the pages to keep if they are too many.
-fn limit(shared: &Shared, device: &Device, victim: u32, keep: &mut Vec<Keep>) {
+fn limit(at: Site<'_>, victim: u32, keep: &mut Vec<Keep>) {
+    let (shared, device) = (at.shared, at.device);
     let most = device.geometry.segment_bytes as usize / 8 * 7;
     let bytes = |k: &Keep| k.record.length();
     if keep.iter().map(bytes).sum::<usize>() <= most {
@@ -515,31 +464,5 @@ mod tests {
         for bytes in [&[][..], &[0; 7], &[0; 8], &[255; 4096], &[0; 2048]] {
             assert!(!is_sound(bytes, packed, &mut buffer));
         }
-    }
-
-    #[test]
-    fn holes_are_the_units_between_pages() {
-        let record = |unit: u16, units: u8| Record {
-            page: PageId::new(FileId(1), unit.into()),
-            check: 0,
-            unit,
-            units,
-            kind: Kind::packed(1),
-        };
-        let mut holes = vec![];
-        let mut find =
-            |records: &[Record]| (find_holes(records, 1 << 20, &mut holes), holes.clone());
-        let (tail, found) = find(&[]);
-        assert_eq!((tail, found.len(), found[0].clone()), (0, 1, 0..1 << 20));
-        let (tail, found) = find(&[
-            record(0, 4),
-            record(8, 5),
-            record(14, 1),
-            record(24, 1),
-            record(1000, 24),
-        ]);
-        assert_eq!(tail, 1 << 20);
-        let kib = [4..8, 13..14, 15..24, 25..1000];
-        assert_eq!(found, kib.map(|hole| hole.start << 10..hole.end << 10));
     }
 }

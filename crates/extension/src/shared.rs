@@ -36,6 +36,15 @@ pub(crate) struct Shared {
     mode: AtomicU8,
 }
 
+/// Where a writer works: its device, among what all share.
+#[derive(Clone, Copy)]
+pub(crate) struct Site<'a> {
+    pub shared: &'a Shared,
+    pub device: &'a Device,
+    /// The writer has a thread of its own, and so may wait.
+    pub threaded: bool,
+}
+
 /// Counted by the writers.
 #[derive(Default)]
 pub(crate) struct Written {

@@ -16,6 +16,10 @@ impl Counter {
         self.0.fetch_add(n, Ordering::Relaxed);
     }
 
+    pub fn sub(&self, n: u64) {
+        self.0.fetch_sub(n, Ordering::Relaxed);
+    }
+
     pub fn set(&self, n: u64) {
         self.0.store(n, Ordering::Relaxed);
     }

@@ -105,7 +105,7 @@ impl Extension {
         let writers = self.inline.lock();
         let mut held = 0;
         for writer in writers.iter() {
-            let at = writer.device;
+            let at = writer.device();
             let device = &self.shared.store.devices[at];
             let places = seen.places.iter().filter(|place| place.0 == at);
             let places: Vec<(u32, u32)> = places.map(|&(_, s, unit)| (s, unit)).collect();

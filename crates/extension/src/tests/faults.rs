@@ -208,9 +208,11 @@ fn whatever_goes_wrong_now_and_then_a_hit_is_the_right_page() {
         }
         // Once the cause is gone, it heals.
         plan.set(Fault::None, 1);
-        f.extension.with_writers(|writers| writers[0].hurry_probe());
+        f.extension
+            .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
         f.pump();
-        f.extension.with_writers(|writers| writers[0].hurry_probe());
+        f.extension
+            .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
         f.pump();
         assert_eq!(state(&f), "active", "{fault:?}");
         assert!(churn(&f, &mut versions, 6000, 2) > 500, "{fault:?}");
@@ -270,11 +272,13 @@ fn a_device_that_cannot_be_read_is_given_up_and_taken_back() {
     let s = f.extension.statistics();
     assert_eq!((s.pages_cached, s.purged, s.device_errors), (0, 60, 8));
     // A probe that fails changes nothing.
-    f.extension.with_writers(|writers| writers[0].hurry_probe());
+    f.extension
+        .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
     f.pump();
     assert!(state(&f).starts_with("failed"));
     plan.set(Fault::None, 1);
-    f.extension.with_writers(|writers| writers[0].hurry_probe());
+    f.extension
+        .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
     f.pump();
     assert_eq!(state(&f), "active");
     assert_eq!(
@@ -360,7 +364,8 @@ fn a_sweep_finds_entries_that_insertions_move_about() {
                 .health
                 .fail("pulled out");
             f.extension.with_writers(|writers| _ = writers[0].step());
-            f.extension.with_writers(|writers| writers[0].hurry_probe());
+            f.extension
+                .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
             f.extension.with_writers(|writers| _ = writers[0].step());
         }
         stop.store(true, Ordering::Relaxed);
@@ -393,7 +398,8 @@ fn a_truncated_file_is_noticed_and_extended() {
     }
     assert!(state(&f).contains("shorter"), "{}", state(&f));
     f.pump();
-    f.extension.with_writers(|writers| writers[0].hurry_probe());
+    f.extension
+        .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
     f.pump();
     assert_eq!(state(&f), "active");
     assert_eq!(std::fs::metadata(&path).unwrap().len(), length);
@@ -409,7 +415,8 @@ fn a_deleted_file_is_mentioned_and_made_anew_when_it_fails() {
     f.pump();
     let path = f.directory.path().join("cache");
     std::fs::remove_file(&path).unwrap();
-    f.extension.with_writers(|writers| writers[0].hurry_check());
+    f.extension
+        .with_writers(|writers| writers[0].recovery_mut().hurry_check());
     f.pump();
     assert!(
         state(&f).contains("active; the cache file was deleted"),
@@ -421,10 +428,12 @@ fn a_deleted_file_is_mentioned_and_made_anew_when_it_fails() {
         .health
         .fail("something else");
     f.pump();
-    f.extension.with_writers(|writers| writers[0].hurry_probe());
+    f.extension
+        .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
     f.pump();
     assert!(path.exists());
-    f.extension.with_writers(|writers| writers[0].hurry_check());
+    f.extension
+        .with_writers(|writers| writers[0].recovery_mut().hurry_check());
     f.pump();
     assert_eq!(state(&f), "active");
 }
@@ -533,23 +542,23 @@ fn each_planted_fault_is_found() {
     });
     plant("is in 2 states", |f| {
         f.extension
-            .with_writers(|writers| writers[0].segments.list_twice());
+            .with_writers(|writers| writers[0].log_mut().parts_mut().0.list_twice());
     });
     plant("is in 0 states", |f| {
         f.extension
-            .with_writers(|writers| writers[0].segments.lose_one());
+            .with_writers(|writers| writers[0].log_mut().parts_mut().0.lose_one());
     });
     plant("is Sorting, and listed as Full", |f| {
         f.extension
-            .with_writers(|writers| writers[0].segments.mistake_one());
+            .with_writers(|writers| writers[0].log_mut().parts_mut().0.mistake_one());
     });
     plant("is unknown there", |f| {
         f.extension
-            .with_writers(|writers| writers[0].streams[0].records.clear());
+            .with_writers(|writers| writers[0].log_mut().parts_mut().1.records_mut().clear());
     });
     plant("overlap", |f| {
         f.extension.with_writers(|writers| {
-            let records = &mut writers[0].streams[0].records;
+            let records = writers[0].log_mut().parts_mut().1.records_mut();
             let first = records[0];
             records.push(first);
         });

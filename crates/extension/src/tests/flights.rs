@@ -335,13 +335,15 @@ fn one_write_fails_among_others_and_nothing_is_purged_before_all_have_landed() {
         f.extension.staged_bytes() >= 32 * 16384,
         "held until they land"
     );
-    f.extension.with_writers(|writers| writers[0].hurry_probe());
+    f.extension
+        .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
     step(&f);
     assert!(state().starts_with("failed"), "not tried before that");
     sky.lock().under_way.extend(others);
     for _ in 0..3 {
         step(&f);
-        f.extension.with_writers(|writers| writers[0].hurry_probe());
+        f.extension
+            .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
     }
     f.pump();
     assert_eq!(state(), "active");
@@ -382,7 +384,7 @@ fn a_write_that_has_landed_is_noticed_before_the_devices_are_compared() {
         c.devices.push(device(other.path(), "other", SMALLEST));
     });
     f.extension
-        .with_writers(|writers| writers[0].threaded = true);
+        .with_writers(|writers| writers[0].set_threaded(true));
     for n in 0..64 {
         f.offer(page(1, n), 1, 16384);
     }
@@ -400,7 +402,7 @@ fn a_write_that_has_landed_is_noticed_before_the_devices_are_compared() {
         f.extension.device_statistics()[0]
     );
     f.extension
-        .with_writers(|writers| writers[0].threaded = false);
+        .with_writers(|writers| writers[0].set_threaded(false));
     f.pump();
     f.check_books();
 }
@@ -461,12 +463,14 @@ fn churn(lengths: &[usize], fails: u64, steps: u64) {
             self::step(&f);
         }
         if fails > 0 && step % 256 == 0 {
-            f.extension.with_writers(|writers| writers[0].hurry_probe());
+            f.extension
+                .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
         }
     }
     sky.lock().fails = 0;
     while !f.extension.device_statistics()[0].active || !sky.lock().under_way.is_empty() {
-        f.extension.with_writers(|writers| writers[0].hurry_probe());
+        f.extension
+            .with_writers(|writers| writers[0].recovery_mut().hurry_probe());
         self::step(&f);
     }
     f.pump();

@@ -225,7 +225,8 @@ fn one_device_that_cannot_be_opened_does_not_keep_the_others_from_it() {
     assert!(hits.count() > 190);
     // It is there now, and found when it is tried again: a directory where a file would have been made before.
     std::fs::create_dir_all(wanted.join("sub")).unwrap();
-    f.extension.with_writers(|writers| writers[1].hurry_probe());
+    f.extension
+        .with_writers(|writers| writers[1].recovery_mut().hurry_probe());
     f.pump();
     assert_eq!(f.extension.device_statistics()[1].state, "active");
     let path = wanted.join("sub").join("other");

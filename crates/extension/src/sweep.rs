@@ -1,0 +1,64 @@
+//! Removes entries of a device whose pages cannot be told one by one: a walk over all directories.
+
+use crate::device::Device;
+use crate::directory::Kind;
+use crate::instance::Instance;
+use crate::shared::Shared;
+
+/// Buckets swept at a time under the lock of their instance.
+const SWEEP: usize = 4096;
+
+/// Removes the entries that refer to the device and satisfy the condition, of which `left` tells how many there are. How
+/// many were removed. No entry of this kind is made meanwhile.
+///
+/// Between two pieces of a directory its lock is let go, and an insertion may move an entry from a piece to come into one
+/// that was done. If entries are left, a second round holds the lock of each instance throughout: none can slip through
+/// that, since entries do not leave their instance.
+pub(crate) fn sweep(
+    shared: &Shared,
+    device: &Device,
+    condemned: impl Fn(u32) -> bool,
+    left: impl Fn() -> u64,
+) -> u64 {
+    let mut removed = 0;
+    for piece in [SWEEP, usize::MAX] {
+        if left() == 0 {
+            break;
+        }
+        for instance in &shared.instances {
+            removed += sweep_instance(shared, device, &instance.0, &condemned, piece);
+        }
+    }
+    debug_assert_eq!(left(), 0);
+    removed
+}
+
+fn sweep_instance(
+    shared: &Shared,
+    device: &Device,
+    instance: &Instance,
+    condemned: &impl Fn(u32) -> bool,
+    piece: usize,
+) -> u64 {
+    let mut removed = 0;
+    let buckets = instance.lock().directory.buckets();
+    for first in (0..buckets).step_by(piece) {
+        let mut state = instance.lock();
+        let before = state.directory.used();
+        state.directory.sweep(first, piece, |entry| {
+            let hit = entry.kind != Kind::STAGED
+                && device.geometry.holds(entry.location)
+                && condemned(entry.location);
+            if hit {
+                shared.store.entry_removed(entry);
+            }
+            hit
+        });
+        let now = state.directory.used();
+        if now < before {
+            removed += before - now;
+            state.scale_files(before);
+        }
+    }
+    removed
+}
