@@ -6,7 +6,7 @@
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bpe::controller;
@@ -14,8 +14,7 @@ use bpe::process::CORE;
 use bpe::settings;
 use bpe::switch::Active;
 use extension::{
-    AdmissionMode, Compression, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity,
-    Statistics,
+    AdmissionMode, Compression, Config, DeviceConfig, Extension, OwnerIdentity, Statistics,
 };
 use parking_lot::Mutex;
 
@@ -317,12 +316,8 @@ pub fn on() {
         CORE.register_open_files();
     }
     SWITCHING.store(false, Ordering::Relaxed);
-    let published = CORE.switch().publish(Arc::new(Active {
-        extension,
-        epoch: CORE.switch().next_epoch(),
-        data_reads: LatencyHistogram::new(),
-        data_read_count: AtomicU64::new(0),
-    }));
+    let active = Active::new(extension, CORE.switch().next_epoch());
+    let published = CORE.switch().publish(Arc::new(active));
     if published.is_err() {
         world().violated(None, "the extension was not published");
     }

@@ -26,7 +26,7 @@ use extension::Source;
 use crate::core::Core;
 use crate::files::DataFile;
 use crate::os::{Errno, Os};
-use crate::switch::Mode;
+use crate::switch::{Active, Mode};
 use crate::sync::{Instant, Ordering};
 use instead::Submit;
 use requests::{PREAD, PWRITE, PWRITEV, Purpose, Request, Vector, Words, is_tag, vector_bytes};
@@ -46,6 +46,13 @@ pub struct Submission {
     pub redirects: bool,
 }
 
+impl Submission {
+    /// Whether anything is done about reads beside noting them.
+    fn looks_at_reads(&self) -> bool {
+        self.redirects && self.mode.looks_at_reads()
+    }
+}
+
 /// Gives the server's request back as it was.
 fn restore(event: &mut IoEvent, words: &Words) {
     event.data = words.data;
@@ -63,7 +70,7 @@ enum Completed {
 impl<O: Os> Core<O> {
     /// A harvester is about to wait inside the hook: completions of this context will be seen.
     pub fn entering_harvest(&self, context: usize) {
-        if self.switch().mode().serves() {
+        if self.switch().mode().is_active() {
             self.requests.arm(context);
         }
     }
@@ -83,7 +90,7 @@ impl<O: Os> Core<O> {
             return real();
         }
         self.requests.see();
-        let context = (mode.serves() && self.requests.is_armed(context)).then_some(context);
+        let context = (mode.is_active() && self.requests.is_armed(context)).then_some(context);
         let mut redirected = false;
         let mut tagged = Vec::new();
         for &request in requests {
@@ -91,7 +98,7 @@ impl<O: Os> Core<O> {
             if let Some(iocb) = unsafe { request.as_mut() } {
                 // Nothing is asked about the file of a request that passes untouched.
                 let concerned = match iocb.opcode {
-                    PREAD => context.is_some() && by.redirects || mode.records(),
+                    PREAD => context.is_some() && by.looks_at_reads() || mode.records(),
                     opcode => opcode == PWRITE || opcode == PWRITEV,
                 };
                 let file = concerned.then(|| self.files.of_descriptor(iocb.fd));
@@ -154,7 +161,7 @@ impl<O: Os> Core<O> {
         context: Option<usize>,
     ) -> bool {
         match (iocb.opcode, context) {
-            (PREAD, Some(context)) if by.redirects => {
+            (PREAD, Some(context)) if by.looks_at_reads() => {
                 return self.prepare_read(by.mode, iocb, file, context);
             }
             (PREAD, _) if by.mode.records() => {
@@ -212,11 +219,15 @@ impl<O: Os> Core<O> {
         else {
             return false;
         };
-        let located = if iocb.buffer % BUFFER_ALIGNMENT == 0 {
-            active.extension.locate(target.page, iocb.length as usize)
-        } else {
-            None
-        };
+        let timed = target.timed(mode);
+        let is_control = timed.is_some_and(|timed| timed.control);
+        if is_control && mode.serves() {
+            active.extension.count_access(target.page);
+        }
+        let may_hit = mode.serves() && !is_control && iocb.buffer % BUFFER_ALIGNMENT == 0;
+        let located = may_hit
+            .then(|| active.extension.locate(target.page, iocb.length as usize))
+            .flatten();
         let words = Words::of(iocb);
         let redirected = located.as_ref().map(|located| Words {
             fd: located.fd,
@@ -231,18 +242,19 @@ impl<O: Os> Core<O> {
                 tag: located.buffer().map(|_| self.requests.new_tag()),
                 located,
             },
-            None => match self
-                .switch()
-                .generations()
-                .begin_read(target.file.owner, target.page.page)
-            {
-                Some(ticket) => Purpose::Missed {
+            None => {
+                let generations = self.switch().generations();
+                let begin_read = || generations.begin_read(target.file.owner, target.page.page);
+                let ticket = mode.serves().then(begin_read).flatten();
+                if mode.serves() && ticket.is_none() {
+                    return false;
+                }
+                Purpose::Missed {
                     target,
                     ticket,
                     started: Instant::now(),
-                },
-                None => return false,
-            },
+                }
+            }
         };
         let tag = match &purpose {
             Purpose::Redirected { tag: Some(tag), .. } => Some(tag.word()),
@@ -252,6 +264,7 @@ impl<O: Os> Core<O> {
             purpose,
             context,
             submitted: left_out!("overdue-before-submitted").then(Instant::now),
+            timed,
             words,
             length: iocb.length as usize,
             epoch: active.epoch,
@@ -293,6 +306,7 @@ impl<O: Os> Core<O> {
                 purpose: Purpose::Write(write),
                 context: context.unwrap_or(0),
                 submitted: None,
+                timed: None,
                 words: Words::of(iocb),
                 length,
                 epoch: active.epoch,
@@ -377,6 +391,7 @@ impl<O: Os> Core<O> {
             _ => None,
         };
         let (words, length, context) = (request.words, request.length, request.context);
+        let timed = request.timed;
         if redirected.is_some() {
             restore(event, &words);
         }
@@ -389,19 +404,21 @@ impl<O: Os> Core<O> {
             }
         };
         if let Some(target) = again {
-            if self.submit_own(event.request as *mut Iocb, target, context, submit) {
+            let request = event.request as *mut Iocb;
+            if self.submit_own(request, target, context, timed, submit) {
                 return false;
             }
             let started = Instant::now();
             self.read_instead(event, &words, length);
-            self.count_data_read_of(words.fd, started);
+            self.count_data_read_of(words.fd, started, timed);
         }
         true
     }
 
     /// Whether reads may become overdue while a harvester waits. `bounded` if a cache disk must answer in time.
     pub fn may_be_late(&self, bounded: bool) -> bool {
-        self.requests.expects_tags() || bounded && self.switch().mode().serves()
+        // In bypass too: a harvester that waits when bypass ends must look after the reads that come then.
+        self.requests.expects_tags() || bounded && self.switch().mode().is_active()
     }
 
     fn complete(&'static self, event: &IoEvent, request: Request) -> Completed {
@@ -409,7 +426,8 @@ impl<O: Os> Core<O> {
         let active = guard
             .as_deref()
             .filter(|active| active.epoch == request.epoch);
-        let (words, length) = (request.words, request.length);
+        let (words, length, timed) = (request.words, request.length, request.timed);
+        let ended = |active: &Active| timed.map(|timed| active.waits.record(timed));
         let whole = event.result == length as i64;
         match request.purpose {
             Purpose::Redirected {
@@ -438,6 +456,7 @@ impl<O: Os> Core<O> {
                 };
                 if proven {
                     target.file.hits.fetch_add(1, Ordering::Relaxed);
+                    active.and_then(ended);
                     return Completed::AsItIs;
                 }
                 return Completed::ReadAgain;
@@ -451,7 +470,8 @@ impl<O: Os> Core<O> {
                     return Completed::AsItIs;
                 };
                 self.count_data_read(active, target.file, started);
-                if whole {
+                ended(active);
+                if let (true, Some(ticket)) = (whole, ticket) {
                     // SAFETY: the request is complete and not yet given back to the server.
                     let bytes =
                         unsafe { std::slice::from_raw_parts(words.buffer as *const u8, length) };

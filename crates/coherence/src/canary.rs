@@ -62,7 +62,15 @@ pub const RULES: &[(&str, &str)] = &[
         "audit",
         "nobody looks whether others write to the data files",
     ),
+    (
+        "bypass-skips-writes",
+        "a write drops nothing while the extension is bypassed",
+    ),
     // What only the model checker finds.
+    (
+        "used-while-off",
+        "what an extension shall be used for counts though none is active",
+    ),
     (
         "word-not-compared",
         "`HARVEST` is left whatever was switched since the word was looked at",

@@ -5,7 +5,7 @@
 //!
 //! From the bottom to the top, each knows only those before it:
 //!
-//! 1. [`sync`] and [`os`]: locks and atomics; the machine.
+//! 1. [`sync`] and [`os`]: locks and atomics; the machine. [`control`]: reads that are compared.
 //! 2. [`switch`]: the mode that every hook reads first, requests under way, the active extension.
 //! 3. [`files`]: which descriptors are data files, and what became of them. [`header`]: what a page says of itself.
 //! 4. [`notes`]: what hooks note for a recording. [`target`]: what is read or written. `aio::requests`: what is under way.
@@ -46,6 +46,7 @@ pub mod audit;
 #[cfg(feature = "canary")]
 pub mod canary;
 pub mod compare;
+pub mod control;
 pub mod controller;
 pub mod core;
 pub mod files;

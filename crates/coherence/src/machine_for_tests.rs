@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use extension::{Extension, LatencyHistogram, ReadTimeout};
+use extension::{Extension, ReadTimeout};
 
 use crate::core::Core;
 use crate::files::{Slot, empty_slot};
@@ -63,13 +63,9 @@ pub fn active_with(
         read_timeout,
         ..extension::Config::default()
     };
-    Arc::new(Active {
-        extension: Extension::open_inline(config, Arc::clone(switch.generations()))
-            .expect("opened"),
-        epoch: switch.next_epoch(),
-        data_reads: LatencyHistogram::new(),
-        data_read_count: AtomicU64::new(0),
-    })
+    let extension =
+        Extension::open_inline(config, Arc::clone(switch.generations())).expect("opened");
+    Arc::new(Active::new(extension, switch.next_epoch()))
 }
 
 /// What a call fills in.

@@ -6,14 +6,17 @@
 //!   offered only after the write is known to have succeeded, and only if no other write of the page overlapped.
 //! * Whatever changes a file in another way (truncation, holes, unlink, replacement, calls that carry no offset) gives
 //!   the file a new identity before it is passed on, and keeps reads from being cached until it is done.
+//!
+//! In bypass the first rule rests, since no read is served or offered. The others hold as ever.
 
 use extension::{PageId, ReadOutcome, ReadTicket, Source};
 
+use crate::control::Timed;
 use crate::core::Core;
 use crate::files::DataFile;
 use crate::header::header_page;
 use crate::os::Os;
-use crate::switch::{Active, Mode};
+use crate::switch::{Active, Bypass, Mode};
 use crate::sync::{Instant, Ordering};
 use crate::target::{Target, Write};
 
@@ -42,13 +45,14 @@ impl<O: Os> Core<O> {
         })
     }
 
-    /// Serves a synchronous read: from the cache, or by `real` and then offers what it brought.
+    /// Serves a synchronous read: from the cache, or by `real` and then offers what it brought. In bypass by `real` alone.
     ///
     /// # Safety
     /// `buffer` must be valid for writes of `length` bytes, as the server's own call requires.
     #[inline]
     pub unsafe fn read(
         &self,
+        mode: Mode,
         target: Target,
         buffer: *mut u8,
         length: usize,
@@ -56,6 +60,42 @@ impl<O: Os> Core<O> {
     ) -> isize {
         let guard = self.switch().active();
         let Some(active) = &*guard else { return real() };
+        let timed = target.timed(mode);
+        let result = match timed {
+            _ if !mode.serves() => {
+                let result = real();
+                if let Some(timed) = timed {
+                    self.count_data_read(active, target.file, timed.began);
+                }
+                result
+            }
+            Some(Timed { control: true, .. }) => {
+                active.extension.count_access(target.page);
+                // SAFETY: the caller's promise.
+                unsafe { self.read_data_file(active, target, buffer, length, real) }
+            }
+            // SAFETY: the caller's promise.
+            _ => unsafe { self.serve(active, target, buffer, length, real) },
+        };
+        if let Some(timed) = timed {
+            active.waits.record(timed);
+        }
+        result
+    }
+
+    /// From the cache, or from the data file.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    #[inline]
+    unsafe fn serve(
+        &self,
+        active: &Active,
+        target: Target,
+        buffer: *mut u8,
+        length: usize,
+        real: impl FnOnce() -> isize,
+    ) -> isize {
         {
             // SAFETY: the caller's promise; the slice ends before the server's own read uses the buffer.
             let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
@@ -66,6 +106,23 @@ impl<O: Os> Core<O> {
                 return length as isize;
             }
         }
+        // SAFETY: the caller's promise.
+        unsafe { self.read_data_file(active, target, buffer, length, real) }
+    }
+
+    /// By `real`, and then offers what it brought.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    #[inline]
+    unsafe fn read_data_file(
+        &self,
+        active: &Active,
+        target: Target,
+        buffer: *mut u8,
+        length: usize,
+        real: impl FnOnce() -> isize,
+    ) -> isize {
         let begin_read = || {
             let generations = self.switch().generations();
             generations.begin_read(target.file.owner, target.page.page)
@@ -108,7 +165,8 @@ impl<O: Os> Core<O> {
         file.misses.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Offers a page to the cache if its header says that it is the page that belongs there.
+    /// Offers a page to the cache if its header says that it is the page that belongs there. In bypass it offers nothing, but what
+    /// was written where that is wanted.
     pub fn offer(
         &self,
         active: &Active,
@@ -118,7 +176,8 @@ impl<O: Os> Core<O> {
         source: Source,
     ) {
         // Under an identity of before it would take room that nobody asks for.
-        if target.file.id() == target.page.file
+        if self.switch().mode().fills()
+            && target.file.id() == target.page.file
             && header_page(bytes)
                 .is_some_and(|header| target.file.header_fits(target.page.page, header))
         {
@@ -136,6 +195,9 @@ impl<O: Os> Core<O> {
         settles: bool,
     ) -> Option<Write> {
         if left_out!("writes") || length == 0 {
+            return None;
+        }
+        if left_out!("bypass-skips-writes") && self.switch().mode().bypass() != Bypass::Off {
             return None;
         }
         if offset < 0 {
@@ -401,7 +463,7 @@ mod tests {
         let mut buffer = vec![0; PAGE];
         // SAFETY: the buffer is valid for its length.
         let read = unsafe {
-            core.read(target, buffer.as_mut_ptr(), PAGE, || {
+            core.read(mode, target, buffer.as_mut_ptr(), PAGE, || {
                 known.replace_contents();
                 buffer.copy_from_slice(&page);
                 PAGE as isize

@@ -8,11 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use extension::{Inspected, PageId};
 
+use crate::control;
 use crate::core::Core;
 use crate::files::{Attach, DataFile};
 use crate::machine_for_tests::{self, Machine};
 use crate::os::Os;
-use crate::switch::Active;
+use crate::switch::{Active, Bypass};
 
 const PAGE: usize = 16384;
 
@@ -77,7 +78,7 @@ impl Served {
         let target = self.core.target_of_read(mode, self.known, PAGE, offset);
         let read = match target {
             // SAFETY: the buffer has the length.
-            Some(target) => unsafe { self.core.read(target, address, PAGE, real) },
+            Some(target) => unsafe { self.core.read(mode, target, address, PAGE, real) },
             None => real(),
         };
         assert_eq!(read, PAGE as isize);
@@ -307,6 +308,103 @@ fn off_serves_nothing_and_begins_empty() {
     assert!(served.core.switch().mode().is_off());
     assert_eq!(served.read(4), (1, true));
     assert_eq!(served.read(4), (1, true));
+}
+
+#[test]
+fn in_bypass_contents_stay_and_writes_drop() {
+    let served = Served::new();
+    let uses = |bypass| served.core.switch().use_for(bypass, false);
+    (3..8).for_each(|number| served.cached(number));
+    uses(Bypass::On);
+    assert_eq!((served.read(3), served.read(3)), ((1, true), (1, true)));
+    assert_eq!((served.read(8), served.has(8)), ((1, true), false));
+    served.write(&page(4, 2), 4 * PAGE as i64, PAGE as isize);
+    served.change(PAGE, 5 * PAGE as i64);
+    assert!(!served.has(4) && !served.has(5));
+    let data_reads = served.active.data_read_count.load(Ordering::Relaxed);
+    assert_eq!(data_reads, 5, "nobody looks at reads in bypass");
+    uses(Bypass::Refill);
+    assert_eq!(served.read(3), (1, true));
+    served.write(&page(6, 3), 6 * PAGE as i64, PAGE as isize);
+    assert!(served.has(6), "what is written is offered");
+    uses(Bypass::Off);
+    assert_eq!(served.read(3), (1, false), "what was kept");
+    assert_eq!((served.read(4), served.read(4)), ((2, true), (2, false)));
+    assert_eq!(served.read(6), (3, false));
+    assert_eq!(served.read(7), (1, false));
+}
+
+#[test]
+fn what_straddles_the_beginning_of_bypass_is_right_and_not_offered() {
+    let served = Served::new();
+    let uses = |bypass| served.core.switch().use_for(bypass, false);
+    served.cached(4);
+    assert_eq!(served.read_while(3, || uses(Bypass::On)), (1, true));
+    assert!(!served.has(3));
+    uses(Bypass::Off);
+    // A write that began before, and ends in bypass, and the other way round.
+    let begin = || {
+        let write = served
+            .core
+            .begin_write(served.known, PAGE, 4 * PAGE as i64, true);
+        write.unwrap()
+    };
+    for (at_first, at_last) in [(Bypass::Off, Bypass::On), (Bypass::On, Bypass::Off)] {
+        uses(at_first);
+        let write = begin();
+        uses(at_last);
+        let active = Some(&*served.active);
+        served.core.finish_write(write, active, Some(&page(4, 2)));
+        assert_eq!(served.has(4), at_last == Bypass::Off);
+    }
+}
+
+#[test]
+fn the_control_group_is_read_from_the_data_file_in_both_modes() {
+    let served = Served::new();
+    let uses = |bypass| served.core.switch().use_for(bypass, true);
+    let in_group = |page: &u32| control::has(served.known.owner, *page);
+    let control = (0..).step_by(64).find(in_group).unwrap() + 1;
+    let offset = u64::from(control) * PAGE as u64;
+    served.file.write_all_at(&page(control, 1), offset).unwrap();
+    assert!(!in_group(&3));
+    (3..5).for_each(|number| served.cached(number));
+    served.cached(control);
+    let counts = || {
+        let of = |bypassed, control| served.active.waits.of(bypassed, control).count;
+        let data = served.active.data_reads.snapshot().count;
+        [
+            of(false, false),
+            of(false, true),
+            of(true, false),
+            of(true, true),
+            data,
+        ]
+    };
+    assert_eq!(counts(), [0, 0, 0, 0, 3], "there is no group yet");
+    uses(Bypass::Off);
+    assert_eq!(served.read(3), (1, false));
+    assert_eq!(served.read(control), (1, true));
+    assert!(served.has(control), "it is kept");
+    assert_eq!(counts(), [1, 1, 0, 0, 4]);
+    uses(Bypass::On);
+    assert_eq!(served.read(3), (1, true));
+    assert_eq!(served.read(control), (1, true));
+    assert_eq!(counts(), [1, 1, 1, 1, 6], "in bypass every read is timed");
+    // What is written or not cached yet goes the way of every miss.
+    uses(Bypass::Off);
+    served.write(&page(control, 2), offset as i64, PAGE as isize);
+    served
+        .active
+        .extension
+        .invalidate(served.known.id(), control, 1);
+    assert_eq!(
+        (served.read(control), served.has(control)),
+        ((2, true), true)
+    );
+    served.core.switch().use_for(Bypass::Off, false);
+    assert_eq!(served.read(control), (2, false));
+    assert_eq!(counts(), [1, 2, 1, 1, 7]);
 }
 
 impl Served {

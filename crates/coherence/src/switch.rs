@@ -6,13 +6,20 @@
 //! |---|---|
 //! | `0` | off: every hook jumps straight to the call it replaced |
 //! | `TRACK` | data files and writes are followed, nothing is served (while enabling) |
-//! | `TRACK + SERVE` | on |
+//! | `TRACK + ACTIVE + SERVE + FILL` | on |
+//! | `TRACK + ACTIVE` | bypass: reads go to the data files, writes drop what they touch, nothing is offered |
+//! | `TRACK + ACTIVE + FILL` | bypass with refill: the same, but pages that are written are offered |
+//! | `CONTROL` with the last three | a control group of pages is read from the data files, and every read is timed |
 //! | `HARVEST` | switched off, but asynchronous requests that we touched are still under way and must be looked at when they complete |
 //! | `RECORD`, alone or with the others | page reads and writes are noted for a recording |
 //!
 //! Files and writes are followed for two reasons that come and go independently: the extension (`TRACK`) and a recording
 //! (`RECORD`). What was learned of files is good as long as one of them has lasted without a gap; [`Switch::start_tracking`] and
 //! [`Switch::start_recording`] say whether it has.
+//!
+//! What an active extension is used for ([`Bypass`], control group) is wanted at any time. It stands in the same word as the mode,
+//! and becomes part of the mode with [`Switch::publish`], or at once while an extension is active ([`Switch::use_for`]). The rules
+//! around writes are those of an active extension in all three modes, so no entry outlives a write of its page, whatever reads do.
 
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -20,22 +27,67 @@ use std::sync::atomic::AtomicU64;
 
 use extension::{Extension, FileId, Generations, LatencyHistogram};
 
+use crate::control::Waits;
 use crate::sync::{Alone, ArcSwapOption, AtomicU32, Guard, Ordering};
 
 /// Data files and writes to them are followed.
 pub const TRACK: u8 = 1;
-/// Reads are served and pages are offered.
+/// Reads are looked up in the cache, and offered.
 pub const SERVE: u8 = 2;
 /// Completions of asynchronous requests have to be looked at.
 pub const HARVEST: u8 = 4;
 /// Page reads and writes are noted for a recording; data files and writes to them are followed for that.
 pub const RECORD: u8 = 8;
+/// There is an active extension: asynchronous requests may be touched.
+pub const ACTIVE: u8 = 16;
+/// Pages are offered.
+pub const FILL: u8 = 32;
+/// Reads are timed, and those of the control group go to the data files.
+pub const CONTROL: u8 = 64;
 
 /// The reasons to follow files and writes.
 const FOLLOWING: u8 = TRACK | RECORD;
 
-/// What is counted above the mode bits.
-const HARVESTS: u32 = 1 << 8;
+/// What an active extension is used for.
+const USE: u8 = SERVE | FILL | CONTROL;
+/// What it shall be used for stands above the mode bits, at the same places.
+const WANTED: u32 = 8;
+
+/// What is counted above that.
+const HARVESTS: u32 = 1 << 16;
+
+/// Whether the server's reads pass an active extension by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Bypass {
+    /// They are served.
+    #[default]
+    Off,
+    /// They go to the data files, and nothing is offered. What is cached stays until its page is written.
+    On,
+    /// They go to the data files. Pages that are written are offered.
+    Refill,
+}
+
+impl Bypass {
+    pub const ALL: [Bypass; 3] = [Bypass::Off, Bypass::On, Bypass::Refill];
+
+    /// For programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Bypass::Off => "off",
+            Bypass::On => "on",
+            Bypass::Refill => "refill",
+        }
+    }
+
+    fn bits(self) -> u8 {
+        match self {
+            Bypass::Off => SERVE | FILL,
+            Bypass::On => 0,
+            Bypass::Refill => FILL,
+        }
+    }
+}
 
 /// An extension with the number of the switching-on that made it active.
 pub struct Active {
@@ -47,9 +99,22 @@ pub struct Active {
     pub data_reads: LatencyHistogram,
     /// Page reads that went to the data files.
     pub data_read_count: AtomicU64,
+    /// How long the server waited for each read, while there is a control group.
+    pub waits: Waits,
 }
 
 impl Active {
+    /// An extension that has served nothing yet.
+    pub fn new(extension: Extension, epoch: u32) -> Active {
+        Active {
+            extension,
+            epoch,
+            data_reads: LatencyHistogram::new(),
+            data_read_count: AtomicU64::new(0),
+            waits: Waits::default(),
+        }
+    }
+
     /// A line for each device that has failed.
     pub fn device_failures(&self) -> Vec<String> {
         let devices = self.extension.device_statistics();
@@ -71,8 +136,8 @@ impl Active {
 
 /// The mode, what is under way in it, and the extension that is active.
 pub struct Switch {
-    /// The mode bits in the lowest byte. Above them is counted how often `HARVEST` began: it is left only if it is still the
-    /// one for which no request was found under way.
+    /// The mode bits in the lowest byte. In the next one is what an active extension shall be used for. Above that is counted how
+    /// often `HARVEST` began: it is left only if it is still the one for which no request was found under way.
     word: Alone<AtomicU32>,
     /// Asynchronous requests that were touched by us and have not been harvested.
     pending: Alone<AtomicU32>,
@@ -95,10 +160,41 @@ impl Mode {
         self.0 == 0
     }
 
-    /// Whether reads are served and pages are offered.
+    /// Whether there is an active extension, bypassed or not.
+    #[inline(always)]
+    pub fn is_active(self) -> bool {
+        self.0 & ACTIVE != 0
+    }
+
+    /// Whether reads are looked up in the cache, and offered.
     #[inline(always)]
     pub fn serves(self) -> bool {
         self.0 & SERVE != 0
+    }
+
+    /// Whether pages are offered.
+    #[inline(always)]
+    pub fn fills(self) -> bool {
+        self.0 & FILL != 0
+    }
+
+    /// Whether reads are timed, and those of the control group go to the data files.
+    #[inline(always)]
+    pub fn compares(self) -> bool {
+        self.0 & CONTROL != 0
+    }
+
+    /// Whether anything is done about reads beside noting them.
+    #[inline(always)]
+    pub fn looks_at_reads(self) -> bool {
+        self.0 & (SERVE | CONTROL) != 0
+    }
+
+    /// How reads pass an active extension by.
+    pub fn bypass(self) -> Bypass {
+        let is_it = |bypass: &Bypass| self.0 & (SERVE | FILL) == bypass.bits();
+        let known = Bypass::ALL.into_iter().find(is_it);
+        known.filter(|_| self.is_active()).unwrap_or_default()
     }
 
     /// Whether data files and writes to them are followed.
@@ -124,6 +220,12 @@ fn bits(word: u32) -> u8 {
     word as u8
 }
 
+/// The word with an active extension, used as it is wanted.
+fn in_use(word: u32) -> u32 {
+    let wanted = (word >> WANTED) as u8 & USE;
+    word & !u32::from(USE) | u32::from(ACTIVE | wanted)
+}
+
 /// Files were not followed without interruption while switching on. Holds the extension, for the caller to retire, unless
 /// whoever interrupted has got it already: two who retire it would wait for each other.
 pub struct Interrupted(pub Option<Arc<Active>>);
@@ -138,7 +240,7 @@ impl Switch {
     /// Off.
     pub const fn new() -> Switch {
         Switch {
-            word: Alone(AtomicU32::new(0)),
+            word: Alone(AtomicU32::new(((SERVE | FILL) as u32) << WANTED)),
             pending: Alone(AtomicU32::new(0)),
             epoch: AtomicU32::new(0),
             active: ArcSwapOption::const_empty(),
@@ -157,21 +259,21 @@ impl Switch {
     #[inline]
     pub fn begin_request(&'static self) -> Option<Pending> {
         if left_out!("pending-after-look") {
-            let serves = bits(self.word.0.load(Ordering::SeqCst)) & SERVE != 0;
+            let is_active = bits(self.word.0.load(Ordering::SeqCst)) & ACTIVE != 0;
             self.pending.0.fetch_add(1, Ordering::SeqCst);
-            return serves.then_some(Pending(self));
+            return is_active.then_some(Pending(self));
         }
         self.pending.0.fetch_add(1, Ordering::SeqCst);
         let pending = Pending(self);
-        if bits(self.word.0.load(Ordering::SeqCst)) & SERVE != 0 {
+        if bits(self.word.0.load(Ordering::SeqCst)) & ACTIVE != 0 {
             Some(pending)
         } else {
             None // dropping `pending` takes the announcement back
         }
     }
 
-    /// The mode now. `Relaxed` is enough for a hook to decide whether to look closer: whoever acts on `SERVE` goes on to
-    /// load the active extension, which is published with its own ordering.
+    /// The mode now. `Relaxed` is enough for a hook to decide whether to look closer: whoever acts on `SERVE` or `ACTIVE` goes on
+    /// to load the active extension, which is published with its own ordering.
     #[inline(always)]
     pub fn mode(&self) -> Mode {
         Mode(bits(self.word.0.load(Ordering::Relaxed)))
@@ -275,14 +377,28 @@ impl Switch {
         self.word
             .0
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
-                (bits(word) & (TRACK | SERVE) == TRACK).then_some(word | u32::from(SERVE))
+                (bits(word) & (TRACK | ACTIVE) == TRACK).then(|| in_use(word))
             })
     }
 
-    /// Whether the extension of this switching-on has served without interruption up to now.
+    /// What an active extension is used for from now on: one that is, and those to come. A hook that has begun goes on as it began.
+    pub fn use_for(&self, bypass: Bypass, control_group: bool) {
+        let control = if control_group { CONTROL } else { 0 };
+        let wanted = u32::from(bypass.bits() | control) << WANTED;
+        let _ = self
+            .word
+            .0
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
+                let word = word & !(u32::from(USE) << WANTED) | wanted;
+                let is_active = bits(word) & ACTIVE != 0 || left_out!("used-while-off");
+                Some(if is_active { in_use(word) } else { word })
+            });
+    }
+
+    /// Whether the extension of this switching-on has been active without interruption up to now.
     pub fn still_serves(&self, epoch: u32) -> bool {
-        // In this order: what serves after an interruption was made the active one before.
-        self.word.0.load(Ordering::SeqCst) & u32::from(SERVE) != 0
+        // In this order: what is used after an interruption was made the active one before.
+        self.word.0.load(Ordering::SeqCst) & u32::from(ACTIVE) != 0
             && self
                 .active()
                 .as_ref()
@@ -357,7 +473,7 @@ mod tests {
     fn off_waits_for_pending_requests() {
         let switch = a_switch();
         switch.start_tracking(|| ());
-        switch.change(|_| TRACK | SERVE);
+        switch.change(|_| TRACK | ACTIVE | SERVE);
         let request = switch.begin_request().expect("serving");
         assert!(switch.switch_off().is_none());
         assert_eq!(
@@ -376,7 +492,7 @@ mod tests {
         let switch = a_switch();
         let off_with_a_request = || {
             switch.start_tracking(|| ());
-            switch.change(|mode| mode | SERVE);
+            switch.change(|mode| mode | ACTIVE | SERVE);
             let request = switch.begin_request().expect("serving");
             assert!(switch.switch_off().is_none());
             request
@@ -468,7 +584,7 @@ mod tests {
     fn requests_under_way_are_waited_for_behind_a_recording() {
         let switch = a_switch();
         switch.start_tracking(|| ());
-        switch.change(|mode| mode | SERVE);
+        switch.change(|mode| mode | ACTIVE | SERVE);
         let request = switch.begin_request().expect("serving");
         switch.start_recording(|| ());
         assert!(switch.switch_off().is_none());
@@ -493,5 +609,71 @@ mod tests {
         assert_eq!(switch.begin_to_serve().map_err(bits), Err(RECORD));
         switch.stop_recording();
         assert_eq!(switch.mode().bits(), 0);
+    }
+
+    const ON: u8 = TRACK | ACTIVE | SERVE | FILL;
+
+    #[test]
+    fn bypass_holds_for_an_active_extension_and_for_those_to_come() {
+        let switch = a_switch();
+        let mode = || switch.mode().bits();
+        let publish = || {
+            switch.start_tracking(|| ());
+            switch.begin_to_serve().expect("not interrupted");
+        };
+        switch.use_for(Bypass::On, false);
+        assert_eq!(mode(), 0, "off is off, whatever is wanted");
+        switch.start_tracking(|| ());
+        switch.use_for(Bypass::Refill, false);
+        assert_eq!(mode(), TRACK, "nothing is active while enabling");
+        switch.begin_to_serve().expect("not interrupted");
+        assert_eq!(mode(), TRACK | ACTIVE | FILL);
+        assert!(switch.begin_to_serve().is_err(), "it is active already");
+        switch.use_for(Bypass::On, false);
+        assert_eq!(
+            (mode(), switch.mode().bypass()),
+            (TRACK | ACTIVE, Bypass::On)
+        );
+        assert!(!switch.mode().looks_at_reads());
+        switch.start_recording(|| ());
+        switch.use_for(Bypass::Off, true);
+        assert_eq!(mode(), ON | CONTROL | RECORD, "a recording goes on");
+        switch.use_for(Bypass::On, true);
+        assert!(switch.switch_off().is_none());
+        assert_eq!(mode(), RECORD);
+        assert_eq!(switch.mode().bypass(), Bypass::Off, "nothing is bypassed");
+        publish();
+        assert_eq!(mode(), TRACK | ACTIVE | CONTROL | RECORD);
+        assert!(switch.kill().is_none());
+        switch.use_for(Bypass::Off, false);
+        assert_eq!(mode(), 0);
+        publish();
+        assert_eq!((mode(), switch.mode().bypass()), (ON, Bypass::Off));
+    }
+
+    #[test]
+    fn requests_are_waited_for_whatever_was_bypassed_meanwhile() {
+        for (at_first, at_last) in [
+            (Bypass::Off, Bypass::On),
+            (Bypass::On, Bypass::Off),
+            (Bypass::Refill, Bypass::On),
+        ] {
+            let switch = a_switch();
+            switch.use_for(at_first, false);
+            switch.start_tracking(|| ());
+            switch.begin_to_serve().expect("not interrupted");
+            let request = switch.begin_request().expect("active");
+            switch.use_for(at_last, false);
+            assert!(switch.switch_off().is_none());
+            assert_eq!(switch.mode().bits(), HARVEST);
+            switch.use_for(at_first, false);
+            assert_eq!(
+                switch.mode().bits(),
+                HARVEST,
+                "a request is still under way"
+            );
+            drop(request);
+            assert_eq!(switch.mode().bits(), 0);
+        }
     }
 }

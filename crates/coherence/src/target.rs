@@ -2,7 +2,10 @@
 
 use extension::PageId;
 
+use crate::control::{self, Timed};
 use crate::files::{Blocked, DataFile};
+use crate::switch::Mode;
+use crate::sync::Instant;
 
 /// A page of a followed file.
 #[derive(Clone, Copy)]
@@ -11,6 +14,18 @@ pub struct Target {
     pub file: &'static DataFile,
     /// The page under the identity the file had when the request came.
     pub page: PageId,
+}
+
+impl Target {
+    /// The read of this page begins. `None` while there is no control group.
+    #[inline]
+    pub fn timed(&self, mode: Mode) -> Option<Timed> {
+        mode.compares().then(|| Timed {
+            began: Instant::now(),
+            bypassed: !mode.serves(),
+            control: control::has(self.file.owner, self.page.page),
+        })
+    }
 }
 
 /// A write under way.

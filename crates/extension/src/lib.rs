@@ -63,7 +63,7 @@ pub use device::kernel::aio_contexts;
 pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};
 pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};
-pub use page::{FileId, MAX_PAGE, MIN_PAGE, PageId, is_page_length};
+pub use page::{EXTENT_SHIFT, FileId, MAX_PAGE, MIN_PAGE, PageId, is_page_length};
 pub use policy::list::PolicyName;
 pub use policy::mode::AdmissionMode;
 pub use segment::LEAST_DEVICE_BYTES;

@@ -69,6 +69,13 @@ impl Extension {
         }
     }
 
+    /// Counts an access to a page that is read elsewhere on purpose: for the policy, and for nothing else.
+    pub fn count_access(&self, page: PageId) {
+        let shared = &*self.shared;
+        let mut state = shared.instance(page).lock();
+        state.record_access(page, || shared.totals());
+    }
+
     /// Copies a cached page, for comparing it with where it came from: counts nothing, and leaves the page as it is for the
     /// policy.
     pub fn inspect(&self, page: PageId, buffer: &mut [u8]) -> Inspected {

@@ -8,13 +8,13 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bpe::notes::ring::{Event, Ring};
 use bpe::process::CORE;
 use bpe::{calls, switch};
-use extension::{Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity};
+use extension::{Config, DeviceConfig, Extension, OwnerIdentity};
 
 const CALLS: u32 = 20_000_000;
 const ROUNDS: usize = 7;
@@ -138,12 +138,8 @@ fn main() {
     CORE.switch().start_tracking(|| ());
     let extension =
         Extension::open(config, Arc::clone(CORE.switch().generations())).expect("an extension");
-    let published = CORE.switch().publish(Arc::new(switch::Active {
-        extension,
-        epoch: CORE.switch().next_epoch(),
-        data_reads: LatencyHistogram::new(),
-        data_read_count: AtomicU64::new(0),
-    }));
+    let active = switch::Active::new(extension, CORE.switch().next_epoch());
+    let published = CORE.switch().publish(Arc::new(active));
     assert!(published.is_ok(), "published");
     rows("extension on, no data file");
     drop(CORE.switch().switch_off());

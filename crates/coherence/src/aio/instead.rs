@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use super::requests::{IoEvent, Iocb, Purpose, Request, Words};
+use crate::control::Timed;
 use crate::core::Core;
 use crate::os::{Errno, Os};
 use crate::sync::Instant;
@@ -19,10 +20,11 @@ impl<O: Os> Core<O> {
         request: *mut Iocb,
         target: Target,
         context: usize,
+        timed: Option<Timed>,
         submit: Submit<'_>,
     ) -> bool {
         // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
-        self.follow_own(unsafe { &*request }, target, context);
+        self.follow_own(unsafe { &*request }, target, context, timed);
         let taken = submit(context, request) == 1;
         if !taken {
             drop(self.requests.take(request as usize)); // it was read only, so there is nothing to undo
@@ -31,7 +33,13 @@ impl<O: Os> Core<O> {
     }
 
     /// Follows a read of the data file that is submitted by ourselves; it needs not be.
-    pub(super) fn follow_own(&'static self, iocb: &Iocb, target: Target, context: usize) {
+    pub(super) fn follow_own(
+        &'static self,
+        iocb: &Iocb,
+        target: Target,
+        context: usize,
+        timed: Option<Timed>,
+    ) {
         let guard = self.switch().active();
         let (Some(active), Some(pending)) = (&*guard, self.requests.begin(self.switch(), context))
         else {
@@ -41,7 +49,9 @@ impl<O: Os> Core<O> {
             .switch()
             .generations()
             .begin_read(target.file.owner, target.page.page);
-        let Some(ticket) = ticket else { return };
+        if ticket.is_none() {
+            return;
+        }
         let request = Request {
             purpose: Purpose::Missed {
                 target,
@@ -50,6 +60,7 @@ impl<O: Os> Core<O> {
             },
             context,
             submitted: None,
+            timed,
             words: Words::of(iocb),
             length: iocb.length as usize,
             epoch: active.epoch,
@@ -59,10 +70,18 @@ impl<O: Os> Core<O> {
     }
 
     /// A read that was made in place of one from a cache file.
-    pub(super) fn count_data_read_of(&'static self, fd: c_int, started: Instant) {
+    pub(super) fn count_data_read_of(
+        &'static self,
+        fd: c_int,
+        started: Instant,
+        timed: Option<Timed>,
+    ) {
         if let (Some(active), Some(file)) = (&*self.switch().active(), self.files.of_descriptor(fd))
         {
             self.count_data_read(active, file, started);
+            if let Some(timed) = timed {
+                active.waits.record(timed);
+            }
         }
     }
 

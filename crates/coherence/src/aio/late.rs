@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::instead::Submit;
 use super::requests::{Abandoned, CONTEXTS, IoEvent, Iocb, Purpose, Request, Words};
+use crate::control::Timed;
 use crate::core::Core;
 use crate::os::Os;
 use crate::sync::{Instant, Ordering};
@@ -29,6 +30,7 @@ struct Late {
     words: Words,
     length: usize,
     target: Target,
+    timed: Option<Timed>,
 }
 
 impl<O: Os> Core<O> {
@@ -85,7 +87,8 @@ impl<O: Os> Core<O> {
             let late = self.abandon(context)?;
             // SAFETY: the server waits for this request and does not touch it, since it was given no event of it.
             late.words.restore(unsafe { &mut *(late.key as *mut Iocb) });
-            if self.submit_own(late.key as *mut Iocb, late.target, context, submit) {
+            let request = late.key as *mut Iocb;
+            if self.submit_own(request, late.target, context, late.timed, submit) {
                 continue;
             }
             let started = Instant::now();
@@ -96,7 +99,7 @@ impl<O: Os> Core<O> {
                 result2: 0,
             };
             self.read_instead(&mut event, &late.words, late.length);
-            self.count_data_read_of(late.words.fd, started);
+            self.count_data_read_of(late.words.fd, started, late.timed);
             self.requests.looked[number].store(0, Ordering::Relaxed); // there may be more
             return Some(event);
         }
@@ -149,6 +152,7 @@ impl<O: Os> Core<O> {
                 words: request.words,
                 length: request.length,
                 target,
+                timed: request.timed,
             });
         }
         None

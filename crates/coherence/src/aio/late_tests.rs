@@ -14,6 +14,7 @@ use crate::aio::requests::{PREAD, is_tag};
 use crate::aio::{Iocb, Submission};
 use crate::files::Attach;
 use crate::machine_for_tests::{self, Machine};
+use crate::switch::Bypass;
 
 const PAGE: usize = 16384;
 const PAGES: u32 = 8;
@@ -309,4 +310,69 @@ fn a_read_that_would_have_waited_is_no_error_of_the_disk() {
     );
     assert_eq!((iocb.rw_flags, iocb.data), (0, 1006));
     assert_eq!(cached.core.switch().pending_requests(), 0);
+}
+
+/// A read that was pointed at the cache file, and one that was not, end in whatever mode they come to.
+#[test]
+fn reads_under_way_outlive_every_change_of_bypass() {
+    let Some(cached) = Cached::new() else { return };
+    let uses = |bypass, group| cached.core.switch().use_for(bypass, group);
+    let counts = || {
+        let guard = cached.core.switch().active();
+        let active = guard.as_ref().unwrap();
+        let timed = [false, true].map(|bypassed| active.waits.of(bypassed, false).count);
+        (active.extension.statistics().hits_located, timed)
+    };
+    let mut buffers = vec![Buffer([0; PAGE]); 2];
+    let [buffer, other] = &mut buffers[..] else {
+        unreachable!()
+    };
+    // Pointed at the cache file, and answered in bypass.
+    let sent = Sent::new(&cached, CONTEXTS[0], 1, buffer);
+    uses(Bypass::On, false);
+    assert!(cached.core.may_be_late(true));
+    let mut answer = [sent.event(sent.tag, 0)];
+    assert_eq!(
+        cached.core.harvested(&mut answer, &taken, no_panic),
+        0,
+        "it came short, so the server's own is submitted"
+    );
+    assert!(sent.is_as_before());
+    let mut own = [sent.event(sent.words.data, PAGE as i64)];
+    assert_eq!(cached.core.harvested(&mut own, &taken, no_panic), 1);
+    // In bypass it passes untouched.
+    let mut iocb = cached.request(2, other);
+    let list = [&raw mut *iocb];
+    let submit = |core: &'static Core<Machine>| {
+        let by = by(core, CONTEXTS[0]);
+        core.submit(by, &list, || 1, || 1)
+    };
+    let event = |iocb: &Iocb| IoEvent {
+        data: iocb.data,
+        request: std::ptr::from_ref(iocb) as u64,
+        result: PAGE as i64,
+        result2: 0,
+    };
+    assert_eq!(submit(cached.core), 1);
+    assert_eq!((iocb.data, iocb.fd), (1002, cached.file.as_raw_fd()));
+    assert_eq!(cached.core.switch().pending_requests(), 0);
+    // With a control group it is timed, and not looked up; nothing is changed of it.
+    uses(Bypass::On, true);
+    assert_eq!(submit(cached.core), 1);
+    assert_eq!((iocb.data, iocb.fd), (1002, cached.file.as_raw_fd()));
+    assert_eq!(cached.core.switch().pending_requests(), 1);
+    uses(Bypass::Off, true);
+    let mut events = [event(&iocb)];
+    assert_eq!(cached.core.harvested(&mut events, &taken, no_panic), 1);
+    assert_eq!(counts(), (0, [0, 1]), "it counts for the mode it began in");
+    // Serving again, at once.
+    let sent = Sent::new(&cached, CONTEXTS[0], 3, other);
+    let mut late = [sent.event(sent.tag, 0)];
+    uses(Bypass::On, true);
+    assert_eq!(cached.core.harvested(&mut late, &taken, no_panic), 0);
+    let mut own = [sent.event(sent.words.data, PAGE as i64)];
+    assert_eq!(cached.core.harvested(&mut own, &taken, no_panic), 1);
+    assert_eq!(counts(), (0, [1, 1]), "with all that it was waited for");
+    drop(cached.core.switch().kill());
+    assert!(cached.core.switch().mode().is_off());
 }

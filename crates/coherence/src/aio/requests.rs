@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 
 use extension::{GivenUp, Located, ReadTicket};
 
+use crate::control::Timed;
 use crate::switch::{Pending, Switch};
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Instant, Mutex, Ordering};
 use crate::target::{Target, Write};
@@ -76,10 +77,10 @@ pub enum Purpose {
         /// If it goes into memory that the extension lends.
         tag: Option<Tag>,
     },
-    /// Reads from the data file, to be offered.
+    /// Reads from the data file, to be offered if there is a ticket.
     Missed {
         target: Target,
-        ticket: ReadTicket,
+        ticket: Option<ReadTicket>,
         started: Instant,
     },
     /// Writes to the data file.
@@ -91,6 +92,8 @@ pub struct Request {
     pub context: usize,
     /// When the kernel had taken it, for reads that may be given up: before, nobody but the submitter may touch it.
     pub submitted: Option<Instant>,
+    /// A read that is compared with others.
+    pub timed: Option<Timed>,
     /// As the server has set them.
     pub words: Words,
     pub length: usize,

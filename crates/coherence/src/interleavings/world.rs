@@ -4,13 +4,10 @@ use std::fs::File;
 use std::os::fd::IntoRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Mutex as Plain;
-use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use extension::{
-    AdmissionMode, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity, ReadTimeout,
-};
+use extension::{AdmissionMode, Config, DeviceConfig, Extension, OwnerIdentity, ReadTimeout};
 use shuttle::sync::Mutex as Latch;
 
 use super::kernel::{DESCRIPTORS, Kernel, LENGTH, PAGES, content, parse};
@@ -173,7 +170,7 @@ impl World {
             self.kernel().read(fd, page, bytes)
         };
         let mode = self.core.switch().mode();
-        let file = if mode.serves() || mode.records() {
+        let file = if mode.looks_at_reads() || mode.records() {
             self.core.files.of_descriptor(fd)
         } else {
             None
@@ -182,7 +179,7 @@ impl World {
         let target = file.and_then(|file| self.core.target_of_read(mode, file, LENGTH, offset));
         let result = match target {
             // SAFETY: as above.
-            Some(target) => unsafe { self.core.read(target, start, LENGTH, real) },
+            Some(target) => unsafe { self.core.read(mode, target, start, LENGTH, real) },
             None => real(),
         };
         assert_eq!(result, LENGTH as isize);
@@ -253,12 +250,7 @@ impl World {
             return true;
         }
         let engine = self.engines.lock().unwrap().pop().expect("one more");
-        let active = Arc::new(Active {
-            extension: engine,
-            epoch: self.core.switch().next_epoch(),
-            data_reads: LatencyHistogram::new(),
-            data_read_count: AtomicU64::new(0),
-        });
+        let active = Arc::new(Active::new(engine, self.core.switch().next_epoch()));
         self.core.requests.disarm_all();
         let begins = self
             .core

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bpe::calls;
 use bpe::process::CORE;
 use bpe::switch::Active;
-use extension::{AdmissionMode, Config, DeviceConfig, Extension, LatencyHistogram, OwnerIdentity};
+use extension::{AdmissionMode, Config, DeviceConfig, Extension, OwnerIdentity};
 use libc::{size_t, ssize_t};
 
 use crate::instructions::{Act, Prepare};
@@ -220,12 +220,8 @@ fn switch_on(folder: &std::path::Path) -> Outcome {
     };
     CORE.requests.disarm_all();
     CORE.switch().start_tracking(|| ());
-    let active = Active {
-        extension: Extension::open_inline(config, Arc::clone(CORE.switch().generations()))?,
-        epoch: CORE.switch().next_epoch(),
-        data_reads: LatencyHistogram::new(),
-        data_read_count: AtomicU64::new(0),
-    };
+    let extension = Extension::open_inline(config, Arc::clone(CORE.switch().generations()))?;
+    let active = Active::new(extension, CORE.switch().next_epoch());
     let published = CORE.switch().publish(Arc::new(active));
     assert!(published.is_ok(), "published");
     Ok(())

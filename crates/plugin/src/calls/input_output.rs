@@ -108,7 +108,7 @@ fn around<R: Copy, F: Fn() -> R>(
     with_file(mode, fd, real, rules)
 }
 
-/// The same around a read. While nothing is served or recorded it passes on, and nothing is asked about its file.
+/// The same around a read. While nothing is served, timed or recorded it passes on, and nothing is asked about its file.
 #[inline(always)]
 fn around_read<R: Copy, F: Fn() -> R>(
     fd: c_int,
@@ -116,7 +116,7 @@ fn around_read<R: Copy, F: Fn() -> R>(
     rules: impl FnOnce(Mode, &'static DataFile, &Once<R, F>) -> R,
 ) -> R {
     let mode = CORE.switch().mode();
-    if !mode.serves() && !mode.records() {
+    if !mode.looks_at_reads() && !mode.records() {
         return real();
     }
     with_file(mode, fd, real, rules)
@@ -162,7 +162,7 @@ unsafe fn read_page(
 ) -> ssize_t {
     match CORE.target_of_read(mode, file, length, offset) {
         // SAFETY: the caller's promise.
-        Some(target) => unsafe { CORE.read(target, buffer.cast(), length, real) },
+        Some(target) => unsafe { CORE.read(mode, target, buffer.cast(), length, real) },
         None => real(),
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use coherence::controller::{Built, Refused, Work};
 use extension::Extension;
@@ -157,12 +157,7 @@ fn build(plan: &Plan, nominal_page: u32) -> Result<Arc<Active>, String> {
     let config = plan.config(nominal_page);
     let generations = Arc::clone(CORE.switch().generations());
     match catch_unwind(AssertUnwindSafe(|| Extension::open(config, generations))) {
-        Ok(Ok(extension)) => Ok(Arc::new(Active {
-            extension,
-            epoch: CORE.switch().next_epoch(),
-            data_reads: extension::LatencyHistogram::new(),
-            data_read_count: AtomicU64::new(0),
-        })),
+        Ok(Ok(extension)) => Ok(Arc::new(Active::new(extension, CORE.switch().next_epoch()))),
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("an internal error occurred while the extension was opened".into()),
     }
