@@ -37,6 +37,7 @@ pub enum Unit {
     Pages,
     Bytes,
     Microseconds,
+    Seconds,
     Percent,
     /// One quantity in another of the same unit.
     Ratio,
@@ -52,6 +53,7 @@ impl Unit {
             Self::Pages => "pages",
             Self::Bytes => "bytes",
             Self::Microseconds => "µs",
+            Self::Seconds => "s",
             Self::Percent => "%",
             Self::Ratio => "ratio",
             Self::Word => "",
@@ -105,9 +107,13 @@ macro_rules! status {
 
 status! {
     Version "version" Text Word "version of the plugin"
-    State "state" Text Word "`active`, `disabled`, `passive` or `failed`"
-    StateNumber "state_number" Gauge Number "the state: 0 disabled, 1 active, 2 passive, 3 failed"
-    StateReason "state_reason" Text Word "why it is passive or failed, or which cache disks are not used"
+    State "state" Text Word "`active`, `disabled`, `passive`, `failed`, or `bypass`: on, but reads go to the data files"
+    StateNumber "state_number" Gauge Number "the state: 0 disabled, 1 active, 2 passive, 3 failed, 4 bypass"
+    StateReason "state_reason" Text Word "why it is passive, failed or bypassed, or which cache disks are not used"
+    Bypass "bypass" Text Word "`off`, `on` or `refill`, as `bpe_bypass` is now"
+    BypassSeconds "bypass_seconds" Gauge Seconds "time since `bpe_bypass` was taken from OFF; 0 while it is OFF"
+    BypassSecondsLeft "bypass_seconds_left" Gauge Seconds "time until `bpe_bypass_timeout` ends bypass and control group; 0 if it does not"
+    BypassDropped "bypass_dropped" Gauge Pages "pages that were dropped since then because the server wrote or removed them"
     LoadMode "load_mode" Text Word "`early` if the plugin was there before InnoDB opened its files, otherwise `runtime`"
     AsyncMode "async_mode" Text Word "how the server's asynchronous I/O is followed"
     InstancesActive "instances_active" Gauge Number "instances of the cache"

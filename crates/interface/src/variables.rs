@@ -36,6 +36,12 @@ macro_rules! variables {
 variables! {
     ENABLED c"enabled" "OFF"
         c"Switches the buffer pool extension on or off at once"
+    BYPASS c"bypass" "OFF"
+        c"ON: reads go to the data files as if the extension were off, writes still drop what they touch, what is cached stays; REFILL: the same, but pages that are written are cached as ever"
+    BYPASS_TIMEOUT c"bypass_timeout" "0"
+        c"Seconds after which bypass and control group end by themselves, counted from the last time that bpe_bypass or bpe_control_group was set; 0: never"
+    CONTROL_GROUP c"control_group" "OFF"
+        c"One extent of pages in 64 is always read from the data files, and all page reads are timed, in bypass too, so that both ways can be compared"
     PATH c"path" ""
         c"Files or directories on fast local disks, separated by colons; in a directory the server creates a file under a name of its own"
     SIZE c"size" "0"

@@ -26,6 +26,7 @@ use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::CORE;
 use crate::settings::{self, AsyncIo};
+use crate::switch::Bypass;
 use crate::unseen;
 use building::perform;
 use machine::{EARLY, Event, SWITCHED_ON, lock, post};
@@ -74,7 +75,15 @@ pub fn stop(end: impl FnOnce()) {
 /// State and reason, for status.
 pub fn state() -> (State, String) {
     let no_thread = thread::refused();
-    machine::shown(lock().machine.shown(), no_thread)
+    let (state, reason) = machine::shown(lock().machine.shown(), no_thread);
+    match CORE.switch().mode().bypass() {
+        bypass if bypass != Bypass::Off && state == State::Active => {
+            let name = bypass.name().to_uppercase();
+            let reason = format!("reads go to the data files (bpe_bypass = {name})");
+            (State::Bypass, reason)
+        }
+        _ => (state, reason),
+    }
 }
 
 /// Somebody is about to look at the state. Where there was no thread at the start, that is the one chance to notice that there

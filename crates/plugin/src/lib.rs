@@ -20,13 +20,15 @@
 //! An outer lock may be held while taking an inner one, never the reverse:
 //! recording session → controller's thread → controller → file registry → file identity → reads given up →
 //! in-flight table shard → (extension's locks, slots of bounded reads last).
-//! The state text, the log, keys for diagnostics, verifications under way and the list of suspended files are leaves.
+//! The state text, the log, keys for diagnostics, verifications under way, what bypass is set to and the list of suspended files
+//! are leaves.
 
 pub use coherence::{aio, audit, core, files, header, notes, os, rules, scan, switch, target};
 #[cfg(feature = "canary")]
 pub use coherence::{canary, hold_up};
 
 pub mod abi;
+pub mod bypass;
 pub mod calls;
 pub mod clock;
 pub mod controller;

@@ -7,6 +7,7 @@ use interface::Verdict;
 use parking_lot::Mutex;
 
 use crate::audit::suspended::Suspensions;
+use crate::bypass::Bypassing;
 use crate::core::Core;
 use crate::files::{Slot, empty_slot};
 use crate::linux::{DESCRIPTORS, Linux};
@@ -26,6 +27,7 @@ pub struct Known {
     /// It was seen submitting through io_uring.
     pub uses_io_uring: AtomicBool,
     pub suspensions: Suspensions,
+    pub bypassing: Bypassing,
 }
 
 /// Of the same server.
@@ -34,6 +36,7 @@ pub static KNOWN: Known = Known {
     waits_for_innodb: AtomicBool::new(false),
     uses_io_uring: AtomicBool::new(false),
     suspensions: Suspensions::new(),
+    bypassing: Bypassing::new(),
 };
 
 /// Tests that change the state of the process, or count on it, take turns.

@@ -7,6 +7,7 @@ use extension::{HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
 use crate::audit::{self, suspended::Row};
+use crate::controller::State;
 use crate::diagnostics::DIAGNOSTICS;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
@@ -89,6 +90,19 @@ pub fn failed_devices() -> String {
     active.device_failures().join("; ")
 }
 
+/// Why the state is this one, and what is wrong with devices while some of them serve.
+pub fn with_failed_devices(state: State, reason: &str) -> String {
+    match (state, reason) {
+        (State::Active, _) | (_, "") => failed_devices(),
+        (State::Bypass, _) => {
+            let all = [reason.to_owned(), failed_devices()];
+            let said = all.into_iter().filter(|one| !one.is_empty());
+            said.collect::<Vec<_>>().join("; ")
+        }
+        _ => reason.to_owned(),
+    }
+}
+
 /// The report of a name; `None` when there is none of that name.
 pub fn named(name: &str) -> Option<Value> {
     Some(match name {
@@ -132,12 +146,18 @@ pub const NAMES: &str =
 fn summary() -> Value {
     let totals = totals();
     controller::looked_at();
+    let bypass = KNOWN.bypassing.shown(&CORE);
     let (state, reason) = controller::state();
     let cache = &totals.cache;
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "state": state.name(),
-        "state_reason": if reason.is_empty() { failed_devices() } else { reason },
+        "state_reason": with_failed_devices(state, &reason),
+        "bypass": bypass.bypass.name(),
+        "bypass_seconds": bypass.seconds,
+        "bypass_seconds_left": bypass.left,
+        "bypass_dropped": bypass.dropped,
+        "control_group": bypass.control_group,
         "load_mode": if controller::loaded_early() { "early" } else { "runtime" },
         "async_mode": controller::async_mode(),
         "switched_on": controller::switched_on(),
@@ -166,6 +186,8 @@ fn summary() -> Value {
 
 /// Histograms of reads, counted since the cache was opened, so that whoever asks twice can tell the quantiles of the time
 /// between: `[[upper bound in nanoseconds, reads], ...]`, buckets that hold something.
+///
+/// `serving` and `bypass` have the reads that began in that mode while there was a control group, as the server waited for them.
 fn latencies() -> Value {
     let guard = CORE.switch().active();
     let histogram = |of: &HistogramSnapshot| json!({ "count": of.count, "sum_ns": of.sum_nanos, "buckets": of.buckets() });
@@ -176,7 +198,21 @@ fn latencies() -> Value {
         ),
         None => Default::default(),
     };
-    json!({ "cache_read": histogram(&cache), "data_read": histogram(&data) })
+    let waits = |bypassed| {
+        let of = |control| {
+            guard
+                .as_ref()
+                .map(|active| active.waits.of(bypassed, control))
+        };
+        let [control, others] = [true, false].map(|control| of(control).unwrap_or_default());
+        json!({ "control": histogram(&control), "others": histogram(&others) })
+    };
+    json!({
+        "cache_read": histogram(&cache),
+        "data_read": histogram(&data),
+        "serving": waits(false),
+        "bypass": waits(true),
+    })
 }
 
 fn instances() -> Value {
@@ -292,6 +328,14 @@ mod tests {
         }
         for of in ["cache_read", "data_read"] {
             assert!(named("latency").is_some_and(|value| value[of]["buckets"].is_array()));
+        }
+        for group in ["control", "others"] {
+            let of = |value: &Value, mode: &str| value[mode][group]["buckets"].is_array();
+            let latency = named("latency").unwrap_or_default();
+            assert!(
+                of(&latency, "serving") && of(&latency, "bypass"),
+                "{latency}"
+            );
         }
         assert!(named("nothing").is_none());
     }

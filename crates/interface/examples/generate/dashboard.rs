@@ -137,6 +137,7 @@ fn in_words(unit: Unit) -> &'static str {
         Unit::Pages => "Pages",
         Unit::Bytes => "Bytes",
         Unit::Microseconds => "Microseconds",
+        Unit::Seconds => "Seconds",
         Unit::Percent => "Percent",
         Unit::Ratio => "Ratios",
     }
@@ -150,6 +151,7 @@ pub fn of_grafana(kind: Kind, unit: Unit) -> &'static str {
         (Kind::Counter, _) => "cps",
         (_, Unit::Bytes) => "bytes",
         (_, Unit::Microseconds) => "µs",
+        (_, Unit::Seconds) => "s",
         (_, Unit::Percent) => "percent",
         (_, _) => "short",
     }

@@ -10,6 +10,7 @@ use super::variables::{VARIABLES, VariablePointer};
 use crate::diagnostics::DIAGNOSTICS;
 use crate::linux::Linux;
 use crate::os::Os as _;
+use crate::process::{CORE, KNOWN};
 use crate::settings::{self, AsyncIo};
 use crate::{calls, controller, got, scan, unseen};
 
@@ -211,6 +212,7 @@ fn start() {
         calls::MAKE_LIBAIO_FAIL.store(chooses && fails.libaio, Ordering::SeqCst);
         unseen::begin(verdict);
     }
+    KNOWN.bypassing.begin(&CORE);
     controller::start(passive, early);
 }
 

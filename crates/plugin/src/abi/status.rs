@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::ServerTable;
 use crate::controller;
-use crate::process::KNOWN;
+use crate::process::{CORE, KNOWN};
 use crate::report;
 use crate::settings;
 
@@ -115,6 +115,7 @@ fn figures() -> Vec<(Status, Figure)> {
     let totals = report::totals();
     let cache = &totals.cache;
     controller::looked_at();
+    let bypass = KNOWN.bypassing.shown(&CORE);
     let (state, reason) = controller::state();
     let text = |text: &str| {
         Figure::Text(CString::new(text.chars().take(900).collect::<String>()).unwrap_or_default())
@@ -128,11 +129,11 @@ fn figures() -> Vec<(Status, Figure)> {
             Status::Version => text(env!("CARGO_PKG_VERSION")),
             Status::State => text(state.name()),
             Status::StateNumber => Number(state as u64),
-            Status::StateReason => text(&if reason.is_empty() {
-                report::failed_devices()
-            } else {
-                reason.clone()
-            }),
+            Status::StateReason => text(&report::with_failed_devices(state, &reason)),
+            Status::Bypass => text(bypass.bypass.name()),
+            Status::BypassSeconds => Number(bypass.seconds),
+            Status::BypassSecondsLeft => Number(bypass.left.unwrap_or(0)),
+            Status::BypassDropped => Number(bypass.dropped),
             Status::LoadMode => text(if controller::loaded_early() {
                 "early"
             } else {

@@ -12,10 +12,13 @@ use std::sync::atomic::Ordering;
 use interface::variables::{self, Variable};
 
 use super::{ServerTable, messages};
+use crate::bypass;
 use crate::controller;
 use crate::diagnostics::DIAGNOSTICS;
 use crate::keys;
+use crate::process::{CORE, KNOWN};
 use crate::settings::{self, Settings};
+use crate::switch::Bypass;
 
 const BOOL: c_int = 1;
 const INT: c_int = 2;
@@ -93,6 +96,7 @@ macro_rules! names {
 
 names!(ADMISSION_NAMES, 2, [c"all": 3, c"frequency": 9]);
 names!(COMPRESSION_NAMES, 2, [c"off": 3, c"lz4": 3]);
+names!(BYPASS_NAMES, 3, [c"OFF": 3, c"ON": 2, c"REFILL": 6]);
 names!(ASYNC_IO_NAMES, 3, [c"auto": 4, c"native": 6, c"off": 3]);
 
 const fn variable(
@@ -120,6 +124,33 @@ static BPE_ENABLED: ServerTable<SystemVariable> = variable(
     Some(check_enabled),
     Some(update_enabled),
     settings::ENABLED.as_ptr().cast(),
+    [0; 4],
+);
+
+static BPE_BYPASS: ServerTable<SystemVariable> = variable(
+    ENUM | REQUIRED_ARGUMENT,
+    &variables::BYPASS,
+    None,
+    Some(update_bypass),
+    KNOWN.bypassing.bypass.as_ptr().cast(),
+    [0, 0, 0, 0],
+);
+
+static BPE_BYPASS_TIMEOUT: ServerTable<SystemVariable> = variable(
+    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
+    &variables::BYPASS_TIMEOUT,
+    None,
+    Some(update_number),
+    KNOWN.bypassing.timeout.as_ptr().cast(),
+    [0, 0, bypass::LONGEST, 0],
+);
+
+static BPE_CONTROL_GROUP: ServerTable<SystemVariable> = variable(
+    BOOL | OPTIONAL_ARGUMENT,
+    &variables::CONTROL_GROUP,
+    None,
+    Some(update_control_group),
+    KNOWN.bypassing.control_group.as_ptr().cast(),
     [0; 4],
 );
 
@@ -227,6 +258,9 @@ static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
 pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
     ServerTable::new([
         VariablePointer(BPE_ENABLED.get()),
+        VariablePointer(BPE_BYPASS.get()),
+        VariablePointer(BPE_BYPASS_TIMEOUT.get()),
+        VariablePointer(BPE_CONTROL_GROUP.get()),
         VariablePointer(BPE_PATH.get()),
         VariablePointer(BPE_SIZE.get()),
         VariablePointer(BPE_INSTANCES.get()),
@@ -251,6 +285,7 @@ pub fn complete() {
             (*BPE_DIAGNOSTICS_KEY.get()).flags |= NOT_PERSISTED;
         }
         for (variable, names) in [
+            (&BPE_BYPASS, &BYPASS_NAMES),
             (&BPE_ADMISSION, &ADMISSION_NAMES),
             (&BPE_COMPRESSION, &COMPRESSION_NAMES),
             (&BPE_ASYNC_IO, &ASYNC_IO_NAMES),
@@ -371,6 +406,39 @@ unsafe extern "C" fn update_enabled(
         } else {
             controller::disable();
         }
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn update_bypass(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: the server's default check stores the index as a long.
+        let index = unsafe { *save.cast::<u64>() };
+        let bypass = usize::try_from(index)
+            .ok()
+            .and_then(|index| Bypass::ALL.get(index));
+        KNOWN
+            .bypassing
+            .set(&CORE, bypass.copied().unwrap_or_default());
+        Ok(())
+    });
+}
+
+unsafe extern "C" fn update_control_group(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: the server's default check stores one byte.
+        let on = unsafe { *save.cast::<u8>() } != 0;
+        KNOWN.bypassing.set_control_group(&CORE, on);
         Ok(())
     });
 }
@@ -649,7 +717,8 @@ mod tests {
     #[test]
     fn enumerations_name_their_values() {
         for (list, names) in [
-            (&ADMISSION_NAMES, &["all", "frequency"][..]),
+            (&BYPASS_NAMES, &["OFF", "ON", "REFILL"][..]),
+            (&ADMISSION_NAMES, &["all", "frequency"]),
             (&COMPRESSION_NAMES, &["off", "lz4"]),
             (&ASYNC_IO_NAMES, &["auto", "native", "off"]),
         ] {

@@ -37,6 +37,8 @@ pub enum State {
     Passive = 2,
     /// Asked for, but not possible just now; tried again by itself.
     Failed = 3,
+    /// On, but reads go to the data files.
+    Bypass = 4,
 }
 
 impl State {
@@ -47,6 +49,7 @@ impl State {
             State::Active => "active",
             State::Passive => "passive",
             State::Failed => "failed",
+            State::Bypass => "bypass",
         }
     }
 }

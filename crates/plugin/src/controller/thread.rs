@@ -118,6 +118,7 @@ fn run(life: u64) {
                 settings: Settings::current(),
                 waits: innodb_has_not_started,
             }));
+            KNOWN.bypassing.look(&CORE);
             look_at_pages(&mut pages_looked_at);
             look_behind_our_back(&mut audit);
             look_for_unseen(&mut watch);
