@@ -69,7 +69,7 @@ enum By {
 
 impl Bypassing {
     /// As the variables are by default.
-    pub const fn new() -> Bypassing {
+    pub(crate) const fn new() -> Bypassing {
         Bypassing {
             bypass: AtomicU64::new(0),
             timeout: AtomicU64::new(0),
