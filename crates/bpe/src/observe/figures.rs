@@ -274,6 +274,7 @@ pub mod tests {
             pool_bytes: 128 << 20,
             page_bytes: 16 << 10,
             latency: None,
+            reads: None,
         }
     }
 

@@ -12,6 +12,16 @@ use serde_json::Value;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Histogram {
     buckets: BTreeMap<u64, u64>,
+    /// All of them together, nanoseconds.
+    sum_ns: u64,
+}
+
+/// Page reads as the server waited for them, whatever answered them, since the cache was opened.
+#[derive(Debug, Clone, Default)]
+pub struct Reads {
+    /// Those that the data disk answers in any state.
+    pub control: Histogram,
+    pub others: Histogram,
 }
 
 /// Microseconds.
@@ -29,6 +39,7 @@ impl Histogram {
         let buckets = report.get("buckets")?.as_array()?.iter().map(pair);
         Some(Self {
             buckets: buckets.collect::<Option<_>>()?,
+            sum_ns: report["sum_ns"].as_u64().unwrap_or(0),
         })
     }
 
@@ -52,7 +63,23 @@ impl Histogram {
                 .map(|(upper, count)| (*upper, count - old(upper)))
                 .filter(|(_, count)| *count > 0)
                 .collect(),
+            sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns),
         }
+    }
+
+    /// What both have counted.
+    pub fn and(mut self, other: &Self) -> Self {
+        for (upper, count) in &other.buckets {
+            *self.buckets.entry(*upper).or_default() += count;
+        }
+        self.sum_ns += other.sum_ns;
+        self
+    }
+
+    /// Microseconds; `None` when nothing was counted.
+    pub fn mean(&self) -> Option<f64> {
+        let count = self.count();
+        (count > 0).then(|| self.sum_ns as f64 / count as f64 / 1000.0)
     }
 
     /// `None` when nothing was counted.
@@ -97,6 +124,7 @@ mod tests {
     fn histogram(buckets: &[(u64, u64)]) -> Histogram {
         Histogram {
             buckets: buckets.iter().copied().collect(),
+            sum_ns: buckets.iter().map(|(upper, count)| upper * count).sum(),
         }
     }
 
@@ -119,10 +147,11 @@ mod tests {
     #[test]
     fn reads_the_report_and_nothing_else() {
         let report = json!({"count": 3, "sum_ns": 9, "buckets": [[1280, 2], [2048, 1]]});
-        assert_eq!(
-            Histogram::of(&report),
-            Some(histogram(&[(1280, 2), (2048, 1)]))
-        );
+        let wanted = Histogram {
+            sum_ns: 9,
+            ..histogram(&[(1280, 2), (2048, 1)])
+        };
+        assert_eq!(Histogram::of(&report), Some(wanted));
         assert_eq!(Histogram::of(&json!({})), None);
         assert_eq!(Histogram::of(&json!({"buckets": [["a", 1]]})), None);
     }
@@ -139,5 +168,15 @@ mod tests {
         // A cache that was opened anew counts from zero.
         assert_eq!(histogram(&[(8, 5)]).since(&now).count(), 5);
         assert_eq!(Histogram::default().since(&now).count(), 0);
+    }
+
+    #[test]
+    fn two_kinds_of_reads_are_one() {
+        let fast = histogram(&[(1000, 3)]);
+        let both = fast.clone().and(&histogram(&[(1000, 1), (9000, 4)]));
+        assert_eq!(both.count(), 8);
+        assert_eq!(both.mean(), Some(5.0));
+        assert_eq!(both.since(&fast).mean(), Some(37.0 / 5.0));
+        assert_eq!(Histogram::default().mean(), None);
     }
 }

@@ -15,11 +15,13 @@ mod figures;
 mod histogram;
 mod sample;
 mod sentence;
+mod waits;
 
 pub use figures::{Figures, percent};
 pub use histogram::Quantiles;
 pub use sample::Sample;
 pub use sentence::{Level, Sentence};
+pub use waits::Waits;
 
 /// How long an answer is waited for. A server that is stopped or hangs is told from one that is busy by this.
 const LIMIT: Duration = Duration::from_secs(10);

@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::histogram::Histogram;
+use super::histogram::{Histogram, Reads};
 use crate::connection::plain;
 use crate::failure::{Exit, Failure};
 use crate::server::Server;
@@ -13,7 +13,7 @@ use crate::server::Server;
 /// The server's own counters that are looked at beside the extension's.
 const OF_THE_SERVER: &str = "'Questions','Com_commit','Com_rollback','Threads_running','Threads_connected','Uptime',\
     'Innodb_buffer_pool_read_requests','Innodb_buffer_pool_reads','Innodb_pages_read','Innodb_data_written',\
-    'Innodb_data_reads','Innodb_pages_written'";
+    'Innodb_data_reads','Innodb_pages_written','Innodb_row_lock_waits'";
 
 /// Everything that [`Figures`](super::Figures) are made of, at one moment.
 #[derive(Debug, Clone)]
@@ -28,6 +28,8 @@ pub struct Sample {
     /// Reads of the cache and of the data files; `None` where the server does not have the function `bpe_report`, or an
     /// older one.
     pub latency: Option<[Histogram; 2]>,
+    /// Serving and bypassed; `None` where the server tells nothing of them.
+    pub reads: Option<[Reads; 2]>,
 }
 
 impl Sample {
@@ -63,6 +65,7 @@ impl Sample {
                 (pool, page, None)
             }
         };
+        let report: Option<Value> = report.and_then(|text| serde_json::from_str(&text).ok());
         Ok(Self {
             taken,
             at_ms: SystemTime::now()
@@ -71,7 +74,8 @@ impl Sample {
             status,
             pool_bytes,
             page_bytes,
-            latency: report.and_then(|text| histograms(&text)),
+            latency: report.as_ref().and_then(histograms),
+            reads: report.as_ref().and_then(reads),
         })
     }
 
@@ -115,12 +119,22 @@ impl Sample {
     }
 }
 
-fn histograms(text: &str) -> Option<[Histogram; 2]> {
-    let report: Value = serde_json::from_str(text).ok()?;
+fn histograms(report: &Value) -> Option<[Histogram; 2]> {
     Some([
         Histogram::of(report.get("cache_read")?)?,
         Histogram::of(report.get("data_read")?)?,
     ])
+}
+
+fn reads(report: &Value) -> Option<[Reads; 2]> {
+    let of = |mode: &str| {
+        let groups = report.get(mode)?;
+        Some(Reads {
+            control: Histogram::of(groups.get("control")?)?,
+            others: Histogram::of(groups.get("others")?)?,
+        })
+    };
+    Some([of("serving")?, of("bypass")?])
 }
 
 fn gone(error: mysql::Error) -> Failure {
