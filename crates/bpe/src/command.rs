@@ -6,7 +6,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::terminal::complain;
 use crate::{
-    console, disable, doctor, enable, failure, manual, moved, recording, status, top, verify, views,
+    compare, console, disable, doctor, enable, failure, manual, moved, recording, status, top,
+    verify, views,
 };
 
 #[derive(Parser)]
@@ -39,6 +40,10 @@ enum Command {
     Top(top::Args),
     /// Check beforehand whether the extension will work and help
     Doctor(doctor::Args),
+    /// Find out on a server at work whether the extension helps: serving and bypass alternate, and what differs is told
+    ///
+    /// The account needs the right to SET GLOBAL: SUPER on MariaDB, SYSTEM_VARIABLES_ADMIN on MySQL.
+    Compare(compare::Args),
     /// Record the stream of page reads and writes of a live server, to be replayed with `bpe-lab replay`
     ///
     /// The account needs the right to SET GLOBAL: SUPER on MariaDB, SYSTEM_VARIABLES_ADMIN on MySQL.
@@ -72,6 +77,7 @@ pub fn main() -> ExitCode {
         Command::Status(args) => status::run(args),
         Command::Top(args) => top::run(args),
         Command::Doctor(args) => doctor::run(args),
+        Command::Compare(args) => compare::run(args),
         Command::Record(args) => recording::run(args),
         Command::Console(args) => console::run(args),
         Command::Verify(args) => verify::run(args),

@@ -8,6 +8,7 @@
 //! What is public is what the command `bpe-lab` needs to talk to servers and people as this one does.
 
 pub mod command;
+mod compare;
 pub mod connection;
 pub mod console;
 mod diagnostics;

@@ -1,0 +1,60 @@
+//! What a comparison cannot see, and what else to know of its figures.
+
+use interface::limits::{FULL, IDLE};
+
+use super::report::Row;
+use super::wish::Wish;
+use crate::observe::Figures;
+
+/// `serving`: of the last slice in which the extension served.
+pub fn of(wish: &Wish, serving: Option<&Figures>, rows: &[Row]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Some(serving) = serving {
+        let held = serving.bytes_cached as f64 * 100.0 / serving.capacity_bytes.max(1) as f64;
+        if serving.innodb_reads_per_s < IDLE {
+            notes.push(
+                "hardly any page was read: InnoDB's pool has what this load asks for, and nothing that the extension does matters"
+                    .to_owned(),
+            );
+        } else if held < FULL {
+            notes.push(format!(
+                "the cache holds {held:.0} % of what it can. While it still fills, the extension shows less than it will"
+            ));
+        }
+    }
+    if rows
+        .iter()
+        .any(|row| row.name == "read_mean_us" && row.difference.is_none())
+    {
+        notes.push("no page reads were timed on both sides".to_owned());
+    }
+    notes.push(
+        "the interval is Hodges' and Lehmann's for paired differences (Wilcoxon's signed ranks). Of figures that do not differ, 1 in \
+         20 will seem to"
+            .to_owned(),
+    );
+    notes.push(format!(
+        "InnoDB's pool keeps its contents from slice to slice, so slices of {} s favour neither side; a day without the extension \
+         may differ from this",
+        wish.slice
+    ));
+    notes.push(
+        "burst credits and queues of the data volume carry over from slice to slice: bypass is flattered by the rest that serving \
+         gives the volume, and serving pays for what bypass has used up"
+            .to_owned(),
+    );
+    notes.push(if wish.refill {
+        "in bypass, reads teach the cache nothing. Pages that were written are kept in it, which costs bypass what it costs serving"
+            .to_owned()
+    } else {
+        "in bypass, reads teach the cache nothing, and pages that are written leave it: with each slice serving starts from a smaller \
+         cache (--refill keeps them)"
+            .to_owned()
+    });
+    notes.push(
+        "1 extent of 64 is read from the data disk on both sides, so that latencies can be told: serving loses 1.6 % of its hits \
+         by that"
+            .to_owned(),
+    );
+    notes
+}

@@ -1,0 +1,263 @@
+//! A comparison on a server at work.
+//!
+//! One connection switches, looks once a second, and puts everything back. If it is lost, another one does the last. If this process
+//! is killed, the server ends bypass by itself: `bpe_bypass_timeout` is a few seconds longer than a slice.
+
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::held::Held;
+use super::limit::{Hurt, Limit, Second};
+use super::measured::Slice;
+use super::report::{Comparison, ENOUGH, Ended, Found, Row, rows};
+use super::schedule::{Schedule, Side};
+use super::wish::Wish;
+use super::{checks, notes};
+use crate::connection::Target;
+use crate::failure::Failure;
+use crate::observe::{Figures, Observer, Sample};
+
+/// How long the server is watched before the first slice, to know what it does when nothing is changed.
+const WATCHED: u64 = 5;
+/// Between looks whether the comparison is to be stopped.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Seconds a replica may be behind.
+const MOST_BEHIND: u64 = 30;
+
+/// A second of a comparison.
+#[derive(Clone, Copy, Debug)]
+pub struct Now {
+    /// From 1 on; 0 while the server is only watched.
+    pub pair: usize,
+    pub side: Side,
+    pub statements_per_s: f64,
+}
+
+/// Who is told how far it is, and may stop it.
+pub trait Audience {
+    fn second(&mut self, _now: &Now) {}
+
+    /// A pair is complete.
+    fn pair(&mut self, _so_far: &Comparison) {}
+
+    fn is_interrupted(&self) -> bool;
+}
+
+/// Why it ended before its time.
+enum Early {
+    Interrupted,
+    Hurt(f64, Hurt),
+    Failed(Failure),
+}
+
+impl From<Failure> for Early {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+/// Compares. Returns what was found also where it ended early; [`Comparison::ended`] and [`Comparison::why`] say how.
+///
+/// # Errors
+/// When it is refused; nothing was changed then. When what was changed could not be put back.
+pub fn run(
+    target: Target,
+    wish: &Wish,
+    audience: &mut dyn Audience,
+) -> Result<Comparison, Failure> {
+    let mut observer = Observer::of(target);
+    let server = observer.server()?;
+    let checked = checks::check(server)?;
+    let name = format!(
+        "{} {}, {}",
+        server.flavour, server.version_text, server.address
+    );
+    let began = Instant::now();
+    let mut run = Run {
+        wish,
+        audience,
+        limit: Limit::new(wish.limit),
+        name,
+        began,
+        pairs: Vec::new(),
+        last: None,
+    };
+    // Nothing is changed yet: whatever goes wrong is a refusal.
+    match run.watch(&mut observer) {
+        Ok(()) => {}
+        Err(Early::Failed(failure)) => return Err(failure),
+        Err(_) => return Err(Failure::refused("stopped before anything was changed")),
+    }
+    let mut held = Held::take(&mut observer, &checked, wish)?;
+    let result = run.all(&mut held);
+    let restored = held.put_back();
+    let mut report = run.report();
+    report.ended = match result {
+        Ok(()) => Ended::Complete,
+        Err(Early::Interrupted) => {
+            report.why = Some("it was told to stop".to_owned());
+            Ended::Interrupted
+        }
+        Err(Early::Hurt(after, hurt)) => {
+            report.hurt(after, hurt);
+            Ended::BypassHurt
+        }
+        Err(Early::Failed(failure)) => {
+            report.why = Some(failure.what);
+            Ended::Failed
+        }
+    };
+    if let Err(missing) = restored {
+        report.ended = Ended::Failed;
+        report.why = Some(match report.why {
+            Some(why) => format!("{why}; {missing}"),
+            None => missing,
+        });
+    }
+    Ok(report)
+}
+
+struct Run<'a> {
+    wish: &'a Wish,
+    audience: &'a mut dyn Audience,
+    limit: Limit,
+    name: String,
+    began: Instant,
+    /// Serving and bypass, in the order in which they were measured.
+    pairs: Vec<(Slice, Slice)>,
+    /// The last reading while serving.
+    last: Option<Figures>,
+}
+
+impl Run<'_> {
+    /// Watches the server as it is. Refuses one that has nothing to do.
+    fn watch(&mut self, observer: &mut Observer) -> Result<(), Early> {
+        let mut readings = vec![observer.sample()?];
+        let begin = Instant::now();
+        for second in 1..=WATCHED {
+            self.wait_until(begin + Duration::from_secs(second))?;
+            readings.push(observer.sample()?);
+            self.tell(0, Side::Serving, &readings);
+        }
+        let (first, last) = (&readings[0], &readings[readings.len() - 1]);
+        checks::check_load(first, last, readings.len() - 1)?;
+        self.serving(&readings);
+        Ok(())
+    }
+
+    fn all(&mut self, held: &mut Held<'_>) -> Result<(), Early> {
+        let order = Schedule::new(fastrand::bool).take(self.wish.pairs);
+        for (number, sides) in order.enumerate() {
+            let behind = checks::seconds_behind(held.server()?);
+            if let Some(behind) = behind.filter(|behind| *behind > MOST_BEHIND) {
+                return Err(
+                    Failure::step(format!("this replica has fallen {behind} s behind")).into(),
+                );
+            }
+            let [first, second] = sides;
+            let one = self.slice(held, number + 1, first)?;
+            let other = self.slice(held, number + 1, second)?;
+            self.pairs.push(match first {
+                Side::Serving => (one, other),
+                Side::Bypass => (other, one),
+            });
+            let so_far = self.report();
+            self.audience.pair(&so_far);
+        }
+        Ok(())
+    }
+
+    fn slice(&mut self, held: &mut Held<'_>, pair: usize, side: Side) -> Result<Slice, Early> {
+        held.switch(side)?;
+        let begin = Instant::now();
+        let mut readings = vec![held.sample()?];
+        let mut seconds = Vec::new();
+        for second in 1..=self.wish.slice {
+            self.wait_until(begin + Duration::from_secs(second))?;
+            let reading = held.sample()?;
+            held.expect(side, &reading)?;
+            seconds.push(second_of(&readings[readings.len() - 1], &reading));
+            readings.push(reading);
+            self.tell(pair, side, &readings);
+            if side == Side::Bypass {
+                if let Some(hurt) = self.limit.exceeded(&seconds) {
+                    return Err(Early::Hurt(begin.elapsed().as_secs_f64(), hurt));
+                }
+            }
+        }
+        // What waited, or was read ahead, when the switch was turned is not of this slice.
+        readings.remove(0);
+        if side == Side::Serving {
+            self.serving(&readings);
+        }
+        Slice::of(&readings).ok_or_else(|| Failure::step("the slice is too short").into())
+    }
+
+    /// Keeps what the server does while it serves.
+    fn serving(&mut self, readings: &[Sample]) {
+        if let (Some(slice), [first, .., last]) = (Slice::of(readings), readings) {
+            self.limit.served(Second {
+                seconds: (last.taken - first.taken).as_secs_f64(),
+                statements_per_s: slice.statements_per_s(),
+                threads_running: slice.threads_running(),
+            });
+            self.last = Some(Figures::between(first, last));
+        }
+    }
+
+    fn tell(&mut self, pair: usize, side: Side, readings: &[Sample]) {
+        if let [.., before, now] = readings {
+            self.audience.second(&Now {
+                pair,
+                side,
+                statements_per_s: second_of(before, now).statements_per_s,
+            });
+        }
+    }
+
+    fn wait_until(&self, end: Instant) -> Result<(), Early> {
+        loop {
+            if self.audience.is_interrupted() {
+                return Err(Early::Interrupted);
+            }
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            sleep(left.min(LOOK_EVERY));
+        }
+    }
+
+    fn report(&self) -> Comparison {
+        let figures = rows(&self.pairs);
+        Comparison {
+            server: self.name.clone(),
+            ended: Ended::Complete,
+            why: None,
+            verdict: figures.first().map_or(Found::TooFewPairs, verdict),
+            pairs: self.pairs.len() as u64,
+            pairs_wanted: self.wish.pairs as u64,
+            pairs_for_a_verdict: ENOUGH as u64,
+            slice_s: self.wish.slice,
+            seconds: self.began.elapsed().as_secs_f64(),
+            refill: self.wish.refill,
+            hurt_after_s: None,
+            hurt_percent: None,
+            notes: notes::of(self.wish, self.last.as_ref(), &figures),
+            figures,
+        }
+    }
+}
+
+fn verdict(statements: &Row) -> Found {
+    statements.found
+}
+
+fn second_of(before: &Sample, now: &Sample) -> Second {
+    let figures = Figures::between(before, now);
+    Second {
+        seconds: figures.interval_s,
+        statements_per_s: figures.qps,
+        threads_running: figures.threads_running as f64,
+    }
+}

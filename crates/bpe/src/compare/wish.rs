@@ -1,0 +1,55 @@
+//! What is wanted of a comparison.
+
+use crate::failure::Failure;
+
+/// Pairs that make no sense any more.
+const MOST_PAIRS: f64 = 500.0;
+
+/// What is wanted.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish {
+    pub pairs: usize,
+    /// Seconds, the first of which is not counted. 2 at least.
+    pub slice: u64,
+    /// Percent of the statements per second of serving, below which bypass hurts.
+    pub limit: f64,
+    /// Whether pages that are written in bypass are kept in the cache.
+    pub refill: bool,
+}
+
+impl Wish {
+    /// # Errors
+    /// When it had more pairs than can be used.
+    pub fn new(minutes: f64, slice: u64, limit: f64, refill: bool) -> Result<Self, Failure> {
+        let pairs = (minutes * 60.0 / (2 * slice) as f64).floor().max(1.0);
+        if pairs > MOST_PAIRS {
+            return Err(Failure::usage(format!(
+                "that is {pairs} pairs; {MOST_PAIRS} are enough for every purpose"
+            ))
+            .advise("choose a larger --slice, or fewer --minutes"));
+        }
+        Ok(Self {
+            pairs: pairs as usize,
+            slice,
+            limit,
+            refill,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_follow_from_minutes() {
+        let pairs = |minutes, slice| {
+            let wish = Wish::new(minutes, slice, 50.0, true);
+            wish.map(|wish| wish.pairs).ok()
+        };
+        assert_eq!(pairs(10.0, 10), Some(30));
+        assert_eq!(pairs(0.1, 60), Some(1));
+        assert_eq!(pairs(480.0, 30), Some(480));
+        assert_eq!(pairs(480.0, 2), None);
+    }
+}
