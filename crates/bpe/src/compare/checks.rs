@@ -40,6 +40,7 @@ pub fn check(server: &mut Server) -> Result<Checked, Failure> {
         ))
         .advise("install the bpe.so that belongs to this command, and restart the server"));
     };
+    take_lock(server)?;
     if bypass != "OFF" {
         return Err(Failure::refused(format!(
             "{BYPASS} is {bypass} already: somebody else has set it"
@@ -66,7 +67,6 @@ pub fn check(server: &mut Server) -> Result<Checked, Failure> {
         ))
         .advise("wait until it has caught up"));
     }
-    take_lock(server)?;
     // Where it is missing, no read has a time.
     report::ask(server, "latency", "cannot tell how long reads take")?;
     Ok(Checked {
