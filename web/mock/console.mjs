@@ -25,6 +25,24 @@ async function bodyOf(request) {
   return text ? JSON.parse(text) : {};
 }
 
+/** @param {number[]} differences @param {number} wanted @param {{slice_s: number, refill: boolean}} request @returns {import("../src/api/types").Comparison} */
+function comparison(differences, wanted, request) {
+  const enough = differences.length >= 20;
+  const row = (/** @type {string} */ name, /** @type {string} */ unit, /** @type {number} */ serving, /** @type {number} */ bypass, /** @type {boolean} */ more) => {
+    const difference = serving - bypass;
+    return {
+      name, title: name, unit, more_is_better: more, serving, bypass, difference, low: difference * (difference > 0 ? 0.9 : 1.1), high: difference * (difference > 0 ? 1.1 : 0.9),
+      percent: (difference * 100) / bypass, differences: [...differences], found: /** @type {import("../src/api/types").Found} */ (enough ? "better" : "too few pairs"),
+    };
+  };
+  return {
+    server: "MariaDB 10.11.19", ended: "complete", why: null, verdict: enough ? "better" : "too few pairs", pairs: differences.length, pairs_wanted: wanted,
+    pairs_for_a_verdict: 20, slice_s: request.slice_s, seconds: differences.length * 2 * request.slice_s, refill: request.refill, hurt_after_s: null, hurt_percent: null,
+    figures: [row("statements_per_s", "1/s", 3973, 2043, true), row("read_mean_us", "us", 120, 2400, false), row("data_reads_per_s", "1/s", 310, 2900, false)],
+    notes: ["InnoDB's pool keeps its contents from slice to slice."],
+  };
+}
+
 export class MockConsole {
   /** @param {{token: string, port?: number}} options */
   constructor(options) {
@@ -46,6 +64,8 @@ export class MockConsole {
     this.run = null;
     /** @type {any[]} */
     this.results = [];
+    /** @type {any} */
+    this.comparing = null;
     /** @type {import("node:http").Server | null} */
     this.http = null;
     this.timer = setInterval(() => this.tick(), 1000);
@@ -180,6 +200,31 @@ export class MockConsole {
     return task;
   }
 
+  /** A pair each second. @param {PretendedServer} server @param {{minutes: number, slice_s: number, refill: boolean}} wanted */
+  compare(server, wanted) {
+    const pairs = Math.max(1, Math.floor((wanted.minutes * 60) / (2 * wanted.slice_s)));
+    const now = { running: true, pair: 0, pairs, in_bypass: false, statements_per_s: 4000, error: null, advice: null, found: /** @type {any} */ (null), stop: false };
+    this.comparing = now;
+    /** @type {number[]} */
+    const differences = [];
+    const timer = setInterval(() => {
+      now.pair += 1;
+      now.in_bypass = now.pair % 2 === 0;
+      now.statements_per_s = now.in_bypass ? 2000 : 4000;
+      differences.push(1900 + 400 * Math.sin(now.pair * 2.1));
+      now.found = comparison(differences, pairs, wanted);
+      now.running = !now.stop && now.pair < pairs;
+      if (!now.running) {
+        clearInterval(timer);
+        now.found.ended = now.stop ? "interrupted" : "complete";
+        now.found.why = now.stop ? "it was told to stop" : null;
+      }
+      const { stop: _, ...shown } = now;
+      this.send(server.id, { type: "comparing", ...shown });
+    }, 1000);
+    return now;
+  }
+
   /** @param {import("node:http").IncomingMessage} request @param {import("node:http").ServerResponse} response */
   async handle(request, response) {
     const url = new URL(request.url ?? "/", "http://localhost");
@@ -187,7 +232,7 @@ export class MockConsole {
     response.setHeader("Cache-Control", "no-store");
     if (!url.pathname.startsWith("/api/")) return this.file(url.pathname, response);
     if (request.headers.authorization !== `Bearer ${this.token}`) return answer(response, 401, { error: "The token is missing or wrong.", advice: null });
-    const [kind, id = "", what = ""] = url.pathname.split("/").slice(2);
+    const [kind, id = "", what = "", more = ""] = url.pathname.split("/").slice(2);
     const body = request.method === "POST" ? await bodyOf(request) : {};
     if (kind === "about") return answer(response, 200, { version: "0.1.0", experience: true });
     if (kind === "events") return answer(response, 200, this.events);
@@ -213,6 +258,13 @@ export class MockConsole {
         }
         return answer(response, 202, this.switch(server, body));
       }
+      case "compare":
+        if (more === "stop") {
+          if (this.comparing) this.comparing.stop = true;
+          return answer(response, 204, null);
+        }
+        if (server.state !== "active") return answer(response, 422, { error: "the extension is disabled: there is nothing to compare", advice: "switch it on" });
+        return answer(response, 202, this.compare(server, body));
       case "settings":
         Object.assign(server.settings, body);
         return answer(response, 200, { applied: body, warnings: [] });

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use cloud_volume::{CloudVolume, Profile, Volume};
+use integration_tests::console::Console;
 use integration_tests::harness::Outcome;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::place::{copy_folder, extended};
 use integration_tests::trace::CREATE_FUNCTION;
 use integration_tests::{Place, Server, Suite, note, skip, sql};
 use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Several times the pool.
 const ROWS: u32 = 16_000;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         .each("finds_what_there_is_to_find", finds)
         .each("leaves_the_server_serving", leaves_the_server_serving)
         .each("refuses_what_cannot_be_compared", refuses)
+        .each("the_console_compares", the_console_compares)
         .run()
 }
 
@@ -306,6 +308,49 @@ fn refuses(place: &Place) -> Outcome {
         )?;
         is_as_before(&server, &before)
     })?;
+    server.stop()?;
+    Ok(())
+}
+
+fn the_console_compares(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    fill(&server)?;
+    server.sql("SET GLOBAL bpe_bypass_timeout = 77")?;
+    let before = switches(&server)?;
+    let console = Console::start(
+        env!("CARGO_BIN_EXE_bpe"),
+        place.root(),
+        server.socket(),
+        &[],
+    )?;
+    console.wait("it is active", |shown| shown["state"] == "active")?;
+    let post = |what: &str, body: Value, wanted: u16| -> Outcome {
+        let path = format!("/api/servers/main/{what}");
+        let (status, answer) = console.ask("POST", &path, Some(body))?;
+        ensure!(status == wanted, "{what}: {status} {answer}");
+        Ok(())
+    };
+    let wish = |minutes: f64| json!({"minutes": minutes, "slice_s": 4, "refill": true, "limit_percent": 0});
+    under_load(&server, || {
+        post("compare", wish(0.0), 400)?;
+        post("compare", wish(5.0), 202)?;
+        bypass_begins(&server)?;
+        post("compare", wish(5.0), 409)?;
+        post("switch", json!({"action": "off"}), 409)?;
+        post("compare/stop", json!({}), 204)?;
+        sql::wait_until("the comparison has ended", SOON, || {
+            Ok(console.events()?.contains("the comparison has ended"))
+        })?;
+        is_as_before(&server, &before)?;
+        let events = console.events()?;
+        ensure!(!events.contains("is bypass"), "{events}");
+
+        // The console ends, but not before everything is put back.
+        post("compare", wish(5.0), 202)?;
+        bypass_begins(&server)
+    })?;
+    console.end()?;
+    is_as_before(&server, &before)?;
     server.stop()?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 import { token, tokenRefused } from "../state/session";
 import type {
-  About, Action, ConsoleEvent, Details, Experience, Figures, Plan, PlanChanged, Run, RunRequest, Server, Settings, SwitchRequest, Task,
+  About, Action, CompareRequest, Comparing, ConsoleEvent, Details, Experience, Figures, Plan, PlanChanged, Run, RunRequest, Server, Settings, SwitchRequest, Task,
 } from "./types";
 
 export class ApiError extends Error {
@@ -76,6 +76,8 @@ export const api = {
   task: (id: string) => get<Task>(`/api/tasks/${encodeURIComponent(id)}`),
   settings: (id: string, changed: Settings) =>
     post<{ applied: Settings; warnings: string[] }>(`${at(id)}/settings`, changed),
+  compare: (id: string, wanted: CompareRequest) => post<Comparing>(`${at(id)}/compare`, wanted),
+  stopComparing: (id: string) => post<unknown>(`${at(id)}/compare/stop`, {}),
   events: () => get<ConsoleEvent[]>("/api/events"),
   experience: () => get<Experience>("/api/experience"),
   run: (wanted: RunRequest) => post<Run>("/api/experience/run", wanted),

@@ -178,6 +178,77 @@ export interface Task {
   advice: string | null;
 }
 
+/** What the figures of serving are beside those of bypass. */
+export const FOUNDS = ["better", "worse", "no difference", "too few pairs"] as const;
+export type Found = (typeof FOUNDS)[number];
+
+/** How a comparison ended. */
+export const COMPARISON_ENDEDS = ["complete", "interrupted", "bypass hurt", "failed"] as const;
+export type ComparisonEnded = (typeof COMPARISON_ENDEDS)[number];
+
+/** A figure with the extension serving and bypassed. */
+export interface ComparisonRow {
+  name: string;
+  title: string;
+  /** 1/s, us, or empty for a number of things. */
+  unit: string;
+  more_is_better: boolean;
+  /** Median of the slices. */
+  serving: number | null;
+  /** Median of the slices. */
+  bypass: number | null;
+  /** Serving less bypass of each pair, in their order. */
+  differences: number[];
+  /** The middle of them. */
+  difference: number | null;
+  /** The true difference is above this with 97.5 % certainty. */
+  low: number | null;
+  /** And below this. */
+  high: number | null;
+  /** The difference in percent of bypass. */
+  percent: number | null;
+  found: Found;
+}
+
+/** What a comparison has found so far. */
+export interface Comparison {
+  server: string;
+  ended: ComparisonEnded;
+  /** Why it ended early. */
+  why: string | null;
+  /** What is found of the statements per second. */
+  verdict: Found;
+  pairs: number;
+  pairs_wanted: number;
+  pairs_for_a_verdict: number;
+  slice_s: number;
+  seconds: number;
+  /** Whether pages that were written in bypass were kept in the cache. */
+  refill: boolean;
+  /** Seconds of bypass until it ended because that hurt. */
+  hurt_after_s: number | null;
+  /** Statements of the last two of them, in percent of those while serving. */
+  hurt_percent: number | null;
+  figures: ComparisonRow[];
+  /** What this cannot see, and what else to know. */
+  notes: string[];
+}
+
+/** A comparison under way, or the last one. */
+export interface Comparing {
+  running: boolean;
+  /** From 1 on; 0 while the server is only watched. */
+  pair: number;
+  pairs: number;
+  in_bypass: boolean;
+  statements_per_s: number;
+  /** Why there was none. */
+  error: string | null;
+  advice: string | null;
+  /** What was found so far. */
+  found: Comparison | null;
+}
+
 /** Statements a second and the 95th percentile of their latency (sysbench: of transactions) over a time. */
 export interface Side {
   qps: number;

@@ -1,7 +1,7 @@
 // What the console's server sends and takes. Rates are per second, sizes bytes, times of the clock milliseconds since 1970,
 // latencies microseconds unless the name says otherwise.
 
-import type { ConsoleEvent, Device, Figures, FileRow, Instance, Run, RunMode, RunPoint, Sentence, Side, State, Task, TestName } from "./figures";
+import type { Comparing, ConsoleEvent, Device, Figures, FileRow, Instance, Run, RunMode, RunPoint, Sentence, Side, State, Task, TestName } from "./figures";
 
 export type * from "./figures";
 export { PLAN_PARTS } from "./figures";
@@ -62,6 +62,14 @@ export interface SwitchRequest {
   uninstall?: boolean;
 }
 
+export interface CompareRequest {
+  minutes: number;
+  /** Seconds of serving, or of bypass, at a time. */
+  slice_s: number;
+  /** Whether pages that are written in bypass are kept in the cache. */
+  refill: boolean;
+}
+
 export interface Result {
   id: string;
   at_ms?: number;
@@ -100,4 +108,5 @@ export type LiveLine =
   | { type: "unreachable"; error: string; since_ms: number }
   | ({ type: "event" } & ConsoleEvent)
   | ({ type: "task" } & Task)
-  | ({ type: "run" } & RunPoint);
+  | ({ type: "run" } & RunPoint)
+  | ({ type: "comparing" } & Comparing);

@@ -3,7 +3,7 @@
 import { signal } from "@preact/signals";
 import { decoded } from "./decoded";
 
-export const VIEWS = ["overview", "charts", "instances", "tables", "disks", "settings", "events"] as const;
+export const VIEWS = ["overview", "charts", "instances", "tables", "disks", "compare", "settings", "events"] as const;
 export type View = (typeof VIEWS)[number];
 
 export type Route = { page: "servers" } | { page: "experience" } | { page: "server"; id: string; view: View };

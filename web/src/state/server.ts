@@ -3,7 +3,7 @@
 import { signal, type Signal } from "@preact/signals";
 import { api, ApiError } from "../api/client";
 import { follow } from "../api/live";
-import type { ConsoleEvent, Details, Figures, LiveLine, RunPoint, Task } from "../api/types";
+import type { Comparing, ConsoleEvent, Details, Figures, LiveLine, RunPoint, Task } from "../api/types";
 
 /** A quarter of an hour at one a second. */
 const KEPT_FIGURES = 900;
@@ -17,6 +17,8 @@ export class ServerStore {
   readonly task: Signal<Task | null> = signal(null);
   readonly events: Signal<ConsoleEvent[]> = signal([]);
   readonly runPoint: Signal<RunPoint | null> = signal(null);
+  /** The comparison under way, or the last one. */
+  readonly comparing: Signal<Comparing | null> = signal(null);
   private end: (() => void) | null = null;
   private timer: ReturnType<typeof setInterval> | undefined;
 
@@ -78,6 +80,9 @@ export class ServerStore {
         break;
       case "run":
         this.runPoint.value = line;
+        break;
+      case "comparing":
+        this.comparing.value = line;
         break;
     }
   }

@@ -11,6 +11,7 @@ import { addressOf, type View, VIEWS } from "../state/route";
 import type { ServerStore } from "../state/server";
 import { text } from "../state/text";
 import { ChartsView } from "./charts";
+import { CompareView } from "./compare";
 import { DisksView } from "./disks";
 import { EventsView } from "./events";
 import { InstancesView } from "./instances";
@@ -50,7 +51,7 @@ export function ServerPage(props: { store: ServerStore; view: View }) {
   const state = newest?.state ?? server.value?.state ?? null;
   const reason = newest?.state_reason || server.value?.state_reason || "";
   const task = store.task.value;
-  const busy = task?.state === "running";
+  const busy = task?.state === "running" || store.comparing.value?.running === true;
   const on = state === "active" || state === "passive" || state === "failed";
 
   return (
@@ -86,7 +87,7 @@ export function ServerPage(props: { store: ServerStore; view: View }) {
       {task && asked.value === null && (
         <section class="card task-card" aria-label={t.switch.progress}>
           <TaskSteps task={task} />
-          {!busy && <button type="button" onClick={() => (store.task.value = null)}>{t.switch.dismiss}</button>}
+          {task.state !== "running" && <button type="button" onClick={() => (store.task.value = null)}>{t.switch.dismiss}</button>}
         </section>
       )}
       <nav class="tabs" aria-label={t.views.label} ref={tabs}>
@@ -118,6 +119,8 @@ function TheView(props: { view: View; store: ServerStore; server: Server | null 
       return <TablesView store={props.store} />;
     case "disks":
       return <DisksView store={props.store} />;
+    case "compare":
+      return <CompareView store={props.store} />;
     case "settings":
       return <SettingsView store={props.store} />;
     case "events":

@@ -168,6 +168,35 @@ export async function latencies(watched) {
   await page.context().close();
 }
 
+/** Serving and bypass in turn: it begins, another page sees how far it is, it is stopped, and what was found is shown. @param {Watched} watched */
+export async function compare(watched) {
+  const page = await watched.at("compare");
+  const form = page.locator(".compare-form");
+  await form.getByLabel("Minutes").fill("5");
+  await form.getByLabel("Seconds at a time").fill("2");
+  await accessible(page, "the form of a comparison");
+  await form.getByRole("button", { name: "Compare" }).click();
+  await page.locator("[data-comparing]").waitFor();
+  assert.ok(await page.getByRole("switch").isDisabled(), "nobody switches meanwhile");
+  const other = await watched.at("compare");
+  await other.locator("[data-comparing]").waitFor({ timeout: 30_000 });
+  await other.context().close();
+  // Bypass may hurt at once on a slow machine, which ends it, too.
+  await page.locator("[data-compared]").waitFor({ timeout: 60_000 });
+  const stop = page.getByRole("button", { name: "Stop" });
+  if (await stop.isVisible()) await stop.click();
+  await form.waitFor({ timeout: 30_000 });
+  await page.locator("[data-compared] h3").filter({ hasText: /statements per second|No pair/ }).waitFor();
+  if ((await page.locator("[data-figure]").count()) > 0) {
+    assert.match(await page.locator("[data-figure=statements_per_s] td").first().innerText(), /\d/);
+  }
+  await page.locator(".compare-notes li").first().waitFor();
+  await accessible(page, "a comparison");
+  await watched.picture(page, "compare", true);
+  await until(() => state(page), (now) => now === "active", "the server serves again");
+  await page.context().close();
+}
+
 /** @param {Watched} watched */
 export async function settings(watched) {
   const page = await watched.at("settings");

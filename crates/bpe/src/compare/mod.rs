@@ -28,7 +28,7 @@ pub mod report;
 pub mod run;
 pub mod schedule;
 mod statistics;
-mod wish;
+pub mod wish;
 
 /// Minutes of a comparison.
 const MINUTES: std::ops::RangeInclusive<f64> = 0.1..=480.0;

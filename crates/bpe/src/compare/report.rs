@@ -210,7 +210,7 @@ impl Comparison {
     }
 
     /// One sentence.
-    fn result(&self) -> String {
+    pub fn result(&self) -> String {
         let Some(row) = self.figures.first().filter(|_| self.pairs > 0) else {
             return match self.hurt_percent {
                 Some(_) => {

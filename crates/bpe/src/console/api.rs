@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use tokio::sync::broadcast::error::RecvError;
 
 use super::answer::{Answer, Said, blocking};
+use super::comparing::{self, Comparing};
 use super::error::Refusal;
 use super::events::Event;
 use super::page::{self, Pages};
@@ -43,6 +44,8 @@ pub fn router(console: Arc<Console>, pages: Pages) -> Router {
         .route("/servers/{id}/plan", post(plan))
         .route("/servers/{id}/switch", post(switch))
         .route("/servers/{id}/settings", post(settings))
+        .route("/servers/{id}/compare", post(compare))
+        .route("/servers/{id}/compare/stop", post(stop_comparing))
         .route("/events", get(events))
         .route("/tasks/{id}", get(task))
         .nest("/experience", experience.with_state(()))
@@ -192,6 +195,22 @@ async fn settings(
         switching::change_settings(&asked, &wanted).map(Json)
     })
     .await
+}
+
+async fn compare(
+    State(console): Shared,
+    Path(id): Path<String>,
+    Said(request): Said<comparing::Request>,
+) -> Answer<(StatusCode, Json<Comparing>)> {
+    let server = console.server(&id)?;
+    console.may_change(server)?;
+    let begun = comparing::begin(server, &request)?;
+    Ok((StatusCode::ACCEPTED, Json(begun)))
+}
+
+async fn stop_comparing(State(console): Shared, Path(id): Path<String>) -> Answer<StatusCode> {
+    console.server(&id)?.stop_comparing();
+    Ok(StatusCode::NO_CONTENT)
 }
 
 async fn events(State(console): Shared) -> Json<Vec<Event>> {

@@ -23,6 +23,7 @@ use crate::terminal::{complain, say};
 
 mod answer;
 mod api;
+mod comparing;
 mod details;
 mod error;
 mod events;
@@ -335,6 +336,9 @@ fn end_on_signal(servers: Vec<Arc<Watched>>, guest: Option<Arc<dyn Guest>>) -> a
                     "bpe: stopping a comparison; the console ends when the switch is as it was (Ctrl-C again ends it now)"
                 );
             } else if busy() {
+                for server in &servers {
+                    server.stop_comparing();
+                }
                 complain!("bpe: a server is being changed; the console ends when that is done (Ctrl-C again ends it now)");
             }
             while busy() && signals.pending().next().is_none() {

@@ -50,6 +50,8 @@ pub struct Watched {
     details: Mutex<Details>,
     /// Somebody changes the server: one at a time.
     changing: AtomicBool,
+    comparing: AtomicBool,
+    stop_comparing: AtomicBool,
     change_seconds: AtomicU64,
     asked: (Mutex<bool>, Condvar),
     turns: Arc<Semaphore>,
@@ -66,6 +68,7 @@ struct Seen {
     answers: bool,
     task: Option<Task>,
     run: Option<Value>,
+    comparing: Option<Value>,
     /// A change was interrupted by the server's end: what remains of it is looked for when it is back.
     remains: Option<Places>,
 }
@@ -88,6 +91,8 @@ impl Watched {
             seen: Mutex::default(),
             details: Mutex::default(),
             changing: AtomicBool::new(false),
+            comparing: AtomicBool::new(false),
+            stop_comparing: AtomicBool::new(false),
             change_seconds: AtomicU64::new(CHANGE_SECONDS),
             asked: (Mutex::new(true), Condvar::new()),
             turns: Arc::new(Semaphore::new(TURNS)),
@@ -247,6 +252,9 @@ impl Watched {
         if let Some(point) = &seen.run {
             first.push(line("run", point));
         }
+        if let Some(now) = &seen.comparing {
+            first.push(line("comparing", now));
+        }
         (first, receiver)
     }
 
@@ -329,6 +337,35 @@ impl Watched {
         if let Some(point) = point {
             self.send(line("run", &point));
         }
+    }
+
+    /// A second of a comparison, or its end.
+    pub fn show_comparing(&self, now: Value) {
+        self.seen().comparing = Some(now.clone());
+        self.send(line("comparing", &now));
+    }
+
+    pub fn begin_comparing(&self) {
+        self.stop_comparing.store(false, Ordering::SeqCst);
+        self.comparing.store(true, Ordering::SeqCst);
+    }
+
+    pub fn end_comparing(&self) {
+        self.comparing.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether the console is comparing two states of it, which change every few seconds.
+    pub fn is_comparing(&self) -> bool {
+        self.comparing.load(Ordering::SeqCst)
+    }
+
+    /// Has a comparison put everything back and end.
+    pub fn stop_comparing(&self) {
+        self.stop_comparing.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_to_stop_comparing(&self) -> bool {
+        self.stop_comparing.load(Ordering::SeqCst)
     }
 
     // --- one change at a time ----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ use super::{read, repository};
 type Sent = (&'static str, &'static str, &'static str);
 
 /// In the order in which they are written. A name of Rust stands for the type of the same file before that of another.
-const SENT: [Sent; 22] = [
+const SENT: [Sent; 27] = [
     ("bpe/src/observe/histogram.rs", "Quantiles", "Quantiles"),
     ("bpe/src/observe/figures.rs", "Figures", "Figures"),
     ("bpe/src/observe/sentence.rs", "Level", "SentenceLevel"),
@@ -28,6 +28,11 @@ const SENT: [Sent; 22] = [
     ("bpe/src/console/task.rs", "StepState", "StepState"),
     ("bpe/src/console/task.rs", "Step", "Step"),
     ("bpe/src/console/task.rs", "Task", "Task"),
+    ("bpe/src/compare/report.rs", "Found", "Found"),
+    ("bpe/src/compare/report.rs", "Ended", "ComparisonEnded"),
+    ("bpe/src/compare/report.rs", "Row", "ComparisonRow"),
+    ("bpe/src/compare/report.rs", "Comparison", "Comparison"),
+    ("bpe/src/console/comparing.rs", "Comparing", "Comparing"),
     ("bpe-lab/src/experience/load.rs", "Side", "Side"),
     ("bpe-lab/src/experience/run.rs", "Test", "TestName"),
     ("bpe-lab/src/experience/run.rs", "Mode", "RunMode"),

@@ -1,0 +1,154 @@
+//! Comparing serving with bypass on a server ([`crate::compare`]), shown to every page of it second by second.
+//!
+//! The server's turn to be changed is taken until the end, so nobody else turns its switches meanwhile.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Refusal;
+use super::events::Level;
+use super::watched::Watched;
+use crate::compare::report::{Comparison, Ended};
+use crate::compare::run::{self, Audience, Now};
+use crate::compare::schedule::Side;
+use crate::compare::wish::Wish;
+use crate::failure::Failure;
+
+/// Percent of the statements per second, as for the command.
+const LIMIT: f64 = 50.0;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    minutes: f64,
+    /// Seconds of a slice.
+    slice_s: u64,
+    /// Whether pages that are written in bypass are kept.
+    refill: bool,
+    /// Percent of the statements per second of serving, below which bypass hurts.
+    limit_percent: Option<f64>,
+}
+
+/// A comparison under way, or the last one.
+#[derive(Clone, Default, Serialize)]
+pub struct Comparing {
+    pub running: bool,
+    /// From 1 on; 0 while the server is only watched.
+    pub pair: u64,
+    pub pairs: u64,
+    pub in_bypass: bool,
+    pub statements_per_s: f64,
+    /// Why there was none.
+    pub error: Option<String>,
+    pub advice: Option<String>,
+    /// What was found so far.
+    pub found: Option<Comparison>,
+}
+
+/// Begins it, beside the thread that answers requests.
+///
+/// # Errors
+/// When somebody else is changing the server, or the request is wrong. What the server lacks is told to the pages.
+pub fn begin(watched: &Arc<Watched>, request: &Request) -> Result<Comparing, Refusal> {
+    let wrong = |what: &str| Err(Refusal::bad(what));
+    if !(0.1..=480.0).contains(&request.minutes) {
+        return wrong("minutes must be 0.1 to 480");
+    }
+    if !(2..=60).contains(&request.slice_s) {
+        return wrong("slice_s must be 2 to 60");
+    }
+    let limit = request.limit_percent.unwrap_or(LIMIT);
+    if !(0.0..100.0).contains(&limit) {
+        return wrong("limit_percent must be 0 to 99");
+    }
+    let wish = Wish::new(request.minutes, request.slice_s, limit, request.refill)?;
+    let changing = watched.begin_change().ok_or_else(|| {
+        Refusal::conflict("this server is already being changed").advise("wait until that is done")
+    })?;
+    watched.begin_comparing();
+    let now = Comparing {
+        running: true,
+        pairs: wish.pairs as u64,
+        ..Comparing::default()
+    };
+    let mut page = Page {
+        watched: Arc::clone(watched),
+        now: now.clone(),
+    };
+    page.show();
+    std::thread::Builder::new()
+        .name("compare".into())
+        .spawn(move || {
+            let target = page.watched.target().clone();
+            let run = || run::run(target, &wish, &mut page);
+            let result = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+                Err(Failure::step(
+                    "the console failed at this; its terminal shows where",
+                ))
+            });
+            page.watched.end_comparing();
+            // Whoever sees the end may begin the next change.
+            drop(changing);
+            page.end(result);
+        })
+        .map_err(|error| {
+            watched.end_comparing();
+            Refusal::from(Failure::step(format!("cannot start a thread: {error}")))
+        })?;
+    Ok(now)
+}
+
+/// The pages of a server.
+struct Page {
+    watched: Arc<Watched>,
+    now: Comparing,
+}
+
+impl Page {
+    fn show(&self) {
+        let shown = serde_json::to_value(&self.now).unwrap_or_default();
+        self.watched.show_comparing(shown);
+    }
+
+    fn end(&mut self, result: Result<Comparison, Failure>) {
+        self.now.running = false;
+        let (level, said) = match result {
+            Ok(found) => {
+                let level = match found.ended {
+                    Ended::Failed => Level::Error,
+                    _ => Level::Info,
+                };
+                let said = found.result();
+                self.now.found = Some(found);
+                (level, said)
+            }
+            Err(failure) => {
+                self.now.error = Some(failure.what.clone());
+                self.now.advice = failure.advice;
+                (Level::Error, failure.what)
+            }
+        };
+        self.watched
+            .note(level, format!("the comparison has ended: {said}"));
+        self.show();
+    }
+}
+
+impl Audience for Page {
+    fn second(&mut self, now: &Now) {
+        self.now.pair = now.pair as u64;
+        self.now.in_bypass = now.side == Side::Bypass;
+        self.now.statements_per_s = now.statements_per_s;
+        self.show();
+    }
+
+    fn pair(&mut self, so_far: &Comparison) {
+        self.now.found = Some(so_far.clone());
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.watched.is_to_stop_comparing()
+    }
+}
