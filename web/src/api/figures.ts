@@ -1,6 +1,6 @@
 // Made by `cargo run -p interface --example generate` from what crates/bpe and crates/bpe-lab send. Change it there.
 
-export type State = "active" | "disabled" | "passive" | "failed" | "not installed";
+export type State = "active" | "bypass" | "disabled" | "passive" | "failed" | "not installed";
 
 /** Microseconds. */
 export interface Quantiles {

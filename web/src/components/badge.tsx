@@ -3,6 +3,7 @@ import { text } from "../state/text";
 
 const TONES: Record<State | "unreachable", string> = {
   active: "good",
+  bypass: "warn",
   disabled: "plain",
   passive: "warn",
   failed: "bad",

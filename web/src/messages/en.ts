@@ -37,6 +37,7 @@ export const en = {
 
   states: {
     active: "on",
+    bypass: "bypassed",
     disabled: "off",
     passive: "passive",
     failed: "failed",
@@ -85,6 +86,8 @@ export const en = {
     off: "Switched off",
     offText: (reads: string) => `The data disk is read ${reads} times a second. The extension could answer any of these reads.`,
     offUnknown: "Pages that InnoDB does not find in memory are read from the data disk.",
+    bypass: "Bypassed",
+    bypassText: "Reads go to the data disk as if the extension were off (bpe_bypass). The cache keeps its contents.",
     passive: "Passive",
     failed: "Failed",
     notInstalled: "Not installed",

@@ -39,6 +39,7 @@ export const ja: Messages = {
 
   states: {
     active: "オン",
+    bypass: "バイパス中",
     disabled: "オフ",
     passive: "待機",
     failed: "失敗",
@@ -87,6 +88,8 @@ export const ja: Messages = {
     off: "オフになっています",
     offText: (reads) => `データディスクから毎秒 ${reads} 回読み取っています。この読み取りが、拡張で肩代わりできる対象です。`,
     offUnknown: "InnoDB のメモリーにないページはデータディスクから読み取られます。",
+    bypass: "バイパスしています",
+    bypassText: "拡張がオフのときと同じく、読み取りはデータディスクに向かいます (bpe_bypass)。キャッシュの内容は保たれます。",
     passive: "待機しています",
     failed: "失敗しました",
     notInstalled: "導入されていません",
@@ -491,6 +494,7 @@ export const ja: Messages = {
     "installed": "導入済み",
     "created": "作成",
     "the extension is active": "拡張がオンになりました",
+    "the extension is bypassed": "拡張がバイパスされました",
     "the extension is disabled": "拡張がオフになりました",
     "the extension is passive": "拡張が待機状態になりました",
     "the extension is failed": "拡張が失敗しました",

@@ -39,6 +39,7 @@ export const zhTW: Messages = {
 
   states: {
     active: "開啟",
+    bypass: "略過中",
     disabled: "關閉",
     passive: "待命",
     failed: "失敗",
@@ -87,6 +88,8 @@ export const zhTW: Messages = {
     off: "已關閉",
     offText: (reads) => `資料磁碟每秒被讀取 ${reads} 次，這些讀取正是擴充可以代為回應的。`,
     offUnknown: "InnoDB 在記憶體中找不到的頁面會從資料磁碟讀取。",
+    bypass: "已略過",
+    bypassText: "讀取都由資料磁碟負責，如同擴充已關閉（bpe_bypass）。快取保留內容。",
     passive: "待命中",
     failed: "失敗",
     notInstalled: "尚未安裝",
@@ -491,6 +494,7 @@ export const zhTW: Messages = {
     "installed": "已安裝",
     "created": "已建立",
     "the extension is active": "擴充已開啟",
+    "the extension is bypassed": "擴充已略過",
     "the extension is disabled": "擴充已關閉",
     "the extension is passive": "擴充進入待命",
     "the extension is failed": "擴充失敗",

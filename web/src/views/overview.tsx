@@ -30,7 +30,7 @@ export function Overview(props: { store: ServerStore; server: Server | null }) {
 }
 
 const TONE: Record<Verdict["kind"], string> = {
-  helps: "good", alike: "warm", costs: "bad", warming: "warm", little: "warn", idle: "plain", off: "plain", passive: "warn", failed: "bad",
+  helps: "good", alike: "warm", costs: "bad", warming: "warm", little: "warn", idle: "plain", off: "plain", bypass: "warn", passive: "warn", failed: "bad",
   "not installed": "plain", waiting: "plain", unreachable: "bad",
 };
 
@@ -63,6 +63,9 @@ function VerdictCard(props: { verdict: Verdict }) {
       break;
     case "idle":
       [title, lines] = [t.idle, [t.idleText]];
+      break;
+    case "bypass":
+      [title, lines] = [t.bypass, [t.bypassText]];
       break;
     case "not installed":
       [title, lines] = [t.notInstalled, [t.notInstalledText]];

@@ -52,7 +52,7 @@ export function ServerPage(props: { store: ServerStore; view: View }) {
   const reason = newest?.state_reason || server.value?.state_reason || "";
   const task = store.task.value;
   const busy = task?.state === "running" || store.comparing.value?.running === true;
-  const on = state === "active" || state === "passive" || state === "failed";
+  const on = state === "active" || state === "bypass" || state === "passive" || state === "failed";
 
   return (
     <>
@@ -79,7 +79,7 @@ export function ServerPage(props: { store: ServerStore; view: View }) {
           </p>
         )}
         {problem.value && <p class="banner bad">{problem.value}</p>}
-        {!gone && (state === "failed" || state === "passive") && reason && (
+        {!gone && (state === "failed" || state === "passive" || state === "bypass") && !store.comparing.value?.running && reason && (
           <p class="banner warn" lang="en">{reason}</p>
         )}
         {!gone && state === "active" && reason && <p class="banner warn" lang="en">{reason}</p>}

@@ -148,13 +148,12 @@ impl<'a> Sampler<'a> {
         if self.before.state.as_ref() != Some(&state) && !compared {
             let level = match (state.0.as_str(), state.1.is_empty()) {
                 ("failed", _) => Level::Error,
-                ("passive", _) | ("active", false) => Level::Warning,
+                ("passive" | "bypass", _) | ("active", false) => Level::Warning,
                 _ => Level::Info,
             };
-            let said = if state.0 == "not installed" {
-                "the extension is not installed".to_owned()
-            } else {
-                format!("the extension is {}", state.0)
+            let said = match state.0.as_str() {
+                "bypass" => "the extension is bypassed".to_owned(),
+                state => format!("the extension is {state}"),
             };
             let reason = if state.1.is_empty() {
                 String::new()

@@ -47,7 +47,7 @@ const SENT: [Sent; 27] = [
 pub fn types() -> Result<String, String> {
     let mut types = String::from(
         "// Made by `cargo run -p interface --example generate` from what crates/bpe and crates/bpe-lab send. Change it there.\n\n\
-         export type State = \"active\" | \"disabled\" | \"passive\" | \"failed\" | \"not installed\";\n",
+         export type State = \"active\" | \"bypass\" | \"disabled\" | \"passive\" | \"failed\" | \"not installed\";\n",
     );
     for sent @ (file, name, _) in SENT {
         let source = read(&repository("crates").join(file))?;
