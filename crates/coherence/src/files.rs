@@ -161,7 +161,7 @@ pub struct DataFile {
     changes: AtomicU64,
     /// Never cached while set: unlinked, or changed through calls that we do not follow.
     barred: AtomicBool,
-    /// Reads that the cache served.
+    /// Reads that the cache served. A figure, as the next: `Relaxed` everywhere.
     pub hits: Figure,
     /// Reads that went to the data file.
     pub misses: Figure,
@@ -584,6 +584,7 @@ impl<O: Os> Files<O> {
         let is_found = |fd: &i32| {
             self.table
                 .get(*fd as usize)
+                // Acquire: of the `swap` in `attach`.
                 .is_some_and(|slot| slot.load(Ordering::Acquire).addr() & FOUND != 0)
         };
         let found: Vec<i32> = {
@@ -659,6 +660,7 @@ impl<O: Os> Files<O> {
     fn registered(&self, fd: i32) -> bool {
         self.table
             .get(fd as usize)
+            // Acquire: of the `swap` in `attach`.
             .is_some_and(|slot| !slot.load(Ordering::Acquire).is_null())
     }
 

@@ -295,6 +295,7 @@ impl Switch {
 
     /// The number the next extension will carry.
     pub fn next_epoch(&self) -> u32 {
+        // Relaxed: that each is given once is all that counts.
         self.epoch.fetch_add(1, Ordering::Relaxed) + 1
     }
 

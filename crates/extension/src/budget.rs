@@ -34,7 +34,7 @@ const SLOTS: usize = 97;
 /// Bytes written to all devices in 24 hours, and the limit on them. One for the life of the process.
 #[derive(Debug)]
 pub struct WriteBudget {
-    /// Bytes in 24 hours; 0: no limit.
+    /// Bytes in 24 hours; 0: no limit. Stands for itself, as `left` does: `Relaxed` everywhere. Both are written under the lock.
     limit: AtomicU64,
     /// Bytes that may be written now. Read without the lock.
     left: AtomicI64,

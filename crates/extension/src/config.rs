@@ -38,7 +38,8 @@ pub struct DeviceConfig {
     pub file_name: String,
 }
 
-/// How long a read of a device is waited for before the page is read from where it came. It can be changed at any time.
+/// How long a read of a device is waited for before the page is read from where it came. It can be changed at any time. It
+/// stands for itself: `Relaxed`.
 #[derive(Debug, Default)]
 pub struct ReadTimeout(AtomicU64);
 

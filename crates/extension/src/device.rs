@@ -45,12 +45,12 @@ pub(crate) struct Device {
     pub speed: Speed,
     pub session: u64,
     read_timeout: Arc<ReadTimeout>,
-    /// Reads of this file cannot be bounded in time.
+    /// Reads of this file cannot be bounded in time. Stands for itself: `Relaxed` everywhere; who sees it late finds out again.
     unbounded: AtomicBool,
     file: ArcSwap<CacheFile>,
     closed: AtomicBool,
     /// Pages of several lengths have left holes that do not fit: segments must be emptied, for which one is kept in
-    /// reserve.
+    /// reserve. Set once, by the device's writer. `Relaxed` everywhere: who sees it late takes a little more for room.
     pub compacts: AtomicBool,
     pub free_segments: Counter,
     /// Bytes of staged pages that its writer has taken, and that are not on the device yet.

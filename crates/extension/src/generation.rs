@@ -128,6 +128,7 @@ impl Generations {
 }
 
 fn update(word: &AtomicU64, change: impl Fn(u64) -> u64) -> u64 {
+    // Relaxed, also of an exchange that fails: only what the next exchange begins with.
     let mut old = word.load(Ordering::Relaxed);
     // SeqCst keeps this word, the instance lock and the caller's own flags in one order that is easy to reason about; the
     // cost is that of the locked instruction anyway.

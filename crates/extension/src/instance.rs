@@ -232,6 +232,7 @@ impl Drop for Locked<'_> {
     #[inline]
     fn drop(&mut self) {
         let gone = self.state.directory.gone();
+        // Relaxed: it is only written under the lock that is held here.
         if gone != self.removals.load(Ordering::Relaxed) {
             self.removals.store(gone, Ordering::SeqCst);
         }

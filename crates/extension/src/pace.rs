@@ -15,7 +15,7 @@ const BURST: f64 = 0.1;
 
 /// A token bucket that may be overdrawn by one write, so that a write larger than the burst is not stuck.
 pub(crate) struct Pacer {
-    /// Bytes per second; 0: no limit.
+    /// Bytes per second; 0: no limit. Stands for itself: `Relaxed` everywhere.
     rate: AtomicU64,
     /// Of bytes.
     bucket: Mutex<TokenBucket>,

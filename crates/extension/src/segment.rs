@@ -115,6 +115,8 @@ pub(crate) struct Live {
     pub page_units: u64,
 }
 
+/// `live` and `live_units` here and in the table are `Relaxed`. Only the device's writer counts up, others
+/// down: so it never sees less than there is, and it alone concludes from a 0. Who looks for room makes do with an older count.
 struct Segment {
     sequence: AtomicU32,
     live: AtomicU32,

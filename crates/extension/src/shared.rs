@@ -33,6 +33,7 @@ pub(crate) struct Shared {
     pub written: Written,
     /// Bytes of all memory whose size is fixed when the extension is opened, and all that is reserved for staging.
     pub memory_bytes: u64,
+    /// Stands for itself: `Relaxed` everywhere.
     mode: AtomicU8,
 }
 

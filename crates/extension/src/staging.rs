@@ -77,6 +77,7 @@ pub(crate) struct Staging {
     memory: Mapped<u8>,
     facts: Facts,
     blocks: Mutex<Blocks>,
+    /// Bytes of frames in use. `Relaxed`: a measure of how full it is; the lock of `blocks` decides.
     used: Padded<AtomicU64>,
 }
 
@@ -201,6 +202,7 @@ impl Staging {
 
     /// Takes a reference. Only under the lock of the instance whose directory names the frame.
     pub fn pin(&self, frame: Frame) -> Pinned<'_> {
+        // Relaxed: the instance's lock orders it before the last reference can go.
         let before = self.facts[frame as usize]
             .references
             .fetch_add(1, Ordering::Relaxed);
@@ -248,8 +250,8 @@ impl Staging {
 
     fn release(&self, frame: Frame) {
         let facts = &self.facts[frame as usize];
+        // Release: of each reader's copy, to the fence of the last one, so that it comes before the frame is written again.
         if facts.references.fetch_sub(1, Ordering::Release) == 1 {
-            // Every reader's copy happens before the frame is written again.
             fence(Ordering::Acquire);
             let length = facts.length.load(Ordering::Relaxed) as usize;
             self.blocks

@@ -1,4 +1,5 @@
-//! Counters that are read from outside.
+//! Counters that are read from outside. Each stands for itself, so all are `Relaxed`: a sum over several may be of moments that lie
+//! a little apart.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

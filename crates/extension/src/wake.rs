@@ -9,8 +9,10 @@ use parking_lot::{Condvar, Mutex};
 pub(crate) const TICK: Duration = Duration::from_millis(100);
 
 pub(crate) struct Wake {
+    /// Stored with `Release` under the mutex, loaded with `Acquire`: what was done before the end was called for is seen.
     stop: AtomicBool,
-    /// Somebody has announced work that no writer has looked at.
+    /// Somebody has announced work that no writer has looked at. `Relaxed` everywhere: if a page is staged after a writer has
+    /// looked there, the instance's lock shows what the writer has left here; and who sleeps has looked under the mutex.
     announced: AtomicBool,
     /// Staged bytes worth waking for.
     pub staged: u64,

@@ -146,6 +146,7 @@ pub struct Requests {
     armed: [AtomicUsize; CONTEXTS],
     /// Tagged reads under way that are not abandoned.
     tagged: AtomicU32,
+    /// That each is given once is all that counts: `Relaxed`.
     next_tag: AtomicU64,
     /// Stands for itself: `Relaxed` everywhere.
     seen: AtomicBool,

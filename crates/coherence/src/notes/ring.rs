@@ -36,10 +36,11 @@ struct Place {
 /// The ring.
 pub struct Ring {
     places: Box<[Place]>,
-    /// Number of the next event.
+    /// Number of the next event. `Relaxed` everywhere: it says which place is whose, not what is in it.
     head: Alone<AtomicU64>,
     /// Events below this are acknowledged, their places are free.
     tail: Alone<AtomicU64>,
+    /// A figure, as `page_sizes`: `Relaxed` everywhere.
     lost: Alone<AtomicU64>,
     /// Bit `n`: there were pages of `1 << n` bytes.
     page_sizes: AtomicU32,
@@ -77,7 +78,7 @@ impl Ring {
     pub fn push(&self, event: Event, page_size: u32) {
         let mut number = self.head.0.load(Ordering::Relaxed);
         loop {
-            // Acquire: whoever read the place is done with it.
+            // Acquire: of `acknowledge`. Whoever read the place is done with it.
             let tail = self.tail.0.load(Ordering::Acquire);
             if number < tail {
                 // Our number has grown old. The tail's writer saw a head that was no less, and so do we now.
@@ -108,14 +109,14 @@ impl Ring {
             place.stamp.store(stamp(event, number), Ordering::SeqCst);
         }
         place.what.store(what, Ordering::Relaxed);
-        // Release: who sees this number sees the event.
+        // Release: to `records`. Who sees this number sees the event.
         place.stamp.store(stamp(event, number), Ordering::Release);
     }
 
     /// Frees the places of all events below `number`. One caller at a time.
     pub fn acknowledge(&self, number: u64) {
         let number = number.min(self.head.0.load(Ordering::Relaxed));
-        // Release: our reads of the places come before it.
+        // Release: to `push`. Our reads of the places come before it.
         self.tail.0.fetch_max(number, Ordering::Release);
     }
 
@@ -123,12 +124,14 @@ impl Ring {
     /// Ends early at an event whose hook has claimed its place but not yet filled it. Not to be called beside
     /// [`acknowledge`](Self::acknowledge).
     pub fn records(&self, most: usize) -> (u64, Vec<u8>) {
+        // Relaxed: the tail is written by `acknowledge` alone, which whoever calls this has called.
         let first = self.tail.0.load(Ordering::Relaxed);
         let claimed = self.head.0.load(Ordering::Relaxed) - first;
         let most = most.min(claimed as usize);
         let mut bytes = Vec::with_capacity(most * RECORD_BYTES);
         for number in first..first + most as u64 {
             let place = self.place(number);
+            // Acquire: of the last store in `push`.
             let stamp = place.stamp.load(Ordering::Acquire);
             if (stamp >> 32) as u32 != number as u32 {
                 break;

@@ -61,6 +61,10 @@ pub(crate) enum Unread {
 }
 
 /// How a device stands with answers that are overdue. Times are milliseconds after its epoch.
+///
+/// `rest` and `looked` are `Relaxed`: older values rest or look a little longer or shorter. The exchanges of `unanswered`
+/// (`AcqRel`) are the pair of its loads (`Acquire`), the store of `rests_until` in `begin_rest` (`Release`) that of its loads. A read that
+/// slips in between the last answer and the rest which that begins does no harm.
 pub(crate) struct Overdue {
     epoch: Instant,
     /// Reads that were given up and not answered yet.
@@ -440,6 +444,7 @@ impl Drop for GivenUp {
 
 /// Where this thread begins to look for a slot.
 fn home() -> usize {
+    // Relaxed: to begin at the same slot does no harm.
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static HOME: usize = NEXT.fetch_add(1, Ordering::Relaxed);

@@ -309,6 +309,7 @@ fn try_creating(survey: &Survey) -> Result<bool, OpenError> {
 
 fn create_and_remove(survey: &Survey) -> Result<bool, Errno> {
     // Another session may be looking at the same place, and a crash may have left a file of that name.
+    // Relaxed: that each is given once is all that counts.
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let mut attempts = 1..=NAMES;
     loop {

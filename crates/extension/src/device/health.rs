@@ -35,12 +35,15 @@ pub(crate) enum State {
 }
 
 pub(crate) struct Health {
+    /// Stored with `Release` under the lock of `reason`, the pair of the load in `state`: who finds the device active again finds
+    /// that the writer has removed what referred to it.
     state: AtomicU8,
     /// Why the device failed.
     reason: Mutex<String>,
     /// What else people should know.
     remark: Mutex<String>,
     errors: Counter,
+    /// Errors in a row and within a window: `Relaxed`, one too few or too many does no harm.
     consecutive: AtomicU32,
     window_began: AtomicU64,
     in_window: AtomicU32,
@@ -52,6 +55,8 @@ pub(crate) struct Health {
 /// Reads under way, and when one of them last made progress, in one word, so that nobody sees the one without the other:
 /// the number in the low bits; above it the milliseconds after the epoch at which a read was last answered, or was begun
 /// when none was under way.
+///
+/// Each exchange is the pair of the one before it (`AcqRel`): the word is all that they tell each other.
 #[derive(Default)]
 struct Reads(AtomicU64);
 

@@ -20,7 +20,8 @@ pub(crate) struct Event {
 }
 
 /// Contexts of the kernel's asynchronous I/O that were made here: those of the slots, which are kept for the life of the
-/// process, and those of writers.
+/// process, and those of writers. A count: `Relaxed`
+/// everywhere.
 static CONTEXTS: AtomicUsize = AtomicUsize::new(0);
 
 /// Contexts of the kernel's asynchronous I/O that the extension has set up in this process, as against those of others in it.

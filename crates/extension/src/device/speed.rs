@@ -24,6 +24,7 @@ const LONG: Duration = Duration::from_millis(100);
 /// A write that has not been answered for so long.
 const STALL: Duration = Duration::from_secs(10);
 
+/// `Relaxed` everywhere: each stands for itself, and older ones do no harm.
 pub(crate) struct Speed {
     epoch: Instant,
     /// Average nanoseconds of a write; 0: nothing was written yet.

@@ -47,6 +47,9 @@ const ONE: u64 = 1;
 const SUBMITTING: u64 = 1 << 32;
 
 /// What is under way at a device.
+///
+/// `state` is all that its exchanges tell each other: each is the pair of the one before it (`AcqRel`). `limit`, `slots` and
+/// `without_flag` stand for themselves: `Relaxed`.
 pub(crate) struct Submissions {
     /// Requests of ours under way in the low half, threads that submit one by themselves just now in the high half.
     state: AtomicU64,

@@ -35,6 +35,7 @@ impl LatencyHistogram {
         }
     }
 
+    /// `Relaxed` here and in `snapshot`: counters that stand for themselves.
     pub fn record(&self, nanos: u64) {
         self.counts[bucket(nanos)].fetch_add(1, Ordering::Relaxed);
         self.nanos.fetch_add(nanos, Ordering::Relaxed);

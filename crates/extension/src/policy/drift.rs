@@ -36,6 +36,7 @@ pub(crate) struct Drift {
     window: u64,
     /// Accesses of an instance after which it looks.
     look_every: u64,
+    /// Stands for itself: `Relaxed` everywhere. Written under the lock of `seen`.
     changing: AtomicBool,
     seen: Mutex<Seen>,
 }
