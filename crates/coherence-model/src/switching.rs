@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use bpe::controller;
-use bpe::process::CORE;
+use bpe::process::{CORE, KNOWN};
 use bpe::settings;
-use bpe::switch::Active;
+use bpe::switch::{Active, Bypass};
 use extension::{
     AdmissionMode, Compression, Config, DeviceConfig, Extension, OwnerIdentity, Statistics,
 };
@@ -134,6 +134,12 @@ pub fn administrator() {
             std::thread::sleep(Duration::from_millis(10));
             look();
         }
+        for _ in 0..below(4) {
+            bypass();
+            std::thread::sleep(Duration::from_millis(below(60) as u64));
+            serve_again();
+            std::thread::sleep(Duration::from_millis(below(60) as u64));
+        }
         let _kept_out = KeptOut::wait();
         match below(9) {
             8 => let_a_minute_pass(),
@@ -154,6 +160,30 @@ pub fn administrator() {
             }
         }
     }
+}
+
+/// Reads pass the extension by from now on, or in another way than before; perhaps with a control group.
+pub fn bypass() {
+    let bypass = [Bypass::On, Bypass::Refill][below(2)];
+    KNOWN.bypassing.set(&CORE, bypass);
+    KNOWN.bypassing.set_control_group(&CORE, one_in(2));
+    if CORE.switch().mode().bypass() == bypass {
+        reached(match bypass {
+            Bypass::Refill => Reached::Refilled,
+            _ => Reached::Bypassed,
+        });
+        if CORE.switch().pending_requests() > 0 {
+            reached(Reached::BypassedUnderWay);
+        }
+    }
+}
+
+/// Bypass ends.
+pub fn serve_again() {
+    if CORE.switch().mode().bypass() != Bypass::Off {
+        reached(Reached::ServedAgain);
+    }
+    KNOWN.bypassing.set(&CORE, Bypass::Off);
 }
 
 /// While it lives no freed page is written and read at the same time.

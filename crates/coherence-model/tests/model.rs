@@ -14,7 +14,7 @@ const SEEDS: [&str; 4] = ["3", "5", "7", "9"];
 
 /// Rules of `coherence::canary` whose absence the exact mode notices soon, whatever the machine. That a descriptor is stored under the
 /// registry's lock takes a thread that is held up over OFF, ON and a rest: `checks/interleavings` notices it within seconds.
-const CANARIES: [(&str, &str); 12] = [
+const CANARIES: [(&str, &str); 13] = [
     ("writes", "a write drops nothing"),
     ("generations", "an insertion ignores the generation"),
     ("ranges", "holes and vectored writes drop nothing"),
@@ -27,6 +27,7 @@ const CANARIES: [(&str, &str); 12] = [
     ("proof", "an asynchronous hit is believed"),
     ("giving-back", "a refused request stays redirected"),
     ("looks", "growth and set times count as no change"),
+    ("bypass-skips-writes", "writes in bypass drop nothing"),
 ];
 
 fn run(program: &Path, canary: &str, arguments: &[&str]) -> (bool, String) {

@@ -66,6 +66,8 @@ const EXACT: &[(u32, Operation)] = &[
     (300, crate::switching::pump),
     (4, crate::switching::off_or_on),
     (30, crate::switching::on_again),
+    (6, crate::switching::bypass),
+    (60, crate::switching::serve_again),
     (60, crate::switching::let_a_minute_pass),
 ];
 
