@@ -4,6 +4,7 @@
 //! schedule ([`world`]) is two files of a server in a kernel of memory ([`kernel`]), with the engine itself as the cache. Each
 //! property has a test that explores it, and rules that are left out, one at a time, to show that the checker notices.
 
+mod bypass;
 mod files;
 mod kernel;
 mod pages;

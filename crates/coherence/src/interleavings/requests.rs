@@ -66,7 +66,7 @@ impl Own {
 
 impl World {
     /// Submits requests for pages of a descriptor; how many were accepted.
-    fn submit(&self, fd: i32, pages: &[(usize, usize)]) -> usize {
+    pub fn submit(&self, fd: i32, pages: &[(usize, usize)]) -> usize {
         for &(own, page) in pages {
             self.own[own].prepare(*self, fd, page, None);
         }
@@ -74,7 +74,7 @@ impl World {
         self.submit_prepared(&list)
     }
 
-    fn submit_write(&self, fd: i32, own: usize, page: usize) {
+    pub fn submit_write(&self, fd: i32, own: usize, page: usize) {
         let version = self.kernel().new_version();
         self.own[own].prepare(*self, fd, page, Some(version));
         self.submit_prepared(&[own]);
@@ -105,7 +105,7 @@ impl World {
     }
 
     /// As `io_getevents`, which does not wait here.
-    fn harvest(&self) {
+    pub fn harvest(&self) {
         let _inside = self.kernel().enter();
         if self.core.switch().mode().is_off() {
             self.kernel()
@@ -150,7 +150,7 @@ impl World {
     }
 
     /// Everything that is under way comes to its end, and the server is told of it.
-    fn drain(&self) {
+    pub fn drain(&self) {
         self.kernel().answer_from_now_on();
         for _ in 0..8 {
             self.harvest();
@@ -165,7 +165,7 @@ impl World {
 }
 
 /// On, with two pages on the cache disk, a descriptor, and a context that is harvested.
-fn cached(engines: usize) -> World {
+pub fn cached(engines: usize) -> World {
     let world = World::new(engines, BOUND);
     world.on();
     world.open(0);
