@@ -137,6 +137,26 @@ pub const RULES: &[(&str, &str)] = &[
         "id-before-bump",
         "a write takes the identity before it moves the generations on",
     ),
+    (
+        "adjust-before-publish",
+        "what is published does not get the settings of now",
+    ),
+    (
+        "ahead-not-counted",
+        "an extension is not waited for while a session brings it to the lock",
+    ),
+    (
+        "life-not-compared",
+        "the thread of an installation goes on in the next one",
+    ),
+    (
+        "panic-after-lock",
+        "a hook that panics waits for the controller",
+    ),
+    (
+        "notify-before-change",
+        "whoever waits is woken before there is a change",
+    ),
 ];
 
 /// Whether the rule is to be left out.

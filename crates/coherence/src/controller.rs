@@ -6,12 +6,23 @@
 //!
 //! [`state`] has the states, [`events`] what happens, [`step`] the transitions. `transitions.txt` has them as text: tests walk through
 //! every event in every state, and through all sequences up to a length.
+//!
+//! [`driver`] is the table at work: a lock, and threads that post and wait. What it needs of the process is a trait, [`host`];
+//! `work` is what takes time.
 
+pub mod driver;
+#[cfg(test)]
+mod driver_tests;
 pub mod events;
+pub mod host;
 pub mod state;
 pub mod step;
 #[cfg(test)]
 mod tests;
+mod work;
 
+pub use driver::Controller;
 pub use events::{Event, Later, Refused, Store, Told};
+pub use host::{Engine, Host};
 pub use state::{Built, Layout, Machine, Shown, State, Work};
+pub use work::RETIRE_WAIT;

@@ -13,11 +13,12 @@
 //! 6. [`rules`]: around a read and a write. [`scan`]: the files that are open already. [`aio`]: asynchronous I/O from submit to
 //!    harvest. [`compare`]: cached pages and data files. [`audit`]: whether somebody else writes to them.
 //!
-//! Beside them stands [`controller`], which knows none of them: switching on and off as a table.
+//! Above them stands [`controller`]: switching on and off as a table, which knows none of them, and the lock and the threads that
+//! do what it says.
 //!
 //! # Order of locks
-//! File registry → file identity → reads given up → in-flight table shard → (the extension's locks). The list of suspended
-//! files is a leaf.
+//! Controller's thread → controller → file registry → file identity → reads given up → in-flight table shard → (the extension's
+//! locks). The list of suspended files is a leaf.
 
 /// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
 #[macro_export]

@@ -3,8 +3,9 @@
 
 use std::ffi::CStr;
 use std::io;
-use std::thread::JoinHandle;
 use std::time::Duration;
+
+use crate::sync::JoinHandle;
 
 /// An error number of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

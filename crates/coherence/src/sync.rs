@@ -7,18 +7,20 @@
 #[cfg(not(checker))]
 pub(crate) use arc_swap::{ArcSwapOption, Guard};
 #[cfg(not(checker))]
-pub(crate) use parking_lot::{Mutex, MutexGuard};
+pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(not(checker))]
 pub(crate) use std::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 #[cfg(not(checker))]
-pub(crate) use std::thread::sleep;
+pub(crate) use std::thread::{JoinHandle, sleep, sleep as pause};
 #[cfg(not(checker))]
 pub(crate) use std::time::Instant;
 
 #[cfg(checker)]
-pub(crate) use checked::{ArcSwapOption, Guard, Instant, Mutex, MutexGuard, sleep};
+pub(crate) use checked::{
+    ArcSwapOption, Condvar, Guard, Instant, JoinHandle, Mutex, MutexGuard, pause, sleep,
+};
 #[cfg(checker)]
 pub(crate) use shuttle::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,

@@ -125,7 +125,7 @@ fn statics(text: &str) -> Vec<String> {
 
 /// The plugin is loaded into one process, which has one of each of these. The list only gets shorter: a static that is gone must
 /// leave it, and a new one becomes a field of a value that is there.
-const STATICS: [&str; 36] = [
+const STATICS: [&str; 29] = [
     "abi::status::SHOWN",
     "abi::variables::KEYS",
     "abi::variables::LENGTHS",
@@ -133,14 +133,7 @@ const STATICS: [&str; 36] = [
     "calls::asynchronous::MAKE_URING_FAIL",
     "clock::PASSED",
     "clock::SET_BY",
-    "controller::machine::AFTER_A_PANIC",
-    "controller::machine::AHEAD",
-    "controller::machine::CHANGED",
-    "controller::machine::EARLY",
-    "controller::machine::INNER",
-    "controller::machine::PANICKED",
-    "controller::machine::SWITCHED_ON",
-    "controller::thread::THREAD",
+    "controller::server::CONTROLLER",
     "diagnostics::DIAGNOSTICS",
     "naive::STORES",
     "process::CORE",

@@ -10,7 +10,8 @@
 //! 4. [`process`] has the one value of the crate `coherence` that they share: which descriptors are data files, the rules
 //!    that keep the cache equal to them, asynchronous I/O from submit to harvest, the mode and the active extension.
 //! 5. What that needs from the machine is a trait, which [`linux`] is.
-//! 6. [`controller`] builds, replaces and retires the extension, as its table in the crate `coherence` says.
+//! 6. [`controller`] is the one value of the crate `coherence` that builds, replaces and retires the extension, and what it needs of
+//!    a server.
 //!
 //! [`recorder`] notes the stream of page reads and writes for `bpe record`; [`keys`] says who may begin that, or [`verify`].
 //!

@@ -112,6 +112,8 @@ pub enum Told<S> {
 #[derive(Debug, PartialEq, Eq)]
 pub enum Refused {
     Why(String),
+    /// Others build or switch, for longer than a client waits.
+    Busy,
     /// Another session has switched off meanwhile.
     Overtaken,
     /// A hook has panicked.

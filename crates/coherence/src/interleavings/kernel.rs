@@ -7,15 +7,14 @@ use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::seen;
 use crate::aio::requests::{PWRITE, Words};
 use crate::aio::{IoEvent, Iocb};
 use crate::os::{Errno, Level, Os, Stat};
-use crate::sync::checked::set_time;
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::checked::{set_time, spawn};
+use crate::sync::{AtomicU32, JoinHandle, Ordering};
 
 pub const LENGTH: usize = 4096;
 /// Of each file; page 0 is not read, because no page size is learned from it.
@@ -59,6 +58,8 @@ struct State {
     /// Threads inside a hook, and those of them that wait for the answer to a question about a file.
     inside: u32,
     asking: u32,
+    /// Those of the controller, of this life and of others.
+    threads: u32,
 }
 
 /// A request as it was when the kernel took it.
@@ -104,6 +105,7 @@ impl Kernel {
                 accepts: usize::MAX,
                 inside: 0,
                 asking: 0,
+                threads: 0,
             }),
             step: AtomicU32::new(0),
         }
@@ -291,6 +293,11 @@ impl Kernel {
         can
     }
 
+    /// Threads that were started and have not ended.
+    pub fn threads(&self) -> u32 {
+        self.with(|state| state.threads)
+    }
+
     /// A thread enters a hook.
     pub fn enter(&self) -> Inside<'_> {
         self.with(|state| state.inside += 1);
@@ -423,9 +430,18 @@ impl Os for Kernel {
     fn spawn<T: Send + 'static>(
         &self,
         _: &str,
-        _: impl FnOnce() -> T + Send + 'static,
+        body: impl FnOnce() -> T + Send + 'static,
     ) -> io::Result<JoinHandle<T>> {
-        Err(io::ErrorKind::Unsupported.into())
+        self.with(|state| state.threads += 1);
+        // The kernel outlives its threads, as the world that it is of.
+        let kernel = std::ptr::from_ref(self) as usize;
+        Ok(spawn(move || {
+            let result = body();
+            // SAFETY: as above.
+            let kernel = unsafe { &*(kernel as *const Kernel) };
+            kernel.with(|state| state.threads -= 1);
+            result
+        }))
     }
 
     fn log(&self, _: Level, _: &str) {}

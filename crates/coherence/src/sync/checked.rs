@@ -2,10 +2,41 @@
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-const UNHARMED: &str = "no thread panics with the lock held";
+use shuttle::current::{TaskId, me};
+use shuttle::sync::atomic::{AtomicBool, Ordering};
+
+/// What a thread panics with on purpose.
+pub struct OnPurpose;
+
+thread_local! {
+    /// The thread that panics, and at which of its locks.
+    static PANICS: Cell<Option<(TaskId, u32)>> = const { Cell::new(None) };
+}
+
+/// This thread panics at its so-manyth lock from now, once.
+pub fn panic_after(locks: u32) {
+    PANICS.set(Some((me(), locks)));
+}
+
+/// It does not.
+pub fn do_not_panic() {
+    PANICS.set(None);
+}
+
+fn may_panic() {
+    match PANICS.get() {
+        Some((thread, left)) if thread == me() => {
+            PANICS.set((left > 1).then_some((thread, left - 1)));
+            if left <= 1 {
+                std::panic::resume_unwind(Box::new(OnPurpose));
+            }
+        }
+        _ => {}
+    }
+}
 
 pub struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -21,9 +52,10 @@ impl<T> Mutex<T> {
     }
 
     pub fn lock(&self) -> MutexGuard<'_, T> {
+        may_panic();
         MutexGuard {
             lock: self,
-            held: Some(self.0.lock().expect(UNHARMED)),
+            held: Some(self.0.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
@@ -37,7 +69,7 @@ impl<T> MutexGuard<'_, T> {
     pub fn unlocked<R>(guard: &mut Self, act: impl FnOnce() -> R) -> R {
         guard.held = None;
         let result = act();
-        guard.held = Some(guard.lock.0.lock().expect(UNHARMED));
+        guard.held = Some(guard.lock.0.lock().unwrap_or_else(PoisonError::into_inner));
         result
     }
 }
@@ -53,6 +85,39 @@ impl<T> Deref for MutexGuard<'_, T> {
 impl<T> DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
         self.held.as_mut().expect("locked")
+    }
+}
+
+/// Whoever makes time pass wakes those who wait for a while ([`notify_all`](Self::notify_all)).
+pub struct Condvar(shuttle::sync::Condvar);
+
+pub struct TimedOut(bool);
+
+impl TimedOut {
+    pub fn timed_out(&self) -> bool {
+        self.0
+    }
+}
+
+impl Condvar {
+    pub const fn new() -> Condvar {
+        Condvar(shuttle::sync::Condvar::new())
+    }
+
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+
+    pub fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, limit: Duration) -> TimedOut {
+        self.wait_until(guard, Instant::now() + limit)
+    }
+
+    pub fn wait_until<T>(&self, guard: &mut MutexGuard<'_, T>, until: Instant) -> TimedOut {
+        if Instant::now() < until {
+            let held = guard.held.take().expect("locked");
+            guard.held = Some(self.0.wait(held).unwrap_or_else(PoisonError::into_inner));
+        }
+        TimedOut(Instant::now() >= until)
     }
 }
 
@@ -88,6 +153,36 @@ impl<T> Deref for Guard<T> {
     }
 }
 
+/// Of a thread of the checker.
+pub struct JoinHandle<T> {
+    thread: shuttle::thread::JoinHandle<T>,
+    is_finished: Arc<AtomicBool>,
+}
+
+impl<T> JoinHandle<T> {
+    pub fn is_finished(&self) -> bool {
+        self.is_finished.load(Ordering::SeqCst)
+    }
+
+    pub fn join(self) -> std::thread::Result<T> {
+        self.thread.join()
+    }
+}
+
+pub fn spawn<T: Send + 'static>(body: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let is_finished = Arc::new(AtomicBool::new(false));
+    let its = Arc::clone(&is_finished);
+    let thread = shuttle::thread::spawn(move || {
+        let result = body();
+        its.store(true, Ordering::SeqCst);
+        result
+    });
+    JoinHandle {
+        thread,
+        is_finished,
+    }
+}
+
 thread_local! {
     static NOW: Cell<Duration> = const { Cell::new(Duration::ZERO) };
 }
@@ -106,6 +201,14 @@ impl Instant {
     }
 }
 
+impl std::ops::Add<Duration> for Instant {
+    type Output = Instant;
+
+    fn add(self, time: Duration) -> Instant {
+        Instant(self.0 + time)
+    }
+}
+
 /// Time goes by, or begins anew.
 pub fn set_time(now: Duration) {
     NOW.set(now);
@@ -113,5 +216,10 @@ pub fn set_time(now: Duration) {
 
 /// Others may go on, for as long as the checker lets them. To yield would be to let them.
 pub fn sleep(_: Duration) {
-    shuttle::sync::atomic::AtomicBool::new(false).load(std::sync::atomic::Ordering::SeqCst);
+    AtomicBool::new(false).load(Ordering::SeqCst);
+}
+
+/// Others go on: whoever waits for them looks again afterwards.
+pub fn pause(_: Duration) {
+    shuttle::thread::yield_now();
 }

@@ -1,112 +1,23 @@
-//! Builds an extension, step by step, and says what came of it as events. Whoever begins it does it: a client's session, or the
-//! controller's thread.
+//! Opens an extension as the settings say.
 
-use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use coherence::controller::{Built, Refused, Work};
+use coherence::controller::{Built, Engine};
 use extension::Extension;
 
-use super::machine::{Event, Later, is_released, lock, post, tell, wait_until};
-use super::retiring::{RETIRE_WAIT, close_all};
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::plan::Plan;
 use crate::process::CORE;
 use crate::settings::Settings;
 use crate::switch::Active;
-use crate::unseen;
 
 /// The page size for which the extension can always be laid out.
 const DEFAULT_PAGE: u32 = 16384;
 /// Smaller pages than this do not make the directory larger: some tables of tiny pages must not multiply its memory.
 const LEAST_NOMINAL_PAGE: u32 = 4096;
-
-/// Does what an event has left to do, and what comes of that. Returns the client's answer.
-pub fn perform(later: Vec<Later>) -> Result<Vec<String>, Refused> {
-    let mut answer = Ok(Vec::new());
-    let mut queue = VecDeque::from(later);
-    while let Some(later) = queue.pop_front() {
-        match later {
-            Later::Tell(told) => tell(told),
-            Later::Answer(result) => answer = result,
-            Later::Prepare { number, own } => {
-                queue.extend(work(Work::Build(number), || prepare(number, own)));
-            }
-            Later::Open {
-                number,
-                settings,
-                page,
-            } => queue.extend(work(Work::Build(number), || open(number, &settings, page))),
-            Later::Scan(of) => queue.extend(work(of, || {
-                CORE.register_open_files();
-                Event::Scanned(of)
-            })),
-            // Those who ask for it do it themselves.
-            Later::Close(_) | Later::Wait => {}
-        }
-    }
-    answer
-}
-
-/// A panic ends the work as well.
-fn work(work: Work, body: impl FnOnce() -> Event) -> Vec<Later> {
-    post(
-        catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|_| Event::Failed {
-            work,
-            why: "an internal error occurred".into(),
-        }),
-    )
-}
-
-fn prepare(number: u64, own: bool) -> Event {
-    if let Some(refusal) = unseen::refusal() {
-        let why = refusal.to_string();
-        return Event::NotSeen { number, why };
-    }
-    if own {
-        // Nobody but this thread would close them. A session that switches off may still come with one.
-        close_all();
-        while wait_until(RETIRE_WAIT, |machine| {
-            machine.has_to_close() || is_released(machine)
-        }) && lock().machine.has_to_close()
-        {
-            close_all();
-        }
-    }
-    // Somebody else may be at it: a thread of the installation before, or a session that was overtaken.
-    if let Err(why) = wait_for_retired() {
-        let work = Work::Build(number);
-        return Event::Failed { work, why };
-    }
-    Event::Released(number)
-}
-
-/// Waits until extensions before this one have let go of their files.
-///
-/// # Errors
-/// They have not, for [`RETIRE_WAIT`].
-pub fn wait_for_retired() -> Result<(), String> {
-    if wait_until(RETIRE_WAIT, is_released) {
-        return Ok(());
-    }
-    Err(
-        "the cache files of the time before are still being closed; try again in some seconds"
-            .into(),
-    )
-}
-
-fn open(number: u64, settings: &Settings, known_page: u32) -> Event {
-    match lay_out(settings, usual_page(known_page)) {
-        Ok(built) => Event::Opened { number, built },
-        Err(why) => Event::Failed {
-            work: Work::Build(number),
-            why,
-        },
-    }
-}
 
 /// The page size in which most bytes were read, but not below [`LEAST_NOMINAL_PAGE`]; `known` if none were.
 pub fn usual_page(known: u32) -> u32 {
@@ -125,12 +36,19 @@ pub fn usual_page(known: u32) -> u32 {
         .map_or(known, |(page, _)| page)
 }
 
-/// Builds the extension for this page size, or for the usual one where memory does not allow it.
-fn lay_out(settings: &Settings, page: u32) -> Result<Built<Arc<Active>>, String> {
+/// Builds the extension for this page size, or for the usual one where memory does not allow it; then it calls `refused`.
+///
+/// # Errors
+/// Why not, for the client or the log.
+pub fn lay_out(
+    settings: &Settings,
+    page: u32,
+    refused: impl FnOnce(u32),
+) -> Result<Built<Engine>, String> {
     let mut plan = Plan::new(settings)?;
     plan.wait_for_room();
     let mut warnings = plan.check_any()?;
-    let mut opened = |engine: Arc<Active>, page| {
+    let mut opened = |engine: Engine, page| {
         warnings.extend(engine.device_failures());
         Built {
             epoch: engine.epoch,
@@ -142,7 +60,7 @@ fn lay_out(settings: &Settings, page: u32) -> Result<Built<Arc<Active>>, String>
     match build(&plan, page) {
         Ok(engine) => Ok(opened(engine, page)),
         Err(reason) if page < DEFAULT_PAGE => {
-            let _ = post(Event::PageRefused(page));
+            refused(page);
             Linux.warning(&format!(
                 "the cache cannot be laid out for pages of {page} bytes: {reason}. It is laid out for pages of \
                  {DEFAULT_PAGE} bytes, and can keep fewer of the smaller ones."
@@ -153,7 +71,7 @@ fn lay_out(settings: &Settings, page: u32) -> Result<Built<Arc<Active>>, String>
     }
 }
 
-fn build(plan: &Plan, nominal_page: u32) -> Result<Arc<Active>, String> {
+fn build(plan: &Plan, nominal_page: u32) -> Result<Engine, String> {
     let config = plan.config(nominal_page);
     let generations = Arc::clone(CORE.switch().generations());
     match catch_unwind(AssertUnwindSafe(|| Extension::open(config, generations))) {
@@ -177,7 +95,7 @@ mod tests {
             ..Settings::current()
         };
         let before = crate::plan::LOOKS.get();
-        let built = lay_out(&settings, DEFAULT_PAGE).unwrap();
+        let built = lay_out(&settings, DEFAULT_PAGE, |_| ()).unwrap();
         assert_eq!(
             crate::plan::LOOKS.get() - before,
             1,

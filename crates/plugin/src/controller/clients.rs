@@ -1,18 +1,14 @@
-//! What clients ask for: on, off, another path, a recording.
+//! What clients wait for: switching on, another path.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
-use coherence::controller::Work;
+use coherence::controller::RETIRE_WAIT;
 
-use super::building::{perform, wait_for_retired};
-use super::machine::{
-    Event, Later, NOT_INSTALLED, ask, kill_and_post, lock, post, wait_until, worded,
-};
-use super::retiring::{RETIRE_WAIT, close_all};
-use super::thread;
+use super::server::CONTROLLER;
+use super::texts::worded;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::plan::Plan;
@@ -24,62 +20,13 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often settings are looked at while other sessions switch on and off.
 const CHECKS: u32 = 5;
 const BETWEEN_CHECKS: Duration = Duration::from_millis(20);
-/// How long a recording waits for a switching on that is under way.
-const RECORDING_WAIT: Duration = Duration::from_secs(5);
 
 /// First half of switching on, for a client: builds the extension and gets to know the open files. Returns warnings.
 ///
 /// # Errors
 /// The reason, for the client.
 pub fn prepare() -> Result<Vec<String>, String> {
-    waiting_at_most(PATIENCE, || {
-        let mut later = ask(|| Event::AskOn(Settings::current()), RETIRE_WAIT)?;
-        if let [Later::Prepare { number, .. }] = later[..] {
-            // Without it nothing would be retired, nor tried again.
-            if let Err(why) = thread::ensure() {
-                let work = Work::Build(number);
-                later = post(Event::Failed { work, why });
-            }
-        }
-        let answer = perform(later);
-        if lock().machine.is_gone() {
-            // The plugin was uninstalled while this was waiting for a disk.
-            close_all();
-        }
-        answer.map_err(worded)
-    })
-}
-
-/// Second half of switching on, for a client: hooks serve from here on.
-pub fn commit() {
-    let _ = perform(post(Event::Commit));
-}
-
-/// Switches off at once, a recording too. What was active is retired in the background.
-pub fn disable() {
-    end(Event::Off);
-}
-
-/// Switches off, and posts why.
-pub(super) fn end(event: Event) {
-    let later = kill_and_post(event);
-    let needs_thread = lock().machine.needs_thread();
-    if needs_thread {
-        let _ = thread::ensure();
-    }
-    let _ = perform(later);
-}
-
-/// Lets the hooks follow files and note page reads and writes for a recording, whether the extension is on or off.
-///
-/// # Errors
-/// The reason, for the client, why the hooks cannot be switched on.
-pub fn follow_for_recording() -> Result<(), String> {
-    if !thread::is_running() && !lock().machine.is_gone() {
-        return Err(NOT_INSTALLED.into());
-    }
-    let later = ask(|| Event::AskRecord, RECORDING_WAIT)?;
-    perform(later).map(drop).map_err(worded)
+    waiting_at_most(PATIENCE, || CONTROLLER.prepare().map_err(worded))
 }
 
 /// Looks at paths and size of new settings. What is just being built or closed is waited for, so that its files are known
@@ -95,12 +42,12 @@ fn check_at_leisure(settings: &Settings) -> Result<Vec<String>, String> {
     let mut result = Ok(Vec::new());
     let mut refused = false;
     for _ in 0..CHECKS {
-        wait_until(RETIRE_WAIT, |machine| !machine.is_at_work());
-        let _ = wait_for_retired();
+        CONTROLLER.wait_until(RETIRE_WAIT, |machine| !machine.is_at_work());
+        CONTROLLER.wait_for_retired();
         let own = own_files();
         result = Plan::new(settings).and_then(|plan| plan.check(&own));
         // Refused for a file that another session has just made our own, or was closing? Then not twice.
-        let settled = !lock().machine.is_at_work() && own == own_files();
+        let settled = !CONTROLLER.with(|machine| machine.is_at_work()) && own == own_files();
         if result.is_ok() || settled && refused {
             break;
         }
@@ -112,7 +59,7 @@ fn check_at_leisure(settings: &Settings) -> Result<Vec<String>, String> {
 
 /// Cache files of the extension that is active, or waits to become it.
 fn own_files() -> Vec<PathBuf> {
-    let waiting = lock().machine.waiting().map(Arc::clone);
+    let waiting = CONTROLLER.with(|machine| machine.waiting().map(Arc::clone));
     CORE.switch()
         .active()
         .as_ref()

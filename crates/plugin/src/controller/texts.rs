@@ -1,0 +1,116 @@
+//! What the log, clients and status are told.
+
+use coherence::controller::{Refused, Shown, Told};
+use extension::Statistics;
+
+use crate::linux::Linux;
+use crate::os::Os as _;
+use crate::settings::Settings;
+
+const PANIC: &str = "switched off by an internal error; see the error log";
+const AFTER_PANIC: &str = "an internal error switched the extension off; see the error log, and restart the server to use it again";
+const BUSY: &str = "the extension is being built or switched; try again in some seconds; if this continues, a disk in \
+                        bpe_path does not answer";
+const NOT_INSTALLED: &str = "the plugin is not installed, only its function is";
+
+/// What the extension is doing, as status shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Switched off.
+    Disabled = 0,
+    /// Serving.
+    Active = 1,
+    /// The server's calls cannot be intercepted, or somebody else writes to its files.
+    Passive = 2,
+    /// Asked for, but not possible just now; tried again by itself.
+    Failed = 3,
+    /// On, but reads go to the data files.
+    Bypass = 4,
+}
+
+impl State {
+    /// As shown in `Bpe_state`.
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Disabled => "disabled",
+            State::Active => "active",
+            State::Passive => "passive",
+            State::Failed => "failed",
+            State::Bypass => "bypass",
+        }
+    }
+}
+
+/// Writes a line to the log. `early`: the plugin was loaded before InnoDB started.
+pub fn tell(told: Told<Settings>, early: bool) {
+    match told {
+        Told::SwitchedOn(settings) => Linux.note(&format!(
+            "switched on: {} bytes on {}, {} instance(s), {} mode",
+            settings.size,
+            settings.path,
+            settings.instance_count(),
+            if early {
+                "early"
+            } else {
+                "run-time"
+            }
+        )),
+        Told::SwitchedOff => Linux.note("switched off; the cache files are removed"),
+        Told::Passive(why) => Linux.warning(&format!(
+            "passive: {why} The server works as it would without the extension."
+        )),
+        Told::Unseen(why) => Linux.error(&format!(
+            "passive: {why} Everything cached is dropped and the extension is off."
+        )),
+        Told::Foreign(why) => Linux.error(&format!(
+            "{why}. Everything cached is dropped and the extension is off. Find out who writes to the data files of a \
+             running server, which is a danger to the data itself; SET GLOBAL bpe_enabled = ON uses the extension again."
+        )),
+        Told::Failed(why) => Linux.error(&format!(
+            "not switched on: {why}. It is tried again by itself."
+        )),
+        Told::Warnings(warnings) => warnings.iter().for_each(|warning| Linux.warning(warning)),
+        Told::SmallerPages(page) => Linux.note(&format!(
+            "most data is read in pages of {page} bytes; the cache is laid out anew for them"
+        )),
+    }
+}
+
+/// For the client.
+pub fn worded(refused: Refused) -> String {
+    match refused {
+        Refused::Why(why) => why,
+        Refused::Busy => BUSY.into(),
+        Refused::Overtaken => "another session has switched the extension off meanwhile".into(),
+        Refused::Broken => AFTER_PANIC.into(),
+        Refused::NotInstalled => NOT_INSTALLED.into(),
+        Refused::Unseen(why) => format!("the server's I/O cannot be seen: {why}"),
+    }
+}
+
+/// For status. `no_thread`: why the controller's thread could not be started.
+pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
+    match (shown, no_thread) {
+        (Shown::Off, _) => (State::Disabled, String::new()),
+        (Shown::Pending, Some(why)) => (State::Failed, why),
+        (Shown::Pending, None) => (State::Disabled, "being switched on".into()),
+        (Shown::On, _) => (State::Active, String::new()),
+        (Shown::Passive(why), _) => (State::Passive, why.into()),
+        (Shown::Failed(why), _) => (State::Failed, why.into()),
+        (Shown::Broken, _) => (State::Failed, PANIC.into()),
+    }
+}
+
+/// What an extension that is closed did: a server's status variables end with the server.
+pub fn closed(figures: &Statistics) -> String {
+    format!(
+        "the cache is closed: it served {} of {} page reads; it took in {} pages and dropped {} because they were \
+         written; {} failed proofs, {} device errors",
+        figures.hits,
+        figures.hits + figures.misses,
+        figures.admitted,
+        figures.invalidated,
+        figures.failed_proofs,
+        figures.device_errors,
+    )
+}
