@@ -187,7 +187,8 @@ impl<H: Host> Controller<H> {
             let mut inner = self.lock();
             let is_over = inner.machine.is_gone()
                 || inner.machine.life() != life && !left_out!("life-not-compared");
-            if is_over && inner.machine.has_to_close() {
+            // What came since would wait for the next tick.
+            if inner.machine.has_to_close() && (is_over || !left_out!("retired-unseen")) {
                 continue;
             }
             let gone = take_unused(&mut inner.lingering);
