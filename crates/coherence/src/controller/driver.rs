@@ -110,10 +110,14 @@ impl<H: Host> Controller<H> {
     pub fn panicked(&self) {
         let _late = left_out!("panic-after-lock").then(|| self.lock());
         self.panicked.store(true, Ordering::SeqCst);
-        let before = self.core.switch().kill();
+        self.kill_after_a_panic();
         self.core.os().error(
             "an internal error occurred (see above); the extension is switched off until the server restarts",
         );
+    }
+
+    fn kill_after_a_panic(&self) {
+        let before = self.core.switch().kill();
         if before.is_some() {
             self.after_a_panic.store(before);
         }
@@ -212,6 +216,13 @@ impl<H: Host> Controller<H> {
         self.changed.notify_all();
     }
 
+    /// Looks when nobody has the lock, without the panics that it makes known.
+    #[cfg(all(test, checker))]
+    pub fn when_free<R>(&self, look: impl FnOnce() -> R) -> R {
+        let _inner = self.inner.lock();
+        look()
+    }
+
     /// Waits for a change.
     pub(super) fn wait_for_change(&self, inner: &mut MutexGuard<'_, Inner<H>>, limit: Duration) {
         self.changed.wait_for(inner, limit);
@@ -233,6 +244,10 @@ impl<H: Host> Controller<H> {
                     }
                     Work::Recording => switch.start_recording(forget),
                 };
+                // A hook that panics does not wait for this lock: it is seen here, or it switches off after this.
+                if self.has_panicked() && !left_out!("follow-after-panic") {
+                    self.kill_after_a_panic();
+                }
                 Some(Event::<H>::Followed { work, begins })
             }
             Store::Publish(engine) => Some(match switch.publish(engine) {
