@@ -15,13 +15,13 @@
 //! own does no harm. A file that a change is under way of is not looked at ([`DataFile::at_rest`]).
 
 use std::collections::HashMap;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use crate::compare::Sample;
 use crate::core::Core;
 use crate::files::{DataFile, Suspended};
 use crate::os::Os;
+use crate::sync::JoinHandle;
 use suspended::{Listed, Suspensions};
 use watch::{Seen, Watch};
 
