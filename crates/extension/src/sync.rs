@@ -27,7 +27,9 @@ mod checked {
         }
 
         pub fn lock(&self) -> MutexGuard<'_, T> {
-            self.0.lock().expect("no thread panics with the lock held")
+            self.0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
         }
 
         pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {

@@ -9,6 +9,27 @@ fn new_world(engines: usize) -> World {
     World::new(engines, Duration::ZERO)
 }
 
+/// On, with two files that a scan found, of which the first was open twice.
+fn two_files() -> World {
+    let world = new_world(2);
+    world.open(0);
+    world.open(1);
+    world.open(0);
+    world.on();
+    world.close(0);
+    world
+}
+
+/// Off and on twice, so that the objects of files come to stand for others.
+fn use_objects_again(world: World) {
+    world.switch_off();
+    world.record_for_a_moment();
+    world.kernel().pass_long();
+    world.on();
+    world.read(1, 1);
+    world.read(1, 1);
+}
+
 /// An open is held up at any of its steps while the extension is switched off and on, and objects at rest are used again.
 fn a_late_open() {
     let world = new_world(2);
@@ -40,12 +61,7 @@ fn a_late_open() {
 
 /// A thread that found a file before it was forgotten goes on when its object stands for another one.
 fn a_late_read() {
-    let world = new_world(2);
-    let closed = world.open(0);
-    world.open(1);
-    world.open(0);
-    world.on();
-    world.close(closed);
+    let world = two_files();
     side_by_side(
         world,
         [
@@ -54,12 +70,7 @@ fn a_late_read() {
                 w.write(2, 1);
             },
             |w| {
-                w.switch_off();
-                w.record_for_a_moment();
-                w.kernel().pass_long();
-                w.on();
-                w.read(1, 1);
-                w.read(1, 1);
+                use_objects_again(w);
                 w.read(2, 1);
             },
         ],
@@ -176,12 +187,7 @@ fn a_late_registration() {
 
 /// A file server takes long to answer what a found descriptor is; meanwhile its object comes to stand for another file.
 fn a_long_question() {
-    let world = new_world(2);
-    world.open(0);
-    world.open(1);
-    world.open(0);
-    world.on();
-    world.close(0);
+    let world = two_files();
     side_by_side(
         world,
         [
@@ -189,14 +195,7 @@ fn a_long_question() {
                 w.read(2, 1);
                 w.read(2, 1);
             },
-            |w| {
-                w.switch_off();
-                w.record_for_a_moment();
-                w.kernel().pass_long();
-                w.on();
-                w.read(1, 1);
-                w.read(1, 1);
-            },
+            use_objects_again,
         ],
     );
     world.end();
@@ -204,9 +203,7 @@ fn a_long_question() {
 
 /// All pages of a file change at once while one is read.
 fn a_truncation() {
-    let world = new_world(1);
-    world.on();
-    world.open(0);
+    let world = World::serving(1, Duration::ZERO, 1);
     world.read(0, 1);
     side_by_side(
         world,

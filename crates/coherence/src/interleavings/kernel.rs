@@ -13,7 +13,7 @@ use super::seen;
 use crate::aio::requests::{PWRITE, Words};
 use crate::aio::{IoEvent, Iocb};
 use crate::os::{Errno, Level, Os, Stat};
-use crate::sync::checked::{set_time, spawn};
+use crate::sync::checked::{begin, set_time, spawn};
 use crate::sync::{AtomicU32, JoinHandle, Ordering};
 
 pub const LENGTH: usize = 4096;
@@ -87,8 +87,8 @@ pub struct Kernel {
 impl Kernel {
     /// With so many files, changed a moment ago.
     pub fn new(inodes: usize) -> Kernel {
-        let now = 1_000_000_000_000;
-        set_time(Duration::ZERO);
+        let now: i128 = 1_000_000_000_000;
+        begin(Duration::from_nanos(now as u64));
         let inode = |_| Inode {
             modified: now,
             pages: std::array::from_fn(|_| vec![1]),

@@ -5,7 +5,9 @@
 //! property has a test that explores it, and rules that are left out, one at a time, to show that the checker notices.
 
 mod bypass;
+mod controller;
 mod files;
+mod host;
 mod kernel;
 mod pages;
 mod requests;

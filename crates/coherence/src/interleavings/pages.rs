@@ -7,10 +7,7 @@ use super::{explore, is_noticed, side_by_side};
 
 /// Two who read a page, one who writes it, somebody who reads another page, and the thread that writes to the cache disk.
 fn a_page() {
-    let world = World::new(1, Duration::ZERO);
-    world.on();
-    world.open(0);
-    world.open(0);
+    let world = World::serving(1, Duration::ZERO, 2);
     side_by_side(
         world,
         [

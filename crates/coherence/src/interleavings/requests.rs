@@ -166,9 +166,7 @@ impl World {
 
 /// On, with two pages on the cache disk, a descriptor, and a context that is harvested.
 pub fn cached(engines: usize) -> World {
-    let world = World::new(engines, BOUND);
-    world.on();
-    world.open(0);
+    let world = World::serving(engines, BOUND, 1);
     world.read(0, 1);
     world.read(0, 2);
     world.pump();

@@ -27,11 +27,17 @@ fn two_who_switch_off() {
     world.end();
 }
 
-/// A recording begins and ends while the extension is switched off and on: the files are followed without a gap, or forgotten.
-fn a_recording_beside() {
+/// On, with a descriptor that a scan found.
+fn found() -> World {
     let world = World::new(2, Duration::ZERO);
     world.open(0);
     world.on();
+    world
+}
+
+/// A recording begins and ends while the extension is switched off and on: the files are followed without a gap, or forgotten.
+fn a_recording_beside() {
+    let world = found();
     side_by_side(
         world,
         [
@@ -81,9 +87,7 @@ fn an_opening_that_takes_long() {
 
 /// The audit looks at a file that nobody but the server changes.
 fn a_watch() {
-    let world = World::new(2, Duration::ZERO);
-    world.open(0);
-    world.on();
+    let world = found();
     side_by_side(
         world,
         [

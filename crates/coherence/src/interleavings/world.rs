@@ -1,21 +1,26 @@
 //! A server of two files in a kernel of memory, with the hooks around its calls as the plugin has them.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::os::fd::IntoRawFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::Mutex as Plain;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use extension::{AdmissionMode, Config, DeviceConfig, Extension, OwnerIdentity, ReadTimeout};
-use shuttle::sync::Mutex as Latch;
 
+use super::host::Process;
 use super::kernel::{DESCRIPTORS, Kernel, LENGTH, PAGES, content, parse};
 use super::requests::Own;
 use super::seen;
+use crate::controller::{Controller, Engine};
 use crate::core::Core;
 use crate::files::{Attach, DataFile, Slot, empty_slot};
-use crate::switch::{Active, Interrupted};
+use crate::switch::Interrupted;
+use crate::sync::Mutex;
+use crate::sync::checked::{OnPurpose, panic_at};
 
 pub const FILES: usize = 2;
 
@@ -25,16 +30,15 @@ pub struct World(&'static Shared);
 
 pub struct Shared {
     pub core: &'static Core<Kernel>,
-    /// Of switchings-on to come: to open one is no step of any thread.
-    engines: Plain<Vec<Extension>>,
-    /// Closed when the schedule ends.
-    retired: Plain<Vec<Arc<Active>>>,
+    controller: Controller<Process>,
     /// What InnoDB holds while a page is read or written.
-    latches: [[Latch<()>; PAGES]; FILES],
+    latches: [[Mutex<()>; PAGES]; FILES],
     /// Whoever switches on or starts a recording holds it, as with the controller.
-    building: Latch<()>,
+    building: Mutex<()>,
     /// The controller's state: whether something was published and not switched off since. After `building`.
-    running: Latch<bool>,
+    running: Mutex<bool>,
+    /// At which of its locks whoever enters a hook next panics, if not 0.
+    panics: AtomicU32,
     /// Asynchronous requests that the server has.
     pub own: [Box<Own>; 3],
     _folder: tempfile::TempDir,
@@ -93,14 +97,28 @@ impl World {
         };
         World(Box::leak(Box::new(Shared {
             core,
-            engines: Plain::new((0..engines).map(open).collect()),
-            retired: Plain::default(),
-            latches: std::array::from_fn(|_| std::array::from_fn(|_| Latch::new(()))),
-            building: Latch::new(()),
-            running: Latch::new(false),
+            controller: Controller::new(core, Process::new(core, (0..engines).map(open).collect())),
+            latches: std::array::from_fn(|_| std::array::from_fn(|_| Mutex::new(()))),
+            building: Mutex::new(()),
+            running: Mutex::new(false),
+            panics: AtomicU32::new(0),
             own: std::array::from_fn(|_| Own::new()),
             _folder: folder,
         })))
+    }
+
+    /// On, with so many descriptors of the first file; otherwise as [`new`](Self::new).
+    pub fn serving(engines: usize, bound: Duration, descriptors: usize) -> World {
+        let world = World::new(engines, bound);
+        world.on();
+        for _ in 0..descriptors {
+            world.open(0);
+        }
+        world
+    }
+
+    pub fn controller(&self) -> &'static Controller<Process> {
+        &self.0.controller
     }
 
     pub fn kernel(&self) -> &'static Kernel {
@@ -143,7 +161,7 @@ impl World {
     /// Reads a page, and compares it with what it may be.
     pub fn read(&self, fd: i32, page: usize) {
         let inode = self.kernel().inode_of(fd);
-        let _latch = self.latches[inode][page].lock().unwrap();
+        let _latch = self.latches[inode][page].lock();
         self.read_unlatched(fd, page);
     }
 
@@ -158,11 +176,56 @@ impl World {
         seen("hits", u64::from(!asked_file));
     }
 
+    /// Whoever enters a hook next panics at its so-manyth lock there.
+    pub fn panic_in_next_hook(&self, lock: u32) {
+        self.panics.store(lock, Ordering::SeqCst);
+    }
+
+    /// What the plugin has around each hook: the call is made once, and a panic switches off.
+    fn guarded(
+        &self,
+        real: impl Fn() -> isize,
+        rules: impl FnOnce(&dyn Fn() -> isize) -> isize,
+    ) -> isize {
+        let made = Cell::new(None);
+        let once = || {
+            let result = made.get().unwrap_or_else(&real);
+            made.set(Some(result));
+            result
+        };
+        let lock = self.panics.swap(0, Ordering::SeqCst);
+        let rules = || {
+            panic_at(lock);
+            let result = rules(&once);
+            panic_at(0);
+            result
+        };
+        match catch_unwind(AssertUnwindSafe(rules)) {
+            Ok(result) => result,
+            Err(payload) if payload.is::<OnPurpose>() => {
+                self.controller().panicked();
+                self.is_off_after_a_panic();
+                once()
+            }
+            Err(payload) => resume_unwind(payload),
+        }
+    }
+
+    /// Whoever just lets the hooks follow files takes that back before anybody else may switch.
+    fn is_off_after_a_panic(&self) {
+        let mode = || self.core.switch().mode();
+        for _ in 0..3 {
+            assert!(!mode().is_active(), "hooks serve after a panic");
+            let follows = mode().follows() && self.controller().when_free(|| mode().follows());
+            assert!(!follows, "hooks are at work after a panic");
+        }
+    }
+
     /// Whether the data file was read.
     fn read_hooked(&self, fd: i32, page: usize, bytes: &mut [u8; LENGTH]) -> bool {
         let _inside = self.kernel().enter();
         let start = bytes.as_mut_ptr();
-        let asked = std::cell::Cell::new(false);
+        let asked = Cell::new(false);
         let real = || {
             asked.set(true);
             // SAFETY: the buffer, which nobody else uses while the server's own call does.
@@ -170,18 +233,20 @@ impl World {
             self.kernel().read(fd, page, bytes)
         };
         let mode = self.core.switch().mode();
-        let file = if mode.looks_at_reads() || mode.records() {
-            self.core.files.of_descriptor(fd)
-        } else {
-            None
-        };
         let offset = (page * LENGTH) as i64;
-        let target = file.and_then(|file| self.core.target_of_read(mode, file, LENGTH, offset));
-        let result = match target {
-            // SAFETY: as above.
-            Some(target) => unsafe { self.core.read(mode, target, start, LENGTH, real) },
-            None => real(),
-        };
+        let result = self.guarded(real, |real| {
+            let file = if mode.looks_at_reads() || mode.records() {
+                self.core.files.of_descriptor(fd)
+            } else {
+                None
+            };
+            let target = file.and_then(|file| self.core.target_of_read(mode, file, LENGTH, offset));
+            match target {
+                // SAFETY: as above.
+                Some(target) => unsafe { self.core.read(mode, target, start, LENGTH, real) },
+                None => real(),
+            }
+        });
         assert_eq!(result, LENGTH as isize);
         asked.get()
     }
@@ -207,7 +272,7 @@ impl World {
 
     pub fn write(&self, fd: i32, page: usize) {
         let inode = self.kernel().inode_of(fd);
-        let _latch = self.latches[inode][page].lock().unwrap();
+        let _latch = self.latches[inode][page].lock();
         self.write_unlatched(fd, page);
     }
 
@@ -218,16 +283,15 @@ impl World {
         let real = || self.kernel().write(fd, page, version);
         let bytes = content(inode, page, version);
         let mode = self.core.switch().mode();
-        let Some(file) = self.followed(fd) else {
-            real();
-            return;
-        };
         let offset = (page * LENGTH) as i64;
-        // SAFETY: the buffer is valid for its length.
-        unsafe {
-            self.core
-                .write(mode, file, bytes.as_ptr(), LENGTH, offset, real);
-        }
+        self.guarded(real, |real| match self.followed(fd) {
+            // SAFETY: the buffer is valid for its length.
+            Some(file) => unsafe {
+                self.core
+                    .write(mode, file, bytes.as_ptr(), LENGTH, offset, real)
+            },
+            None => real(),
+        });
     }
 
     /// Makes the file shorter, as `ftruncate` does.
@@ -244,13 +308,12 @@ impl World {
 
     /// Switches on, as `SET GLOBAL bpe_enabled = ON` does, with all that happens between its two halves.
     pub fn on(&self) -> bool {
-        let _building = self.building.lock().unwrap();
-        let running = self.running.lock().unwrap();
+        let _building = self.building.lock();
+        let running = self.running.lock();
         if *running {
             return true;
         }
-        let engine = self.engines.lock().unwrap().pop().expect("one more");
-        let active = Arc::new(Active::new(engine, self.core.switch().next_epoch()));
+        let active = self.controller().host.activate();
         self.core.requests.disarm_all();
         let begins = self
             .core
@@ -260,7 +323,7 @@ impl World {
         if begins {
             self.scan();
         }
-        let mut running = self.running.lock().unwrap();
+        let mut running = self.running.lock();
         match self.core.switch().publish(active) {
             Ok(before) => {
                 self.retire(before);
@@ -280,8 +343,8 @@ impl World {
     }
 
     pub fn start_recording(&self) {
-        let _building = self.building.lock().unwrap();
-        let running = self.running.lock().unwrap();
+        let _building = self.building.lock();
+        let running = self.running.lock();
         let begins = self
             .core
             .switch()
@@ -300,7 +363,7 @@ impl World {
 
     /// As for a rebuild: a recording goes on.
     pub fn switch_off(&self) {
-        let mut running = self.running.lock().unwrap();
+        let mut running = self.running.lock();
         *running = false;
         let before = self.core.switch().switch_off();
         self.retire(before);
@@ -310,29 +373,22 @@ impl World {
     pub fn kill(&self) {
         let before = self.core.switch().kill();
         self.retire(before);
-        let mut running = self.running.lock().unwrap();
+        let mut running = self.running.lock();
         *running = false;
         let late = self.core.switch().kill();
         self.retire(late);
     }
 
-    fn retire(&self, active: Option<Arc<Active>>) {
-        let mut retired = self.retired.lock().unwrap();
-        for active in active {
-            let mut others = retired.iter();
-            assert!(
-                others.all(|other| other.epoch != active.epoch),
-                "two have got one extension to close"
-            );
-            retired.push(active);
-        }
+    fn retire(&self, active: Option<Engine>) {
+        self.controller().host.retire(active);
     }
 
     /// Each of so many extensions was never used, or has come to somebody who closes it.
     pub fn all_are_retired(&self, engines: usize) {
         self.kill();
-        let unused = self.engines.lock().unwrap().len();
-        assert_eq!(self.retired.lock().unwrap().len() + unused, engines);
+        let host = &self.controller().host;
+        let unused = host.engines.lock().len();
+        assert_eq!(host.retired.lock().len() + unused, engines);
     }
 
     /// As the audit does: a file that was at rest in between must look the same.

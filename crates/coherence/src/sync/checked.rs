@@ -1,6 +1,6 @@
 //! The checker's locks with the manners of `parking_lot`'s and `arc_swap`'s, and a clock that tests set.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -12,29 +12,31 @@ use shuttle::sync::atomic::{AtomicBool, Ordering};
 pub struct OnPurpose;
 
 thread_local! {
-    /// The thread that panics, and at which of its locks.
-    static PANICS: Cell<Option<(TaskId, u32)>> = const { Cell::new(None) };
+    /// The threads that panic, and at which of their locks.
+    static PANICS: RefCell<Vec<(TaskId, u32)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// This thread panics at its so-manyth lock from now, once.
-pub fn panic_after(locks: u32) {
-    PANICS.set(Some((me(), locks)));
-}
-
-/// It does not.
-pub fn do_not_panic() {
-    PANICS.set(None);
+/// This thread panics at its so-manyth lock from now, or never.
+pub fn panic_at(lock: u32) {
+    PANICS.with_borrow_mut(|panics| {
+        panics.retain(|(thread, _)| *thread != me());
+        if lock > 0 {
+            panics.push((me(), lock));
+        }
+    });
 }
 
 fn may_panic() {
-    match PANICS.get() {
-        Some((thread, left)) if thread == me() => {
-            PANICS.set((left > 1).then_some((thread, left - 1)));
-            if left <= 1 {
-                std::panic::resume_unwind(Box::new(OnPurpose));
-            }
-        }
-        _ => {}
+    let is_time = PANICS.with_borrow_mut(|panics| {
+        let mine = panics.iter_mut().find(|(thread, _)| *thread == me());
+        mine.is_some_and(|(_, left)| {
+            *left -= 1;
+            *left == 0
+        })
+    });
+    if is_time {
+        panic_at(0);
+        std::panic::resume_unwind(Box::new(OnPurpose));
     }
 }
 
@@ -209,9 +211,15 @@ impl std::ops::Add<Duration> for Instant {
     }
 }
 
-/// Time goes by, or begins anew.
+/// Time goes by.
 pub fn set_time(now: Duration) {
     NOW.set(now);
+}
+
+/// A schedule begins, at this time.
+pub fn begin(now: Duration) {
+    set_time(now);
+    PANICS.with_borrow_mut(Vec::clear);
 }
 
 /// Others may go on, for as long as the checker lets them. To yield would be to let them.
