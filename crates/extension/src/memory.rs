@@ -161,7 +161,7 @@ impl Mapped<u8> {
     /// # Safety
     /// The part has whole pages, and nobody uses it.
     pub unsafe fn touch(&self, part: std::ops::Range<usize>) -> io::Result<()> {
-        debug_assert!(part.end <= self.length);
+        assert!(part.end <= self.length);
         #[cfg(not(miri))]
         // SAFETY: within the mapping; the rest is the caller's promise.
         unsafe {
@@ -175,7 +175,7 @@ impl Mapped<u8> {
     /// # Safety
     /// The part has whole pages, and nobody uses it.
     pub unsafe fn give_back(&self, part: std::ops::Range<usize>) {
-        debug_assert!(part.end <= self.length);
+        assert!(part.end <= self.length);
         #[cfg(not(miri))]
         // SAFETY: within the mapping; nobody uses the contents, says the caller.
         unsafe {

@@ -193,7 +193,7 @@ impl Table {
     pub fn dead(&self, segment: u32, units: u32, page: u32) {
         let s = &self.segments[segment as usize];
         let before = s.live.fetch_sub(1, Ordering::Relaxed);
-        debug_assert!(
+        assert!(
             before > 0,
             "more entries removed from segment {segment} than were made"
         );
@@ -213,7 +213,7 @@ impl Table {
     pub fn freed(&self, segment: u32) {
         let s = &self.segments[segment as usize];
         s.sequence.fetch_add(1, Ordering::SeqCst);
-        debug_assert_eq!(
+        assert_eq!(
             s.live.load(Ordering::Relaxed),
             0,
             "segment {segment} was freed with entries"

@@ -206,7 +206,7 @@ impl Staging {
         let before = self.facts[frame as usize]
             .references
             .fetch_add(1, Ordering::Relaxed);
-        debug_assert!(before > 0, "an entry named a free frame");
+        assert!(before > 0, "an entry named a free frame");
         Pinned {
             staging: self,
             frame,
@@ -488,6 +488,7 @@ impl Blocks {
             frame % UNITS_PER_BLOCK as u32,
         );
         let before = self.free[block as usize];
+        // Not in release: a panic may be what brings us here, and a second one would abort.
         debug_assert_eq!(before >> unit & 1, 0, "a frame was freed twice");
         self.free[block as usize] = before | 1 << unit;
         if before == 0 {

@@ -29,7 +29,7 @@ pub(crate) fn sweep(
             removed += sweep_instance(shared, device, &instance.0, &condemned, piece);
         }
     }
-    debug_assert_eq!(left(), 0);
+    assert_eq!(left(), 0);
     removed
 }
 
