@@ -29,7 +29,7 @@ pub(crate) fn sweep(
             removed += sweep_instance(shared, device, &instance.0, &condemned, piece);
         }
     }
-    assert_eq!(left(), 0);
+    assert_eq!(left(), 0, "entries of a device were left");
     removed
 }
 

@@ -143,10 +143,10 @@ fn on_file<R: Copy, F: Fn() -> R>(
     real: F,
     rules: impl FnOnce(Mode, &'static DataFile, &Once<R, F>) -> R,
 ) -> R {
-    match CORE.files.file(entry) {
-        Some(file) => guarded(real, |real| rules(mode, file, real)),
-        None => real(),
-    }
+    guarded(real, |real| match CORE.files.file(entry) {
+        Some(file) => rules(mode, file, real),
+        None => real.make(),
+    })
 }
 
 /// # Safety

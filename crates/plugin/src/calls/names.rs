@@ -79,17 +79,13 @@ unsafe fn around_open(
     let named = files::is_data_file_name(name);
     let writes = flags & libc::O_ACCMODE != libc::O_RDONLY;
     if !named && !writes {
-        let fd = real();
-        if CORE.files.of_descriptor(fd).is_some() {
-            return guarded(
-                || fd,
-                |real| {
-                    CORE.files.opened_anew(fd);
-                    real.make()
-                },
-            );
-        }
-        return fd;
+        return guarded(real, |real| {
+            let fd = real.make();
+            if CORE.files.of_descriptor(fd).is_some() {
+                CORE.files.opened_anew(fd);
+            }
+            fd
+        });
     }
     guarded(real, |real| {
         // SAFETY: the caller's promise.
