@@ -22,10 +22,9 @@ pub fn of(wish: &Wish, serving: Option<&Figures>, rows: &[Row]) -> Vec<String> {
             ));
         }
     }
-    if rows
-        .iter()
-        .any(|row| row.name == "read_mean_us" && row.difference.is_none())
-    {
+    let is_timed = |row: &Row| row.name == "read_mean_us" && row.difference.is_some();
+    let has_pairs = rows.iter().any(|row| row.difference.is_some());
+    if has_pairs && !rows.iter().any(is_timed) {
         notes.push("no page reads were timed on both sides".to_owned());
     }
     notes.push(
