@@ -142,6 +142,8 @@ fn finds(place: &Place) -> Outcome {
     let options = extended(options, place.library()?, &place.cache(), CACHE);
     let server = place.start(options)?;
     fill(&server)?;
+    // A cache disk that other tests keep waiting would be left alone for a while, and serving be no more than bypass.
+    server.sql("SET GLOBAL bpe_read_timeout = 0")?;
     data.set_profile(Profile {
         latency: Duration::from_millis(20),
         ..Profile::unlimited()
@@ -155,7 +157,10 @@ fn finds(place: &Place) -> Outcome {
         ensure!(hurt["ended"] == "bypass hurt", "{hurt:#}");
         let after = hurt["hurt_after_s"].as_f64().context("no time")?;
         note(format!("{} after {after:.1} s", hurt["why"]));
-        ensure!(after < 5.5 && hurt["hurt_percent"].as_f64() < Some(50.0));
+        ensure!(
+            after > 1.0 && hurt["hurt_percent"].as_f64() < Some(50.0),
+            "{hurt:#}"
+        );
         is_as_before(&server, &before)?;
 
         let arguments = ["--minutes", "1.4", "--slice", "2", "--limit", "0"];
