@@ -17,17 +17,22 @@ pub fn state(server: &mut Server) -> Result<(String, String), Failure> {
     Ok((text("bpe_state"), text("bpe_state_reason")))
 }
 
+/// Whether there is a cache that is kept current: that of a server that is bypassed is, though no read is served from it.
+pub fn is_on(state: &str) -> bool {
+    matches!(state, "active" | "bypass")
+}
+
 /// To be called once `bpe_enabled` is ON. A server whose configuration asks for the extension may be building it just then,
 /// or anew: that is waited for.
 ///
 /// # Errors
-/// With the extension's own reason when it is not active.
+/// With the extension's own reason when it is not on.
 pub fn wait_until_active(server: &mut Server) -> Result<(), Failure> {
     let begin = Instant::now();
     loop {
         let (state, reason) = state(server)?;
         match state.as_str() {
-            "active" => return Ok(()),
+            state if is_on(state) => return Ok(()),
             // Disabled for a reason: it is being switched on.
             "disabled" if !reason.is_empty() && begin.elapsed() < BUILT_WITHIN => sleep(LOOK_EVERY),
             "" => return Err(Failure::step("the extension is not installed any more")),

@@ -13,6 +13,7 @@ use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::report;
 use crate::server::Server;
+use crate::state::is_on;
 use crate::terminal::{complain, say};
 
 /// Wrong pages that are listed.
@@ -67,7 +68,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     report::require_plugin(&mut server)?;
     let status = server.status("bpe\\_%")?;
     let state = status.get("bpe_state").cloned().unwrap_or_default();
-    if state != "active" {
+    if !is_on(&state) {
         let reason = status.get("bpe_state_reason").cloned().unwrap_or_default();
         let why = if reason.is_empty() {
             String::new()

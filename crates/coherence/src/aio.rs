@@ -224,10 +224,11 @@ impl<O: Os> Core<O> {
         if is_control && mode.serves() {
             active.extension.count_access(target.page);
         }
-        let may_hit = mode.serves() && !is_control && iocb.buffer % BUFFER_ALIGNMENT == 0;
-        let located = may_hit
-            .then(|| active.extension.locate(target.page, iocb.length as usize))
-            .flatten();
+        let located = if mode.serves() && !is_control && iocb.buffer % BUFFER_ALIGNMENT == 0 {
+            active.extension.locate(target.page, iocb.length as usize)
+        } else {
+            None
+        };
         let words = Words::of(iocb);
         let redirected = located.as_ref().map(|located| Words {
             fd: located.fd,
@@ -243,11 +244,13 @@ impl<O: Os> Core<O> {
                 located,
             },
             None => {
-                let generations = self.switch().generations();
-                let begin_read = || generations.begin_read(target.file.owner, target.page.page);
-                let ticket = mode.serves().then(begin_read).flatten();
-                if mode.serves() && ticket.is_none() {
-                    return false;
+                let mut ticket = None;
+                if mode.serves() {
+                    let generations = self.switch().generations();
+                    ticket = generations.begin_read(target.file.owner, target.page.page);
+                    if ticket.is_none() {
+                        return false;
+                    }
                 }
                 Purpose::Missed {
                     target,

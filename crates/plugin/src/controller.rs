@@ -83,7 +83,9 @@ pub fn state() -> (State, String) {
     match CORE.switch().mode().bypass() {
         bypass if bypass != Bypass::Off && state == State::Active => {
             let name = bypass.name().to_uppercase();
-            let reason = format!("reads go to the data files (bpe_bypass = {name})");
+            let reason = format!(
+                "reads go to the data files (bpe_bypass = {name}); SET GLOBAL bpe_bypass = OFF serves them again"
+            );
             (State::Bypass, reason)
         }
         _ => (state, reason),

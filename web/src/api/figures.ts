@@ -19,7 +19,7 @@ export interface Figures {
   /** Milliseconds since 1970. */
   at_ms: number;
   interval_s: number;
-  /** `active`, `disabled`, `passive`, `failed` or `not installed`. */
+  /** `active`, `bypass`, `disabled`, `passive`, `failed` or `not installed`. */
   state: State;
   state_reason: string;
   /** How the server's asynchronous I/O was seen to work. */

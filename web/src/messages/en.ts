@@ -87,7 +87,8 @@ export const en = {
     offText: (reads: string) => `The data disk is read ${reads} times a second. The extension could answer any of these reads.`,
     offUnknown: "Pages that InnoDB does not find in memory are read from the data disk.",
     bypass: "Bypassed",
-    bypassText: "Reads go to the data disk as if the extension were off (bpe_bypass). The cache keeps its contents.",
+    bypassText: (reads: string) => `What is cached stays, but all reads go to the data disk, ${reads} a second.`,
+    bypassUnknown: "What is cached stays, but all reads go to the data disk.",
     passive: "Passive",
     failed: "Failed",
     notInstalled: "Not installed",
@@ -416,6 +417,7 @@ export const en = {
    */
   sentences: {
     "inactive.not_installed": "The extension is not installed. Pages that are not in InnoDB's memory come from the data disk, {data_reads_per_s} a second now. `bpe doctor` says whether a cache would help.",
+    "inactive.bypass": "The extension is bypassed: what is cached stays, but all pages that are not in InnoDB's memory come from the data disk, {data_reads_per_s} a second now. SET GLOBAL bpe_bypass = OFF serves them again.",
     "inactive.disabled": "The extension is switched off. Pages that are not in InnoDB's memory come from the data disk, {data_reads_per_s} a second now.",
     "inactive.trouble": "The extension is {state} and serves nothing: {state_reason}. {data_reads_per_s} pages a second are read from the data disk.",
     "idle.in_memory": "There is nothing for the cache to do now: InnoDB found {pool_hit_percent} of the pages it asked for in its memory, and {reads_per_s} reads a second missed it.",

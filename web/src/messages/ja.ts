@@ -88,8 +88,9 @@ export const ja: Messages = {
     off: "オフになっています",
     offText: (reads) => `データディスクから毎秒 ${reads} 回読み取っています。この読み取りが、拡張で肩代わりできる対象です。`,
     offUnknown: "InnoDB のメモリーにないページはデータディスクから読み取られます。",
-    bypass: "バイパスしています",
-    bypassText: "拡張がオフのときと同じく、読み取りはデータディスクに向かいます (bpe_bypass)。キャッシュの内容は保たれます。",
+    bypass: "バイパス中です",
+    bypassText: (reads) => `キャッシュの内容は保たれますが、読み取りはすべてデータディスクに向かいます (毎秒 ${reads} 回)。`,
+    bypassUnknown: "キャッシュの内容は保たれますが、読み取りはすべてデータディスクに向かいます。",
     passive: "待機しています",
     failed: "失敗しました",
     notInstalled: "導入されていません",
@@ -414,6 +415,7 @@ export const ja: Messages = {
 
   sentences: {
     "inactive.not_installed": "拡張は導入されていません。InnoDB のメモリーにないページはデータディスクから読まれます (現在毎秒 {data_reads_per_s} ページ)。キャッシュが役立つかどうかは `bpe doctor` で分かります。",
+    "inactive.bypass": "拡張はバイパスされています。キャッシュの内容は保たれますが、InnoDB のメモリーにないページはすべてデータディスクから読まれます (現在毎秒 {data_reads_per_s} ページ)。SET GLOBAL bpe_bypass = OFF で元に戻ります。",
     "inactive.disabled": "拡張はオフです。InnoDB のメモリーにないページはデータディスクから読まれます (現在毎秒 {data_reads_per_s} ページ)。",
     "inactive.trouble": "拡張は {state} の状態で、読み取りに応答していません: {state_reason}。毎秒 {data_reads_per_s} ページがデータディスクから読まれています。",
     "idle.in_memory": "今はキャッシュの出番がありません。InnoDB は要求したページの {pool_hit_percent} をメモリーで見つけ、外れた読み取りは毎秒 {reads_per_s} 回でした。",

@@ -88,8 +88,9 @@ export const zhTW: Messages = {
     off: "已關閉",
     offText: (reads) => `資料磁碟每秒被讀取 ${reads} 次，這些讀取正是擴充可以代為回應的。`,
     offUnknown: "InnoDB 在記憶體中找不到的頁面會從資料磁碟讀取。",
-    bypass: "已略過",
-    bypassText: "讀取都由資料磁碟負責，如同擴充已關閉（bpe_bypass）。快取保留內容。",
+    bypass: "略過中",
+    bypassText: (reads) => `快取內容保留，但所有讀取都前往資料磁碟，每秒 ${reads} 次。`,
+    bypassUnknown: "快取內容保留，但所有讀取都前往資料磁碟。",
     passive: "待命中",
     failed: "失敗",
     notInstalled: "尚未安裝",
@@ -414,6 +415,7 @@ export const zhTW: Messages = {
 
   sentences: {
     "inactive.not_installed": "擴充尚未安裝：InnoDB 記憶體中沒有的頁面從資料磁碟讀取，目前每秒 {data_reads_per_s} 頁。`bpe doctor` 可以告訴您快取是否有幫助。",
+    "inactive.bypass": "擴充目前被略過：快取內容保留，但 InnoDB 記憶體中沒有的頁面全部從資料磁碟讀取，目前每秒 {data_reads_per_s} 頁。SET GLOBAL bpe_bypass = OFF 會恢復由快取回應。",
     "inactive.disabled": "擴充已關閉：InnoDB 記憶體中沒有的頁面從資料磁碟讀取，目前每秒 {data_reads_per_s} 頁。",
     "inactive.trouble": "擴充處於 {state} 狀態，沒有回應任何讀取：{state_reason}。每秒有 {data_reads_per_s} 頁從資料磁碟讀取。",
     "idle.in_memory": "快取目前無事可做：InnoDB 要求的頁面有 {pool_hit_percent} 在記憶體中，每秒只有 {reads_per_s} 次讀取未命中。",

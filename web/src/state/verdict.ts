@@ -7,8 +7,8 @@ export const LOOKED_AT = 10;
 
 export type Verdict =
   | { kind: "helps" | "alike" | "costs" | "warming" | "little"; hitPercent: number; savedReads: number; savedBytes: number; speed: Speed | null }
-  | { kind: "off"; dataReads: number | null }
-  | { kind: "idle" | "bypass" | "passive" | "failed" | "not installed" | "waiting" | "unreachable" };
+  | { kind: "off" | "bypass"; dataReads: number | null }
+  | { kind: "idle" | "passive" | "failed" | "not installed" | "waiting" | "unreachable" };
 
 /** Medians in microseconds. */
 export interface Speed {
@@ -37,13 +37,13 @@ export function verdictOf(all: Figures[], unreachable: boolean, known: State | n
   if (unreachable) return { kind: "unreachable" };
   const newest = all[all.length - 1];
   const state = newest?.state ?? known;
-  if (state === "bypass" || state === "passive" || state === "failed" || state === "not installed") return { kind: state };
+  if (state === "passive" || state === "failed" || state === "not installed") return { kind: state };
   if (!newest) return { kind: "waiting" };
   const figures = all.slice(-LOOKED_AT).filter((one) => one.state === newest.state);
   const fromCache = mean(figures.map((one) => one.cache_reads_per_s));
-  if (state === "disabled") {
+  if (state === "disabled" || state === "bypass") {
     const fromData = mean(figures.map((one) => one.data_reads_per_s));
-    return { kind: "off", dataReads: fromData > 0 ? fromData : null };
+    return { kind: state === "bypass" ? "bypass" : "off", dataReads: fromData > 0 ? fromData : null };
   }
   // Of the reads that the cache was asked for, as everywhere.
   const asked = fromCache + mean(figures.map((one) => one.misses_per_s));

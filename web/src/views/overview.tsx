@@ -61,11 +61,12 @@ function VerdictCard(props: { verdict: Verdict }) {
       title = t.off;
       lines = [verdict.dataReads === null ? t.offUnknown : t.offText(number(Math.round(verdict.dataReads)))];
       break;
+    case "bypass":
+      title = t.bypass;
+      lines = [verdict.dataReads === null ? t.bypassUnknown : t.bypassText(number(Math.round(verdict.dataReads)))];
+      break;
     case "idle":
       [title, lines] = [t.idle, [t.idleText]];
-      break;
-    case "bypass":
-      [title, lines] = [t.bypass, [t.bypassText]];
       break;
     case "not installed":
       [title, lines] = [t.notInstalled, [t.notInstalledText]];

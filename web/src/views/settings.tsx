@@ -42,7 +42,7 @@ export function SettingsView(props: { store: ServerStore }) {
   const sending = useSignal(false);
   const asking = useSignal(false);
   const settings = store.details.value?.settings ?? {};
-  const on = store.latest?.state === "active";
+  const on = ["active", "bypass"].includes(store.latest?.state ?? "");
   const fields = FIELDS.filter((field) => field.name in settings);
   const current = (field: Field) => field.name === "bpe_path" ? String(settings[field.name] ?? "") : edited(field, settings[field.name]);
   const changed = fields.filter((field) => typed.value[field.name] !== undefined && typed.value[field.name] !== current(field));

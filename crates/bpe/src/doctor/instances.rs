@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::pool::Pool;
 use crate::server::{Flavour, Server};
 use crate::size::human;
-use crate::state::state;
+use crate::state::{is_on, state};
 
 /// From so many cores on, several instances are the default: of the extension, and of MySQL 8.0 for a pool of
 /// [`LEAST_POOL`] and more.
@@ -34,7 +34,7 @@ pub fn look(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
     let pool = Pool::of(server)?.size;
     let of_pool = server.number("innodb_buffer_pool_instances")?;
     let setting = server.number("bpe_instances")?;
-    let active = state(server)?.0 == "active";
+    let active = is_on(&state(server)?.0);
     // Without the function there are no figures, which is said.
     let seen = server
         .value("SELECT bpe_report('instances')")

@@ -157,6 +157,7 @@ fn look_at_executable(args: &Args, file: &Path) -> ExitCode {
 
 fn look_at_server(doctor: &mut Doctor, server: &mut Server) -> Option<Process> {
     doctor.add(server::version(server));
+    doctor.extend(server::bypass(server));
     match Process::find(server) {
         Ok(process) => {
             doctor.extend(server::engine(server, &process));

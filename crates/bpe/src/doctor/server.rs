@@ -8,6 +8,7 @@ use crate::interception::{self, Answer};
 use crate::process::Process;
 use crate::server::{Flavour, Server, Support, support};
 use crate::server_options::ServerOptions;
+use crate::state::state;
 
 pub fn version(server: &Server) -> Finding {
     let name = format!("{} {}", server.flavour, server.version_text);
@@ -70,6 +71,18 @@ pub fn engine(server: &mut Server, process: &Process) -> Vec<Finding> {
         ));
     }
     findings
+}
+
+/// An extension that is there and serves nothing, because somebody wants it so.
+pub fn bypass(server: &mut Server) -> Option<Finding> {
+    let (state, _) = state(server).ok()?;
+    (state == "bypass").then(|| {
+        Finding::warn(
+            "bypass",
+            "the extension is bypassed: reads go to the data files, so nothing is gained now",
+        )
+        .advise("SET GLOBAL bpe_bypass = OFF serves them again")
+    })
 }
 
 pub fn calls(answer: &Answer) -> Finding {

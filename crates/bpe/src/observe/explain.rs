@@ -167,6 +167,13 @@ fn inactive(figures: &Figures) -> Sentence {
              {data_reads_per_s} a second now. SET GLOBAL bpe_enabled = ON switches it on.",
             &[reads],
         ),
+        "bypass" => Sentence::new(
+            "inactive.bypass",
+            Level::Note,
+            "The extension is bypassed: what is cached stays, but all pages that are not in InnoDB's memory come from the data disk, \
+             {data_reads_per_s} a second now. SET GLOBAL bpe_bypass = OFF serves them again.",
+            &[reads],
+        ),
         state => Sentence::new(
             "inactive.trouble",
             Level::Bad,

@@ -171,6 +171,9 @@ fn one_that_does_not_work_says_why() {
             f.state = "not installed".into();
         },
     );
+    rule("inactive.bypass", &["bpe_bypass = OFF"], |f, _| {
+        f.state = "bypass".into();
+    });
     rule("inactive.disabled", &["bpe_enabled = ON"], |f, _| {
         f.state = "disabled".into();
     });

@@ -14,7 +14,7 @@ pub struct Figures {
     /// Milliseconds since 1970.
     pub at_ms: u64,
     pub interval_s: f64,
-    /// `active`, `disabled`, `passive`, `failed` or `not installed`.
+    /// `active`, `bypass`, `disabled`, `passive`, `failed` or `not installed`.
     pub state: String,
     pub state_reason: String,
     /// How the server's asynchronous I/O was seen to work.

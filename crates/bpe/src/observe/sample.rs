@@ -83,7 +83,7 @@ impl Sample {
         self.status.contains_key("bpe_state")
     }
 
-    /// `active`, `disabled`, `passive`, `failed` or `not installed`.
+    /// `active`, `bypass`, `disabled`, `passive`, `failed` or `not installed`.
     pub fn state(&self) -> &str {
         if self.installed() {
             self.text("bpe_state")

@@ -7,14 +7,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bpe::calls;
 use bpe::process::CORE;
-use bpe::switch::Active;
+use bpe::switch::{Active, Bypass};
 use extension::{AdmissionMode, Config, DeviceConfig, Extension, OwnerIdentity};
 use libc::{size_t, ssize_t};
 
 use crate::instructions::{Act, Prepare};
 use crate::options::{Outcome, memory_directory};
 
-pub const OPERATIONS: [(&str, Prepare); 11] = [
+pub const OPERATIONS: [(&str, Prepare); 13] = [
     ("pread64, off", || read(State::Off)),
     ("pwrite64, off", || write(State::Off)),
     ("io_submit and io_getevents, off", || submit(State::Off)),
@@ -28,6 +28,10 @@ pub const OPERATIONS: [(&str, Prepare); 11] = [
         write(State::Staged)
     }),
     ("io_submit and io_getevents, miss", || submit(State::Absent)),
+    ("pread64, bypassed", || read(State::Bypassed)),
+    ("io_submit and io_getevents, bypassed", || {
+        submit(State::Bypassed)
+    }),
 ];
 
 /// What the call meets.
@@ -38,6 +42,8 @@ enum State {
     Absent,
     Staged,
     OnDevice,
+    /// The page is in staging.
+    Bypassed,
 }
 
 const PAGE: usize = 16384;
@@ -176,7 +182,7 @@ impl World {
         };
         // The page size is learned from the first read; with a header that does not fit, the page is not offered.
         world.read(PAGES + 1);
-        if matches!(state, State::Staged | State::OnDevice) {
+        if matches!(state, State::Staged | State::OnDevice | State::Bypassed) {
             for page in 1..=PAGES {
                 world.stamp(page);
                 world.read(page);
@@ -191,6 +197,9 @@ impl World {
             }
         }
         world.stamp(u32::MAX);
+        if state == State::Bypassed {
+            CORE.switch().use_for(Bypass::On, false);
+        }
         Ok(world)
     }
 

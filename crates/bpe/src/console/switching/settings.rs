@@ -13,7 +13,7 @@ use crate::connection::plain;
 use crate::failure::Failure;
 use crate::journal::{Reopen, connected};
 use crate::server::Server;
-use crate::state::state;
+use crate::state::{is_on, state};
 
 /// Variables in bytes, for which `100G` may be written.
 const SIZES: [&str; 3] = ["bpe_size", "bpe_memory_limit", "bpe_daily_write_limit"];
@@ -87,7 +87,7 @@ pub fn apply(
         );
     }
     smaller_first(&mut statements, &before);
-    let was_active = state(server)?.0 == "active";
+    let was_active = is_on(&state(server)?.0);
     let mut warnings = Vec::new();
     let mut done: Vec<&str> = Vec::new();
     for (name, value) in &statements {
@@ -207,8 +207,11 @@ fn built(server: &mut Server) -> Result<Built, Failure> {
     while begin.elapsed() < BUILT {
         let (state, reason) = state(server)?;
         match state.as_str() {
-            "active" if seen_off || begin.elapsed() > NOTICED => return Ok(Built::Yes),
-            "active" => {}
+            state if is_on(state) => {
+                if seen_off || begin.elapsed() > NOTICED {
+                    return Ok(Built::Yes);
+                }
+            }
             "disabled" => seen_off = true,
             _ => return Ok(Built::No(reason)),
         }
