@@ -78,6 +78,8 @@ pub struct Config {
     pub read_timeout: Arc<ReadTimeout>,
     /// Bytes of a typical page, for sizing the directory.
     pub nominal_page: u32,
+    /// A file on a file system in memory, in which directories outlive the process; `None`: they end with it.
+    pub arena: Option<PathBuf>,
 }
 
 impl Default for Config {
@@ -93,6 +95,7 @@ impl Default for Config {
             budget: Arc::default(),
             read_timeout: Arc::default(),
             nominal_page: 16384,
+            arena: None,
         }
     }
 }

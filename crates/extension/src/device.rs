@@ -49,6 +49,8 @@ pub(crate) struct Device {
     unbounded: AtomicBool,
     file: ArcSwap<CacheFile>,
     closed: AtomicBool,
+    /// The file is left as it is when it is closed, for another process. Set before that. Order as that of `closed`.
+    left: AtomicBool,
     /// Pages of several lengths have left holes that do not fit: segments must be emptied, for which one is kept in
     /// reserve. Set once, by the device's writer. `Relaxed` everywhere: who sees it late takes a little more for room.
     pub compacts: AtomicBool,
@@ -75,6 +77,7 @@ impl Device {
     pub fn new(
         config: &DeviceConfig,
         geometry: Geometry,
+        table: Table,
         session: u64,
         read_timeout: Arc<ReadTimeout>,
     ) -> Device {
@@ -83,7 +86,7 @@ impl Device {
             config: config.clone(),
             path: ArcSwap::from_pointee(path),
             geometry,
-            table: Table::new(geometry.segments),
+            table,
             health: Health::new(),
             speed: Speed::new(),
             session,
@@ -92,6 +95,7 @@ impl Device {
             file: ArcSwap::from_pointee(CacheFile::closed()),
             // There is nothing to remove before the file is open.
             closed: AtomicBool::new(true),
+            left: AtomicBool::new(false),
             compacts: AtomicBool::new(false),
             free_segments: Counter::default(),
             in_hand: Counter::default(),
@@ -102,10 +106,12 @@ impl Device {
         }
     }
 
-    /// Opens the cache file, where the configuration says that it is now.
-    pub fn open(&self, wrap: &Wrap) -> Result<(), OpenError> {
+    /// Opens the cache file, where the configuration says that it is now. With its contents, if they are wanted and of this
+    /// session: whether they are.
+    pub fn open(&self, contents: bool, wrap: &Wrap) -> Result<bool, OpenError> {
         let path = file::file_path(&self.config)?;
-        let file = CacheFile::open(&self.config, self.header(true), wrap)?;
+        let file = CacheFile::open(&self.config, self.header(true), contents, wrap)?;
+        let kept = file.kept;
         let fd = file.storage.raw_fd();
         if fd >= 0 {
             // SAFETY: the descriptor of the file just opened, which lives on.
@@ -116,7 +122,7 @@ impl Device {
         self.file.store(Arc::new(file));
         self.closed.store(false, Ordering::SeqCst);
         self.free_segments.set(u64::from(self.geometry.segments));
-        Ok(())
+        Ok(kept)
     }
 
     pub fn path(&self) -> Arc<PathBuf> {
@@ -150,12 +156,19 @@ impl Device {
         self.file.store(Arc::new(CacheFile::closed()));
     }
 
-    /// Removes the file, for good.
+    /// Removes the file, for good, or lets go of it if it is to be left.
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::SeqCst) {
-            self.file.load().remove(&self.path(), self.header(false));
+            if !self.left.load(Ordering::SeqCst) {
+                self.file.load().remove(&self.path(), self.header(false));
+            }
             self.close_file();
         }
+    }
+
+    /// The file is to be left as it is at the end.
+    pub fn leave(&self) {
+        self.left.store(true, Ordering::SeqCst);
     }
 
     /// Whether a page at this location can be read directly into a buffer at this address.

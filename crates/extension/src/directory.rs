@@ -13,6 +13,8 @@
 //! its mark is written last, and what moves is cleared before it is entered again ([`Bucket`]). So a death in the middle
 //! costs an entry at most.
 
+#[cfg(not(miri))]
+use std::fs::File;
 use std::io;
 
 use crate::findings::Findings;
@@ -249,11 +251,49 @@ impl Directory {
     pub fn new(pages: u64) -> io::Result<Directory> {
         let buckets =
             u32::try_from(Self::buckets_for(pages)).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Ok(Directory {
-            buckets: Mapped::new(buckets as usize)?,
+        Ok(Self::over(Mapped::new(buckets as usize)?))
+    }
+
+    /// A directory for so many pages in memory that outlives the process. Before anything else, what is in it must be
+    /// [adopted](Self::adopt).
+    ///
+    /// # Safety
+    /// As for [`Mapped::of_file`], over as many bytes as [`memory_needed`](Self::memory_needed) says.
+    #[cfg(not(miri))]
+    pub unsafe fn of_file(file: &File, offset: u64, pages: u64) -> io::Result<Directory> {
+        let buckets =
+            u32::try_from(Self::buckets_for(pages)).map_err(|_| io::ErrorKind::OutOfMemory)?;
+        // SAFETY: the caller's promise; a bucket is made of integers.
+        Ok(Self::over(unsafe {
+            Mapped::of_file(file, offset, buckets as usize)?
+        }))
+    }
+
+    fn over(buckets: Mapped<Bucket>) -> Directory {
+        Directory {
+            buckets,
             used: 0,
             gone: 0,
-        })
+        }
+    }
+
+    /// Takes over what another process has left, as far as `keep` says so. How many entries were left, and how many not.
+    pub fn adopt(&mut self, mut keep: impl FnMut(Entry) -> bool) -> (u64, u64) {
+        debug_assert_eq!((self.used, self.gone), (0, 0), "adopted before");
+        let (mut kept, mut dropped) = (0, 0);
+        for bucket in self.buckets.iter_mut() {
+            for way in 0..WAYS {
+                if bucket.marks[way] == 0 {
+                } else if bucket.marks[way] >> 2 != 0 && keep(bucket.get(way)) {
+                    kept += 1;
+                } else {
+                    bucket.clear(way);
+                    dropped += 1;
+                }
+            }
+        }
+        self.used = kept;
+        (kept, dropped)
     }
 
     #[cfg(test)]

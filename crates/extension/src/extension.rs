@@ -31,11 +31,14 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::adoption::{Inherited, Rule, leaves_out};
 use crate::config::{Config, OpenError};
+use crate::device::Device;
 use crate::device::bounded::{Counted, GivenUp, LentSlot};
 use crate::device::file::{CacheFile, Wrap};
 use crate::device::submission::is_flag_refused;
@@ -322,6 +325,31 @@ impl Extension {
         any
     }
 
+    /// What was taken over from another process.
+    pub fn inherited(&self) -> &Inherited {
+        &self.shared.inherited
+    }
+
+    /// Pages of the file up to `highest` may have been inherited, and be asked for. To be said of each file whose inherited pages are
+    /// what it has now, before it is asked for or written; of all such files before anything else is offered, since what is in no
+    /// file of which it was said is garbage.
+    pub fn inherit_file(&self, file: FileId, highest: u32) {
+        if leaves_out(Rule::Files) {
+            return;
+        }
+        let page = PageId::new(file, highest);
+        for instance in &self.shared.instances {
+            instance.0.lock().may_have(page);
+        }
+    }
+
+    /// What is on the devices, and the directories if they outlive the process, are left to the next when the extension is
+    /// dropped. What is staged is lost.
+    pub fn leave(&self) {
+        self.shared.store.devices.iter().for_each(Device::leave);
+        self.shared.left.store(true, Ordering::SeqCst);
+    }
+
     /// The file will never be asked for again; its pages count as garbage from now on.
     pub fn forget_file(&self, file: FileId) {
         self.shared
@@ -417,6 +445,11 @@ impl Drop for Extension {
                 .devices
                 .iter()
                 .for_each(|device| device.close());
+        }
+        if let Some(arena) = &self.shared.arena {
+            if !self.shared.left.load(Ordering::SeqCst) {
+                arena.discard();
+            }
         }
         crate::device::bounded::give_memory_back();
     }

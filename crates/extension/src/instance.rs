@@ -312,9 +312,14 @@ impl InstanceState {
             self.entry_removed(store, victim);
             instance.counters.directory_full.add(1);
         }
+        self.may_have(page);
+        self.staged.push(&store.staging, frame);
+    }
+
+    /// Pages of the file up to this one may have entries.
+    pub fn may_have(&mut self, page: PageId) {
         let file = self.files.entry(page.file).or_default();
         file.highest = file.highest.max(page.page);
-        self.staged.push(&store.staging, frame);
     }
 
     /// Tells the policy of a read of a page, and from time to time of the hits of all instances. Whether the page was asked for

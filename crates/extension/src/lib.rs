@@ -5,6 +5,8 @@
 //! [`directory`], [`policy`] -> [`staging`] -> [`writer`] ([`spread`], [`compression`]),
 //! [`recovery`], [`reclaim`] -> [`log`], [`stream`] -> [`flight`] -> [`batch`]; [`segment`] -> [`device`].
 
+mod adoption;
+mod arena;
 mod batch;
 #[cfg(feature = "bench")]
 pub mod benching;
@@ -51,6 +53,7 @@ mod validate;
 mod wake;
 mod writer;
 
+pub use adoption::Inherited;
 pub use budget::WriteBudget;
 pub use config::{
     Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError, OwnerIdentity,

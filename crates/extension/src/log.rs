@@ -39,12 +39,18 @@ pub(crate) struct SegmentLog {
 }
 
 impl SegmentLog {
-    pub fn new(segments: u32) -> SegmentLog {
-        SegmentLog {
+    /// None is open. What was open when another process died has no footer that counts, and is reclaimed by a sweep.
+    pub fn new(device: &Device) -> SegmentLog {
+        let live = |segment| device.table.live(segment);
+        let log = SegmentLog {
             flights: Flights::new(),
             streams: [Stream::new(true), Stream::new(false)],
-            states: States::new(segments),
+            states: States::found(device.geometry.segments, live),
+        };
+        if device.health.active() {
+            log.count_free(device);
         }
+        log
     }
 
     /// Appends a page, new or moved as its origin says. False: no segment is open for it, and none may be opened; room must be

@@ -2,18 +2,20 @@
 //!
 //! Mapped rather than allocated, for three reasons: a failure is an error and not an abort of the server; every page is
 //! touched at once, so that what the extension reports is what the process shows; and the contents, which are pages of
-//! tables, stay out of core dumps. What is only reserved ([`Mapped::reserve`]) is touched, and given back, in parts.
+//! tables, stay out of core dumps. What is only reserved ([`Mapped::reserve`]) is touched, and given back, in parts. What
+//! outlives the process ([`Mapped::of_file`]) lies in a file of a file system in memory.
 
+#[cfg(not(miri))]
+use std::fs::File;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(not(miri))]
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
-#[cfg(not(miri))]
-const HUGE_PAGE: usize = 2 << 20;
+pub(crate) const HUGE_PAGE: usize = 2 << 20;
 pub(crate) const PAGE: usize = 4096;
 
 /// Types for which all bytes zero is a value, and which need no drop.
@@ -26,6 +28,8 @@ pub(crate) unsafe trait Zeroable {}
 unsafe impl Zeroable for u8 {}
 // SAFETY: as above.
 unsafe impl Zeroable for [u64; 8] {}
+// SAFETY: as above.
+unsafe impl Zeroable for std::sync::atomic::AtomicU32 {}
 
 /// A slice of zeroed, touched memory of its own mapping.
 pub(crate) struct Mapped<T> {
@@ -92,6 +96,72 @@ impl<T: Zeroable> Mapped<T> {
             start: NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
             length,
         })
+    }
+
+    /// A part of a file in memory that outlives this process, with its contents: all bytes of it must be values of the type.
+    /// From [`HUGE_PAGE`] on its offset is a multiple of that, as is its address, so that the kernel may back it with huge pages.
+    ///
+    /// # Safety
+    /// While it is mapped the file keeps its length, and nobody else writes this part.
+    #[cfg(not(miri))]
+    pub unsafe fn of_file(file: &File, offset: u64, length: usize) -> io::Result<Mapped<T>> {
+        if length == 0 {
+            return Ok(Mapped::empty());
+        }
+        let bytes = Self::bytes_of(length).ok_or(io::ErrorKind::OutOfMemory)?;
+        let huge = bytes >= HUGE_PAGE;
+        assert!(offset.is_multiple_of(if huge { HUGE_PAGE } else { PAGE } as u64));
+        // Address space in which the part has its place.
+        let room = bytes + if huge { HUGE_PAGE } else { 0 };
+        let (access, none) = (ProtFlags::READ | ProtFlags::WRITE, ProtFlags::empty());
+        let private = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new anonymous mapping touches no existing memory.
+        let reserved = unsafe { mmap_anonymous(std::ptr::null_mut(), room, none, private)? };
+        let before = if huge {
+            reserved.align_offset(HUGE_PAGE)
+        } else {
+            0
+        };
+        // SAFETY: within what was reserved just now, which nobody else knows.
+        let mapped = unsafe {
+            let start = reserved.byte_add(before);
+            let mapped = mmap(
+                start,
+                bytes,
+                access,
+                MapFlags::SHARED | MapFlags::FIXED,
+                file,
+                offset,
+            );
+            if mapped.is_err() {
+                let _ = munmap(reserved, room);
+            } else {
+                // The rest, on either side.
+                if before > 0 {
+                    let _ = munmap(reserved, before);
+                }
+                if room > before + bytes {
+                    let _ = munmap(start.byte_add(bytes), room - before - bytes);
+                }
+            }
+            mapped?
+        };
+        let memory = Mapped {
+            start: NonNull::new(mapped.cast()).ok_or(io::ErrorKind::OutOfMemory)?,
+            length,
+        };
+        for advice in [Advice::LinuxDontDump, Advice::LinuxDontFork] {
+            // SAFETY: the range is the mapping just made; the advice changes no contents.
+            let _ = unsafe { madvise(mapped, bytes, advice) };
+        }
+        // SAFETY: as above; populating changes no contents either. The file has all its memory already, so what fails costs
+        // faults and no more.
+        let _ = unsafe { madvise(mapped, bytes, Advice::LinuxPopulateWrite) };
+        if huge {
+            // SAFETY: as above. Few systems allow huge pages in such files of themselves; kernels from 6.1 on make them when asked.
+            unsafe { libc::madvise(mapped, bytes / HUGE_PAGE * HUGE_PAGE, libc::MADV_COLLAPSE) };
+        }
+        Ok(memory)
     }
 
     /// Miri knows no other processes.

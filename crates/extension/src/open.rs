@@ -4,6 +4,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::adoption::adopt;
+use crate::arena::{Arena, Layout};
 use crate::config::{Compression, Config, MAX_INSTANCES, OpenError};
 use crate::device::Device;
 use crate::device::file::Wrap;
@@ -119,8 +121,11 @@ impl Plan {
         Ok(self)
     }
 
-    fn instances(&self) -> io::Result<Box<[Padded<Instance>]>> {
-        let directories = (0..self.instances).map(|_| Directory::new(self.entries));
+    fn instances(&self, arena: Option<&Arena>) -> io::Result<Box<[Padded<Instance>]>> {
+        let directories = (0..self.instances).map(|n| match arena {
+            Some(arena) => arena.directory(n as usize),
+            None => Directory::new(self.entries),
+        });
         let directories = directories.collect::<io::Result<Vec<Directory>>>()?;
         let pages = directories.iter().map(Directory::capacity).sum();
         let model = self.policy.model(pages, directories.len());
@@ -197,19 +202,39 @@ fn new_session() -> u64 {
     mix64(time) ^ u64::from_le_bytes(random) ^ u64::from(std::process::id())
 }
 
-/// Opens what can be opened. A device that cannot is failed, and tried again like any other that is; the first such error is
-/// the caller's only if no device is left.
-fn open_devices(devices: &[Device], wrap: &Wrap) -> Result<(), OpenError> {
+/// Opens what can be opened, with `contents` if they are wanted: which of them has its own. A device that cannot be opened is
+/// failed, and tried again like any other that is; the first such error is the caller's only if no device is left.
+fn open_devices(devices: &[Device], contents: bool, wrap: &Wrap) -> Result<Vec<bool>, OpenError> {
     let mut first = None;
+    let mut kept = Vec::new();
     for device in devices {
-        if let Err(error) = device.open(wrap) {
+        let opened = device.open(contents, wrap);
+        kept.push(*opened.as_ref().unwrap_or(&false));
+        if let Err(error) = opened {
             device.health.fail(&error);
             first.get_or_insert(error);
         }
     }
     match first {
         Some(error) if devices.iter().all(|device| !device.health.active()) => Err(error),
-        _ => Ok(()),
+        _ => Ok(kept),
+    }
+}
+
+/// The memory that outlives the process, if it is wanted and can be had, and why not if it cannot: that costs contents, and
+/// stops nothing.
+fn open_arena(
+    config: &Config,
+    geometries: &[Geometry],
+    plan: &Plan,
+) -> (Option<Arena>, Option<OpenError>) {
+    let Some(path) = &config.arena else {
+        return (None, None);
+    };
+    let layout = Layout::new(config, geometries, plan.entries);
+    match Arena::open(path, layout) {
+        Ok(arena) => (Some(arena), None),
+        Err(error) => (None, Some(error)),
     }
 }
 
@@ -226,20 +251,23 @@ pub(crate) fn open(
         bytes: plan.memory(),
         source,
     };
-    let instances = plan.instances().map_err(no_memory)?;
+    let (arena, refused) = open_arena(config, &geometries, &plan);
+    let instances = plan.instances(arena.as_ref()).map_err(no_memory)?;
     let staging = Staging::new(plan.staging).map_err(no_memory)?;
-    let session = new_session();
+    let left = arena.as_ref().and_then(Arena::left);
+    let session = left.unwrap_or_else(new_session);
     let mut devices = Vec::new();
-    for (device, geometry) in config.devices.iter().zip(geometries) {
-        devices.push(Device::new(
-            device,
-            geometry,
-            session,
-            Arc::clone(&config.read_timeout),
-        ));
+    for (n, (device, geometry)) in config.devices.iter().zip(geometries).enumerate() {
+        let table = match &arena {
+            Some(arena) => arena.table(n, geometry.segments).map_err(no_memory)?,
+            None => Table::new(geometry.segments),
+        };
+        let timeout = Arc::clone(&config.read_timeout);
+        devices.push(Device::new(device, geometry, table, session, timeout));
     }
-    open_devices(&devices, wrap)?;
-    Ok(Shared::new(Parts {
+    let kept = open_devices(&devices, left.is_some(), wrap)?;
+    let mut shared = Shared::new(Parts {
+        arena,
         generations,
         instances,
         staging,
@@ -250,7 +278,15 @@ pub(crate) fn open(
         budget: Arc::clone(&config.budget),
         nominal_page: config.nominal_page as usize,
         memory_bytes: plan.memory() - plan.buffers,
-    }))
+    });
+    if left.is_some() {
+        shared.inherited = adopt(&shared, &kept);
+    }
+    shared.inherited.refused = refused.map(|error| error.to_string());
+    if let Some(arena) = &shared.arena {
+        arena.begin(session);
+    }
+    Ok(shared)
 }
 
 #[cfg(test)]

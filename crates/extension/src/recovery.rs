@@ -128,7 +128,7 @@ impl Recovery {
         }
         // The disk may have been mounted anew: open the file by its name.
         device.close_file();
-        device.open(&*self.wrap)
+        device.open(false, &*self.wrap).map(drop)
     }
 }
 

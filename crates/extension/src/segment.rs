@@ -10,7 +10,11 @@
 pub(crate) mod format;
 pub(crate) mod states;
 
+use std::sync::atomic::AtomicU32 as PlainU32;
+
+use crate::adoption::{Rule, leaves_out};
 use crate::findings::Findings;
+use crate::memory::Mapped;
 use crate::staging::UNIT;
 use crate::statistics::Padded;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -130,12 +134,25 @@ pub(crate) struct Table {
     live_units: Padded<AtomicU64>,
     /// The same of the pages before compression.
     page_units: Padded<AtomicU64>,
+    /// The sequence numbers as they outlive the process, less one; empty if they do not. By the device's writer alone, `Relaxed`.
+    kept: Mapped<PlainU32>,
 }
 
 impl Table {
     pub fn new(segments: u32) -> Table {
-        let new = |_| Segment {
-            sequence: AtomicU32::new(1),
+        Self::with_sequences(segments, Mapped::empty())
+    }
+
+    /// A table that goes on with the sequence numbers of an earlier process. There is a number for each segment.
+    pub fn with_sequences(segments: u32, kept: Mapped<PlainU32>) -> Table {
+        let goes_on = !leaves_out(Rule::Sequences);
+        let before = |segment: u32| {
+            kept.get(segment as usize)
+                .filter(|_| goes_on)
+                .map_or(0, |n| n.load(Ordering::Relaxed))
+        };
+        let new = |segment| Segment {
+            sequence: AtomicU32::new(before(segment).wrapping_add(1)),
             live: AtomicU32::new(0),
             live_units: AtomicU32::new(0),
         };
@@ -143,6 +160,7 @@ impl Table {
             segments: (0..segments).map(new).collect(),
             live_units: Padded::default(),
             page_units: Padded::default(),
+            kept,
         }
     }
 
@@ -204,6 +222,14 @@ impl Table {
 
     /// Places in the segment to which no entry points are about to be written; readers that still read there will notice.
     pub fn reused(&self, segment: u32) {
+        self.raise(segment);
+    }
+
+    fn raise(&self, segment: u32) {
+        // First: a footer of before must not be believed by whoever comes after a death.
+        if let Some(kept) = self.kept.get(segment as usize) {
+            kept.store(self.sequence(segment), Ordering::Relaxed);
+        }
         self.segments[segment as usize]
             .sequence
             .fetch_add(1, Ordering::SeqCst);
@@ -211,8 +237,8 @@ impl Table {
 
     /// No entry points into the segment any more; readers that still read there will notice.
     pub fn freed(&self, segment: u32) {
+        self.raise(segment);
         let s = &self.segments[segment as usize];
-        s.sequence.fetch_add(1, Ordering::SeqCst);
         assert_eq!(
             s.live.load(Ordering::Relaxed),
             0,

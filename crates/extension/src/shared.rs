@@ -1,9 +1,11 @@
 //! What the facade and the writers share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
+use crate::adoption::Inherited;
+use crate::arena::Arena;
 use crate::budget::WriteBudget;
 use crate::config::Compression;
 use crate::device::Device;
@@ -35,6 +37,12 @@ pub(crate) struct Shared {
     pub memory_bytes: u64,
     /// Stands for itself: `Relaxed` everywhere.
     mode: AtomicU8,
+    /// Contents are left to another process at the end. Order as that of [`Device::leave`].
+    pub left: AtomicBool,
+    /// What was taken over when it was opened.
+    pub inherited: Inherited,
+    /// Last, after the directories that lie in it.
+    pub arena: Option<Arena>,
 }
 
 /// Where a writer works: its device, among what all share.
@@ -61,6 +69,7 @@ pub(crate) struct Written {
 
 /// What a [`Shared`] is made of: parts that are built where they can fail, and what was configured.
 pub(crate) struct Parts {
+    pub arena: Option<Arena>,
     pub generations: Arc<Generations>,
     pub instances: Box<[Padded<Instance>]>,
     pub staging: Staging,
@@ -101,6 +110,9 @@ impl Shared {
             written: Written::default(),
             memory_bytes: parts.memory_bytes,
             mode: AtomicU8::new(0),
+            left: AtomicBool::new(false),
+            inherited: Inherited::default(),
+            arena: parts.arena,
         };
         shared.set_mode(parts.admission);
         shared

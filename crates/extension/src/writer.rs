@@ -78,11 +78,10 @@ impl Writer {
     }
 
     pub fn new(shared: Arc<Shared>, device: usize, wrap: Arc<Wrap>, threaded: bool) -> Writer {
-        let segments = shared.store.devices[device].geometry.segments;
         Writer {
             device,
             threaded,
-            log: SegmentLog::new(segments),
+            log: SegmentLog::new(&shared.store.devices[device]),
             reclaimer: Reclaimer::new(),
             recovery: Recovery::new(wrap),
             compressor: (shared.store.compression == Compression::Lz4).then(Compressor::new),
@@ -117,6 +116,8 @@ impl Writer {
         let ended = catch_unwind(AssertUnwindSafe(|| self.work()));
         let device = &shared.store.devices[self.device];
         if let Err(panic) = ended {
+            // What it has left may be anything.
+            shared.arena.as_ref().inspect(|arena| arena.discard());
             let message = panic.downcast_ref::<&str>().copied().map(String::from);
             let message = message
                 .or_else(|| panic.downcast_ref::<String>().cloned())

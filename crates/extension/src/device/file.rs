@@ -1,8 +1,8 @@
 //! Opening a cache file: safely, exclusively, at its full size; and letting it go.
 //!
 //! The file is created by us alone, or is one that this server left behind, or is an empty one that an administrator has put
-//! there. Never is a link followed in its name, and whatever other users could change is refused. Its contents are not
-//! used: it is emptied and allocated anew, so that a full disk shows now and not later.
+//! there. Never is a link followed in its name, and whatever other users could change is refused. It is emptied and allocated
+//! anew, so that a full disk shows now and not later, unless it is wanted for its contents, and is what it was left as.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -48,6 +48,8 @@ pub(crate) struct CacheFile {
     /// The file was there, empty, before us: it is emptied rather than removed at the end.
     provided: bool,
     identity: (u64, u64),
+    /// It has the contents with which it was found.
+    pub kept: bool,
 }
 
 /// The path of the cache file that the configuration means.
@@ -167,7 +169,7 @@ fn check_parent(parent: &Path) -> Result<Vec<String>, OpenError> {
     Ok(warnings)
 }
 
-fn check_file(path: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
+pub(crate) fn check_file(path: &Path, metadata: &fs::Metadata) -> Result<(), OpenError> {
     if !metadata.is_file() {
         return Err(OpenError::NotRegular {
             path: path.to_path_buf(),
@@ -369,13 +371,17 @@ fn lock(path: &Path, file: &File, operation: FlockOperation) -> Result<(), OpenE
     })
 }
 
-/// Whether the existing file is an empty one. Refuses what is not ours.
-fn check_header(path: &Path, file: &File, config: &DeviceConfig) -> Result<bool, OpenError> {
+/// The header of the existing file; `None` if that is empty. Refuses what is not ours.
+fn check_header(
+    path: &Path,
+    file: &File,
+    config: &DeviceConfig,
+) -> Result<Option<Header>, OpenError> {
     let metadata = file
         .metadata()
         .map_err(failed(path, "look at", ADVICE_ACCESS))?;
     if metadata.len() == 0 {
-        return Ok(true);
+        return Ok(None);
     }
     let foreign = || OpenError::Foreign {
         path: path.to_path_buf(),
@@ -391,7 +397,7 @@ fn check_header(path: &Path, file: &File, config: &DeviceConfig) -> Result<bool,
         .unwrap_or(Err(io::ErrorKind::OutOfMemory.into()))
         .map_err(failed(path, "read", ADVICE_ACCESS))?
     {
-        Ok(header) if header.owner == config.owner => Ok(false),
+        Ok(header) if header.owner == config.owner => Ok(Some(header)),
         Ok(_) => Err(OpenError::OtherOwner {
             path: path.to_path_buf(),
         }),
@@ -413,18 +419,22 @@ impl CacheFile {
             alignment: 1,
             provided: false,
             identity: (0, 0),
+            kept: false,
         }
     }
 
-    /// Opens, locks, allocates and stamps the file.
+    /// Opens, locks, allocates and stamps the file. If its `contents` are wanted, and the file already has the header that it would
+    /// get, it keeps them.
     pub fn open(
         config: &DeviceConfig,
         header: Header,
+        contents: bool,
         wrap: &Wrap,
     ) -> Result<CacheFile, OpenError> {
         let survey = survey(config)?;
         check_space(&survey, header.file_bytes)?;
         let path = &survey.path;
+        let mut kept = false;
         let (file, direct, created, provided) = match &survey.existing {
             None => {
                 let (file, direct) = open_direct(path, FLAGS | OFlags::CREATE | OFlags::EXCL)
@@ -439,8 +449,11 @@ impl CacheFile {
             Some(_) => {
                 let (file, direct) = open_existing(path)?;
                 lock_alone(path, &file)?;
+                let found = check_header(path, &file, config)?;
+                let length = file.metadata().map_or(0, |metadata| metadata.len());
+                kept = contents && found == Some(header) && length == header.file_bytes;
                 // An empty one of the name that is made in a directory is a leftover of ours.
-                let provided = check_header(path, &file, config)? && *path == config.path;
+                let provided = found.is_none() && *path == config.path;
                 (file, direct, false, provided)
             }
         };
@@ -462,11 +475,15 @@ impl CacheFile {
             alignment: BLOCK,
             provided,
             identity,
+            kept,
         };
         // Its header comes first, and is synced: a crash or power loss must not leave a file behind that nobody would
         // recognise as ours, and that would be refused from then on.
-        let begun = handle.set_len(0).and_then(|()| opened.write_header(header));
-        if begun.is_ok() {
+        let begun = match kept {
+            true => Ok(()),
+            false => handle.set_len(0).and_then(|()| opened.write_header(header)),
+        };
+        if begun.is_ok() && !kept {
             let _ = handle.sync_all();
         }
         if let Err(error) = begun.and_then(|()| allocate(&handle, header.file_bytes)) {

@@ -28,7 +28,7 @@ fn header(owner: u8) -> Header {
 }
 
 fn try_open(path: &Path) -> Result<CacheFile, OpenError> {
-    CacheFile::open(&config(path), header(3), &|file| Box::new(file))
+    CacheFile::open(&config(path), header(3), false, &|file| Box::new(file))
 }
 
 /// Both the dry run and the opening refuse, with this in the message, and change nothing.
@@ -91,7 +91,7 @@ fn a_file_left_behind_is_taken_over_by_its_owner_alone() {
     drop(file);
     let mut other = config(&path);
     other.owner = OwnerIdentity([4; 16]);
-    let error = CacheFile::open(&other, header(4), &|file| Box::new(file))
+    let error = CacheFile::open(&other, header(4), false, &|file| Box::new(file))
         .map(drop)
         .unwrap_err();
     assert!(matches!(error, OpenError::OtherOwner { .. }));
@@ -276,7 +276,7 @@ fn a_disk_too_small_is_refused_before_anything_is_allocated() {
         ..header(3)
     };
     assert!(matches!(
-        CacheFile::open(&huge, header, &|file| Box::new(file)),
+        CacheFile::open(&huge, header, false, &|file| Box::new(file)),
         Err(OpenError::NoSpace { .. })
     ));
     assert_eq!(fs::read_dir(d.path()).unwrap().count(), 0);
@@ -299,7 +299,7 @@ fn an_empty_leftover_in_a_directory_is_taken_over_and_removed() {
 fn a_file_that_could_not_be_allocated_has_its_header_already() {
     let d = tempfile::tempdir().unwrap();
     let path = d.path().join("bpe.cache");
-    CacheFile::open(&config(d.path()), header(3), &|file| {
+    CacheFile::open(&config(d.path()), header(3), false, &|file| {
         assert_eq!(file.metadata().unwrap().len(), 0, "room was made first");
         Box::new(file)
     })

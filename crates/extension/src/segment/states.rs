@@ -48,6 +48,18 @@ impl States {
         }
     }
 
+    /// Of a device with contents: segments to which entries point, as `live` tells, are full.
+    pub fn found(segments: u32, live: impl Fn(u32) -> u32) -> States {
+        let mut states = States::new(segments);
+        let full = |&segment: &u32| live(segment) > 0;
+        states.full.extend((0..segments).filter(full));
+        for &segment in &states.full {
+            states.states[segment as usize] = State::Full;
+        }
+        states.free.retain(|segment| !full(segment));
+        states
+    }
+
     fn turn(&mut self, segment: u32, from: State, to: State) {
         let state = &mut self.states[segment as usize];
         assert!(

@@ -1,0 +1,284 @@
+//! The memory that outlives the process: directories, and segments' sequence numbers, in a file of a file system in memory.
+//!
+//! What is written here survives the process, however that ends. At any instruction at which it may end, each entry that is
+//! there is one that was entered, whole ([`crate::directory`]), and an entry goes before its page is written. So whoever
+//! comes next finds what was true at the end. What was staged is lost. All else is counted anew ([`crate::adoption`]).
+//!
+//! The file, whose integers are in the order of the machine, since it never leaves it:
+//!
+//! | from | what |
+//! |---|---|
+//! | 0 | head: magic `BPEARENA`, version u64, layout u64, session u64 (0: nothing here may be used), owner 16 bytes |
+//! | 4 KiB | for each device a sequence number u32, less one, of each segment; each device begins at a whole page of memory |
+//! | behind | for each instance its directory; each begins at a whole page of memory, or huge page if it is as large |
+//!
+//! The layout is a hash of what says where things are. An arena of another layout is made anew. The session is that of
+//! the cache files: contents and directories are used together or not at all.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use twox_hash::XxHash3_64;
+
+use crate::config::{Config, OpenError, OwnerIdentity};
+use crate::device::file::check_file;
+use crate::directory::Directory;
+use crate::memory::{HUGE_PAGE, Mapped, PAGE};
+use crate::segment::{Geometry, Table};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"BPEARENA");
+/// 1: buckets of six entries, checks by XXH3.
+const VERSION: u64 = 1;
+const SESSION_OFFSET: usize = 24;
+const OWNER_OFFSET: usize = 32;
+const HEAD: usize = 48;
+/// `f_type` of a file system in memory.
+const TMPFS: i64 = 0x0102_1994;
+/// A process that was killed holds its locks until its last request has ended.
+const LOCKED_FOR: Duration = Duration::from_secs(1);
+
+/// Where the parts of an arena are, and for whom.
+#[derive(Debug)]
+pub(crate) struct Layout {
+    owner: OwnerIdentity,
+    /// Start and bytes of each part.
+    sequences: Vec<(u64, u64)>,
+    directories: Vec<(u64, u64)>,
+    /// Pages for which the directory of an instance is made.
+    entries: u64,
+    end: u64,
+    hash: u64,
+}
+
+impl Layout {
+    pub fn new(config: &Config, geometries: &[Geometry], entries: u64) -> Layout {
+        let mut end = PAGE as u64;
+        let mut place = |bytes: u64| {
+            let whole = if bytes >= HUGE_PAGE as u64 {
+                HUGE_PAGE
+            } else {
+                PAGE
+            };
+            let start = end.next_multiple_of(whole as u64);
+            end = start + bytes.next_multiple_of(PAGE as u64);
+            (start, end - start)
+        };
+        let sequences = geometries
+            .iter()
+            .map(|g| place(u64::from(g.segments) * 4))
+            .collect();
+        let directory = Directory::memory_needed(entries);
+        let directories = (0..config.instances).map(|_| place(directory)).collect();
+        let mut said = vec![config.instances.into(), entries, config.nominal_page.into()];
+        for geometry in geometries {
+            said.extend([
+                geometry.base.into(),
+                geometry.segments.into(),
+                geometry.segment_bytes,
+            ]);
+        }
+        let bytes: Vec<u8> = said
+            .iter()
+            .flat_map(|number: &u64| number.to_le_bytes())
+            .collect();
+        Layout {
+            owner: config.devices[0].owner,
+            sequences,
+            directories,
+            entries,
+            end,
+            hash: XxHash3_64::oneshot(&bytes),
+        }
+    }
+}
+
+pub(crate) struct Arena {
+    path: PathBuf,
+    /// Locked as long as it is open.
+    file: File,
+    layout: Layout,
+    /// Of the process that has left something, if one has.
+    left: Option<u64>,
+    /// Something may be entered.
+    begun: AtomicBool,
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // What was made for an extension that could not be opened.
+        if self.left.is_none() && !self.begun.load(Ordering::Relaxed) {
+            self.discard();
+        }
+    }
+}
+
+impl Arena {
+    /// Opens and locks the file, or makes it.
+    ///
+    /// # Errors
+    /// Says why there can be none: the extension then works without.
+    pub fn open(path: &Path, layout: Layout) -> Result<Arena, OpenError> {
+        let failed =
+            |action, advice| move |error: Errno| failed(path, action, advice, error.into());
+        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::RUSR | Mode::WUSR;
+        let file = match rustix::fs::open(path, flags, mode) {
+            Err(Errno::NOENT) => {
+                rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, mode)
+            }
+            other => other,
+        };
+        let access = "let the server's user make files there";
+        let file = File::from(file.map_err(failed("open or create", access))?);
+        let metadata = file
+            .metadata()
+            .map_err(|e| self::failed(path, "look at", access, e))?;
+        check_file(path, &metadata)?;
+        let system = rustix::fs::fstatfs(&file).map_err(failed("look at", access))?;
+        if system.f_type as i64 != TMPFS {
+            let elsewhere = io::Error::other("it is not on a file system in memory (tmpfs)");
+            return Err(self::failed(
+                path,
+                "use",
+                "name a place on one, such as /dev/shm",
+                elsewhere,
+            ));
+        }
+        lock(&file).map_err(failed("lock", "see which other server uses it"))?;
+        let left = look(path, &file, &layout)?;
+        let arena = Arena {
+            path: path.to_path_buf(),
+            file,
+            layout,
+            left,
+            begun: AtomicBool::new(false),
+        };
+        if arena.left.is_none() {
+            let room = "make room there, or raise its limit";
+            arena
+                .make()
+                .map_err(|e| self::failed(path, "allocate", room, e))?;
+        }
+        Ok(arena)
+    }
+
+    /// All zero, with all memory that it needs, and of no session.
+    fn make(&self) -> io::Result<()> {
+        self.file.set_len(0)?;
+        self.file.set_len(self.layout.end)?;
+        let parts = self.layout.sequences.iter().chain(&self.layout.directories);
+        for &(start, bytes) in parts.chain(&[(0, PAGE as u64)]) {
+            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), start, bytes)?;
+        }
+        let mut head = [0; HEAD];
+        for (at, number) in [MAGIC, VERSION, self.layout.hash, 0]
+            .into_iter()
+            .enumerate()
+        {
+            head[at * 8..][..8].copy_from_slice(&number.to_ne_bytes());
+        }
+        head[OWNER_OFFSET..].copy_from_slice(&self.layout.owner.0);
+        self.file.write_all_at(&head, 0)
+    }
+
+    /// The session of whoever has left something here.
+    pub fn left(&self) -> Option<u64> {
+        self.left
+    }
+
+    /// What is entered from now on is of this session.
+    pub fn begin(&self, session: u64) {
+        self.begun.store(true, Ordering::Relaxed);
+        // If that fails nothing outlives the process.
+        let _ = self.tell(session);
+    }
+
+    fn tell(&self, session: u64) -> io::Result<()> {
+        self.file
+            .write_all_at(&session.to_ne_bytes(), SESSION_OFFSET as u64)
+    }
+
+    /// The table of a device.
+    pub fn table(&self, device: usize, segments: u32) -> io::Result<Table> {
+        let (start, _) = self.layout.sequences[device];
+        // SAFETY: the file is locked, so nobody else maps it to write, and nobody of us gives this part to another or makes
+        // the file shorter.
+        let kept: Mapped<AtomicU32> =
+            unsafe { Mapped::of_file(&self.file, start, segments as usize)? };
+        Ok(Table::with_sequences(segments, kept))
+    }
+
+    /// The directory of an instance.
+    pub fn directory(&self, instance: usize) -> io::Result<Directory> {
+        let (start, _) = self.layout.directories[instance];
+        // SAFETY: as above.
+        unsafe { Directory::of_file(&self.file, start, self.layout.entries) }
+    }
+
+    /// Nobody can use it any more. Whoever has it mapped may go on.
+    pub fn discard(&self) {
+        let _ = self.tell(0);
+        let same = |metadata: fs::Metadata| {
+            use std::os::unix::fs::MetadataExt;
+            let ours = self.file.metadata();
+            ours.is_ok_and(|ours| (ours.dev(), ours.ino()) == (metadata.dev(), metadata.ino()))
+        };
+        if fs::symlink_metadata(&self.path).is_ok_and(same) {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+fn failed(path: &Path, action: &'static str, advice: &'static str, source: io::Error) -> OpenError {
+    OpenError::Io {
+        path: path.to_path_buf(),
+        action,
+        source,
+        advice,
+    }
+}
+
+fn lock(file: &File) -> Result<(), Errno> {
+    let until = Instant::now() + LOCKED_FOR;
+    loop {
+        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
+    }
+}
+
+/// The session of a process that has left something in the same layout; `None` if there is nothing of use.
+///
+/// # Errors
+/// The file is not ours, and left alone.
+fn look(path: &Path, file: &File, layout: &Layout) -> Result<Option<u64>, OpenError> {
+    let length = file.metadata().map_or(0, |metadata| metadata.len());
+    if length == 0 {
+        return Ok(None);
+    }
+    let path = path.to_path_buf();
+    let mut head = [0; HEAD];
+    if file.read_exact_at(&mut head, 0).is_err() {
+        return Err(OpenError::Foreign { path });
+    }
+    let number = |at: usize| head[at..at + 8].try_into().map_or(0, u64::from_ne_bytes);
+    match (number(0), number(8), &head[OWNER_OFFSET..]) {
+        // Made by somebody who died before he came to write the head.
+        (0, 0, _) => return Ok(None),
+        (MAGIC, VERSION, owner) if owner == layout.owner.0 => {}
+        (MAGIC, VERSION, _) => return Err(OpenError::OtherOwner { path }),
+        (MAGIC, _, _) => return Ok(None),
+        _ => return Err(OpenError::Foreign { path }),
+    }
+    let same = number(16) == layout.hash && length == layout.end;
+    Ok(Some(number(SESSION_OFFSET)).filter(|&session| same && session != 0))
+}

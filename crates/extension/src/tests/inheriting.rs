@@ -1,0 +1,555 @@
+//! What one process leaves, and the next takes over.
+
+use std::collections::HashMap;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::{Fixture, SMALLEST, config, page};
+use crate::adoption::left_out::{Rule, leaving_out};
+use crate::memory::Mapped;
+use crate::{Config, Extension, FileId, Generations, OfferOutcome, PageId, ReadOutcome};
+
+const LENGTH: usize = 16384;
+const FILES: u32 = 3;
+/// Of each file.
+const PAGES: u32 = 400;
+
+/// Where a server's extension has its files, over several processes.
+struct Place {
+    disk: TempDir,
+    memory: TempDir,
+}
+
+impl Place {
+    fn new() -> Place {
+        Place {
+            disk: tempfile::tempdir().unwrap(),
+            memory: tempfile::tempdir_in("/dev/shm").unwrap(),
+        }
+    }
+
+    fn arena(&self) -> PathBuf {
+        self.memory.path().join("arena")
+    }
+
+    fn config(&self) -> Config {
+        config_at(self.disk.path(), &self.arena())
+    }
+
+    fn open(&self) -> Fixture {
+        self.open_with(self.config())
+    }
+
+    fn open_with(&self, config: Config) -> Fixture {
+        let fixture = fixture(config);
+        inherit_all(&fixture);
+        fixture
+    }
+}
+
+fn config_at(disk: &Path, arena: &Path) -> Config {
+    Config {
+        arena: Some(arena.to_path_buf()),
+        ..config(disk, SMALLEST)
+    }
+}
+
+fn fixture(config: Config) -> Fixture {
+    let generations = Arc::new(Generations::new());
+    Fixture {
+        extension: Extension::open_inline(config, Arc::clone(&generations)).unwrap(),
+        generations,
+        directory: tempfile::tempdir().unwrap(),
+    }
+}
+
+fn inherit_all(fixture: &Fixture) {
+    (0..FILES).for_each(|file| fixture.extension.inherit_file(FileId(file), PAGES - 1));
+}
+
+fn leave(fixture: Fixture) {
+    fixture.extension.leave();
+}
+
+fn all_pages() -> impl Iterator<Item = PageId> {
+    (0..FILES).flat_map(|file| (0..PAGES).map(move |number| page(file, number)))
+}
+
+/// Reads all pages; those that hit must have the version that `version` says. How many did.
+fn hits(fixture: &Fixture, version: impl Fn(PageId) -> u32) -> u64 {
+    let hit = |&page: &PageId| fixture.read(page, version(page), LENGTH) == ReadOutcome::Hit;
+    all_pages().filter(hit).count() as u64
+}
+
+/// Twenty pages on the device, left to whoever comes next.
+fn with_twenty_pages() -> Place {
+    let place = Place::new();
+    let first = place.open();
+    assert_eq!(first.extension.inherited().refused, None);
+    for number in 0..20 {
+        assert_eq!(
+            first.offer(page(0, number), 1, LENGTH),
+            OfferOutcome::Admitted
+        );
+    }
+    first.pump();
+    leave(first);
+    place
+}
+
+#[test]
+fn what_is_left_is_served_by_the_next() {
+    let place = with_twenty_pages();
+    let second = place.open();
+    let inherited = second.extension.inherited();
+    assert_eq!((inherited.pages, inherited.dropped), (20, 0));
+    assert_eq!(inherited.refused, None);
+    second.check_books();
+    assert_eq!(hits(&second, |_| 1), 20);
+    // Staged pages end with their process.
+    second.offer(page(1, 7), 1, LENGTH);
+    leave(second);
+    let third = place.open();
+    let inherited = third.extension.inherited();
+    assert_eq!((inherited.pages, inherited.dropped), (20, 1));
+    // What is written is dropped, although nobody has entered it here.
+    third.write(page(0, 3), 2, LENGTH);
+    third.pump();
+    assert_eq!(hits(&third, |page| 1 + u32::from(page.page == 3)), 20);
+    third.extension.invalidate(FileId(0), 0, u32::MAX);
+    assert_eq!(hits(&third, |_| 1), 0);
+    third.check_books();
+}
+
+#[test]
+fn nothing_is_left_by_one_that_is_switched_off() {
+    let place = with_twenty_pages();
+    drop(place.open());
+    for folder in [&place.disk, &place.memory] {
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    }
+    assert_eq!(place.open().extension.inherited().pages, 0);
+}
+
+#[test]
+fn one_that_could_not_be_opened_takes_no_memory() {
+    let place = Place::new();
+    let mut config = place.config();
+    config.devices[0].path = place.disk.path().join("missing/cache");
+    let opened = Extension::open_inline(config, Arc::new(Generations::new()));
+    assert!(opened.is_err());
+    assert!(!place.arena().exists());
+}
+
+/// What may have happened meanwhile costs the contents, and nothing else.
+#[test]
+fn what_does_not_belong_together_is_not_used() {
+    type Change = fn(&Place, &mut Config);
+    let changes: [(&str, Change); 9] = [
+        ("other number of instances", |_, config| {
+            config.instances = 2
+        }),
+        ("another size", |_, config| {
+            config.devices[0].bytes += 4 << 20
+        }),
+        ("another page size", |_, config| config.nominal_page = 4096),
+        ("cache file removed", |place, _| {
+            std::fs::remove_file(place.disk.path().join("cache")).unwrap();
+        }),
+        ("cache file shorter", |place, _| {
+            let file = std::fs::File::options()
+                .write(true)
+                .open(place.disk.path().join("cache"));
+            file.unwrap().set_len(SMALLEST / 2).unwrap();
+        }),
+        ("cache file of another process", |place, config| {
+            let other = Place::new();
+            leave(other.open());
+            let (from, to) = (
+                other.disk.path().join("cache"),
+                place.disk.path().join("cache"),
+            );
+            std::fs::copy(from, to).unwrap();
+            config.devices[0].owner = other.config().devices[0].owner;
+        }),
+        ("arena removed", |place, _| {
+            std::fs::remove_file(place.arena()).unwrap()
+        }),
+        ("arena emptied", |place, _| {
+            std::fs::File::create(place.arena()).unwrap();
+        }),
+        ("arena made by somebody who died at once", |place, _| {
+            let file = std::fs::File::options()
+                .write(true)
+                .open(place.arena())
+                .unwrap();
+            file.set_len(0).unwrap();
+            file.set_len(1 << 20).unwrap();
+        }),
+    ];
+    for (what, change) in changes {
+        let place = with_twenty_pages();
+        let mut config = place.config();
+        change(&place, &mut config);
+        let fixture = place.open_with(config.clone());
+        let inherited = fixture.extension.inherited().clone();
+        assert_eq!((inherited.pages, &inherited.refused), (0, &None), "{what}");
+        assert_eq!(hits(&fixture, |_| 1), 0, "{what}");
+        // It works, and outlives its process.
+        fixture.offer(page(0, 1), 5, LENGTH);
+        fixture.pump();
+        fixture.check_books();
+        leave(fixture);
+        assert_eq!(hits(&place.open_with(config), |_| 5), 1, "{what}");
+    }
+}
+
+#[test]
+fn what_is_not_ours_is_left_alone_and_said() {
+    type Change = fn(&Path, &mut Config);
+    let changes: [(&str, Change); 7] = [
+        ("not a cache file", |path, _| {
+            std::fs::write(path, [7; 4096]).unwrap()
+        }),
+        ("belongs to another server", |_, config| {
+            config.devices[0].owner.0[0] ^= 1
+        }),
+        ("has mode 0644", |path, _| {
+            std::fs::set_permissions(path, PermissionsExt::from_mode(0o644)).unwrap();
+        }),
+        ("has 2 names", |path, _| {
+            std::fs::hard_link(path, path.with_extension("2")).unwrap()
+        }),
+        ("symbolic link", |path, _| {
+            let other = path.with_extension("other");
+            std::fs::rename(path, &other).unwrap();
+            symlink(other, path).unwrap();
+        }),
+        ("not on a file system in memory", |_, config| {
+            config.arena = Some(config.devices[0].path.join("arena"));
+        }),
+        ("No such file", |_, config| {
+            config.arena = Some("/dev/shm/missing/arena".into())
+        }),
+    ];
+    for (what, change) in changes {
+        let place = with_twenty_pages();
+        // The cache file would be refused for itself.
+        std::fs::remove_file(place.disk.path().join("cache")).unwrap();
+        let mut config = place.config();
+        change(&place.arena(), &mut config);
+        let fixture = place.open_with(config);
+        let inherited = fixture.extension.inherited();
+        assert_eq!(inherited.pages, 0, "{what}");
+        let refused = inherited.refused.clone().unwrap_or_default();
+        assert!(
+            refused.contains(what) || what == "symbolic link",
+            "{what}: {refused}"
+        );
+        assert!(place.arena().symlink_metadata().is_ok(), "{what}");
+        fixture.offer(page(0, 1), 5, LENGTH);
+        fixture.pump();
+        assert_eq!(hits(&fixture, |_| 5), 1, "{what}");
+    }
+}
+
+#[test]
+fn two_do_not_share_an_arena() {
+    let place = Place::new();
+    let _first = place.open();
+    let other = Place::new();
+    let second = fixture(config_at(other.disk.path(), &place.arena()));
+    assert!(second.extension.inherited().refused.is_some());
+}
+
+/// Offers, writes, whole-file changes and processes that end, at random. What is served is what was written last.
+fn one_after_the_other(seed: u64, steps: u32) {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let place = Place::new();
+    let mut fixture = place.open();
+    let mut versions: HashMap<PageId, u32> = HashMap::new();
+    let mut inherited = 0;
+    for _ in 0..steps {
+        // Of neighbours, so that segments are filled with what goes together.
+        let first = page(random.u32(..FILES), random.u32(..PAGES / 20) * 20);
+        match random.u32(..100) {
+            0..2 => {
+                leave(fixture);
+                fixture = place.open();
+                inherited += fixture.extension.inherited().pages;
+                fixture.check_books();
+            }
+            2..4 => {
+                fixture.extension.invalidate(first.file, 0, PAGES);
+                (0..PAGES).for_each(|n| *versions.entry(page(first.file.0, n)).or_insert(1) += 1);
+            }
+            4..30 => {
+                for number in first.page..first.page + 20 {
+                    let page = page(first.file.0, number);
+                    let version = versions.entry(page).or_insert(1);
+                    *version += 1;
+                    fixture.write(page, *version, LENGTH);
+                }
+            }
+            30..60 => fixture.pump(),
+            _ => {
+                for number in first.page..first.page + 20 {
+                    let page = page(first.file.0, number);
+                    let version = *versions.entry(page).or_insert(1);
+                    if fixture.read(page, version, LENGTH) != ReadOutcome::Hit {
+                        fixture.offer(page, version, LENGTH);
+                    }
+                }
+            }
+        }
+    }
+    fixture.pump();
+    fixture.check_books();
+    assert!(hits(&fixture, |page| versions.get(&page).copied().unwrap_or(1)) > 0);
+    assert!(inherited > 1000, "{inherited}");
+}
+
+#[test]
+fn many_one_after_the_other() {
+    for seed in 0..4 {
+        one_after_the_other(seed, 2000);
+    }
+}
+
+/// A segment that was full is empty, and is written to by the next process, which ends before it is full: its footer is of
+/// before.
+fn a_footer_of_before() {
+    let place = Place::new();
+    let fill = |fixture: &Fixture, file: u32, pages: u32| {
+        for number in 0..pages {
+            fixture.offer(page(file, number), 1, LENGTH);
+            fixture.pump();
+        }
+    };
+    let first = place.open();
+    fill(&first, 0, 70);
+    first.extension.invalidate(FileId(0), 0, PAGES);
+    leave(first);
+    let second = place.open();
+    fill(&second, 1, 10);
+    leave(second);
+    let third = place.open();
+    (0..FILES).for_each(|file| fill(&third, file, PAGES));
+    third.check_books();
+    assert!(hits(&third, |_| 1) > 400);
+}
+
+#[test]
+fn a_footer_of_before_is_not_believed() {
+    a_footer_of_before();
+}
+
+#[test]
+fn rules_that_are_left_out_are_noticed() {
+    for rule in [
+        Rule::Staged,
+        Rule::Footers,
+        Rule::Sequences,
+        Rule::Counts,
+        Rule::Files,
+    ] {
+        let run = || {
+            a_footer_of_before();
+            (0..4).for_each(|seed| one_after_the_other(seed, 2000));
+        };
+        assert!(leaving_out(rule, run).is_err(), "{rule:?}");
+    }
+}
+
+// A process that is killed.
+
+const PLACE: &str = "BPE_TEST_INHERITING";
+const NOT_DROPPED: &str = "BPE_TEST_NOT_DROPPED";
+
+/// What the data files have: a version for each page.
+fn truth(memory: &Path) -> Mapped<AtomicU32> {
+    let path = memory.join("truth");
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path);
+    let file = file.unwrap();
+    let pages = (FILES * PAGES) as usize;
+    file.set_len((pages as u64 * 4).next_multiple_of(4096))
+        .unwrap();
+    // SAFETY: nobody makes it shorter; integers that are changed as atomics.
+    unsafe { Mapped::of_file(&file, 0, pages) }.unwrap()
+}
+
+fn version(truth: &[AtomicU32], page: PageId) -> &AtomicU32 {
+    &truth[(page.file.0 * PAGES + page.page) as usize]
+}
+
+/// Body of the process that is killed.
+#[test]
+#[ignore = "is called by a_killed_process_leaves_what_is_true"]
+fn work_until_killed() {
+    let Some(place) = std::env::var_os(PLACE).map(PathBuf::from) else {
+        return;
+    };
+    let careless = std::env::var_os(NOT_DROPPED).is_some();
+    let truth = truth(&place);
+    let config = config_at(&place.join("disk"), &place.join("arena"));
+    let fixture = fixture(config);
+    assert_eq!(fixture.extension.inherited().refused, None);
+    inherit_all(&fixture);
+    let mut random = fastrand::Rng::new();
+    // Bounded, should nobody kill it.
+    for _ in 0..50_000_000 {
+        let page = page(random.u32(..FILES), random.u32(..PAGES));
+        let now = version(&truth, page);
+        match random.u32(..10) {
+            0..3 => {
+                let next = now.load(Ordering::SeqCst) + 1;
+                fixture.generations.begin_write(page.file.0, page.page, 1);
+                if !careless || random.u32(..50) > 0 {
+                    fixture.extension.invalidate(page.file, page.page, 1);
+                }
+                // The data file.
+                now.store(next, Ordering::SeqCst);
+                fixture.generations.end_write(page.file.0, page.page, 1);
+            }
+            3..5 => fixture.pump(),
+            _ => drop(fixture.offer(page, now.load(Ordering::SeqCst), LENGTH)),
+        }
+    }
+}
+
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Kills so many processes, one after the other. How many inherited pages were right.
+fn kill_again_and_again(kills: u32, careless: bool) -> u64 {
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    std::fs::create_dir(memory.path().join("disk")).unwrap();
+    let truth = truth(memory.path());
+    let mut served = 0;
+    for _ in 0..kills {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args([
+            "--ignored",
+            "--exact",
+            "tests::inheriting::work_until_killed",
+        ]);
+        command
+            .env(PLACE, memory.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        if careless {
+            command.env(NOT_DROPPED, "1");
+        }
+        let child = Killed(command.spawn().unwrap());
+        std::thread::sleep(Duration::from_millis(fastrand::u64(50..250)));
+        drop(child);
+        let fixture = fixture(config_at(
+            &memory.path().join("disk"),
+            &memory.path().join("arena"),
+        ));
+        assert_eq!(fixture.extension.inherited().refused, None);
+        inherit_all(&fixture);
+        fixture.check_books();
+        served += hits(&fixture, |page| {
+            version(&truth, page).load(Ordering::SeqCst)
+        });
+        fixture.check_books();
+        leave(fixture);
+    }
+    served
+}
+
+#[test]
+fn a_killed_process_leaves_what_is_true() {
+    let kills = std::env::var("BPE_KILLS").map_or(20, |kills| kills.parse().unwrap());
+    let served = kill_again_and_again(kills, false);
+    assert!(
+        served > u64::from(kills) * 50,
+        "{served} pages in {kills} rounds"
+    );
+}
+
+#[test]
+fn a_process_that_does_not_drop_what_it_writes_is_noticed() {
+    let found = std::panic::catch_unwind(|| kill_again_and_again(20, true));
+    assert!(found.is_err());
+}
+
+/// Of a directory for 100 GiB, without the pages.
+#[test]
+#[ignore = "a measurement"]
+fn how_long_it_takes_to_adopt() {
+    use std::time::Instant;
+
+    use crate::arena::{Arena, Layout};
+    use crate::directory::{Entry, Kind};
+    use crate::segment::Geometry;
+
+    let memory = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = memory.path().join("arena");
+    let pages = (100 << 30) / LENGTH as u64;
+    let (instances, entries) = (8, pages / 8 + 2000);
+    let config = Config {
+        instances,
+        ..config(Path::new("/nowhere"), 100 << 30)
+    };
+    let geometry = [Geometry::new(0, 100 << 30, LENGTH as u32).unwrap()];
+    let open = || {
+        let begin = Instant::now();
+        let arena = Arena::open(&path, Layout::new(&config, &geometry, entries)).unwrap();
+        let directories: Vec<_> = (0..instances as usize)
+            .map(|n| arena.directory(n).unwrap())
+            .collect();
+        (arena, directories, begin)
+    };
+    let (arena, mut directories, begin) = open();
+    println!("made in {:?}", begin.elapsed());
+    arena.begin(1);
+    for number in 0..pages as u32 {
+        let page = page(number % 7, number);
+        let directory = &mut directories[page.instance(instances)];
+        let key = directory.key(page);
+        let location = (number / 240) * 4096 + number % 240 * 16;
+        let kind = Kind::raw(LENGTH);
+        if directory.find(key).is_none() {
+            let _ = directory.insert(
+                key,
+                Entry {
+                    check: number,
+                    location,
+                    kind,
+                    clock: 0,
+                },
+            );
+        }
+    }
+    drop((arena, directories));
+    let (arena, mut directories, begin) = open();
+    assert_eq!(arena.left(), Some(1));
+    let mapped = begin.elapsed();
+    let kept: u64 = directories
+        .iter_mut()
+        .map(|directory| directory.adopt(|_| true).0)
+        .sum();
+    println!(
+        "{kept} of {pages} entries adopted in {:?}, of which {mapped:?} for the mapping",
+        begin.elapsed()
+    );
+}
