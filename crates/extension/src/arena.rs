@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use twox_hash::XxHash3_64;
 
@@ -47,9 +47,10 @@ const LOCKED_FOR: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Layout {
     owner: OwnerIdentity,
-    /// Start and bytes of each part.
-    sequences: Vec<(u64, u64)>,
-    directories: Vec<(u64, u64)>,
+    /// Start, and number of segments.
+    sequences: Vec<(u64, u32)>,
+    /// Start of each.
+    directories: Vec<u64>,
     /// Pages for which the directory of an instance is made.
     entries: u64,
     end: u64,
@@ -67,11 +68,11 @@ impl Layout {
             };
             let start = end.next_multiple_of(whole as u64);
             end = start + bytes.next_multiple_of(PAGE as u64);
-            (start, end - start)
+            start
         };
         let sequences = geometries
             .iter()
-            .map(|g| place(u64::from(g.segments) * 4))
+            .map(|g| (place(u64::from(g.segments) * 4), g.segments))
             .collect();
         let directory = Directory::memory_needed(entries);
         let directories = (0..config.instances).map(|_| place(directory)).collect();
@@ -96,6 +97,12 @@ impl Layout {
             hash: XxHash3_64::oneshot(&bytes),
         }
     }
+}
+
+/// What lies in an arena: of each device, and of each instance.
+pub(crate) struct Parts {
+    pub tables: Vec<Table>,
+    pub directories: Vec<Directory>,
 }
 
 pub(crate) struct Arena {
@@ -123,7 +130,7 @@ impl Arena {
     ///
     /// # Errors
     /// Says why there can be none: the extension then works without.
-    pub fn open(path: &Path, layout: Layout) -> Result<Arena, OpenError> {
+    pub fn open(path: &Path, layout: Layout) -> Result<(Arena, Parts), OpenError> {
         let failed =
             |action, advice| move |error: Errno| failed(path, action, advice, error.into());
         let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -159,23 +166,46 @@ impl Arena {
             left,
             begun: AtomicBool::new(false),
         };
+        let room = "make room there, or raise its limit";
         if arena.left.is_none() {
-            let room = "make room there, or raise its limit";
             arena
                 .make()
                 .map_err(|e| self::failed(path, "allocate", room, e))?;
         }
-        Ok(arena)
+        let parts = arena.parts();
+        let parts = parts.map_err(|e| self::failed(path, "allocate", room, e))?;
+        Ok((arena, parts))
     }
 
-    /// All zero, with all memory that it needs, and of no session.
+    fn parts(&self) -> io::Result<Parts> {
+        let Layout {
+            sequences,
+            directories,
+            entries,
+            ..
+        } = &self.layout;
+        let table = |&(start, segments): &(u64, u32)| {
+            // SAFETY: the file is locked, so nobody else maps it to write, and nobody of us gives this part to another or makes
+            // the file shorter.
+            let kept: Mapped<AtomicU32> =
+                unsafe { Mapped::of_file(&self.file, start, segments as usize)? };
+            Ok(Table::with_sequences(segments, kept))
+        };
+        // SAFETY: as above.
+        let directory = |&start: &u64| unsafe { Directory::of_file(&self.file, start, *entries) };
+        Ok(Parts {
+            tables: sequences.iter().map(table).collect::<io::Result<_>>()?,
+            directories: directories
+                .iter()
+                .map(directory)
+                .collect::<io::Result<_>>()?,
+        })
+    }
+
+    /// All zero, and of no session.
     fn make(&self) -> io::Result<()> {
         self.file.set_len(0)?;
         self.file.set_len(self.layout.end)?;
-        let parts = self.layout.sequences.iter().chain(&self.layout.directories);
-        for &(start, bytes) in parts.chain(&[(0, PAGE as u64)]) {
-            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), start, bytes)?;
-        }
         let mut head = [0; HEAD];
         for (at, number) in [MAGIC, VERSION, self.layout.hash, 0]
             .into_iter()
@@ -202,23 +232,6 @@ impl Arena {
     fn tell(&self, session: u64) -> io::Result<()> {
         self.file
             .write_all_at(&session.to_ne_bytes(), SESSION_OFFSET as u64)
-    }
-
-    /// The table of a device.
-    pub fn table(&self, device: usize, segments: u32) -> io::Result<Table> {
-        let (start, _) = self.layout.sequences[device];
-        // SAFETY: the file is locked, so nobody else maps it to write, and nobody of us gives this part to another or makes
-        // the file shorter.
-        let kept: Mapped<AtomicU32> =
-            unsafe { Mapped::of_file(&self.file, start, segments as usize)? };
-        Ok(Table::with_sequences(segments, kept))
-    }
-
-    /// The directory of an instance.
-    pub fn directory(&self, instance: usize) -> io::Result<Directory> {
-        let (start, _) = self.layout.directories[instance];
-        // SAFETY: as above.
-        unsafe { Directory::of_file(&self.file, start, self.layout.entries) }
     }
 
     /// Nobody can use it any more. Whoever has it mapped may go on.

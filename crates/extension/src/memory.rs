@@ -13,6 +13,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 #[cfg(not(miri))]
+use rustix::fs::FallocateFlags;
+#[cfg(not(miri))]
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
@@ -98,7 +100,7 @@ impl<T: Zeroable> Mapped<T> {
         })
     }
 
-    /// A part of a file in memory that outlives this process, with its contents: all bytes of it must be values of the type.
+    /// A part of a file in memory that outlives this process, with its contents, and with all memory that it needs: all bytes of it must be values of the type.
     /// From [`HUGE_PAGE`] on its offset is a multiple of that, as is its address, so that the kernel may back it with huge pages.
     ///
     /// # Safety
@@ -154,13 +156,19 @@ impl<T: Zeroable> Mapped<T> {
             // SAFETY: the range is the mapping just made; the advice changes no contents.
             let _ = unsafe { madvise(mapped, bytes, advice) };
         }
-        // SAFETY: as above; populating changes no contents either. The file has all its memory already, so what fails costs
-        // faults and no more.
-        let _ = unsafe { madvise(mapped, bytes, Advice::LinuxPopulateWrite) };
         if huge {
-            // SAFETY: as above. Few systems allow huge pages in such files of themselves; kernels from 6.1 on make them when asked.
-            unsafe { libc::madvise(mapped, bytes / HUGE_PAGE * HUGE_PAGE, libc::MADV_COLLAPSE) };
+            // Few systems give huge pages to such files of themselves. Kernels from 6.1 on do when asked, if a page is there.
+            let whole = bytes / HUGE_PAGE * HUGE_PAGE;
+            for start in (0..whole).step_by(HUGE_PAGE) {
+                // SAFETY: within the mapping just made; populating changes no contents.
+                let _ = unsafe { madvise(mapped.byte_add(start), PAGE, Advice::LinuxPopulateRead) };
+            }
+            // SAFETY: as above.
+            unsafe { libc::madvise(mapped, whole, libc::MADV_COLLAPSE) };
         }
+        rustix::fs::fallocate(file, FallocateFlags::empty(), offset, bytes as u64)?;
+        // SAFETY: as above. The file has all its memory now, so what fails costs faults and no more.
+        let _ = unsafe { madvise(mapped, bytes, Advice::LinuxPopulateWrite) };
         Ok(memory)
     }
 
@@ -387,6 +395,25 @@ mod tests {
         assert!(m.iter().all(|&b| b == 0));
         m[9_999] = 1;
         assert_eq!(Mapped::<u8>::new(0).unwrap().len(), 0);
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn what_is_in_a_file_in_memory_stays() {
+        let file = tempfile::tempfile_in("/dev/shm").unwrap();
+        let length = 2 * HUGE_PAGE + 10_000;
+        file.set_len((HUGE_PAGE + length.next_multiple_of(PAGE)) as u64)
+            .unwrap();
+        // SAFETY: nobody else has the file.
+        let map = |offset| unsafe { Mapped::<u8>::of_file(&file, offset, length) }.unwrap();
+        let mut first = map(HUGE_PAGE as u64);
+        assert!(first.iter().all(|&b| b == 0));
+        assert!((first.as_ptr() as usize).is_multiple_of(HUGE_PAGE));
+        first[length - 1] = 7;
+        first[HUGE_PAGE + 5] = 8;
+        let second = map(HUGE_PAGE as u64);
+        drop(first);
+        assert_eq!((second[length - 1], second[HUGE_PAGE + 5]), (7, 8));
     }
 
     #[test]

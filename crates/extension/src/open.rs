@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::adoption::adopt;
-use crate::arena::{Arena, Layout};
+use crate::arena::{self, Arena, Layout};
 use crate::config::{Compression, Config, MAX_INSTANCES, OpenError};
 use crate::device::Device;
 use crate::device::file::Wrap;
@@ -121,12 +121,12 @@ impl Plan {
         Ok(self)
     }
 
-    fn instances(&self, arena: Option<&Arena>) -> io::Result<Box<[Padded<Instance>]>> {
-        let directories = (0..self.instances).map(|n| match arena {
-            Some(arena) => arena.directory(n as usize),
-            None => Directory::new(self.entries),
-        });
-        let directories = directories.collect::<io::Result<Vec<Directory>>>()?;
+    fn directories(&self) -> io::Result<Vec<Directory>> {
+        let directories = (0..self.instances).map(|_| Directory::new(self.entries));
+        directories.collect()
+    }
+
+    fn instances(&self, directories: Vec<Directory>) -> io::Result<Box<[Padded<Instance>]>> {
         let pages = directories.iter().map(Directory::capacity).sum();
         let model = self.policy.model(pages, directories.len());
         let instance = |directory: Directory| {
@@ -221,21 +221,27 @@ fn open_devices(devices: &[Device], contents: bool, wrap: &Wrap) -> Result<Vec<b
     }
 }
 
-/// The memory that outlives the process, if it is wanted and can be had, and why not if it cannot: that costs contents, and
-/// stops nothing.
-fn open_arena(
+/// What lies in an arena, and the arena, if one is wanted and can be had; and why not. That costs contents, and stops nothing.
+fn parts(
     config: &Config,
     geometries: &[Geometry],
     plan: &Plan,
-) -> (Option<Arena>, Option<OpenError>) {
-    let Some(path) = &config.arena else {
-        return (None, None);
+) -> io::Result<(arena::Parts, Result<Option<Arena>, OpenError>)> {
+    let opened = config.arena.as_ref().map(|path| {
+        let layout = Layout::new(config, geometries, plan.entries);
+        Arena::open(path, layout)
+    });
+    let arena = match opened {
+        Some(Ok((arena, parts))) => return Ok((parts, Ok(Some(arena)))),
+        Some(Err(error)) => Err(error),
+        None => Ok(None),
     };
-    let layout = Layout::new(config, geometries, plan.entries);
-    match Arena::open(path, layout) {
-        Ok(arena) => (Some(arena), None),
-        Err(error) => (None, Some(error)),
-    }
+    let tables = geometries.iter().map(|g| Table::new(g.segments));
+    let parts = arena::Parts {
+        tables: tables.collect(),
+        directories: plan.directories()?,
+    };
+    Ok((parts, arena))
 }
 
 pub(crate) fn open(
@@ -251,17 +257,18 @@ pub(crate) fn open(
         bytes: plan.memory(),
         source,
     };
-    let (arena, refused) = open_arena(config, &geometries, &plan);
-    let instances = plan.instances(arena.as_ref()).map_err(no_memory)?;
+    let (parts, arena) = parts(config, &geometries, &plan).map_err(no_memory)?;
+    let (arena, refused) = match arena {
+        Ok(arena) => (arena, None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let instances = plan.instances(parts.directories).map_err(no_memory)?;
     let staging = Staging::new(plan.staging).map_err(no_memory)?;
     let left = arena.as_ref().and_then(Arena::left);
     let session = left.unwrap_or_else(new_session);
     let mut devices = Vec::new();
-    for (n, (device, geometry)) in config.devices.iter().zip(geometries).enumerate() {
-        let table = match &arena {
-            Some(arena) => arena.table(n, geometry.segments).map_err(no_memory)?,
-            None => Table::new(geometry.segments),
-        };
+    let places = geometries.into_iter().zip(parts.tables);
+    for (device, (geometry, table)) in config.devices.iter().zip(places) {
         let timeout = Arc::clone(&config.read_timeout);
         devices.push(Device::new(device, geometry, table, session, timeout));
     }
@@ -282,7 +289,7 @@ pub(crate) fn open(
     if left.is_some() {
         shared.inherited = adopt(&shared, &kept);
     }
-    shared.inherited.refused = refused.map(|error| error.to_string());
+    shared.inherited.refused = refused;
     if let Some(arena) = &shared.arena {
         arena.begin(session);
     }

@@ -513,11 +513,8 @@ fn how_long_it_takes_to_adopt() {
     let geometry = [Geometry::new(0, 100 << 30, LENGTH as u32).unwrap()];
     let open = || {
         let begin = Instant::now();
-        let arena = Arena::open(&path, Layout::new(&config, &geometry, entries)).unwrap();
-        let directories: Vec<_> = (0..instances as usize)
-            .map(|n| arena.directory(n).unwrap())
-            .collect();
-        (arena, directories, begin)
+        let (arena, parts) = Arena::open(&path, Layout::new(&config, &geometry, entries)).unwrap();
+        (arena, parts.directories, begin)
     };
     let (arena, mut directories, begin) = open();
     println!("made in {:?}", begin.elapsed());
