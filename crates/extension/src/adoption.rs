@@ -5,70 +5,13 @@
 //! as always; whether the page is still what the data file has is for others to know, who name the files that may be
 //! asked for ([`crate::Extension::inherit_file`]).
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use crate::arena::Inherited;
 use crate::directory::{Entry, Kind};
+use crate::left_out::{Rule, leaves_out};
 use crate::shared::Shared;
 use crate::staging::UNIT;
-
-/// What was taken over from another process.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inherited {
-    pub pages: u64,
-    /// Entries that were left, and could not be taken over: of staged pages, or of a device without its contents.
-    pub dropped: u64,
-    /// How long that took.
-    pub took: Duration,
-    /// Why nothing will outlive this process, though it was wanted.
-    pub refused: Option<String>,
-}
-
-/// A rule that tests leave out, to show that they would notice.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Rule {
-    /// Entries of staged pages go.
-    Staged,
-    /// What was written in a segment is of before once it is empty.
-    Footers,
-    /// Segments' sequence numbers go on.
-    Sequences,
-    /// Entries are counted in their segments.
-    Counts,
-    /// Pages of inherited files are looked for when they are written.
-    Files,
-}
-
-#[cfg(not(test))]
-#[inline(always)]
-pub(crate) fn leaves_out(_: Rule) -> bool {
-    false
-}
-
-#[cfg(test)]
-pub(crate) use left_out::leaves_out;
-
-#[cfg(test)]
-pub(crate) mod left_out {
-    use std::cell::Cell;
-    use std::panic::{AssertUnwindSafe, catch_unwind};
-
-    pub(crate) use super::Rule;
-
-    thread_local! {
-        static LEFT_OUT: Cell<Option<Rule>> = const { Cell::new(None) };
-    }
-
-    pub fn leaves_out(rule: Rule) -> bool {
-        LEFT_OUT.get() == Some(rule)
-    }
-
-    pub fn leaving_out(rule: Rule, act: impl FnOnce()) -> std::thread::Result<()> {
-        LEFT_OUT.set(Some(rule));
-        let result = catch_unwind(AssertUnwindSafe(act));
-        LEFT_OUT.set(None);
-        result
-    }
-}
 
 /// `kept`: which devices have their contents.
 pub(crate) fn adopt(shared: &Shared, kept: &[bool]) -> Inherited {

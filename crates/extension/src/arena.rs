@@ -99,6 +99,18 @@ impl Layout {
     }
 }
 
+/// What was taken over from another process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inherited {
+    pub pages: u64,
+    /// Entries that were left, and could not be taken over: of staged pages, or of a device without its contents.
+    pub dropped: u64,
+    /// How long that took.
+    pub took: Duration,
+    /// Why nothing will outlive this process, though it was wanted.
+    pub refused: Option<String>,
+}
+
 /// What lies in an arena: of each device, and of each instance.
 pub(crate) struct Parts {
     pub tables: Vec<Table>,

@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::adoption::{Inherited, Rule, leaves_out};
+use crate::arena::Inherited;
 use crate::config::{Config, OpenError};
 use crate::device::Device;
 use crate::device::bounded::{Counted, GivenUp, LentSlot};
@@ -44,6 +44,7 @@ use crate::device::file::{CacheFile, Wrap};
 use crate::device::submission::is_flag_refused;
 use crate::generation::Generations;
 use crate::instance::Spot;
+use crate::left_out::{Rule, leaves_out};
 use crate::measure::histogram::HistogramSnapshot;
 use crate::page::{EXTENT_SHIFT, FileId, PageId};
 use crate::policy::mode::AdmissionMode;

@@ -24,6 +24,7 @@ mod flight;
 pub mod fuzzing;
 mod generation;
 mod instance;
+mod left_out;
 mod log;
 mod measure;
 mod memory;
@@ -53,7 +54,7 @@ mod validate;
 mod wake;
 mod writer;
 
-pub use adoption::Inherited;
+pub use arena::Inherited;
 pub use budget::WriteBudget;
 pub use config::{
     Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError, OwnerIdentity,

@@ -112,7 +112,7 @@ impl<T: Zeroable> Mapped<T> {
         }
         let bytes = Self::bytes_of(length).ok_or(io::ErrorKind::OutOfMemory)?;
         let huge = bytes >= HUGE_PAGE;
-        assert!(offset.is_multiple_of(if huge { HUGE_PAGE } else { PAGE } as u64));
+        assert_eq!(offset % if huge { HUGE_PAGE } else { PAGE } as u64, 0);
         // Address space in which the part has its place.
         let room = bytes + if huge { HUGE_PAGE } else { 0 };
         let (access, none) = (ProtFlags::READ | ProtFlags::WRITE, ProtFlags::empty());

@@ -12,8 +12,8 @@ pub(crate) mod states;
 
 use std::sync::atomic::AtomicU32 as PlainU32;
 
-use crate::adoption::{Rule, leaves_out};
 use crate::findings::Findings;
+use crate::left_out::{Rule, leaves_out};
 use crate::memory::Mapped;
 use crate::staging::UNIT;
 use crate::statistics::Padded;

@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Instant;
 
-use crate::adoption::Inherited;
-use crate::arena::Arena;
+use crate::arena::{Arena, Inherited};
 use crate::budget::WriteBudget;
 use crate::config::Compression;
 use crate::device::Device;

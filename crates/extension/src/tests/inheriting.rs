@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 use super::{Fixture, SMALLEST, config, page};
-use crate::adoption::left_out::{Rule, leaving_out};
+use crate::left_out::{Rule, leaving_out};
 use crate::memory::Mapped;
 use crate::{Config, Extension, FileId, Generations, OfferOutcome, PageId, ReadOutcome};
 
