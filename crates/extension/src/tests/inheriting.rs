@@ -492,16 +492,18 @@ fn a_process_that_does_not_drop_what_it_writes_is_noticed() {
     assert!(found.is_err());
 }
 
-/// Of a directory for 100 GiB, without the pages.
+/// Directories for 100 GiB, without the pages: how long it takes to make and to adopt them, and what a lookup costs there and in
+/// memory that ends with the process.
 #[test]
 #[ignore = "a measurement"]
 fn how_long_it_takes_to_adopt() {
     use std::time::Instant;
 
     use crate::arena::{Arena, Layout};
-    use crate::directory::{Entry, Kind};
+    use crate::directory::{Directory, Entry, Kind};
     use crate::segment::Geometry;
 
+    const LOOKUPS: u32 = 2_000_000;
     let memory = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = memory.path().join("arena");
     let pages = (100 << 30) / LENGTH as u64;
@@ -516,37 +518,57 @@ fn how_long_it_takes_to_adopt() {
         let (arena, parts) = Arena::open(&path, Layout::new(&config, &geometry, entries)).unwrap();
         (arena, parts.directories, begin)
     };
+    let fill = |directories: &mut [Directory]| {
+        for number in 0..pages as u32 {
+            let page = page(number % 7, number);
+            let directory = &mut directories[page.instance(instances)];
+            let key = directory.key(page);
+            let entry = Entry {
+                check: number,
+                location: (number / 240) * 4096 + number % 240 * 16,
+                kind: Kind::raw(LENGTH),
+                clock: 0,
+            };
+            if directory.find(key).is_none() {
+                let _ = directory.insert(key, entry);
+            }
+        }
+    };
+    let look_up = |directories: &[Directory]| {
+        let mut random = fastrand::Rng::with_seed(1);
+        let begin = Instant::now();
+        let found = (0..LOOKUPS).filter(|_| {
+            let page = page(random.u32(..14), random.u32(..pages as u32));
+            let directory = &directories[page.instance(instances)];
+            directory.find(directory.key(page)).is_some()
+        });
+        let found = found.count();
+        (begin.elapsed().as_nanos() / u128::from(LOOKUPS), found)
+    };
     let (arena, mut directories, begin) = open();
     println!("made in {:?}", begin.elapsed());
     arena.begin(1);
-    for number in 0..pages as u32 {
-        let page = page(number % 7, number);
-        let directory = &mut directories[page.instance(instances)];
-        let key = directory.key(page);
-        let location = (number / 240) * 4096 + number % 240 * 16;
-        let kind = Kind::raw(LENGTH);
-        if directory.find(key).is_none() {
-            let _ = directory.insert(
-                key,
-                Entry {
-                    check: number,
-                    location,
-                    kind,
-                    clock: 0,
-                },
-            );
-        }
-    }
+    fill(&mut directories);
     drop((arena, directories));
     let (arena, mut directories, begin) = open();
     assert_eq!(arena.left(), Some(1));
     let mapped = begin.elapsed();
-    let kept: u64 = directories
+    let adopted = directories
         .iter_mut()
-        .map(|directory| directory.adopt(|_| true).0)
-        .sum();
-    println!(
-        "{kept} of {pages} entries adopted in {:?}, of which {mapped:?} for the mapping",
-        begin.elapsed()
-    );
+        .map(|directory| directory.adopt(|_| true));
+    let kept: u64 = adopted.map(|(kept, _)| kept).sum();
+    let took = begin.elapsed();
+    println!("{kept} of {pages} entries adopted in {took:?}, of which {mapped:?} for the mapping");
+    let mut others: Vec<Directory> = (0..instances)
+        .map(|_| Directory::new(entries).unwrap())
+        .collect();
+    fill(&mut others);
+    for _ in 0..7 {
+        let (kept, other) = (look_up(&directories), look_up(&others));
+        println!(
+            "a lookup: {} ns in the arena, {} ns in memory of the process",
+            kept.0, other.0
+        );
+        assert_eq!(kept.1, other.1);
+    }
 }
