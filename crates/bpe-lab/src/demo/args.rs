@@ -183,7 +183,7 @@ impl Variable {
         if !word(name) || !word(value) {
             return Err("write it as NAME=VALUE, such as compression=lz4".into());
         }
-        if ["enabled", "path", "size"].contains(&name) {
+        if ["enabled", "path", "size", "bypass"].contains(&name) {
             return Err(format!("bpe_{name} is set by the demonstration itself"));
         }
         Ok(Variable {

@@ -11,8 +11,8 @@
 //!
 //! The rooms: [`plan`] sizes everything; [`settings`] is what every server is started with;
 //! [`dataset`] loads the tables once and keeps them; [`workspace`] is the folder, [`volume`] the
-//! cloud volume, [`sysbench`] the load; [`stages`] runs one side after the other and fills
-//! [`results`]; [`table`] and [`report`] show them. [`progress`] talks meanwhile, and [`interrupt`]
+//! cloud volume, [`sysbench`] the load; [`stages`] runs one side after the other, [`phases`] what comes
+//! after the tests with the extension; they fill [`results`]; [`table`] and [`report`] show them. [`progress`] talks meanwhile, and [`interrupt`]
 //! sees to it that nothing is left when it ends early.
 
 pub mod args;
@@ -22,6 +22,7 @@ mod extension;
 mod instances;
 pub mod interrupt;
 mod observer;
+mod phases;
 pub mod plan;
 mod progress;
 pub mod report;

@@ -1,6 +1,7 @@
 //! How large and how long: the reference's ratios, scaled to this machine.
 
 use super::args::{Args, SideName, Variable};
+use super::phases;
 
 /// Tables of the reference's test.
 pub const TABLES: u64 = 30;
@@ -51,7 +52,7 @@ pub struct Times {
     pub test: u64,
     /// The most that filling the cache may take.
     pub warm_max: u64,
-    /// The test during which the extension is switched off and on.
+    /// The test during which the extension is bypassed, and switched off and on.
     pub switch: u64,
 }
 
@@ -64,7 +65,7 @@ pub fn plans(args: &Args) -> Vec<Plan> {
                 lead: 3,
                 test: 10,
                 warm_max: 30,
-                switch: 15,
+                switch: 20,
             },
         )
     } else {
@@ -74,7 +75,7 @@ pub fn plans(args: &Args) -> Vec<Plan> {
                 lead: 8,
                 test: 30,
                 warm_max: 150,
-                switch: 45,
+                switch: 60,
             },
         )
     };
@@ -167,7 +168,7 @@ impl Plan {
         let gib = self.gib();
         let load = (gib * 20.0) as u64 + 5;
         let one_side = 3 * (self.times.lead + self.times.test) + (gib * 5.0) as u64 + 6;
-        let on = one_side + self.times.warm_max / 2 + self.times.switch;
+        let on = one_side + self.times.warm_max / 2 + phases::seconds(&self.times);
         load + args
             .sides
             .iter()
@@ -201,6 +202,7 @@ mod tests {
             "a b=c",
             "path=x",
             "bpe_size=1",
+            "bypass=on",
         ] {
             assert!(Variable::parse(bad).is_err(), "{bad}");
         }

@@ -8,6 +8,7 @@ use private_server::Installation;
 use serde::{Deserialize, Serialize};
 
 use super::args::{Args, SideName, Workload};
+use super::phases::Phases;
 use super::plan::{Plan, TABLES, THREADS};
 use super::sysbench::{Interval, Summary};
 use super::{settings, sysbench};
@@ -65,8 +66,9 @@ pub struct PoolRun {
     pub load_seconds: Option<f64>,
     pub sides: Vec<Side>,
     pub warmup: Option<Warmup>,
-    pub switching: Option<Switching>,
     pub memory: Option<Memory>,
+    #[serde(flatten)]
+    pub phases: Phases,
 }
 
 /// One side: three tests on one server.
@@ -132,25 +134,6 @@ pub struct WarmPoint {
     pub hit_ratio: f64,
     /// Bytes in the cache.
     pub cached: u64,
-}
-
-/// The extension switched off and on under oltp_read_write.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Switching {
-    pub intervals: Vec<Interval>,
-    pub events: Vec<SwitchEvent>,
-    pub summary: Summary,
-}
-
-/// One SET GLOBAL.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct SwitchEvent {
-    /// Seconds since the test began.
-    pub t: f64,
-    /// Whether it was switched on.
-    pub on: bool,
-    /// How long the statement took, milliseconds.
-    pub took_ms: f64,
 }
 
 /// Memory in bytes.
@@ -286,8 +269,8 @@ impl PoolRun {
             load_seconds: None,
             sides: Vec::new(),
             warmup: None,
-            switching: None,
             memory: None,
+            phases: Phases::default(),
         }
     }
 }

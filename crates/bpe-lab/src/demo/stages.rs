@@ -2,7 +2,6 @@
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::time::Instant;
 
 use anyhow::{Context, Result};
 use bpe_command::size;
@@ -12,10 +11,10 @@ use super::args::{Args, SideName, Workload};
 use super::bench::Bench;
 use super::dataset::Dataset;
 use super::observer::Observer;
-use super::results::{PoolRun, Side, SwitchEvent, Switching, Test};
+use super::results::{PoolRun, Side, Test};
 use super::sysbench::{Interval, Sysbench};
 use super::volume::Volume;
-use super::{extension, settings};
+use super::{extension, phases, settings};
 
 impl Bench<'_> {
     /// Runs one plan.
@@ -40,8 +39,11 @@ impl Bench<'_> {
     }
 
     fn run_side(&self, name: SideName, dataset: &Dataset, run: &mut PoolRun) -> Result<()> {
-        let rig = self.set_up(name, dataset)?;
+        let mut rig = self.set_up(name, dataset)?;
         self.measure_side(name, &rig, run)?;
+        if name == SideName::On {
+            run.phases = phases::run(self, &mut rig)?;
+        }
         rig.end()
     }
 
@@ -104,17 +106,22 @@ impl Bench<'_> {
         Ok(rig)
     }
 
-    fn measure_side(&self, name: SideName, rig: &Rig, run: &mut PoolRun) -> Result<()> {
-        let server = rig.server.as_ref().context("no server")?;
-        let volume = rig.volume.as_ref();
-        let mut observer = Observer::new(server)?;
-        let sysbench = Sysbench {
+    /// The load on the reference's tables on a server of a side.
+    pub fn sysbench<'a>(&'a self, server: &'a Server) -> Sysbench<'a> {
+        Sysbench {
             program: &self.tools.sysbench,
             socket: server.socket(),
             user: "root",
             tables: self.plan.tables(),
             logs: self.workspace.logs(),
-        };
+        }
+    }
+
+    fn measure_side(&self, name: SideName, rig: &Rig, run: &mut PoolRun) -> Result<()> {
+        let server = rig.server.as_ref().context("no server")?;
+        let volume = rig.volume.as_ref();
+        let mut observer = Observer::new(server)?;
+        let sysbench = self.sysbench(server);
         if name == SideName::On {
             run.memory = Some(extension::switch_on(self, server)?);
             run.warmup = Some(extension::warm_up(self, &sysbench, &mut observer, volume)?);
@@ -128,12 +135,11 @@ impl Bench<'_> {
                 .push(self.run_test(name, workload, &sysbench, &mut observer, volume)?);
         }
         run.sides.push(side);
-        if name == SideName::On {
-            if let Some(memory) = &mut run.memory {
-                let now = observer.snapshot(volume)?.memory();
-                memory.extension = memory.extension.max(now);
-            }
-            run.switching = Some(self.switch_under_load(server, &sysbench)?);
+        if name == SideName::On
+            && let Some(memory) = &mut run.memory
+        {
+            let now = observer.snapshot(volume)?.memory();
+            memory.extension = memory.extension.max(now);
         }
         Ok(())
     }
@@ -177,59 +183,6 @@ impl Bench<'_> {
             intervals,
             summary,
             work,
-        })
-    }
-
-    /// oltp_read_write while the extension is switched off after a third of the time, and on again
-    /// after another.
-    fn switch_under_load(&self, server: &Server, sysbench: &Sysbench) -> Result<Switching> {
-        let seconds = self.plan.times.switch;
-        let stage = self.progress.stage("on: switching under load", seconds);
-        let mut events: Vec<SwitchEvent> = Vec::new();
-        let name = self.log_name("on-switching");
-        let (intervals, summary) =
-            sysbench.run(Workload::ReadWrite, seconds, &name, &mut |interval| {
-                let wanted = match events.len() {
-                    0 if interval.t >= seconds as f64 / 4.0 => Some(false),
-                    1 if interval.t >= seconds as f64 / 2.0 => Some(true),
-                    _ => None,
-                };
-                if let Some(on) = wanted {
-                    let state = if on { "ON" } else { "OFF" };
-                    let begun = Instant::now();
-                    server.sql(&format!("SET GLOBAL bpe_enabled = {state}"))?;
-                    events.push(SwitchEvent {
-                        t: interval.t,
-                        on,
-                        took_ms: begun.elapsed().as_secs_f64() * 1000.0,
-                    });
-                }
-                let state = match events.last() {
-                    Some(event) if !event.on => "off",
-                    _ => "on",
-                };
-                stage.message(&format!("extension {state}: {}", live(interval)));
-                Ok(ControlFlow::Continue(()))
-            })?;
-        let summary = summary.context("the test ended early")?;
-        let took: Vec<String> = events
-            .iter()
-            .map(|event| {
-                format!(
-                    "{} in {:.0} ms",
-                    if event.on { "on" } else { "off" },
-                    event.took_ms
-                )
-            })
-            .collect();
-        stage.finish(&format!(
-            "on: switched {} under load, no statement failed",
-            took.join(", ")
-        ));
-        Ok(Switching {
-            intervals,
-            events,
-            summary,
         })
     }
 }

@@ -6,6 +6,7 @@ use bpe_command::size;
 use comfy_table::{Cell, CellAlignment, ContentArrangement, Table, presets};
 
 use super::args::{SideName, Workload};
+use super::phases::Shown;
 use super::results::{PoolRun, Results};
 
 /// One table for each size of the pool, with what belongs to it.
@@ -15,6 +16,12 @@ pub fn text(results: &Results) -> String {
         let _ = write!(out, "\n{}\n{}", heading(results, run), table(run));
         for line in notes(run) {
             let _ = write!(out, "\n{line}");
+        }
+        for phase in run.phases.shown() {
+            let (header, rows) = phase.rows();
+            let mut table = with_header(header);
+            rows.into_iter().for_each(|row| add_row(&mut table, row));
+            let _ = write!(out, "\n\n{}\n{table}", phase.title());
         }
         out.push('\n');
     }
@@ -80,16 +87,21 @@ fn table(run: &PoolRun) -> Table {
             p95(SideName::Off),
             p95(SideName::On),
         ];
-        table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
-            let cell = Cell::new(text);
-            if column == 0 {
-                cell
-            } else {
-                cell.set_alignment(CellAlignment::Right)
-            }
-        }));
+        add_row(&mut table, cells);
     }
     table
+}
+
+/// Adds a row whose first cell is a name and whose others are figures.
+fn add_row(table: &mut Table, cells: impl IntoIterator<Item = String>) {
+    table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
+        let cell = Cell::new(text);
+        if column == 0 {
+            cell
+        } else {
+            cell.set_alignment(CellAlignment::Right)
+        }
+    }));
 }
 
 /// Lines below a table, also used by the report.
@@ -115,27 +127,7 @@ pub fn notes(run: &PoolRun) -> Vec<String> {
             }
         ));
     }
-    if let Some(switching) = &run.switching {
-        let took: Vec<String> = switching
-            .events
-            .iter()
-            .map(|event| {
-                format!(
-                    "{} in {:.0} ms",
-                    if event.on { "on" } else { "off" },
-                    event.took_ms
-                )
-            })
-            .collect();
-        notes.push(format!(
-            "Switched {} under oltp_read_write; no statement failed{}.",
-            took.join(" and "),
-            match switching.summary.repeated {
-                0 => String::new(),
-                n => format!(" ({n} transactions were repeated after a deadlock, as is usual)"),
-            }
-        ));
-    }
+    notes.extend(run.phases.shown().flat_map(Shown::notes));
     notes
 }
 

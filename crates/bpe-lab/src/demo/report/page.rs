@@ -75,6 +75,11 @@ fn method(results: &Results) -> Markup {
                 "Each test is preceded by some seconds of the same load that are not counted. Figures are "
                 "sysbench's own. “Disk reads saved” compares the reads that reached the volume per query."
             }
+            p {
+                "After the tests the extension is bypassed, serves again, and is switched off and on, all under one "
+                "run of oltp_read_write. Bypass (" code { "SET GLOBAL bpe_bypass = REFILL" } ") reads from the "
+                "volume and keeps the cache, and pages that are written stay current in it. Off gives the cache up."
+            }
             h3 { "Commands" }
             pre { @for command in &results.commands { (command) "\n" } }
             h3 { "Server options" }

@@ -5,6 +5,7 @@ use maud::{Markup, html};
 
 use super::chart::{Chart, Series};
 use crate::demo::args::{SideName, Workload};
+use crate::demo::phases::Shown;
 use crate::demo::results::{PoolRun, Test};
 use crate::demo::sysbench::Interval;
 use crate::demo::table::{notes, number, percent};
@@ -48,10 +49,11 @@ pub fn run(run: &PoolRun) -> Markup {
                     (over_time(run, workload, "p95 ms", |interval| interval.p95_ms))
                 }
             }
-            @if run.warmup.is_some() || run.switching.is_some() {
-                h3 { "The extension at work" }
-                div.charts { (warmup(run)) (switching(run)) }
+            @if run.warmup.is_some() {
+                h3 { "Filling the empty cache" }
+                div.charts { (warmup(run)) }
             }
+            @for shown in run.phases.shown() { (phase(shown)) }
         }
     }
 }
@@ -182,7 +184,7 @@ fn warmup(run: &PoolRun) -> Markup {
     let hits = warmup.points.iter().map(|point| (point.t, point.hit_ratio));
     html! {
         (Chart {
-            title: "Filling the empty cache: throughput".into(),
+            title: "Throughput".into(),
             unit: "QPS",
             series: vec![Series {
                 name: "oltp_read_only".into(),
@@ -195,7 +197,7 @@ fn warmup(run: &PoolRun) -> Markup {
         }
         .markup())
         (Chart {
-            title: "Filling the empty cache: hit ratio".into(),
+            title: "Hit ratio".into(),
             unit: "%",
             series: vec![Series {
                 name: "page reads served by the extension".into(),
@@ -210,30 +212,22 @@ fn warmup(run: &PoolRun) -> Markup {
     }
 }
 
-fn switching(run: &PoolRun) -> Markup {
-    let Some(switching) = &run.switching else {
-        return html! {};
-    };
-    let marks = switching
-        .events
-        .iter()
-        .map(|event| (event.t, if event.on { "on" } else { "off" }.to_owned()))
-        .collect();
-    Chart {
-        title: "Switched off and on under load".into(),
-        unit: "QPS",
-        series: vec![Series {
-            name: "oltp_read_write".into(),
-            class: "on",
-            points: switching
-                .intervals
-                .iter()
-                .map(|interval| (interval.t, interval.qps))
-                .collect(),
-        }],
-        marks,
-        lead: 0.0,
-        top: None,
+fn phase(phase: &dyn Shown) -> Markup {
+    let (header, rows) = phase.rows();
+    html! {
+        h3 { (phase.title()) }
+        div.charts { @for chart in phase.charts() { (chart.markup()) } }
+        div.scroll { table {
+            thead { tr { @for name in header { th { (name) } } } }
+            tbody {
+                @for row in &rows {
+                    tr {
+                        @for (column, cell) in row.iter().enumerate() {
+                            @if column == 0 { th scope="row" { (cell) } } @else { td { (cell) } }
+                        }
+                    }
+                }
+            }
+        } }
     }
-    .markup()
 }

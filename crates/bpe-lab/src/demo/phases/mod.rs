@@ -1,0 +1,53 @@
+//! What is shown of the extension after its tests, on the same server. Each phase is a file: what it keeps in
+//! `results.json`, how it runs, and what table and report show of it. Here the phases are listed.
+
+pub mod switching;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use super::bench::Bench;
+use super::plan::Times;
+use super::report::chart::Chart;
+use super::stages::Rig;
+use switching::Switching;
+
+/// The phases that were run, each under its name in `results.json`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Phases {
+    pub switching: Option<Switching>,
+}
+
+/// What table and report show of a phase.
+pub trait Shown {
+    /// In a few words.
+    fn title(&self) -> &'static str;
+    /// Its table: the names of the columns, and the rows.
+    fn rows(&self) -> (&'static [&'static str], Vec<Vec<String>>);
+    /// Sentences.
+    fn notes(&self) -> Vec<String>;
+    fn charts(&self) -> Vec<Chart>;
+}
+
+/// Runs all phases on the server with the extension, whose cache is full.
+///
+/// # Errors
+/// Whatever stopped one of them.
+pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Phases> {
+    Ok(Phases {
+        switching: Some(switching::run(bench, rig)?),
+    })
+}
+
+/// About how long they take together, in seconds.
+pub fn seconds(times: &Times) -> u64 {
+    times.switch
+}
+
+impl Phases {
+    /// Those that were run, in their order.
+    pub fn shown(&self) -> impl Iterator<Item = &dyn Shown> {
+        let switching = self.switching.iter().map(|phase| phase as &dyn Shown);
+        switching.into_iter()
+    }
+}

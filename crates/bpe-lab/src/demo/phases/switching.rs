@@ -1,0 +1,449 @@
+//! Bypass, off and on again under oltp_read_write. Bypass keeps what is cached, and off loses it: the same load runs
+//! through both.
+
+use std::ops::ControlFlow;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use bpe_command::observe;
+use private_server::Server;
+use serde::{Deserialize, Serialize};
+
+use super::Shown;
+use crate::demo::args::Workload;
+use crate::demo::bench::Bench;
+use crate::demo::observer::Observer;
+use crate::demo::report::chart::{Chart, Series};
+use crate::demo::stages::{Rig, live};
+use crate::demo::sysbench::Summary;
+use crate::demo::table::{number, percent};
+
+/// Seconds at the beginning, in which the clients connect and prepare their statements. No part counts them.
+const LEAD: f64 = 1.0;
+
+/// How page reads are answered. In this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    #[default]
+    Serving,
+    Bypass,
+    /// After bypass.
+    ServingAgain,
+    Off,
+    /// After off, which has emptied the cache.
+    OnAgain,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Switching {
+    pub seconds: Vec<Second>,
+    /// In their order; the first one has no statement.
+    pub parts: Vec<Part>,
+    pub summary: Summary,
+}
+
+/// One second.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Second {
+    /// Its end, in seconds since the test began.
+    pub t: f64,
+    pub qps: f64,
+    pub p95_ms: f64,
+    /// Page reads that the extension served, and that it did not though it was asked.
+    pub hits: u64,
+    pub misses: u64,
+    /// Reads that reached the disk with the data files.
+    pub disk_reads: Option<u64>,
+}
+
+/// The time between two switches. Means are over its seconds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Part {
+    pub state: State,
+    /// Seconds since the test began.
+    pub t: f64,
+    /// How long the statement that began it took, milliseconds.
+    pub took_ms: Option<f64>,
+    pub seconds: usize,
+    pub qps: f64,
+    /// Percent of the page reads that the extension served; 0 where it was not asked.
+    pub hit_ratio: f64,
+    pub disk_reads_per_s: Option<f64>,
+    /// The same of its first second.
+    pub first_qps: f64,
+    pub first_hit_ratio: f64,
+}
+
+/// A statement that was run.
+struct Switched {
+    to: State,
+    t: f64,
+    took_ms: f64,
+}
+
+impl State {
+    fn title(self) -> &'static str {
+        match self {
+            State::Serving => "serving",
+            State::Bypass => "bypass",
+            State::ServingAgain => "serving again",
+            State::Off => "off",
+            State::OnAgain => "on again, empty",
+        }
+    }
+
+    /// The word at its beginning in a chart.
+    fn mark(self) -> &'static str {
+        match self {
+            State::Bypass => "bypass",
+            State::Serving | State::ServingAgain => "serving",
+            State::Off => "off",
+            State::OnAgain => "on",
+        }
+    }
+
+    /// With what it begins, and after what part of the time. Bypass refills as that of `bpe compare` does: pages that
+    /// are written stay in the cache.
+    fn switch(self) -> Option<(f64, &'static str)> {
+        match self {
+            State::Serving => None,
+            State::Bypass => Some((0.2, "SET GLOBAL bpe_bypass = REFILL")),
+            State::ServingAgain => Some((0.4, "SET GLOBAL bpe_bypass = OFF")),
+            State::Off => Some((0.6, "SET GLOBAL bpe_enabled = OFF")),
+            State::OnAgain => Some((0.75, "SET GLOBAL bpe_enabled = ON")),
+        }
+    }
+}
+
+/// The states that this library has, after the first one.
+fn states(bypass: bool) -> &'static [State] {
+    const ALL: [State; 4] = [
+        State::Bypass,
+        State::ServingAgain,
+        State::Off,
+        State::OnAgain,
+    ];
+    if bypass { &ALL } else { &ALL[2..] }
+}
+
+/// # Errors
+/// When a statement fails, of the load or of the switches.
+pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Switching> {
+    let server = rig.server.as_ref().context("no server")?;
+    let volume = rig.volume.as_ref();
+    let bypass = !server.variables("bpe\\_bypass")?.is_empty();
+    if !bypass {
+        let line = "on: this bpe.so has no bpe_bypass: that part of the switching is left out";
+        bench.progress.say(line);
+    }
+    let all = bench.plan.times.switch;
+    let stage = bench.progress.stage("on: switching under load", all);
+    let mut observer = Observer::new(server)?;
+    let mut before = observer.snapshot(volume)?;
+    let mut due = states(bypass).iter().copied().peekable();
+    let mut switched: Vec<Switched> = Vec::new();
+    let mut seconds: Vec<Second> = Vec::new();
+    let name = bench.log_name("on-switching");
+    let sysbench = bench.sysbench(server);
+    let (_, summary) = sysbench.run(Workload::ReadWrite, all, &name, &mut |interval| {
+        // First, so that the counters read now belong to the seconds before it.
+        let is_due = |state: &State| {
+            state
+                .switch()
+                .is_some_and(|at| interval.t >= at.0 * all as f64)
+        };
+        if let Some(to) = due.next_if(is_due) {
+            switched.push(switch(server, to, interval.t)?);
+        }
+        let now = observer.snapshot(volume)?;
+        let work = now.since(&before);
+        before = now;
+        seconds.push(Second {
+            t: interval.t,
+            qps: interval.qps,
+            p95_ms: interval.p95_ms,
+            hits: work.hits,
+            misses: work.misses,
+            disk_reads: work.disk_reads,
+        });
+        let state = switched.last().map_or(State::Serving, |last| last.to);
+        stage.message(&format!("{}: {}", state.title(), live(interval)));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let result = Switching {
+        parts: parts(&seconds, &switched),
+        seconds,
+        summary: summary.context("the test ended early")?,
+    };
+    stage.finish(&format!("on: {}", result.switched()));
+    Ok(result)
+}
+
+fn switch(server: &Server, to: State, t: f64) -> Result<Switched> {
+    let (_, statement) = to.switch().context("nothing leads back there")?;
+    let begun = Instant::now();
+    server.sql(statement)?;
+    Ok(Switched {
+        to,
+        t,
+        took_ms: begun.elapsed().as_secs_f64() * 1000.0,
+    })
+}
+
+fn parts(seconds: &[Second], switched: &[Switched]) -> Vec<Part> {
+    let begins = std::iter::once((State::Serving, LEAD, None));
+    let begins = begins.chain(
+        switched
+            .iter()
+            .map(|one| (one.to, one.t, Some(one.took_ms))),
+    );
+    let ends = switched.iter().map(|one| one.t).chain([f64::INFINITY]);
+    begins
+        .zip(ends)
+        .map(|((state, t, took_ms), end)| {
+            let of: Vec<Second> = seconds
+                .iter()
+                .filter(|one| one.t > t && one.t <= end)
+                .copied()
+                .collect();
+            let first = of.first().copied().unwrap_or_default();
+            let mean = |sum: f64| sum / of.len().max(1) as f64;
+            let reads: Option<u64> = of.iter().map(|one| one.disk_reads).sum();
+            Part {
+                state,
+                t,
+                took_ms,
+                seconds: of.len(),
+                qps: mean(of.iter().map(|one| one.qps).sum()),
+                hit_ratio: hit_ratio(&of),
+                disk_reads_per_s: reads.map(|reads| mean(reads as f64)),
+                first_qps: first.qps,
+                first_hit_ratio: hit_ratio(&[first]),
+            }
+        })
+        .collect()
+}
+
+fn hit_ratio(of: &[Second]) -> f64 {
+    let hits = of.iter().map(|one| one.hits).sum();
+    let misses: u64 = of.iter().map(|one| one.misses).sum();
+    observe::percent(hits, hits + misses).unwrap_or(0.0)
+}
+
+impl Switching {
+    /// How long each switch took, in words.
+    fn switched(&self) -> String {
+        let took: Vec<String> = self
+            .parts
+            .iter()
+            .filter_map(|part| Some(format!("{} in {:.0} ms", part.state.mark(), part.took_ms?)))
+            .collect();
+        format!(
+            "switched under load ({}), no statement failed",
+            took.join(", ")
+        )
+    }
+
+    fn part(&self, state: State) -> Option<&Part> {
+        self.parts.iter().find(|part| part.state == state)
+    }
+
+    fn chart(&self, title: &str, unit: &'static str, series: Series, top: Option<f64>) -> Chart {
+        let marks = self.parts.iter().filter(|part| part.took_ms.is_some());
+        Chart {
+            title: title.into(),
+            unit,
+            series: vec![series],
+            marks: marks
+                .map(|part| (part.t, part.state.mark().into()))
+                .collect(),
+            lead: LEAD,
+            top,
+        }
+    }
+}
+
+impl Shown for Switching {
+    fn title(&self) -> &'static str {
+        "Bypassed, switched off and on under load"
+    }
+
+    fn rows(&self) -> (&'static [&'static str], Vec<Vec<String>>) {
+        let header = &[
+            "oltp_read_write",
+            "seconds",
+            "QPS",
+            "hit ratio",
+            "disk reads/s",
+            "QPS, first second",
+            "hit ratio, first second",
+        ];
+        let row = |part: &Part| {
+            vec![
+                part.state.title().into(),
+                number(Some(part.seconds as f64), 0),
+                number(Some(part.qps), 0),
+                percent(Some(part.hit_ratio), false, 1),
+                number(part.disk_reads_per_s, 0),
+                number(Some(part.first_qps), 0),
+                percent(Some(part.first_hit_ratio), false, 1),
+            ]
+        };
+        (header, self.parts.iter().map(row).collect())
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let repeated = match self.summary.repeated {
+            0 => String::new(),
+            n => format!(" ({n} transactions were repeated after a deadlock, as is usual)"),
+        };
+        let mut words = self.switched();
+        words[..1].make_ascii_uppercase();
+        let mut notes = vec![format!("{words}{repeated}.")];
+        let ratio = |of: f64| percent(Some(of), false, 1);
+        let first = |state| Some(ratio(self.part(state)?.first_hit_ratio));
+        let before = self.part(State::Serving).map(|part| ratio(part.hit_ratio));
+        if let (Some(before), Some(first)) = (before, first(State::ServingAgain)) {
+            notes.push(format!(
+                "Bypass keeps what is cached: the hit ratio was {before} before it and {first} in the first second after it."
+            ));
+        }
+        if let Some(first) = first(State::OnAgain) {
+            notes.push(format!(
+                "Off empties the cache: the hit ratio was {first} in the first second after on."
+            ));
+        }
+        notes
+    }
+
+    fn charts(&self) -> Vec<Chart> {
+        let series = |name: &str, class, value: fn(&Second) -> f64| Series {
+            name: name.into(),
+            class,
+            points: self.seconds.iter().map(|one| (one.t, value(one))).collect(),
+        };
+        let qps = series("oltp_read_write", "on", |one| one.qps);
+        let hits = series("page reads served by the extension", "hit", |one| {
+            hit_ratio(&[*one])
+        });
+        vec![
+            self.chart("Throughput", "QPS", qps, None),
+            self.chart("Hit ratio", "%", hits, Some(100.0)),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten seconds: bypass after the third, serving again after the fifth, off after the seventh, on after the eighth.
+    fn measured() -> Switching {
+        let second = |t: u32, qps, hits, misses| Second {
+            t: t.into(),
+            qps,
+            p95_ms: 1.0,
+            hits,
+            misses,
+            disk_reads: Some(misses),
+        };
+        let seconds = vec![
+            second(1, 1.0, 1, 99),
+            second(2, 390.0, 90, 10),
+            second(3, 410.0, 90, 10),
+            second(4, 100.0, 0, 80),
+            second(5, 120.0, 0, 120),
+            second(6, 400.0, 85, 15),
+            second(7, 400.0, 95, 5),
+            second(8, 100.0, 0, 0),
+            second(9, 110.0, 10, 90),
+            second(10, 190.0, 30, 70),
+        ];
+        let switched = |to, t: u32| Switched {
+            to,
+            t: t.into(),
+            took_ms: t.into(),
+        };
+        let switches: Vec<_> = states(true).iter().copied().zip([3, 5, 7, 8]).collect();
+        let switches: Vec<_> = switches
+            .into_iter()
+            .map(|(to, t)| switched(to, t))
+            .collect();
+        Switching {
+            parts: parts(&seconds, &switches),
+            seconds,
+            summary: Summary::default(),
+        }
+    }
+
+    #[test]
+    fn each_part_has_its_own_seconds() {
+        let all = measured().parts;
+        let of = |state| all.iter().find(|part| part.state == state).unwrap();
+        let seconds: Vec<_> = all.iter().map(|part| part.seconds).collect();
+        assert_eq!(seconds, [2, 2, 2, 1, 2], "the first second counts nowhere");
+        assert_eq!(
+            (of(State::Serving).qps, of(State::Serving).took_ms),
+            (400.0, None)
+        );
+        let bypass = of(State::Bypass);
+        assert_eq!((bypass.qps, bypass.first_qps), (110.0, 100.0));
+        assert_eq!(
+            (bypass.hit_ratio, bypass.disk_reads_per_s),
+            (0.0, Some(100.0))
+        );
+        assert_eq!((bypass.t, bypass.took_ms), (3.0, Some(3.0)));
+        let again = of(State::ServingAgain);
+        assert_eq!((again.first_hit_ratio, again.hit_ratio), (85.0, 90.0));
+        assert_eq!(of(State::Off).hit_ratio, 0.0, "nobody was asked");
+        assert_eq!(of(State::OnAgain).first_hit_ratio, 10.0);
+    }
+
+    #[test]
+    fn words_and_marks_say_what_bypass_keeps_and_off_loses() {
+        let measured = measured();
+        let notes = measured.notes().join(" ").replace('\u{a0}', " ");
+        for part in [
+            "(bypass in 3 ms, serving in 5 ms, off in 7 ms, on in 8 ms), no statement failed.",
+            "90.0 % before it and 85.0 % in the first second after it",
+            "10.0 % in the first second after on",
+        ] {
+            assert!(notes.contains(part), "{part}: {notes}");
+        }
+        for chart in measured.charts() {
+            let marks: Vec<_> = chart.marks.iter().map(|mark| mark.1.as_str()).collect();
+            assert_eq!(marks, ["bypass", "serving", "off", "on"]);
+        }
+        let (header, rows) = measured.rows();
+        assert!(rows.iter().all(|row| row.len() == header.len()));
+        assert_eq!(rows.len(), 5);
+    }
+
+    #[test]
+    fn an_old_library_is_only_switched_off_and_on() {
+        let mut measured = measured();
+        measured
+            .parts
+            .retain(|part| ![State::Bypass, State::ServingAgain].contains(&part.state));
+        assert_eq!(states(false), [State::Off, State::OnAgain]);
+        let notes = measured.notes().join(" ");
+        assert!(
+            !notes.contains("ypass") && notes.contains("(off in 7 ms, on in 8 ms)"),
+            "{notes}"
+        );
+    }
+
+    #[test]
+    fn the_switches_come_in_their_order() {
+        let at: Vec<_> = states(true)
+            .iter()
+            .map(|state| state.switch().unwrap().0)
+            .collect();
+        assert!(
+            at.is_sorted() && at.iter().all(|at| (0.1..0.9).contains(at)),
+            "{at:?}"
+        );
+    }
+}
