@@ -241,7 +241,24 @@ fn leaves_the_server_serving(place: &Place) -> Outcome {
             let now = switches(&server)?;
             Ok(now[0] == "OFF" && now[2] == "OFF")
         })?;
-        sql::expect_state(&server, "active")
+        sql::expect_state(&server, "active")?;
+        // Its timeout stays. Whoever looks next is told of it.
+        ensure!(switches(&server)?[1] == "9", "{:?}", switches(&server)?);
+        let doctor = Command::new(env!("CARGO_BIN_EXE_bpe"))
+            .args(["doctor", "--no-measure", "--no-defaults", "--user", "root"])
+            .arg("--socket")
+            .arg(server.socket())
+            .output()?;
+        let said = String::from_utf8_lossy(&doctor.stdout);
+        let told =
+            said.contains("bpe_bypass_timeout is 9") && said.contains("bpe_bypass_timeout = 0");
+        ensure!(told, "{said}");
+        let child = start(&server, &arguments)?;
+        bypass_begins(&server)?;
+        kill_process(Pid::from_child(&child), Signal::INT)?;
+        finish(child, 0, &["bpe_bypass_timeout was 9 s before", "= 0"])?;
+        ensure!(switches(&server)?[1] == "9", "{:?}", switches(&server)?);
+        Ok(())
     })?;
     server.stop()?;
     Ok(())

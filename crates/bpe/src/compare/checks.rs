@@ -75,6 +75,15 @@ pub fn check(server: &mut Server) -> Result<Checked, Failure> {
     })
 }
 
+/// Seconds after which bypass ends by itself, unless a comparison is running that has set them. One that was killed leaves
+/// its own.
+pub fn timeout_in_force(server: &mut Server) -> Option<u64> {
+    let timeout = server.value(&format!("SELECT @@GLOBAL.{TIMEOUT}")).ok()??;
+    let seconds = timeout.parse().ok().filter(|seconds| *seconds > 0)?;
+    let owner = server.value(&format!("SELECT IS_USED_LOCK('{LOCK}')"));
+    owner.ok()?.is_none().then_some(seconds)
+}
+
 fn take_lock(server: &mut Server) -> Result<(), Failure> {
     let failed = |error| Failure::step(format!("cannot take a lock: {}", plain(&error)));
     let taken = server.value(&format!("SELECT GET_LOCK('{LOCK}', 0)"));

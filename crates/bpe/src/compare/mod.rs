@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
+pub use checks::{TIMEOUT, timeout_in_force};
+
 use crate::connection;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;

@@ -2,6 +2,7 @@
 
 use interface::limits::{FULL, IDLE};
 
+use super::checks::TIMEOUT;
 use super::report::Row;
 use super::wish::Wish;
 use crate::observe::Figures;
@@ -56,4 +57,14 @@ pub fn of(wish: &Wish, serving: Option<&Figures>, rows: &[Row]) -> Vec<String> {
             .to_owned(),
     );
     notes
+}
+
+/// `timeout`: what `bpe_bypass_timeout` was before.
+pub fn of_timeout(timeout: &str) -> Option<String> {
+    (timeout != "0").then(|| {
+        format!(
+            "{TIMEOUT} was {timeout} s before, and is again. If nobody wants that, a comparison that was killed has left it: \
+             SET GLOBAL {TIMEOUT} = 0"
+        )
+    })
 }

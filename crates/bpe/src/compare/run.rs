@@ -92,6 +92,7 @@ pub fn run(
     let result = run.all(&mut held);
     let restored = held.put_back();
     let mut report = run.report();
+    report.notes.extend(notes::of_timeout(&checked.timeout));
     report.ended = match result {
         Ok(()) => Ended::Complete,
         Err(Early::Interrupted) => {

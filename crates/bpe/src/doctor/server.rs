@@ -3,6 +3,7 @@
 use interface::{Verdict, Way};
 
 use super::finding::Finding;
+use crate::compare::{TIMEOUT, timeout_in_force};
 use crate::failure::Failure;
 use crate::interception::{self, Answer};
 use crate::process::Process;
@@ -73,16 +74,26 @@ pub fn engine(server: &mut Server, process: &Process) -> Vec<Finding> {
     findings
 }
 
-/// An extension that is there and serves nothing, because somebody wants it so.
-pub fn bypass(server: &mut Server) -> Option<Finding> {
-    let (state, _) = state(server).ok()?;
-    (state == "bypass").then(|| {
+/// An extension that is there and serves nothing, because somebody wants it so; and when that ends.
+pub fn bypass(server: &mut Server) -> Vec<Finding> {
+    let is_bypassed = state(server).is_ok_and(|(state, _)| state == "bypass");
+    let bypassed = is_bypassed.then(|| {
         Finding::warn(
             "bypass",
             "the extension is bypassed: reads go to the data files, so nothing is gained now",
         )
         .advise("SET GLOBAL bpe_bypass = OFF serves them again")
-    })
+    });
+    let ends = timeout_in_force(server).map(|seconds| {
+        Finding::ok(
+            "bypass",
+            format!("{TIMEOUT} is {seconds}: whoever sets bpe_bypass, it ends by itself after so many seconds"),
+        )
+        .advise(format!(
+            "if nobody wants that, a comparison that was killed has left it: SET GLOBAL {TIMEOUT} = 0"
+        ))
+    });
+    bypassed.into_iter().chain(ends).collect()
 }
 
 pub fn calls(answer: &Answer) -> Finding {
