@@ -7,6 +7,7 @@
 #                MINUTES=30; SEED=... repeats the order of things
 # make release   bpe.so and bpe for x86-64 and ARM64, for every Linux with glibc 2.28 or newer, as archives and packages in
 #                dist/release: MACHINES="x86_64"
+# make site      the documentation as a site, in target/site/html
 # make mtr       the servers' own test suites with the extension on: SERVER=..., SUITES=innodb,parts, ARGS="--quick"
 # make demo      installs what is missing, builds, and demonstrates the extension
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
@@ -33,7 +34,7 @@ SEED ?=
 
 MACHINES ?= x86_64 aarch64
 
-.PHONY: release build test crashes life mtr demo dependencies fuzz miri address deny
+.PHONY: release build test crashes life mtr demo dependencies fuzz miri address deny site
 
 build:
 	scripts/build-page
@@ -78,6 +79,9 @@ address:
 # Licences, sources and known weaknesses of the dependencies.
 deny:
 	scripts/check-dependencies
+
+site:
+	scripts/build-site
 
 dependencies:
 	scripts/install-dependencies $(SERVER)
