@@ -11,9 +11,10 @@
 //!
 //! The rooms: [`plan`] sizes everything; [`settings`] is what every server is started with;
 //! [`dataset`] loads the tables once and keeps them; [`workspace`] is the folder, [`volume`] the
-//! cloud volume, [`sysbench`] the load; [`stages`] runs one side after the other, [`phases`] what comes
-//! after the tests with the extension; they fill [`results`]; [`table`] and [`report`] show them. [`progress`] talks meanwhile, and [`interrupt`]
-//! sees to it that nothing is left when it ends early.
+//! cloud volume, [`rig`] a server on it, [`sysbench`] the load; [`stages`] runs one side after the
+//! other, [`phases`] what comes after the tests with the extension; they fill [`results`];
+//! [`table`] and [`report`] show them. [`progress`] talks meanwhile, and [`interrupt`] sees to it
+//! that nothing is left when it ends early.
 
 pub mod args;
 mod bench;
@@ -21,12 +22,14 @@ mod dataset;
 mod extension;
 mod instances;
 pub mod interrupt;
+pub mod numbers;
 mod observer;
 mod phases;
 pub mod plan;
 mod progress;
 pub mod report;
 mod results;
+mod rig;
 mod settings;
 mod stages;
 pub mod sysbench;
@@ -34,6 +37,7 @@ pub mod table;
 pub mod tools;
 mod ui;
 mod volume;
+mod work;
 mod workspace;
 
 use std::process::ExitCode;

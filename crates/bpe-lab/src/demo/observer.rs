@@ -7,8 +7,8 @@ use bpe_command::connection::{self, Target};
 use bpe_command::observe::{self, Sample};
 use private_server::Server;
 
-use super::results::Work;
 use super::volume::Volume;
+use super::work::Work;
 
 /// How long an answer of a server under load is waited for.
 const PATIENCE: Duration = Duration::from_secs(120);

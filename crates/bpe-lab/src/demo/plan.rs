@@ -1,7 +1,6 @@
 //! How large and how long: the reference's ratios, scaled to this machine.
 
 use super::args::{Args, SideName, Variable};
-use super::phases;
 
 /// Tables of the reference's test.
 pub const TABLES: u64 = 30;
@@ -168,7 +167,7 @@ impl Plan {
         let gib = self.gib();
         let load = (gib * 20.0) as u64 + 5;
         let one_side = 3 * (self.times.lead + self.times.test) + (gib * 5.0) as u64 + 6;
-        let on = one_side + self.times.warm_max / 2 + phases::seconds(&self.times);
+        let on = one_side + self.times.warm_max / 2 + self.times.switch;
         load + args
             .sides
             .iter()

@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use anyhow::Result;
-use bpe_command::observe::percent;
 use private_server::Installation;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +10,7 @@ use super::args::{Args, SideName, Workload};
 use super::phases::Phases;
 use super::plan::{Plan, TABLES, THREADS};
 use super::sysbench::{Interval, Summary};
+use super::work::Work;
 use super::{settings, sysbench};
 
 /// The whole demonstration.
@@ -89,32 +89,6 @@ pub struct Test {
     pub work: Work,
 }
 
-/// What the disks and the extension did during a test: differences of counters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Work {
-    /// Hits and misses of the extension.
-    pub hits: u64,
-    pub misses: u64,
-    /// Pages that the extension took in, turned away, gave up for others, and dropped because they
-    /// were written.
-    pub admitted: u64,
-    pub rejected: u64,
-    pub evicted: u64,
-    pub invalidated: u64,
-    /// Bytes written to the cache.
-    pub cache_bytes_written: u64,
-    /// Requests that reached the disk with the data files; None where the data is on the fast disk.
-    pub disk_reads: Option<u64>,
-    pub disk_writes: Option<u64>,
-    /// Reads that InnoDB asked for.
-    pub innodb_reads: u64,
-    /// Pages that InnoDB flushed.
-    pub innodb_pages_written: u64,
-    /// Committed transactions waiting for purge, before and after: work put off to later.
-    pub history_before: u64,
-    pub history_after: u64,
-}
-
 /// Filling of the cache.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Warmup {
@@ -143,13 +117,6 @@ pub struct Memory {
     pub extension: u64,
     /// The pool that was left for InnoDB.
     pub pool_left: u64,
-}
-
-impl Work {
-    /// Percent of the page reads that the extension served.
-    pub fn hit_ratio(&self) -> Option<f64> {
-        percent(self.hits, self.hits + self.misses)
-    }
 }
 
 impl Side {

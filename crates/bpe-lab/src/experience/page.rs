@@ -4,9 +4,9 @@ use maud::{Markup, html};
 
 use super::load::Side;
 use super::run::{Mode, Phase, Point, Run, State};
+use crate::demo::numbers::{number, percent};
 use crate::demo::report::chart::{Chart, Series};
 use crate::demo::report::{date, frame};
-use crate::demo::table::{number, percent};
 
 /// The whole page.
 pub fn html(run: &Run) -> String {

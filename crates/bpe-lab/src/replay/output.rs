@@ -4,7 +4,8 @@ use comfy_table::{Cell, CellAlignment};
 use serde_json::{Map, Value, json};
 
 use super::results::{Answer, Results, Size, Who};
-use crate::demo::table::{number, percent, with_header};
+use crate::demo::numbers::{number, percent};
+use crate::demo::table::with_header;
 
 /// The table, a line above it that says what was measured, and below what the extension did.
 pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {

@@ -6,7 +6,7 @@
 use maud::{Markup, PreEscaped, html};
 
 use super::results::{Results, Who};
-use crate::demo::table::number;
+use crate::demo::numbers::number;
 use replay::policies::PolicyName;
 
 const WIDTH: f64 = 760.0;

@@ -9,7 +9,7 @@ use super::super::bench::Bench;
 use super::super::dataset::Dataset;
 use super::super::observer::Observer;
 use super::super::plan::{Plan, TABLES, THREADS};
-use super::super::stages::Rig;
+use super::super::rig::Rig;
 use super::super::sysbench::Sysbench;
 use super::super::volume::Volume;
 use super::super::{extension, settings};

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use super::super::args::Workload;
 use super::super::plan::Times;
 use super::super::progress::Stage;
-use super::super::stages::live;
+use super::super::rig::live;
 use super::super::sysbench::{Interval, Summary, Sysbench};
 
 /// What a test brought. `C` are the counters of the locks.

@@ -5,8 +5,9 @@ use std::fmt::Write;
 use bpe_command::size;
 use comfy_table::{Cell, CellAlignment, Table};
 
+use super::super::numbers::{number, percent};
 use super::super::plan::TABLES;
-use super::super::table::{number, percent, with_header};
+use super::super::table::with_header;
 use super::figures::{
     BeyondMemory, BeyondMemoryTest, Figures, InMemory, InMemoryTest, median, spread,
 };

@@ -1,32 +1,22 @@
 //! What is shown of the extension after its tests, on the same server. Each phase is a file: what it keeps in
 //! `results.json`, how it runs, and what table and report show of it. Here the phases are listed.
 
+mod shown;
 pub mod switching;
+
+pub use shown::Shown;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::bench::Bench;
-use super::plan::Times;
-use super::report::chart::Chart;
-use super::stages::Rig;
+use super::rig::Rig;
 use switching::Switching;
 
 /// The phases that were run, each under its name in `results.json`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Phases {
     pub switching: Option<Switching>,
-}
-
-/// What table and report show of a phase.
-pub trait Shown {
-    /// In a few words.
-    fn title(&self) -> &'static str;
-    /// Its table: the names of the columns, and the rows.
-    fn rows(&self) -> (&'static [&'static str], Vec<Vec<String>>);
-    /// Sentences.
-    fn notes(&self) -> Vec<String>;
-    fn charts(&self) -> Vec<Chart>;
 }
 
 /// Runs all phases on the server with the extension, whose cache is full.
@@ -37,11 +27,6 @@ pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Phases> {
     Ok(Phases {
         switching: Some(switching::run(bench, rig)?),
     })
-}
-
-/// About how long they take together, in seconds.
-pub fn seconds(times: &Times) -> u64 {
-    times.switch
 }
 
 impl Phases {

@@ -9,14 +9,14 @@ use bpe_command::observe;
 use private_server::Server;
 use serde::{Deserialize, Serialize};
 
-use super::Shown;
+use super::shown::Shown;
 use crate::demo::args::Workload;
 use crate::demo::bench::Bench;
+use crate::demo::numbers::{number, percent};
 use crate::demo::observer::Observer;
 use crate::demo::report::chart::{Chart, Series};
-use crate::demo::stages::{Rig, live};
+use crate::demo::rig::{Rig, live};
 use crate::demo::sysbench::Summary;
-use crate::demo::table::{number, percent};
 
 /// Seconds at the beginning, in which the clients connect and prepare their statements. No part counts them.
 const LEAD: f64 = 1.0;

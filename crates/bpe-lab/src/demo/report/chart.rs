@@ -9,7 +9,7 @@ use std::fmt::Write;
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
-use crate::demo::table::number;
+use crate::demo::numbers::number;
 
 /// Height of the drawing in its own units; the width is 1000.
 const HEIGHT: f64 = 300.0;

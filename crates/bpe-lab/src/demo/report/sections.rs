@@ -5,10 +5,11 @@ use maud::{Markup, html};
 
 use super::chart::{Chart, Series};
 use crate::demo::args::{SideName, Workload};
+use crate::demo::numbers::{number, percent};
 use crate::demo::phases::Shown;
 use crate::demo::results::{PoolRun, Test};
 use crate::demo::sysbench::Interval;
-use crate::demo::table::{notes, number, percent};
+use crate::demo::table::notes;
 
 const SIDES: [SideName; 3] = [SideName::Off, SideName::On, SideName::Ceiling];
 
