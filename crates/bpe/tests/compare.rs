@@ -245,14 +245,15 @@ fn leaves_the_server_serving(place: &Place) -> Outcome {
         // Its timeout stays. Whoever looks next is told of it.
         ensure!(switches(&server)?[1] == "9", "{:?}", switches(&server)?);
         let doctor = Command::new(env!("CARGO_BIN_EXE_bpe"))
-            .args(["doctor", "--no-measure", "--no-defaults", "--user", "root"])
-            .arg("--socket")
+            .args(["doctor", "--no-measure", "--size", "64M", "--path"])
+            .arg(place.cache())
+            .args(["--no-defaults", "--user", "root", "--socket"])
             .arg(server.socket())
             .output()?;
         let said = String::from_utf8_lossy(&doctor.stdout);
         let told =
             said.contains("bpe_bypass_timeout is 9") && said.contains("bpe_bypass_timeout = 0");
-        ensure!(told, "{said}");
+        ensure!(told, "{doctor:?}");
         let child = start(&server, &arguments)?;
         bypass_begins(&server)?;
         kill_process(Pid::from_child(&child), Signal::INT)?;
