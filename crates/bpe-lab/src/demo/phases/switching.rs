@@ -21,6 +21,8 @@ use crate::demo::sysbench::Summary;
 /// Seconds at the beginning, in which the clients connect and prepare their statements. No part counts them.
 const LEAD: f64 = 1.0;
 
+const NO_BYPASS: &str = "this bpe.so has no bpe_bypass: that part is left out";
+
 /// How page reads are answered. In this order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -135,8 +137,7 @@ pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Switching> {
     let volume = rig.volume.as_ref();
     let bypass = !server.variables("bpe\\_bypass")?.is_empty();
     if !bypass {
-        let line = "on: this bpe.so has no bpe_bypass: that part of the switching is left out";
-        bench.progress.say(line);
+        bench.progress.say(&format!("on: {NO_BYPASS}"));
     }
     let all = bench.plan.times.switch;
     let stage = bench.progress.stage("on: switching under load", all);
@@ -268,7 +269,7 @@ impl Switching {
 
 impl Shown for Switching {
     fn title(&self) -> &'static str {
-        "Bypassed, switched off and on under load"
+        "Switching under load"
     }
 
     fn rows(&self) -> (&'static [&'static str], Vec<Vec<String>>) {
@@ -310,6 +311,9 @@ impl Shown for Switching {
             notes.push(format!(
                 "Bypass keeps what is cached: the hit ratio was {before} before it and {first} in the first second after it."
             ));
+        }
+        if self.part(State::Bypass).is_none() {
+            notes.push(format!("Bypass: {NO_BYPASS}."));
         }
         if let Some(first) = first(State::OnAgain) {
             notes.push(format!(
@@ -430,10 +434,10 @@ mod tests {
             .retain(|part| ![State::Bypass, State::ServingAgain].contains(&part.state));
         assert_eq!(states(false), [State::Off, State::OnAgain]);
         let notes = measured.notes().join(" ");
-        assert!(
-            !notes.contains("ypass") && notes.contains("(off in 7 ms, on in 8 ms)"),
-            "{notes}"
-        );
+        for part in ["has no bpe_bypass", "(off in 7 ms, on in 8 ms)"] {
+            assert!(notes.contains(part), "{part}: {notes}");
+        }
+        assert!(!notes.contains("Bypass keeps"), "{notes}");
     }
 
     #[test]
