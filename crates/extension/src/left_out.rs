@@ -15,16 +15,16 @@ pub(crate) enum Rule {
     Files,
 }
 
-#[cfg(not(test))]
+#[cfg(any(not(test), checker, miri))]
 #[inline(always)]
 pub(crate) fn leaves_out(_: Rule) -> bool {
     false
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(any(checker, miri))))]
 pub(crate) use tests::{leaves_out, leaving_out};
 
-#[cfg(test)]
+#[cfg(all(test, not(any(checker, miri))))]
 mod tests {
     use std::cell::Cell;
     use std::panic::{AssertUnwindSafe, catch_unwind};
