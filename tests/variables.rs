@@ -7,6 +7,7 @@ use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
 use integration_tests::mysql::prelude::Queryable;
+use integration_tests::mysql::{self, Conn};
 use integration_tests::{Outcome, Place, Suite, note, place, sql};
 use interface::reports::{self, Value};
 use interface::{Status, variables};
@@ -18,6 +19,7 @@ fn main() -> ExitCode {
         .all("listed_with_defaults", listed_with_defaults)
         .all("status", status)
         .all("reports", reported)
+        .all("reports_without_a_function", reported_by_variable)
         .each("one_bad_path_of_several", one_bad_path_of_several)
         .each("a_small_disk_beside_a_large_one", small_beside_large)
         .each("daily_write_limit", daily_write_limit)
@@ -299,6 +301,88 @@ fn small_beside_large(place: &Place) -> Outcome {
     server.sql(&format!("SET GLOBAL bpe_size = {}", SIZE / 2))?;
     sql::expect_state(&server, "active")?;
     ledger.run(&server, Duration::from_secs(1))?;
+    server.stop()?;
+    Ok(())
+}
+
+/// What the session variable gives that nobody has to make.
+fn reported_by_variable(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    let mut session = server.connect()?;
+    sql::fill(&mut session, "d.t", 4000, 1000, "")?;
+    let read = "SELECT @@SESSION.bpe_report";
+    let report = |session: &mut Conn, name: &str| -> anyhow::Result<Option<String>> {
+        session.query_drop(format!("SET SESSION bpe_report = {name}"))?;
+        let text: Option<Option<String>> = session.query_first(read)?;
+        Ok(text.flatten())
+    };
+    for name in [
+        "summary",
+        "status",
+        "instances",
+        "devices",
+        "files",
+        "suspended",
+        "latency",
+    ] {
+        let text = report(&mut session, &format!("'{name}'"))?;
+        let text = text.with_context(|| format!("no report {name}"))?;
+        let value: serde_json::Value = serde_json::from_str(&text).context(text)?;
+        ensure!(value.is_array() || value.is_object(), "{name}: {value}");
+    }
+    for unknown in ["'nonsense'", "NULL", "REPEAT('x', 100000)"] {
+        let value = report(&mut session, unknown)?;
+        ensure!(value.is_none(), "bpe_report = {unknown} gives {value:?}");
+    }
+    ensure!(report(&mut session, "''")?.as_deref() == Some(""));
+    // Where nothing was asked for, MySQL shows null for the empty text.
+    let nothing = |session: &mut Conn| -> anyhow::Result<bool> {
+        let text: Option<Option<String>> = session.query_first(read)?;
+        Ok(text.flatten().unwrap_or_default().is_empty())
+    };
+    sql::refusal(&server, "SET SESSION bpe_report = 1")?;
+
+    // An account without any right has it too, and no session sees what another asked for.
+    server.sql("CREATE USER nobody IDENTIFIED BY 'x'")?;
+    report(&mut session, "'summary'")?;
+    let options = mysql::OptsBuilder::new()
+        .socket(Some(server.socket().display().to_string()))
+        .user(Some("nobody"))
+        .pass(Some("x"));
+    let mut other = Conn::new(options)?;
+    ensure!(nothing(&mut other)?);
+    ensure!(report(&mut other, "'devices'")?.is_some());
+
+    // Many in one statement: the last is what it reads as. And a long one, as it is listed.
+    let many = vec!["SESSION bpe_report = 'files'"; 200].join(", ");
+    session.query_drop(format!("SET {many}, SESSION bpe_report = 'summary'"))?;
+    let text: Option<String> = session.query_first(read)?;
+    ensure!(text.is_some_and(|text| text.starts_with('{')));
+    report(&mut session, "'status'")?;
+    let listed: Vec<(String, String)> =
+        session.query("SHOW SESSION VARIABLES LIKE 'bpe\\_report'")?;
+    ensure!(
+        listed.len() == 1 && listed[0].1.starts_with('['),
+        "{listed:?}"
+    );
+    ensure!(server.variables("bpe\\_report")?["bpe_report"].is_empty());
+    session.query_drop("SET SESSION bpe_report = DEFAULT")?;
+    ensure!(nothing(&mut session)?);
+
+    // The plugin goes and comes while sessions have values.
+    report(&mut session, "'files'")?;
+    let uninstalled = server.sql(place.uninstall_statement());
+    if uninstalled.is_ok() {
+        ensure!(
+            session
+                .query_drop("SET SESSION bpe_report = 'files'")
+                .is_err()
+        );
+        server.sql(place.install_statement())?;
+        ensure!(report(&mut session, "'summary'")?.is_some());
+    }
+    ensure!(report(&mut other, "'summary'")?.is_some());
+    drop((session, other));
     server.stop()?;
     Ok(())
 }

@@ -108,10 +108,6 @@ impl<'a> Stage<'a> {
         Ok(stage)
     }
 
-    fn sql(&self, statement: &str) -> Outcome {
-        Ok(self.server.as_ref().context("no server")?.sql(statement)?)
-    }
-
     fn socket(&self) -> PathBuf {
         self.links.path().join("socket")
     }
@@ -211,8 +207,6 @@ impl<'a> Stage<'a> {
                 self.link_socket()?;
                 self.start_load()?;
             }
-            "drop-report" => self.sql("DROP FUNCTION bpe_report")?,
-            "make-report" => self.sql(MAKE_REPORT)?,
             "kill-console" => self.kill_console(),
             "start-console" => self.start_console(false)?,
             "start-console-tls" => self.start_console(true)?,

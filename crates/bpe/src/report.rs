@@ -1,13 +1,11 @@
-//! Asking the plugin for a report: `SELECT bpe_report(...)`, and what it means when there is no answer.
+//! Asking the plugin for a report, and what it means when there is no answer.
 
 use serde_json::Value;
 
 use crate::connection::plain;
 use crate::failure::{Exit, Failure};
-use crate::server::{Flavour, Server, error_code};
+use crate::server::{Flavour, Server, is_no_function};
 
-/// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
-const NO_FUNCTION: [u16; 2] = [1305, 1046];
 const CREATE_FUNCTION: &str =
     "run as an administrator: CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
 
@@ -22,9 +20,17 @@ pub fn require_plugin(server: &mut Server) -> Result<(), Failure> {
     Err(Failure::refused(what).advise(how_to_install(server.flavour)))
 }
 
+/// Fails, with advice, unless there is the function: views cannot ask the variable.
+pub fn require_function(server: &mut Server) -> Result<(), Failure> {
+    match server.value("SELECT bpe_report('status')") {
+        Ok(_) => Ok(()),
+        Err(error) => Err(no_report(&error)),
+    }
+}
+
 /// The report of this name. `what` says what does not work without it, as in "cannot record".
 pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure> {
-    match server.value(&format!("SELECT bpe_report('{name}')")) {
+    match server.report(name) {
         Ok(Some(text)) => serde_json::from_str(&text).map_err(|error| {
             Failure::step(format!(
                 "the server's answer cannot be understood ({error})"
@@ -34,11 +40,15 @@ pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure
             Failure::refused(format!("the plugin on this server is older and {what}"))
                 .advise("install the bpe.so that belongs to this command, and restart the server"),
         ),
-        Err(error) if NO_FUNCTION.contains(&error_code(&error)) => Err(Failure::refused(
-            "the server does not have the function bpe_report",
-        )
-        .advise(CREATE_FUNCTION)),
-        Err(error) => Err(Failure::step(plain(&error))),
+        Err(error) => Err(no_report(&error)),
+    }
+}
+
+fn no_report(error: &mysql::Error) -> Failure {
+    if is_no_function(error) {
+        Failure::refused("the server does not have the function bpe_report").advise(CREATE_FUNCTION)
+    } else {
+        Failure::step(plain(error))
     }
 }
 
@@ -47,7 +57,7 @@ pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure
 /// # Errors
 /// When the connection fails or no answer comes in time. It must not be used again then: the answer may still come.
 pub fn ask_if_any(server: &mut Server, name: &str) -> Result<Option<String>, Failure> {
-    match server.value(&format!("SELECT bpe_report('{name}')")) {
+    match server.report(name) {
         Ok(text) => Ok(text),
         Err(mysql::Error::MySqlError(_)) => Ok(None),
         Err(error) => Err(Failure::new(

@@ -103,6 +103,11 @@ pub enum Lost {
     Unanswered,
 }
 
+/// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
+const NO_FUNCTION: [u16; 2] = [1305, 1046];
+/// `ER_UNKNOWN_SYSTEM_VARIABLE`.
+const UNKNOWN_VARIABLE: u16 = 1193;
+
 /// How long an answer is waited for when logging in: servers themselves give up after 10 s (connect_timeout).
 const LOGIN: Duration = Duration::from_secs(15);
 /// How long a statement that was told to stop is waited for.
@@ -116,6 +121,8 @@ pub struct Server {
     executed: String,
     /// It failed, and may have been done all the same.
     in_doubt: bool,
+    /// It has no function `bpe_report`, but the variable.
+    reports_by_variable: bool,
     pub address: Address,
     pub user: String,
     pub flavour: Flavour,
@@ -160,6 +167,7 @@ impl Server {
             lost: None,
             executed: String::new(),
             in_doubt: false,
+            reports_by_variable: false,
             address: target.address.clone(),
             user: target.user.clone(),
             flavour,
@@ -258,6 +266,42 @@ impl Server {
     pub fn value(&mut self, sql: &str) -> Result<Option<String>, mysql::Error> {
         let value: Option<Option<String>> = self.ask(|conn| conn.query_first(sql))?;
         Ok(value.flatten())
+    }
+
+    /// A report of the plugin's, null for a name that it does not know: of the function `bpe_report`, or where nobody has made
+    /// that, of the session variable of this name.
+    ///
+    /// # Errors
+    /// That of the function where the server has neither.
+    pub fn report(&mut self, name: &str) -> Result<Option<String>, mysql::Error> {
+        let name = quoted(name);
+        if !self.reports_by_variable {
+            match self.value(&format!("SELECT bpe_report({name})")) {
+                Err(error) if is_no_function(&error) => {
+                    let report = self.report_by_variable(&name);
+                    self.reports_by_variable = report.is_ok();
+                    return report.map_err(|of_variable| {
+                        let without = error_code(&of_variable) == UNKNOWN_VARIABLE;
+                        if without { error } else { of_variable }
+                    });
+                }
+                answer => return answer,
+            }
+        }
+        let report = self.report_by_variable(&name);
+        // It was uninstalled meanwhile; and what comes may be another one.
+        self.reports_by_variable = report.is_ok();
+        report
+    }
+
+    /// # Errors
+    /// `UNKNOWN_VARIABLE` where the plugin is older, or is not there.
+    fn report_by_variable(&mut self, quoted: &str) -> Result<Option<String>, mysql::Error> {
+        self.ask(|conn| conn.query_drop(format!("SET SESSION bpe_report = {quoted}")))?;
+        let report = self.value("SELECT @@SESSION.bpe_report");
+        // The server would keep a copy.
+        self.ask(|conn| conn.query_drop("SET SESSION bpe_report = ''"))?;
+        report
     }
 
     /// The first row.
@@ -362,6 +406,11 @@ pub fn error_code(error: &mysql::Error) -> u16 {
         mysql::Error::MySqlError(server) => server.code,
         _ => 0,
     }
+}
+
+/// Whether a statement failed because there is no function of that name.
+pub fn is_no_function(error: &mysql::Error) -> bool {
+    NO_FUNCTION.contains(&error_code(error))
 }
 
 /// A LIKE pattern that matches `name` alone.

@@ -275,7 +275,6 @@ fn refuses(place: &Place) -> Outcome {
     place.install(&server, CACHE)?;
     run(1, &short, &["disabled", "bpe_enabled = ON"])?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
-    run(1, &short, &["function bpe_report"])?;
     fill(&server)?;
     run(1, &short, &["idle"])?;
     let before = switches(&server)?;

@@ -20,6 +20,7 @@ fn main() -> ExitCode {
         .each("survives_the_servers_end", survives_the_servers_end)
         .each("takes_the_right_to_set", takes_the_right_to_set)
         .each("killed_it_leaves_nothing_armed", killed)
+        .all("by_configuration_alone", by_configuration_alone)
         .run()
 }
 
@@ -183,7 +184,14 @@ fn says_what_is_missing(place: &Place) -> Outcome {
         &["not installed", "INSTALL ", "CREATE FUNCTION"],
     )?;
     server.sql(place.install_statement())?;
-    run(&seconds, 1, &["function bpe_report", "CREATE FUNCTION"])?;
+    // The function is not missed: the variable gives what is recorded. Whether there is a trace is up to the idle server.
+    let without = start(&server, &seconds)?.wait_with_output()?;
+    let said = String::from_utf8_lossy(&[without.stdout, without.stderr].concat()).into_owned();
+    ensure!(
+        said.contains("Recording for 1 seconds") && !said.contains("bpe_report"),
+        "{said}"
+    );
+    let _ = fs::remove_file(&trace);
     server.sql(CREATE_FUNCTION)?;
     run(&[], 2, &["--output"])?;
     run(&["--output", &trace, "--seconds", "0"], 2, &["0"])?;
@@ -280,6 +288,56 @@ fn killed(place: &Place) -> Outcome {
         nothing_armed(&server)
     })?;
     sql::expect_state(&server, "active")?;
+    server.stop()?;
+    Ok(())
+}
+
+/// Nobody has run a statement for the plugin: all comes from the configuration.
+fn by_configuration_alone(place: &Place) -> Outcome {
+    let server = place.start(place.early(64 << 20)?)?;
+    sql::fill(&mut server.connect()?, "d.t", ROWS, 1000, "")?;
+    let run = |command: &str, arguments: &[&str], code: i32, parts: &[&str]| {
+        finish(start_as(&server, "root", command, arguments)?, code, parts)
+    };
+    run("verify", &[], 0, &["Different   none"])?;
+    let trace = place.root().join("a.zst").to_string_lossy().into_owned();
+    let mut recording = start(&server, &["--output", &trace, "--events", "500"])?;
+    sql::wait_until("500 events", Duration::from_secs(60), || {
+        sql::read_all(&mut server.connect()?, "d.t", ROWS)?;
+        Ok(recording.try_wait()?.is_some())
+    })?;
+    finish(recording, 0, &["500: "])?;
+    let status: serde_json::Value = serde_json::from_str(&run("status", &["--json"], 0, &[])?)?;
+    for rows in ["devices", "instances"] {
+        let found = status[rows].as_array().map_or(0, Vec::len);
+        ensure!(found > 0, "no {rows} in {status}");
+    }
+    let top = run("top", &["--once"], 0, &[])?;
+    ensure!(!top.contains("bpe_report"), "{top}");
+    let cache = place.cache().to_string_lossy().into_owned();
+    let about = ["--path", &*cache, "--size", "64M"];
+    let doctor = start_as(&server, "root", "doctor", &about)?.wait_with_output()?;
+    let doctor = [doctor.stdout, doctor.stderr].concat();
+    let doctor = String::from_utf8_lossy(&doctor).into_owned();
+    ensure!(
+        doctor.contains("instance") && !doctor.contains("bpe_report"),
+        "doctor: {doctor}"
+    );
+    // A view cannot read a variable.
+    let views = Command::new(env!("CARGO_BIN_EXE_bpe"))
+        .args([
+            "views",
+            "create",
+            "--no-defaults",
+            "--user",
+            "root",
+            "--socket",
+        ])
+        .arg(server.socket())
+        .output()?;
+    let views = String::from_utf8_lossy(&views.stderr).into_owned();
+    ensure!(views.contains("CREATE FUNCTION"), "views: {views}");
+    ensure!(server.value("SELECT COUNT(*) FROM mysql.func")?.as_deref() == Some("0"));
     server.stop()?;
     Ok(())
 }

@@ -64,6 +64,8 @@ variables! {
         c"A client that knows this key may start one recording or verification within 60 seconds (bpe record and bpe verify set it themselves); always shown empty; '' revokes all keys and ends whatever is running"
     ASYNC_IO c"async_io" "auto"
         c"auto: make MariaDB use libaio instead of io_uring, so that asynchronous reads can be served; native: leave the server's choice; off: serve synchronous reads only"
+    REPORT c"report" ""
+        c"Set in a session to the name of a report (summary, status, instances, devices, files, suspended, latency), it reads as that report in JSON; what bpe_report() gives, for servers without that function"
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 //
 // That program reads commands from our standard output, lines that begin with `do: `, and answers each with a line on our
 // standard input: `ok`, or what went wrong. Commands: kill-server, start-server, kill-console, start-console,
-// start-console-tls, drop-report (the function bpe_report) and make-report.
+// start-console-tls. Only the pretended console has drop-report and make-report: as with an older plugin that cannot report.
 
 import { createInterface } from "node:readline";
 import { MockConsole } from "../../mock/console.mjs";
@@ -17,6 +17,7 @@ import { MockConsole } from "../../mock/console.mjs";
  * @property {string} seconds of each phase of an experience
  * @property {boolean} experience whether there is an experience page
  * @property {boolean} tls whether it can be started with a certificate
+ * @property {boolean} older whether it can do as with an older plugin that cannot report
  * @property {(command: string) => Promise<void>} do
  * @property {() => Promise<void>} end
  */
@@ -35,7 +36,7 @@ export async function pretended() {
     "start-console": () => mock.open(),
   };
   return {
-    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, tls: false,
+    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, tls: false, older: true,
     do: async (command) => void (await commands[command]?.()),
     end: () => mock.end(),
   };
@@ -47,7 +48,7 @@ export function real(options) {
   const answers = input[Symbol.asyncIterator]();
   const { url = "", token = "", server = "", path = "", size = "", seconds = "3" } = options;
   return {
-    url, token, server, path, size, seconds, experience: "experience" in options, tls: true,
+    url, token, server, path, size, seconds, experience: "experience" in options, tls: true, older: false,
     do: async (command) => {
       console.log(`do: ${command}`);
       const { value } = await answers.next();

@@ -37,7 +37,7 @@ pub fn look(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
     let active = is_on(&state(server)?.0);
     // Without the function there are no figures, which is said.
     let seen = server
-        .value("SELECT bpe_report('instances')")
+        .report("instances")
         .ok()
         .flatten()
         .filter(|_| active)

@@ -68,8 +68,8 @@ pub struct Device {
 }
 
 impl Circumstances {
-    /// Takes two statements, three where files are suspended. Devices and files are not known where the function `bpe_report`
-    /// is missing.
+    /// Takes two statements, three where files are suspended. Devices and files are not known where an older plugin has no
+    /// function `bpe_report`.
     ///
     /// # Errors
     /// When the server does not answer.

@@ -1,7 +1,7 @@
 //! Watching a server: a [`Sample`] is one reading of it, [`Figures`] are what two readings say, an [`Observer`] takes them.
 //!
-//! `bpe status`, `bpe top` and the console show these and compute no rate of their own; nor does `bpe-lab`. A reading takes two statements,
-//! `SHOW GLOBAL STATUS` and one `SELECT`, whoever looks, so that looking costs the server next to nothing.
+//! `bpe status`, `bpe top` and the console show these and compute no rate of their own; nor does `bpe-lab`. A reading takes a few short
+//! statements, `SHOW GLOBAL STATUS`, a report and one `SELECT`, whoever looks, so that looking costs the server next to nothing.
 //! [`explain`] says in words what the figures mean.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! One reading of a server: two statements.
+//! One reading of a server: three statements, or five where the variable `bpe_report` is asked.
 
 use std::collections::BTreeMap;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
@@ -25,8 +25,8 @@ pub struct Sample {
     pub status: BTreeMap<String, String>,
     pub pool_bytes: u64,
     pub page_bytes: u64,
-    /// Reads of the cache and of the data files; `None` where the server does not have the function `bpe_report`, or an
-    /// older one.
+    /// Reads of the cache and of the data files; `None` where the plugin is older and there is no function
+    /// `bpe_report`, or an older one.
     pub latency: Option<[Histogram; 2]>,
     /// Serving and bypassed; `None` where the server tells nothing of them.
     pub reads: Option<[Reads; 2]>,
@@ -47,24 +47,16 @@ impl Sample {
             .map(|(name, value)| (name.to_ascii_lowercase(), value))
             .collect();
         const SIZES: &str = "@@innodb_buffer_pool_size, @@innodb_page_size";
-        let mut row: Option<(u64, u64, Option<String>)> = None;
+        let mut report = None;
         if status.contains_key("bpe_state") {
-            let asked = server.row(&format!("SELECT {SIZES}, bpe_report('latency')"));
-            row = match asked {
-                // No such function, or not for this user.
+            report = match server.report("latency") {
+                // Neither function nor variable.
                 Err(mysql::Error::MySqlError(_)) => None,
                 answer => answer.map_err(gone)?,
             };
         }
-        let (pool_bytes, page_bytes, report) = match row {
-            Some(row) => row,
-            None => {
-                let sizes: Option<(u64, u64)> =
-                    server.row(&format!("SELECT {SIZES}")).map_err(gone)?;
-                let (pool, page) = sizes.unwrap_or_default();
-                (pool, page, None)
-            }
-        };
+        let sizes: Option<(u64, u64)> = server.row(&format!("SELECT {SIZES}")).map_err(gone)?;
+        let (pool_bytes, page_bytes) = sizes.unwrap_or_default();
         let report: Option<Value> = report.and_then(|text| serde_json::from_str(&text).ok());
         Ok(Self {
             taken,

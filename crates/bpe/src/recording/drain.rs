@@ -1,4 +1,4 @@
-//! The plugin's side of a recording, over SQL: `bpe_report('trace-start')`, `trace-next`, `trace-stop`.
+//! The plugin's side of a recording, over SQL: the reports `trace-start`, `trace-next`, `trace-stop`.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -110,7 +110,7 @@ impl<'a> Drain<'a> {
     fn ask(&mut self, argument: &str) -> Result<Value, String> {
         let text = self
             .server
-            .value(&format!("SELECT bpe_report('{argument}')"))
+            .report(argument)
             .map_err(|error| plain(&error))?
             .ok_or("the plugin does not answer")?;
         let answer = parse(&text)?;

@@ -24,9 +24,7 @@ impl Snapshot {
     pub fn take(server: &mut Server) -> Result<Self, Failure> {
         let status = server.status("bpe%")?;
         let mut report = |name: &str| {
-            let text = server
-                .value(&format!("SELECT bpe_report('{name}')"))
-                .ok()??;
+            let text = server.report(name).ok()??;
             serde_json::from_str::<Value>(&text).ok()
         };
         let (devices, instances) = (report("devices"), report("instances"));

@@ -167,7 +167,7 @@ pub fn remove(server: &mut Server, with_schema: bool) -> Result<Schema, String> 
 
 fn create_alone(server: &mut Server) -> Result<(), Failure> {
     report::require_plugin(server)?;
-    report::ask(server, "status", "cannot fill the views")?;
+    report::require_function(server)?;
     in_silence(server, create)?;
     say!("Made the views {}.", list());
     say!("To let an account read them: GRANT SELECT ON bpe.* TO ...");

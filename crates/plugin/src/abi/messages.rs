@@ -9,7 +9,8 @@ use crate::os::Os as _;
 const ERROR_NUMBER: u32 = 1105;
 const WARNING_LEVEL: c_int = 1;
 
-fn lookup(names: &[&CStr]) -> *mut c_void {
+/// The first of these symbols that the server exports; null if it exports none.
+pub fn lookup(names: &[&CStr]) -> *mut c_void {
     for name in names {
         // SAFETY: a symbol lookup with a valid string.
         let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };

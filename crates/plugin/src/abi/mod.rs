@@ -1,4 +1,4 @@
-//! What the plugin loaders of MySQL and MariaDB see: descriptors, variables, status, and the function `bpe_report()`.
+//! What the plugin loaders of MySQL and MariaDB see: descriptors, variables, status, and the reports, as a function and as a variable.
 //!
 //! One library serves both: MariaDB looks for `_maria_*` symbols first, MySQL knows only `_mysql_*`. Layouts and numbers
 //! are those of the servers' `plugin.h` (MySQL 8.0 to 9.7, MariaDB 10.11 to 11.8), which both keep stable.
@@ -6,6 +6,7 @@
 pub mod descriptor;
 pub mod messages;
 pub mod report_function;
+pub mod report_variable;
 pub mod status;
 pub mod variables;
 

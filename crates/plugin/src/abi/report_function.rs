@@ -1,7 +1,7 @@
 //! The SQL function `bpe_report(name)`, a loadable function of the same library.
 //!
 //! `CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'`; the interface of loadable functions is the same in both
-//! servers.
+//! servers. Where nobody has run that, the variable of the same name gives the reports (`report_variable`).
 
 use std::ffi::{CString, c_char, c_int, c_uchar, c_uint, c_ulong};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -83,15 +83,7 @@ pub unsafe extern "C" fn bpe_report(
         let name = (!value.is_null())
             .then(|| std::slice::from_raw_parts(value.cast::<u8>(), *(*arguments).lengths as usize))
             .and_then(|bytes| std::str::from_utf8(bytes).ok());
-        let report = name.and_then(|name| {
-            let named = || match name {
-                "status" => Some(super::status::report()),
-                _ => report::named(name),
-            };
-            catch_unwind(AssertUnwindSafe(named)).ok().flatten()
-        });
-        let text = report.and_then(|report| CString::new(report.to_string()).ok());
-        match text {
+        match name.and_then(text_of) {
             Some(text) => {
                 *length = text.as_bytes().len() as c_ulong;
                 (*init).ptr = text.into_raw();
@@ -103,6 +95,16 @@ pub unsafe extern "C" fn bpe_report(
             }
         }
     }
+}
+
+/// The report of this name as JSON; `None` for a name that is not known.
+pub fn text_of(name: &str) -> Option<CString> {
+    let named = || match name {
+        "status" => Some(super::status::report()),
+        _ => report::named(name),
+    };
+    let report = catch_unwind(AssertUnwindSafe(named)).ok().flatten()?;
+    CString::new(report.to_string()).ok()
 }
 
 /// Frees the text of the last row.

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use interface::variables::{self, Variable};
 
-use super::{ServerTable, messages};
+use super::{ServerTable, messages, report_variable};
 use crate::bypass;
 use crate::controller;
 use crate::diagnostics::DIAGNOSTICS;
@@ -31,6 +31,10 @@ const READ_ONLY: c_int = 0x200;
 const NO_OPTION: c_int = 0x800;
 /// MySQL only: `SET PERSIST` is refused.
 const NOT_PERSISTED: c_int = 0x1_0000;
+/// A value for each session.
+const OF_A_SESSION: c_int = 0x100;
+/// The server keeps a copy of the text.
+const COPIED: c_int = 0x8000;
 const OPTIONAL_ARGUMENT: c_int = 0x2000;
 const REQUIRED_ARGUMENT: c_int = 0;
 
@@ -254,6 +258,17 @@ static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
     [0, 0, 0, 0],
 );
 
+/// The words of a session's variable begin with the default and what the server fills in to find the value. The offset of
+/// the value, which it fills in too, stands where other variables have a pointer to theirs.
+static BPE_REPORT: ServerTable<SystemVariable> = variable(
+    STR | OF_A_SESSION | COPIED | NO_OPTION | REQUIRED_ARGUMENT,
+    &variables::REPORT,
+    Some(check_report),
+    None,
+    std::ptr::null_mut(),
+    [0; 4], // default: an empty string, see `complete`
+);
+
 /// The table that the descriptors point to; ends with null.
 pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
     ServerTable::new([
@@ -272,6 +287,7 @@ pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
         VariablePointer(BPE_COMPRESSION.get()),
         VariablePointer(BPE_DIAGNOSTICS_KEY.get()),
         VariablePointer(BPE_ASYNC_IO.get()),
+        VariablePointer(BPE_REPORT.get()),
         VariablePointer(std::ptr::null_mut()),
     ]);
 
@@ -281,8 +297,10 @@ pub fn complete() {
     unsafe {
         (*BPE_PATH.get()).words[0] = c"".as_ptr() as u64;
         (*BPE_DIAGNOSTICS_KEY.get()).words[0] = c"".as_ptr() as u64;
+        (*BPE_REPORT.get()).words[0] = c"".as_ptr() as u64;
         if super::server().0 == super::Flavour::MySql {
             (*BPE_DIAGNOSTICS_KEY.get()).flags |= NOT_PERSISTED;
+            (*BPE_REPORT.get()).flags |= NOT_PERSISTED;
         }
         for (variable, names) in [
             (&BPE_BYPASS, &BYPASS_NAMES),
@@ -535,6 +553,22 @@ unsafe extern "C" fn update_key(
         DIAGNOSTICS.set_key(&text.to_string_lossy());
         Ok(())
     });
+}
+
+unsafe extern "C" fn check_report(
+    thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    save: *mut c_void,
+    value: *mut Value,
+) -> c_int {
+    callback(|| {
+        // SAFETY: called by the server with a value, its session, and a place for a pointer.
+        unsafe {
+            let name = text_of(value);
+            *save.cast::<*const c_char>() = report_variable::value_of(thd, name.as_deref())?;
+        }
+        Ok(())
+    })
 }
 
 /// With the text that was checked, or the default.
