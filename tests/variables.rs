@@ -8,7 +8,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::mysql::{self, Conn};
-use integration_tests::{Outcome, Place, Suite, note, place, sql};
+use integration_tests::{Load, Outcome, Place, Server, Suite, note, place, sql};
 use interface::reports::{self, Value};
 use interface::{Status, variables};
 
@@ -22,6 +22,7 @@ fn main() -> ExitCode {
         .all("reports_without_a_function", reported_by_variable)
         .each("one_bad_path_of_several", one_bad_path_of_several)
         .each("a_small_disk_beside_a_large_one", small_beside_large)
+        .all("size_in_percent", size_in_percent)
         .each("daily_write_limit", daily_write_limit)
         .each("several_in_one_statement", several_in_one_statement)
         .each("changed_under_load", changed_under_load)
@@ -301,6 +302,67 @@ fn small_beside_large(place: &Place) -> Outcome {
     server.sql(&format!("SET GLOBAL bpe_size = {}", SIZE / 2))?;
     sql::expect_state(&server, "active")?;
     ledger.run(&server, Duration::from_secs(1))?;
+    server.stop()?;
+    Ok(())
+}
+
+/// By the configuration alone: a part of the room, and no more than the memory that it may take.
+fn size_in_percent(place: &Place) -> Outcome {
+    const DISK: u64 = 32 << 30;
+    let disk = Mount::image(&place.root().join("disk"), DISK)?;
+    let options = |more: &[&str]| -> anyhow::Result<_> {
+        let options = place
+            .options()
+            .plugin(place.library()?, "bpe", Load::Early)
+            .option(format!("--bpe-path={}", disk.path().display()))
+            .option("--bpe-enabled=ON");
+        Ok(more
+            .iter()
+            .fold(options, |options, one| options.option(*one)))
+    };
+    let capacity = |server: &Server, most: u64, least: u64| -> anyhow::Result<u64> {
+        sql::wait_until("the cache is large enough", Duration::from_secs(30), || {
+            Ok(sql::figure(server, "capacity_bytes")? > least)
+        })?;
+        sql::expect_state(server, "active")?;
+        let bytes = sql::figure(server, "capacity_bytes")?;
+        ensure!(bytes < most, "{bytes} of {DISK} bytes");
+        Ok(bytes)
+    };
+    let server = place.start(options(&["--bpe-size=50", "--bpe-memory-limit=1G"])?)?;
+    capacity(&server, DISK / 2, DISK / 100 * 45)?;
+    ensure!(server.value("SELECT @@GLOBAL.bpe_size")?.as_deref() == Some("50"));
+    // The room of the file that is there counts, and some stays free.
+    server.sql("SET GLOBAL bpe_size = 100")?;
+    let all = capacity(&server, DISK, DISK / 100 * 90)?;
+    sql::refusal(&server, "SET GLOBAL bpe_size = 101")?;
+    // Never of the data's own disk.
+    let data = format!("SET GLOBAL bpe_path = '{}'", place.cache().display());
+    sql::refusal(&server, &data)?;
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?.paced();
+    ledger.run(&server, Duration::from_secs(2))?;
+    ledger.verify(&server)?;
+    // Given no limit, 4 % of the pool, but no less than 4 MiB.
+    server.sql("SET GLOBAL bpe_memory_limit = 0")?;
+    sql::wait_until("less memory", Duration::from_secs(30), || {
+        let memory = sql::figure(&server, "memory_bytes")?;
+        Ok(memory > 0 && memory <= 4 << 20)
+    })?;
+    let small = capacity(&server, all / 2, 256 << 20)?;
+    server.stop()?;
+
+    // It is known when the extension is loaded before InnoDB, too.
+    let server = place.start(options(&["--bpe-size=100"])?.buffer_pool(512 << 20))?;
+    let large = capacity(&server, all, small)?;
+    let memory = sql::figure(&server, "memory_bytes")?;
+    note(format!(
+        "{small} bytes for a pool of 8 MiB, {large} bytes and {memory} of memory for one of 512 MiB, of {all}"
+    ));
+    ensure!(memory <= (512 << 20) / 100 * 4, "{memory} bytes of memory");
+    let log = std::fs::read_to_string(place.root().join("run/error.log"))?;
+    for said in ["of memory allow", "switched on: 100 % of the room"] {
+        ensure!(log.contains(said), "`{said}` is not in the error log");
+    }
     server.stop()?;
     Ok(())
 }

@@ -185,6 +185,15 @@ fn lay_out(config: &Config) -> Result<Vec<Geometry>, OpenError> {
     Ok(geometries)
 }
 
+/// Whether an extension of this configuration gets by with the memory that it allows.
+pub fn fits(config: &Config) -> bool {
+    lay_out(config).is_ok_and(|geometries| {
+        Plan::new(config, &geometries)
+            .fit(config.memory_limit, 0)
+            .is_ok()
+    })
+}
+
 /// Tells the footers of this opening from those of any other.
 fn new_session() -> u64 {
     let time = SystemTime::now()

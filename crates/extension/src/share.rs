@@ -53,6 +53,15 @@ pub fn divide(total: u64, rooms: &[Option<Room>]) -> Vec<u64> {
     vec![equal; rooms.len()]
 }
 
+/// So many percent of the room that each device has, bytes; `None` for one whose room is not known.
+pub fn part(percent: u64, rooms: &[Option<Room>]) -> Vec<Option<u64>> {
+    let part = |room: Room| {
+        let bytes = u128::from(of_one(rooms, Some(room))) * u128::from(percent) / 100;
+        u64::try_from(bytes).unwrap_or(u64::MAX) / STEP * STEP
+    };
+    rooms.iter().map(|room| room.map(part)).collect()
+}
+
 /// The room of one device among those of its file system, bytes.
 fn of_one(rooms: &[Option<Room>], room: Option<Room>) -> u64 {
     let Some(room) = room else {
@@ -82,6 +91,25 @@ mod tests {
             })
         };
         sizes.iter().enumerate().map(room).collect()
+    }
+
+    #[test]
+    fn a_part_is_of_each_room() {
+        let mut known = rooms(&[2 * GIB, 90 * GIB]);
+        known.push(None);
+        assert_eq!(part(50, &known), [Some(GIB), Some(45 * GIB), None]);
+        // What the files that are there give back is room; two on one file system share it.
+        let shared = Some(Room {
+            file_system: 1,
+            free: GIB,
+            reserve: GIB,
+            own: GIB,
+        });
+        assert_eq!(part(100, &[shared, shared]), [Some(GIB), Some(GIB)]);
+        assert_eq!(
+            part(100, &rooms(&[u64::MAX - 5])),
+            [Some(u64::MAX - 5 - (u64::MAX - 5) % STEP)]
+        );
     }
 
     #[test]

@@ -41,6 +41,7 @@ pub mod linux;
 #[cfg(feature = "canary")]
 mod naive;
 pub mod plan;
+pub mod pool;
 pub mod process;
 pub mod recorder;
 pub mod report;

@@ -10,10 +10,16 @@ use std::time::Duration;
 
 use extension::{Config, DeviceConfig, OpenError, OwnerIdentity};
 
+use crate::pool;
 use crate::settings::{self, Settings};
 
 /// Without `bpe_memory_limit` the extension takes this part of the machine's memory at most.
 const MOST_OF_MEMORY: u64 = 8;
+/// The same where `bpe_size` is a percentage: percent of InnoDB's buffer pool, and no less than an extension can do with, bytes for each path.
+const PERCENT_OF_POOL: u64 = 4;
+const LEAST_MEMORY: u64 = 4 << 20;
+/// A size is looked for in steps of this part of the room.
+const PARTS: u64 = 1 << 20;
 /// How often it is looked again whether a device has room for an equal share.
 const LOOKS_FOR_ROOM: u32 = 4;
 const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
@@ -22,8 +28,12 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
 #[derive(Clone, Debug)]
 pub struct Plan {
     config: Config,
-    /// `bpe_size`, bytes.
+    /// Bytes of all devices.
     size: u64,
+    /// Of the room that there is.
+    percent: Option<u64>,
+    /// The memory that may be taken, and not the room, limits the size.
+    is_limited: bool,
     data: PathBuf,
 }
 
@@ -31,18 +41,22 @@ impl Plan {
     /// Looks at names and room.
     ///
     /// # Errors
-    /// Says which variable is not set.
+    /// Says which variable is not set, or cannot be followed.
     pub fn new(settings: &Settings) -> Result<Plan, String> {
+        Plan::beside(settings, data_directory)
+    }
+
+    fn beside(settings: &Settings, data: impl FnOnce() -> PathBuf) -> Result<Plan, String> {
         let paths: Vec<&str> = settings.paths().collect();
         if paths.is_empty() {
             return Err("bpe_path is not set; SET GLOBAL bpe_path to a file or directory on a fast local disk".into());
         }
         if settings.size == 0 {
             return Err("bpe_size is not set; SET GLOBAL bpe_size to the bytes that the cache may take on disk, \
-                        usually 5 to 20 times innodb_buffer_pool_size"
+                        usually 5 to 20 times innodb_buffer_pool_size, or to 10 to 100 percent of the room there"
                 .into());
         }
-        let data = data_directory();
+        let data = data();
         let owner = owner_identity(&data);
         let file_name = cache_file_name(&owner);
         let devices = paths
@@ -57,10 +71,7 @@ impl Plan {
         let config = Config {
             devices,
             instances: settings.instance_count(),
-            memory_limit: match settings.memory_limit {
-                0 => physical_memory() / MOST_OF_MEMORY,
-                given => given,
-            },
+            memory_limit: memory_limit(settings),
             io_capacity: settings.io_capacity,
             admission: settings.admission,
             compression: settings.compression,
@@ -71,8 +82,13 @@ impl Plan {
         let mut plan = Plan {
             config,
             size: settings.size,
+            percent: settings.percent(),
+            is_limited: false,
             data,
         };
+        if plan.percent.is_some() {
+            plan.spares_the_data()?;
+        }
         plan.look_for_room();
         Ok(plan)
     }
@@ -90,7 +106,78 @@ impl Plan {
         }
     }
 
+    /// A mount that is missing, for one, leaves a folder on the data's own disk.
+    fn spares_the_data(&self) -> Result<(), String> {
+        let Ok(data) = std::fs::metadata(&self.data) else {
+            return Ok(());
+        };
+        for device in self.devices() {
+            if extension::room(device).is_some_and(|room| room.file_system == data.dev()) {
+                return Err(format!(
+                    "'{}' lies on the file system of the data directory, which a percentage of its room would fill; \
+                     mount the fast disk there, or SET GLOBAL bpe_size to a number of bytes",
+                    device.path.display()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Which size was chosen and why, where `bpe_size` leaves that open.
+    pub fn chosen(&self) -> Option<String> {
+        let percent = self.percent?;
+        let why = if self.is_limited {
+            format!(
+                "as many as {} bytes of memory allow (bpe_memory_limit; if it is 0, {PERCENT_OF_POOL} % of the buffer pool)",
+                self.config.memory_limit
+            )
+        } else {
+            format!("{percent} % of the room (bpe_size)")
+        };
+        Some(format!(
+            "the cache takes {} bytes on its disks: {why}",
+            self.size
+        ))
+    }
+
+    /// The same part of each device's room, and less where memory allows less. One whose room is not known gets what the others
+    /// get on average: opening it fails, or says why it cannot be.
+    fn take_part(&mut self, percent: u64) {
+        let devices = &mut self.config.devices;
+        let rooms: Vec<_> = devices.iter().map(extension::room).collect();
+        let parts = extension::part(percent, &rooms);
+        let known = parts.iter().flatten().count() as u64;
+        let sum = parts
+            .iter()
+            .flatten()
+            .fold(0, |sum: u64, part| sum.saturating_add(*part));
+        let usual = sum.checked_div(known).unwrap_or(0);
+        let share = |config: &mut Config, of: u64| {
+            for (device, part) in config.devices.iter_mut().zip(&parts) {
+                let bytes = u128::from(part.unwrap_or(usual)) * u128::from(of) / u128::from(PARTS);
+                device.bytes = (bytes as u64).max(extension::LEAST_DEVICE_BYTES);
+            }
+        };
+        // The largest that fits, and the least that does not.
+        let (mut fits, mut too_much) = (0, PARTS + 1);
+        while too_much - fits > 1 {
+            let middle = fits.midpoint(too_much);
+            share(&mut self.config, middle);
+            if extension::fits(&self.config) {
+                fits = middle;
+            } else {
+                too_much = middle;
+            }
+        }
+        share(&mut self.config, fits);
+        self.is_limited = fits < PARTS;
+        self.size = self.devices().iter().map(|device| device.bytes).sum();
+    }
+
     fn look_for_room(&mut self) {
+        if let Some(percent) = self.percent {
+            return self.take_part(percent);
+        }
         let devices = &mut self.config.devices;
         let rooms: Vec<_> = devices.iter().map(extension::room).collect();
         for (device, share) in devices.iter_mut().zip(extension::divide(self.size, &rooms)) {
@@ -103,17 +190,21 @@ impl Plan {
         let equal = self.size / self.devices().len().max(1) as u64;
         self.devices()
             .iter()
-            .filter(move |device| device.bytes < equal)
+            .filter(move |device| self.percent.is_none() && device.bytes < equal)
     }
 
     /// Waits a moment for room: some file systems show only later that a file is gone, as the one of the cache before.
     pub fn wait_for_room(&mut self) {
         for _ in 0..LOOKS_FOR_ROOM {
-            if self.smaller().next().is_none() {
+            if self.percent.is_none() && self.smaller().next().is_none() || self.is_limited {
                 return;
             }
+            let before = self.size;
             std::thread::sleep(BETWEEN_LOOKS);
             self.look_for_room();
+            if self.percent.is_some() && self.size <= before {
+                return;
+            }
         }
     }
 
@@ -202,6 +293,20 @@ fn enough_room(device: &DeviceConfig, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Bytes of memory that an extension may take.
+fn memory_limit(settings: &Settings) -> u64 {
+    let usual = physical_memory() / MOST_OF_MEMORY;
+    match (settings.memory_limit, settings.percent()) {
+        (0, Some(_)) => {
+            let least = settings.paths().count() as u64 * LEAST_MEMORY;
+            let of_pool = pool::bytes().map(|pool| pool / 100 * PERCENT_OF_POOL);
+            of_pool.unwrap_or(usual).clamp(least, usual.max(least))
+        }
+        (0, None) => usual,
+        (given, _) => given,
+    }
+}
+
 fn physical_memory() -> u64 {
     // SAFETY: plain C calls.
     let (pages, bytes) = unsafe {
@@ -288,6 +393,43 @@ mod tests {
         assert!(devices.iter().all(|device| device.bytes == 100));
         assert!(devices[1].path.is_absolute());
         assert_eq!(devices[0].path, Path::new("/a/x"));
+    }
+
+    #[test]
+    fn a_small_number_is_a_percentage() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().display().to_string();
+        let sized = |size, memory_limit| {
+            let settings = Settings {
+                path: path.clone(),
+                size,
+                memory_limit,
+                ..Settings::current()
+            };
+            let plan = Plan::beside(&settings, || "/proc".into()).unwrap();
+            (plan.size, plan.chosen(), plan.config(16384))
+        };
+        let (all, why, _) = sized(100, u64::MAX);
+        assert!(why.unwrap().contains("100 % of the room"));
+        let (part, ..) = sized(10, u64::MAX);
+        // Others use this disk, too.
+        assert!(part > all / 20 && part < all / 5, "{part} of {all}");
+        let limits = [LEAST_MEMORY, 12 << 20].map(|limit| {
+            let (size, why, config) = sized(100, limit);
+            assert!(size < all && extension::fits(&config), "{size} of {all}");
+            assert!(why.unwrap().contains("bpe_memory_limit"));
+            size
+        });
+        assert!(limits[0] > 256 << 20 && limits[1] > limits[0], "{limits:?}");
+        assert_eq!(sized(64 << 20, 0).1, None);
+        // The data's own disk is not filled.
+        let settings = Settings {
+            path: path.clone(),
+            size: 50,
+            ..Settings::current()
+        };
+        let beside = Plan::beside(&settings, || path.clone().into());
+        assert!(beside.unwrap_err().contains("of the data directory"));
     }
 
     #[test]

@@ -24,6 +24,8 @@ pub struct Known {
     pub verdict: Mutex<Option<Verdict>>,
     /// Nothing may be served before InnoDB has made its choice.
     pub waits_for_innodb: AtomicBool,
+    /// InnoDB was seen with its files open, so its variables have their values. It stays so.
+    pub innodb_runs: AtomicBool,
     /// It was seen submitting through io_uring.
     pub uses_io_uring: AtomicBool,
     pub suspensions: Suspensions,
@@ -34,6 +36,7 @@ pub struct Known {
 pub static KNOWN: Known = Known {
     verdict: Mutex::new(None),
     waits_for_innodb: AtomicBool::new(false),
+    innodb_runs: AtomicBool::new(false),
     uses_io_uring: AtomicBool::new(false),
     suspensions: Suspensions::new(),
     bypassing: Bypassing::new(),

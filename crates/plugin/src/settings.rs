@@ -1,6 +1,7 @@
 //! What the administrator asked for: the values behind the system variables.
 
 use std::ffi::{CStr, CString, c_char};
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -40,6 +41,9 @@ pub const DEFAULT_READ_TIMEOUT: u64 = 1000;
 /// `bpe_io_capacity` counts writes of this many bytes.
 pub const CAPACITY_UNIT: u64 = 16 * 1024;
 
+/// Such a `bpe_size` is a percentage of the room on the cache disks: no cache is that small. A lower one is a slip.
+const PERCENT: RangeInclusive<u64> = 10..=100;
+
 /// How asynchronous I/O is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AsyncIo {
@@ -56,7 +60,7 @@ pub enum AsyncIo {
 pub struct Settings {
     /// `bpe_path` as given.
     pub path: String,
-    /// `bpe_size`, bytes.
+    /// `bpe_size` as given: bytes, or a [`percent`](Self::percent)age.
     pub size: u64,
     /// `bpe_instances` as given.
     pub instances: u32,
@@ -96,6 +100,11 @@ impl Settings {
             0 => 8,
             given => given,
         }
+    }
+
+    /// The part of the room on the cache disks, if `bpe_size` is one.
+    pub fn percent(&self) -> Option<u64> {
+        PERCENT.contains(&self.size).then_some(self.size)
     }
 
     /// The parts of `bpe_path`.

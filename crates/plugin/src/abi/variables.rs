@@ -614,9 +614,10 @@ unsafe extern "C" fn check_size(
             ..Settings::current()
         };
         let smallest = new.smallest_size();
-        if size != 0 && size < smallest {
+        if size != 0 && size < smallest && new.percent().is_none() {
             return Err(format!(
-                "bpe_size of {size} bytes is too small; the least for these paths is {smallest}"
+                "bpe_size of {size} bytes is too small; the least for these paths is {smallest}, and 10 to 100 is a \
+                 percentage of the room that there is"
             ));
         }
         // Before there is a path nothing can be looked at; and the size may be given first.

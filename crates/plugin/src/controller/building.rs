@@ -47,6 +47,9 @@ pub fn lay_out(
 ) -> Result<Built<Engine>, String> {
     let mut plan = Plan::new(settings)?;
     plan.wait_for_room();
+    if let Some(chosen) = plan.chosen() {
+        Linux.note(&chosen);
+    }
     let mut warnings = plan.check_any()?;
     let mut opened = |engine: Engine, page| {
         warnings.extend(engine.device_failures());

@@ -9,6 +9,7 @@ use super::texts;
 use super::watch::Watch;
 use crate::linux::Linux;
 use crate::os::Os as _;
+use crate::pool;
 use crate::process::{CORE, KNOWN};
 use crate::settings::{self, Settings};
 use crate::switch::Active;
@@ -42,7 +43,7 @@ impl Host for Server {
     }
 
     fn waits(&self) -> bool {
-        unseen::waits_for_innodb()
+        unseen::waits_for_innodb() || pool::is_waited_for(&Settings::current())
     }
 
     fn open(

@@ -45,8 +45,11 @@ impl State {
 pub fn tell(told: Told<Settings>, early: bool) {
     match told {
         Told::SwitchedOn(settings) => Linux.note(&format!(
-            "switched on: {} bytes on {}, {} instance(s), {} mode",
-            settings.size,
+            "switched on: {} on {}, {} instance(s), {} mode",
+            match settings.percent() {
+                Some(percent) => format!("{percent} % of the room"),
+                None => format!("{} bytes", settings.size),
+            },
             settings.path,
             settings.instance_count(),
             if early {
