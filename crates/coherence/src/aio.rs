@@ -267,9 +267,9 @@ impl<O: Os> Core<O> {
             purpose,
             context,
             submitted: left_out!("overdue-before-submitted").then(Instant::now),
-            timed,
+            timed: timed.map(Box::new),
             words,
-            length: iocb.length as usize,
+            length: Request::length_of(iocb.length),
             epoch: active.epoch,
             pending,
         };
@@ -311,7 +311,7 @@ impl<O: Os> Core<O> {
                 submitted: None,
                 timed: None,
                 words: Words::of(iocb),
-                length,
+                length: Request::length_of(length as u64),
                 epoch: active.epoch,
                 pending,
             };
@@ -393,8 +393,8 @@ impl<O: Os> Core<O> {
             Purpose::Redirected { target, .. } => Some(*target),
             _ => None,
         };
-        let (words, length, context) = (request.words, request.length, request.context);
-        let timed = request.timed;
+        let (words, length) = (request.words, request.length as usize);
+        let (context, timed) = (request.context, request.timed());
         if redirected.is_some() {
             restore(event, &words);
         }
@@ -429,7 +429,8 @@ impl<O: Os> Core<O> {
         let active = guard
             .as_deref()
             .filter(|active| active.epoch == request.epoch);
-        let (words, length, timed) = (request.words, request.length, request.timed);
+        let (words, length) = (request.words, request.length as usize);
+        let timed = request.timed();
         let ended = |active: &Active| timed.map(|timed| active.waits.record(timed));
         let whole = event.result == length as i64;
         match request.purpose {

@@ -142,7 +142,8 @@ pub struct Located {
 /// What a read with a bound needs besides.
 pub(crate) struct Bounded {
     pub slot: LentSlot,
-    pub bound: Duration,
+    /// How long the read is waited for.
+    pub bound_micros: u32,
     pub counted: Counted,
     /// For its request.
     pub flags: u32,
@@ -170,7 +171,8 @@ impl Located {
 
     /// How long the read is waited for once it was submitted.
     pub fn bound(&self) -> Option<Duration> {
-        self.bounded.as_ref().map(|bounded| bounded.bound)
+        let bounded = self.bounded.as_ref();
+        bounded.map(|bounded| Duration::from_micros(bounded.bound_micros.into()))
     }
 
     /// Flags (`RWF_...`) that the request needs, so that whoever submits it is not kept waiting.

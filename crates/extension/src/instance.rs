@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 use crate::device::Device;
 use crate::directory::{Directory, Entry, Kind, Slot};
 use crate::findings::Findings;
-use crate::page::{FileHasher, FileId, PageId};
+use crate::page::{FileId, NumberHasher, PageId};
 use crate::policy::list::Chosen;
 use crate::policy::mode::AdmissionMode;
 use crate::policy::{Candidate, Places, Totals};
@@ -83,7 +83,7 @@ pub(crate) struct InstanceState {
     pub directory: Directory,
     pub policy: Chosen,
     /// Every file that has had a page here and is not forgotten.
-    files: HashMap<FileId, FilePages, BuildHasherDefault<FileHasher>>,
+    files: HashMap<FileId, FilePages, BuildHasherDefault<NumberHasher>>,
     staged: FrameList,
     pub accesses: u64,
     /// Accesses when the policy last looked at the hits of all instances, and after how many it looks again.
@@ -104,7 +104,7 @@ struct FilePages {
 /// A page on a device, as it was found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spot {
-    pub device: usize,
+    pub device: u32,
     pub location: u32,
     pub kind: Kind,
     pub check: u32,
@@ -278,7 +278,7 @@ impl InstanceState {
             geometry, table, ..
         } = &store.devices[device];
         Found::OnDevice(Spot {
-            device,
+            device: device as u32,
             location: entry.location,
             kind: entry.kind,
             check: entry.check,

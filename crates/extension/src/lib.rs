@@ -68,7 +68,7 @@ pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, Rea
 pub use generation::{Generations, ReadTicket};
 pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};
 pub use open::fits;
-pub use page::{EXTENT_SHIFT, FileId, MAX_PAGE, MIN_PAGE, PageId, is_page_length};
+pub use page::{EXTENT_SHIFT, FileId, MAX_PAGE, MIN_PAGE, NumberHasher, PageId, is_page_length};
 pub use policy::list::PolicyName;
 pub use policy::mode::AdmissionMode;
 pub use segment::LEAST_DEVICE_BYTES;

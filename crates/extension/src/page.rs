@@ -24,19 +24,30 @@ pub const MAX_PAGE: usize = 65536;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct FileId(pub u32);
 
-/// Hash of a `FileId` for tables under a lock. The numbers are our own: nobody can choose them to collide.
+/// Hash of a number for tables under a lock: of our own, or an address, so that nobody can choose them to collide.
 #[derive(Default)]
-pub(crate) struct FileHasher(u64);
+pub struct NumberHasher(u64);
 
-impl Hasher for FileHasher {
+impl Hasher for NumberHasher {
     fn write(&mut self, bytes: &[u8]) {
         for byte in bytes {
-            self.write_u32((*byte).into());
+            self.write_u64((*byte).into());
         }
     }
 
+    #[inline]
+    fn write_u64(&mut self, number: u64) {
+        self.0 = mix64(self.0 ^ number);
+    }
+
+    #[inline]
     fn write_u32(&mut self, number: u32) {
-        self.0 = mix64(self.0 ^ u64::from(number));
+        self.write_u64(number.into());
+    }
+
+    #[inline]
+    fn write_usize(&mut self, number: usize) {
+        self.write_u64(number as u64);
     }
 
     fn finish(&self) -> u64 {

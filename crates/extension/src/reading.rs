@@ -113,7 +113,7 @@ impl Extension {
 
     /// Reads what lies at the spot into `buffer`. Whether it could be decompressed.
     fn read_device(&self, spot: Spot, buffer: &mut [u8]) -> Result<bool, MissReason> {
-        let device = &self.shared.store.devices[spot.device];
+        let device = &self.shared.store.devices[spot.device as usize];
         let read = read_stored(device, spot.location, spot.kind, buffer);
         read.ok_or(MissReason::Unsuitable)?
             .map_err(|fault| match fault {
@@ -130,7 +130,7 @@ impl Extension {
         spot: Spot,
         bytes: Option<&[u8]>,
     ) -> Result<(), MissReason> {
-        let device = &self.shared.store.devices[spot.device];
+        let device = &self.shared.store.devices[spot.device as usize];
         let segment = device.geometry.segment_of(spot.location);
         let reused = device.table.sequence(segment) != spot.sequence;
         if reused || self.removals_moved(instance, spot.removals) {
@@ -243,7 +243,7 @@ impl Extension {
                 return None;
             }
         };
-        let device = &shared.store.devices[spot.device];
+        let device = &shared.store.devices[spot.device as usize];
         let file = device.file();
         if !device.suits(&file, spot.location, 0, length) || file.storage.raw_fd() < 0 {
             counters.not_locatable.add(1);
@@ -265,7 +265,7 @@ impl Extension {
                 state = instance.lock();
                 Some(Bounded {
                     slot,
-                    bound,
+                    bound_micros: u32::try_from(bound.as_micros()).unwrap_or(u32::MAX),
                     flags: counted.submissions().flags(),
                     counted,
                 })
@@ -295,7 +295,7 @@ impl Extension {
             counters.unsuitable.add(1);
             return false;
         }
-        let device = &self.shared.store.devices[located.spot.device];
+        let device = &self.shared.store.devices[located.spot.device as usize];
         match self.verify(instance, located.page, located.spot, Some(bytes)) {
             Ok(()) => {
                 device.reads.add(1);
@@ -347,7 +347,7 @@ impl Extension {
             .counters
             .device_error
             .add(1);
-        let health = &self.shared.store.devices[located.spot.device].health;
+        let health = &self.shared.store.devices[located.spot.device as usize].health;
         match errno {
             0 => health.note_error(&"a read came short"),
             _ => health.note_error(&std::io::Error::from_raw_os_error(errno)),

@@ -60,9 +60,9 @@ impl<O: Os> Core<O> {
             },
             context,
             submitted: None,
-            timed,
+            timed: timed.map(Box::new),
             words: Words::of(iocb),
-            length: iocb.length as usize,
+            length: Request::length_of(iocb.length),
             epoch: active.epoch,
             pending,
         };

@@ -150,9 +150,9 @@ impl<O: Os> Core<O> {
             return Some(Late {
                 key,
                 words: request.words,
-                length: request.length,
+                length: request.length as usize,
                 target,
-                timed: request.timed,
+                timed: request.timed.map(|timed| *timed),
             });
         }
         None

@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::ffi::c_int;
-use std::hash::{BuildHasherDefault, DefaultHasher};
+use std::hash::BuildHasherDefault;
 use std::sync::OnceLock;
 
-use extension::{GivenUp, Located, ReadTicket};
+use extension::{GivenUp, Located, NumberHasher, ReadTicket};
 
 use crate::control::Timed;
 use crate::switch::{Pending, Switch};
@@ -92,13 +92,31 @@ pub struct Request {
     pub context: usize,
     /// When the kernel had taken it, for reads that may be given up: before, nobody but the submitter may touch it.
     pub submitted: Option<Instant>,
-    /// A read that is compared with others.
-    pub timed: Option<Timed>,
+    /// A read that is compared with others. Elsewhere, since most are not: a request is copied several times.
+    pub timed: Option<Box<Timed>>,
     /// As the server has set them.
     pub words: Words,
-    pub length: usize,
+    /// Bytes, of which the kernel takes less than 2 GiB at a time.
+    pub length: u32,
     pub epoch: u32,
     pub pending: Pending,
+}
+
+/// What fits is copied in one go.
+#[cfg(not(checker))]
+const _: () = assert!(size_of::<(usize, Request)>() <= 256);
+
+impl Request {
+    /// What a request of so many bytes keeps of its length.
+    #[inline]
+    pub fn length_of(bytes: u64) -> u32 {
+        u32::try_from(bytes).unwrap_or(u32::MAX)
+    }
+
+    #[inline]
+    pub fn timed(&self) -> Option<Timed> {
+        self.timed.as_deref().copied()
+    }
 }
 
 /// What is changed in a request that is pointed at a cache file.
@@ -136,7 +154,7 @@ const LIKELY_REQUESTS: usize = 14;
 /// Contexts whose completions are seen, at most.
 pub const CONTEXTS: usize = if cfg!(checker) { 2 } else { 512 };
 
-type Table<K, V> = HashMap<K, V, BuildHasherDefault<DefaultHasher>>;
+type Table<K, V> = HashMap<K, V, BuildHasherDefault<NumberHasher>>;
 type Shard = Mutex<Table<usize, Request>>;
 
 /// All that are under way.

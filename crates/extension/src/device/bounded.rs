@@ -317,9 +317,9 @@ fn free_slot(range: Range<usize>) -> Option<(usize, MutexGuard<'static, Slot>)> 
 
 /// The memory of a slot, for a read that somebody else makes.
 pub(crate) struct LentSlot {
-    number: usize,
+    number: u32,
+    bytes: u32,
     start: *mut u8,
-    bytes: usize,
 }
 
 // SAFETY: the slot's memory belongs to whoever has this value.
@@ -336,20 +336,20 @@ impl LentSlot {
     /// No read into the memory may be under way.
     pub unsafe fn bytes(&self) -> &[u8] {
         // SAFETY: the slot's memory stays as it is while it is lent; nobody writes to it, says the caller.
-        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
+        unsafe { std::slice::from_raw_parts(self.start, self.bytes as usize) }
     }
 
     /// To be filled by whoever has it, who has submitted no read into it.
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         // SAFETY: the slot's memory belongs to whoever has this value, which is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes) }
+        unsafe { std::slice::from_raw_parts_mut(self.start, self.bytes as usize) }
     }
 }
 
 impl Drop for LentSlot {
     /// To be dropped only when no read into the memory is under way.
     fn drop(&mut self) {
-        SLOTS[self.number].0.lock().state = State::Free;
+        SLOTS[self.number as usize].0.lock().state = State::Free;
     }
 }
 
@@ -373,9 +373,9 @@ pub(crate) fn lend(bytes: usize, among: usize) -> Option<LentSlot> {
     }
     slot.state = State::Lent;
     Some(LentSlot {
-        number,
+        number: number as u32,
+        bytes: bytes as u32,
         start: slot.memory.as_ptr(),
-        bytes,
     })
 }
 
