@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -28,6 +29,18 @@ pub struct Server {
     socket: SocketPath,
     log: PathBuf,
     port: Option<u16>,
+}
+
+/// How a library is named for LD_PRELOAD by a process that begins in `run`: blanks and colons separate names there.
+fn preloadable(library: &Path, run: &Path) -> Result<PathBuf> {
+    let separates = |byte: &u8| byte.is_ascii_whitespace() || *byte == b':';
+    if !library.as_os_str().as_bytes().iter().any(separates) {
+        return Ok(library.to_owned());
+    }
+    let link = run.join("preload.so");
+    let _ = fs::remove_file(&link);
+    symlink(library, &link).doing(|| format!("cannot make {}", link.display()))?;
+    Ok(PathBuf::from("./preload.so"))
 }
 
 /// How a server came to its end.
@@ -124,7 +137,7 @@ impl Installation {
                 .map(|(name, value)| (name, value)),
         );
         if let Some(library) = &options.preload {
-            command.env("LD_PRELOAD", library);
+            command.env("LD_PRELOAD", preloadable(library, run)?);
         }
         command.stdin(Stdio::null());
         command.stdout(
