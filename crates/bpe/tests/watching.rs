@@ -97,8 +97,9 @@ fn look(server: &Server) -> Outcome {
         serde_json::from_str(&text).with_context(|| text.clone())
     };
     let arguments = ["status", "--json", "--seconds", "1"];
+    // The plugin's variable gives the reports.
     let report = json(&arguments)?;
-    ensure!(report["figures"]["latency_of"] == "total", "{report:#}");
+    ensure!(report["figures"]["latency_of"] == "interval", "{report:#}");
     server.sql(CREATE_FUNCTION)?;
     let report = json(&arguments)?;
     let figures = &report["figures"];
