@@ -21,7 +21,7 @@ pub fn text(results: &Results) -> String {
         for phase in run.phases.shown() {
             let (header, rows) = phase.rows();
             let mut table = with_header(header);
-            rows.into_iter().for_each(|row| add_row(&mut table, row));
+            rows.into_iter().for_each(|row| add_row(&mut table, 0, row));
             let _ = write!(out, "\n\n{}\n{table}", phase.title());
         }
         out.push('\n');
@@ -88,16 +88,16 @@ fn table(run: &PoolRun) -> Table {
             p95(SideName::Off),
             p95(SideName::On),
         ];
-        add_row(&mut table, cells);
+        add_row(&mut table, 0, cells);
     }
     table
 }
 
-/// Adds a row whose first cell is a name and whose others are figures.
-fn add_row(table: &mut Table, cells: impl IntoIterator<Item = String>) {
+/// Adds a row in which this column has a name, and the others have figures.
+pub fn add_row(table: &mut Table, name: usize, cells: impl IntoIterator<Item = String>) {
     table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
         let cell = Cell::new(text);
-        if column == 0 {
+        if column == name {
             cell
         } else {
             cell.set_alignment(CellAlignment::Right)

@@ -1,11 +1,10 @@
 //! The figures as a table and as JSON.
 
-use comfy_table::{Cell, CellAlignment};
 use serde_json::{Map, Value, json};
 
 use super::results::{Answer, Results, Size, Who};
 use crate::demo::numbers::{number, percent};
-use crate::demo::table::with_header;
+use crate::demo::table::{add_row, with_header};
 
 /// The table, a line above it that says what was measured, and below what the extension did.
 pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
@@ -40,14 +39,7 @@ pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
                 percent(Some(hits * 100.0 / opt), false, 0),
                 number(Some(answer.outcome.page_writes_per_1000()), 0),
             ];
-            table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
-                let cell = Cell::new(text);
-                if column == 2 {
-                    cell
-                } else {
-                    cell.set_alignment(CellAlignment::Right)
-                }
-            }));
+            add_row(&mut table, 2, cells);
         }
     }
     out += &table.to_string();

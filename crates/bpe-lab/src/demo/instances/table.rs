@@ -3,11 +3,11 @@
 use std::fmt::Write;
 
 use bpe_command::size;
-use comfy_table::{Cell, CellAlignment, Table};
+use comfy_table::Table;
 
 use super::super::numbers::{number, percent};
 use super::super::plan::TABLES;
-use super::super::table::with_header;
+use super::super::table::{add_row, with_header};
 use super::figures::{
     BeyondMemory, BeyondMemoryTest, Figures, InMemory, InMemoryTest, median, spread,
 };
@@ -85,8 +85,9 @@ fn in_memory(measured: &InMemory) -> Table {
                 let middle = |value: &dyn Fn(&InMemoryTest) -> Option<f64>| {
                     median(tests.iter().filter_map(|test| value(test)))
                 };
-                row(
+                add_row(
                     &mut table,
+                    0,
                     [
                         workload.script().to_owned(),
                         tables.to_string(),
@@ -153,8 +154,9 @@ fn beyond_memory(measured: &BeyondMemory) -> Table {
             let middle = |value: &dyn Fn(&BeyondMemoryTest) -> Option<f64>| {
                 median(tests.iter().filter_map(|test| value(test)))
             };
-            row(
+            add_row(
                 &mut table,
+                0,
                 [
                     workload.script().to_owned(),
                     instances.to_string(),
@@ -211,17 +213,6 @@ fn conclusion(figures: &Figures) -> String {
     } else {
         format!("{machine}, enough for threads to meet at a lock.")
     }
-}
-
-fn row<const N: usize>(table: &mut Table, cells: [String; N]) {
-    table.add_row(cells.into_iter().enumerate().map(|(column, text)| {
-        let cell = Cell::new(text);
-        if column == 0 {
-            cell
-        } else {
-            cell.set_alignment(CellAlignment::Right)
-        }
-    }));
 }
 
 /// Gain over one instance; a dash in the row of one.
