@@ -22,12 +22,12 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, Mode, OFlags};
+use rustix::fs::{FlockOperation, OFlags};
 use rustix::io::Errno;
 use twox_hash::XxHash3_64;
 
 use crate::config::{Config, OpenError, OwnerIdentity};
-use crate::device::file::check_file;
+use crate::device::file::{self, FLAGS, check_file, failed};
 use crate::directory::Directory;
 use crate::memory::{HUGE_PAGE, Mapped, PAGE};
 use crate::segment::{Geometry, Table};
@@ -143,33 +143,22 @@ impl Arena {
     /// # Errors
     /// Says why there can be none: the extension then works without.
     pub fn open(path: &Path, layout: Layout) -> Result<(Arena, Parts), OpenError> {
-        let failed =
-            |action, advice| move |error: Errno| failed(path, action, advice, error.into());
-        let flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mode = Mode::RUSR | Mode::WUSR;
-        let file = match rustix::fs::open(path, flags, mode) {
-            Err(Errno::NOENT) => {
-                rustix::fs::open(path, flags | OFlags::CREATE | OFlags::EXCL, mode)
-            }
+        let refused = |action| failed(path, action, "let the server's user make files there");
+        let file = match file::open(path, FLAGS) {
+            Err(Errno::NOENT) => file::open(path, FLAGS | OFlags::CREATE | OFlags::EXCL),
             other => other,
         };
-        let access = "let the server's user make files there";
-        let file = File::from(file.map_err(failed("open or create", access))?);
-        let metadata = file
-            .metadata()
-            .map_err(|e| self::failed(path, "look at", access, e))?;
+        let file = file.map_err(|error| refused("open or create")(error.into()))?;
+        let metadata = file.metadata().map_err(refused("look at"))?;
         check_file(path, &metadata)?;
-        let system = rustix::fs::fstatfs(&file).map_err(failed("look at", access))?;
+        let system = rustix::fs::fstatfs(&file);
+        let system = system.map_err(|error| refused("look at")(error.into()))?;
         if system.f_type as i64 != TMPFS {
             let elsewhere = io::Error::other("it is not on a file system in memory (tmpfs)");
-            return Err(self::failed(
-                path,
-                "use",
-                "name a place on one, such as /dev/shm",
-                elsewhere,
-            ));
+            let advice = "name a place on one, such as /dev/shm";
+            return Err(failed(path, "use", advice)(elsewhere));
         }
-        lock(&file).map_err(failed("lock", "see which other server uses it"))?;
+        lock_alone(path, &file)?;
         let left = look(path, &file, &layout)?;
         let arena = Arena {
             path: path.to_path_buf(),
@@ -178,14 +167,11 @@ impl Arena {
             left,
             begun: AtomicBool::new(false),
         };
-        let room = "make room there, or raise its limit";
+        let full = || failed(path, "allocate", "make room there, or raise its limit");
         if arena.left.is_none() {
-            arena
-                .make()
-                .map_err(|e| self::failed(path, "allocate", room, e))?;
+            arena.make().map_err(full())?;
         }
-        let parts = arena.parts();
-        let parts = parts.map_err(|e| self::failed(path, "allocate", room, e))?;
+        let parts = arena.parts().map_err(full())?;
         Ok((arena, parts))
     }
 
@@ -260,20 +246,11 @@ impl Arena {
     }
 }
 
-fn failed(path: &Path, action: &'static str, advice: &'static str, source: io::Error) -> OpenError {
-    OpenError::Io {
-        path: path.to_path_buf(),
-        action,
-        source,
-        advice,
-    }
-}
-
-fn lock(file: &File) -> Result<(), Errno> {
+fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
     let until = Instant::now() + LOCKED_FOR;
     loop {
-        match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
-            Err(Errno::WOULDBLOCK) if Instant::now() < until => {
+        match file::lock(path, file, FlockOperation::NonBlockingLockExclusive) {
+            Err(OpenError::InUse { .. }) if Instant::now() < until => {
                 std::thread::sleep(Duration::from_millis(10));
             }
             result => return result,

@@ -159,7 +159,7 @@ impl Device {
     /// Removes the file, for good, or lets go of it if it is to be left.
     pub fn close(&self) {
         if !self.closed.swap(true, Ordering::SeqCst) {
-            if !self.left.load(Ordering::SeqCst) {
+            if !self.is_left() {
                 self.file.load().remove(&self.path(), self.header(false));
             }
             self.close_file();
@@ -169,6 +169,10 @@ impl Device {
     /// The file is to be left as it is at the end.
     pub fn leave(&self) {
         self.left.store(true, Ordering::SeqCst);
+    }
+
+    pub fn is_left(&self) -> bool {
+        self.left.load(Ordering::SeqCst)
     }
 
     /// Whether a page at this location can be read directly into a buffer at this address.

@@ -31,7 +31,6 @@
 
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -350,7 +349,6 @@ impl Extension {
     /// dropped. What is staged is lost.
     pub fn leave(&self) {
         self.shared.store.devices.iter().for_each(Device::leave);
-        self.shared.left.store(true, Ordering::SeqCst);
     }
 
     /// The file will never be asked for again; its pages count as garbage from now on.
@@ -450,7 +448,7 @@ impl Drop for Extension {
                 .for_each(|device| device.close());
         }
         if let Some(arena) = &self.shared.arena {
-            if !self.shared.left.load(Ordering::SeqCst) {
+            if !self.shared.store.devices.iter().any(Device::is_left) {
                 arena.discard();
             }
         }

@@ -1,7 +1,7 @@
 //! What the facade and the writers share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use crate::arena::{Arena, Inherited};
@@ -36,8 +36,6 @@ pub(crate) struct Shared {
     pub memory_bytes: u64,
     /// Stands for itself: `Relaxed` everywhere.
     mode: AtomicU8,
-    /// Contents are left to another process at the end. Order as that of [`Device::leave`].
-    pub left: AtomicBool,
     /// What was taken over when it was opened.
     pub inherited: Inherited,
     /// Last, after the directories that lie in it.
@@ -109,7 +107,6 @@ impl Shared {
             written: Written::default(),
             memory_bytes: parts.memory_bytes,
             mode: AtomicU8::new(0),
-            left: AtomicBool::new(false),
             inherited: Inherited::default(),
             arena: parts.arena,
         };

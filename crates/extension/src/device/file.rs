@@ -90,7 +90,8 @@ fn kind_of(kind: fs::FileType) -> &'static str {
     }
 }
 
-fn failed(
+/// An error of the kernel with what was tried and what to do.
+pub(crate) fn failed(
     path: &Path,
     action: &'static str,
     advice: &'static str,
@@ -248,9 +249,9 @@ fn check_space(survey: &Survey, bytes: u64) -> Result<u64, OpenError> {
     Ok(free)
 }
 
-const FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+pub(crate) const FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-fn open(path: &Path, flags: OFlags) -> Result<File, Errno> {
+pub(crate) fn open(path: &Path, flags: OFlags) -> Result<File, Errno> {
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map(File::from)
 }
 
@@ -362,7 +363,7 @@ fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
     }
 }
 
-fn lock(path: &Path, file: &File, operation: FlockOperation) -> Result<(), OpenError> {
+pub(crate) fn lock(path: &Path, file: &File, operation: FlockOperation) -> Result<(), OpenError> {
     rustix::fs::flock(file, operation).map_err(|error| match error {
         Errno::WOULDBLOCK => OpenError::InUse {
             path: path.to_path_buf(),
