@@ -49,7 +49,7 @@ release:
 
 CYCLES ?= 200
 crashes:
-	BPE_CRASH_CYCLES=$(CYCLES) scripts/test crashes
+	BPE_CRASH_CYCLES=$(CYCLES) scripts/test crashes warm_events
 
 life:
 	BPE_LIFE_SECONDS=$$(($(MINUTES) * 60)) $(if $(SEED),BPE_LIFE_SEED=$(SEED)) scripts/test life

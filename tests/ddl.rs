@@ -52,7 +52,7 @@ fn with_plugin(
     ensure!(sql::figure(&server, "failed_proofs")? == 0, "failed proofs");
     verification::check_tables(&server)?;
     server.stop()?;
-    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+    place.expect_left()?;
     Ok(())
 }
 

@@ -101,11 +101,7 @@ fn loaded_before_innodb(place: &Place) -> Outcome {
         );
     }
     server.stop()?;
-    ensure!(
-        place.cache_files().is_empty(),
-        "left after the stop: {:?}",
-        place.cache_files()
-    );
+    place.expect_left()?;
     Ok(())
 }
 
@@ -244,7 +240,7 @@ fn loaded_from_the_plugin_table(place: &Place) -> Outcome {
     ensure!(sql::status(&server, "load_mode")? == "runtime");
     work(&server, "d.t")?;
     server.stop()?;
-    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+    place.expect_left()?;
     // Uninstalled, it stays away.
     let server = place.start(place.installable()?)?;
     server.sql(place.uninstall_statement())?;
@@ -361,6 +357,6 @@ fn a_server_that_changed_its_user(_: &Place) -> Outcome {
     ensure!(file.uid() == data.uid(), "owner {}", file.uid());
     ensure!(file.mode() & 0o7777 == 0o600, "mode {:o}", file.mode());
     server.stop()?;
-    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+    place.expect_left()?;
     Ok(())
 }

@@ -82,8 +82,10 @@ fn libaio_unseen(place: &Place) -> Outcome {
     let start = |options: integration_tests::Options| -> anyhow::Result<Server> {
         std::fs::remove_dir_all(place.data())?;
         integration_tests::place::copy_folder(&place.root().join("pristine"), &place.data())?;
+        // Each begins with nothing that another has left.
         let options = options
             .preload(&other.shim)
+            .option("--loose-bpe-persist=off")
             .option("--innodb-linux-aio=aio");
         Ok(other.installation.start(options)?)
     };

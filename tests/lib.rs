@@ -19,8 +19,11 @@
 //! [`console`] starts `bpe console`, or that of another command, and asks it.
 //! [`altered`] makes servers out of others that import less.
 //! [`cached_pages`] finds and damages pages in a live cache file.
+//! [`lapses`] does for MariaDB what it forgets, before and after its disk loses power.
+//! [`reboots`] is a machine that is started anew.
 //! [`stuck`] tells what a server that does not answer is doing.
 //! [`exporter`] runs Prometheus' exporter beside a server.
+//! [`taken`] tells what a server has taken over from the one before.
 //! [`trace`] drains a recording of page reads and writes.
 //!
 //! `canary.rs` shows that these witnesses see a cache that does not invalidate.
@@ -35,6 +38,7 @@ pub mod console;
 pub mod deterministic;
 pub mod exporter;
 pub mod harness;
+pub mod lapses;
 pub mod ledger;
 pub mod library;
 pub mod mounts;
@@ -42,10 +46,12 @@ pub mod ordinary;
 pub mod place;
 pub mod pressure;
 pub mod probe;
+pub mod reboots;
 pub mod replacement;
 pub mod sql;
 pub mod stuck;
 pub mod sysbench;
+pub mod taken;
 pub mod trace;
 pub mod verification;
 

@@ -116,6 +116,20 @@ impl Mount {
             .arg(&self.folder))
     }
 
+    /// Unmounts the image and mounts it again.
+    pub fn mount_anew(&mut self) -> anyhow::Result<()> {
+        self.unmounted(|| Ok(()))
+    }
+
+    /// The same, and does something meanwhile.
+    pub fn unmounted(&mut self, body: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
+        let image = self.image.as_ref().context("no image")?;
+        run(Command::new("umount").arg(&self.folder))?;
+        let done = body();
+        mount(&["-o", "loop", &image.display().to_string()], &self.folder)?;
+        done
+    }
+
     /// The folder it is mounted on.
     pub fn path(&self) -> &Path {
         &self.folder

@@ -21,6 +21,8 @@ pub struct Place {
     pub installation: Installation,
     folder: std::cell::RefCell<Option<TempDir>>,
     root: PathBuf,
+    /// For what outlives a server's process.
+    memory: TempDir,
     /// The library under test, when it is not where everybody finds it.
     library: Option<PathBuf>,
 }
@@ -41,6 +43,12 @@ impl Place {
         Ok(place)
     }
 
+    /// Makes the data directory anew with options that must be chosen before the first start. Not while a server uses it.
+    pub fn initialise_again(&self, options: &[&str]) -> anyhow::Result<()> {
+        std::fs::remove_dir_all(self.data())?;
+        copy_folder(&template(&self.installation, options)?, &self.data())
+    }
+
     /// A place that the user `user` owns and can reach, in the folder for temporary files. Needs root.
     pub fn readable_by(user: &str, flavour: Flavour) -> anyhow::Result<Place> {
         let mut place = Place::empty(flavour)?;
@@ -54,7 +62,7 @@ impl Place {
         let status = Command::new("chown")
             .arg("-R")
             .arg(user)
-            .arg(&place.root)
+            .args([&*place.root, place.memory.path()])
             .status()?;
         ensure!(status.success(), "chown ended with {status}");
         place.library = Some(place.root.join("libbpe.so"));
@@ -72,6 +80,9 @@ impl Place {
             installation,
             folder: Some(folder).into(),
             root,
+            memory: tempfile::Builder::new()
+                .prefix("bpe-test-")
+                .tempdir_in("/dev/shm")?,
             library: None,
         })
     }
@@ -89,6 +100,11 @@ impl Place {
     /// A directory for cache files, on the same disk as the data.
     pub fn cache(&self) -> PathBuf {
         self.root.join("cache")
+    }
+
+    /// Where servers keep what outlives their processes.
+    pub fn memory(&self) -> &Path {
+        self.memory.path()
     }
 
     /// Whether it is MySQL rather than MariaDB.
@@ -113,6 +129,10 @@ impl Place {
             .start_timeout(Duration::from_secs(180))
             // The kernel keeps what a killed process has written, so a commit survives what these tests do.
             .option("--innodb-flush-log-at-trx-commit=2")
+            .option(format!(
+                "--loose-bpe-persist-path={}",
+                self.memory.path().display()
+            ))
             .option("--innodb-fast-shutdown=1")
             .option("--innodb-buffer-pool-dump-at-shutdown=OFF")
             .option("--innodb-buffer-pool-load-at-startup=OFF");
@@ -209,7 +229,40 @@ impl Place {
 
     /// Cache files that are there now.
     pub fn cache_files(&self) -> Vec<PathBuf> {
-        files_in(&self.cache())
+        cache_files_in(&self.cache())
+    }
+
+    /// What is left in this folder of cache files for the machine's restart.
+    pub fn images_in(&self, folder: &Path) -> Vec<PathBuf> {
+        let mut files = files_in(folder);
+        files.retain(|path| path.extension() == Some("image".as_ref()));
+        files
+    }
+
+    /// What is kept in memory for the next server.
+    pub fn kept(&self) -> Vec<PathBuf> {
+        files_in(self.memory())
+    }
+
+    /// Fails unless a server that has stopped has left what it had cached to the next one.
+    pub fn expect_left(&self) -> anyhow::Result<()> {
+        let (files, kept) = (self.cache_files(), self.kept());
+        let kinds: Vec<_> = kept.iter().filter_map(|path| path.extension()).collect();
+        ensure!(
+            !files.is_empty() && kinds == ["arena", "files"],
+            "left are {files:?} and {kept:?}"
+        );
+        Ok(())
+    }
+
+    /// Fails unless a server has left nothing at all.
+    pub fn expect_nothing_left(&self) -> anyhow::Result<()> {
+        let (files, kept) = (files_in(&self.cache()), self.kept());
+        ensure!(
+            files.is_empty() && kept.is_empty(),
+            "left are {files:?} and {kept:?}"
+        );
+        Ok(())
     }
 
     /// The end of each server's error log, for the message of a failed test.
@@ -260,6 +313,13 @@ fn set_up(options: Options, library: &Path, cache: &Path, bytes: u64) -> Options
         .plugin(library, "bpe", Load::Early)
         .option(format!("--bpe-path={}", cache.display()))
         .option(format!("--bpe-size={bytes}"))
+}
+
+/// Those that are no image.
+pub fn cache_files_in(folder: &Path) -> Vec<PathBuf> {
+    let mut files = files_in(folder);
+    files.retain(|path| path.extension() != Some("image".as_ref()));
+    files
 }
 
 /// Regular files and links directly in a folder.

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use cloud_volume::{Fault, Operation, Volume};
 use integration_tests::mysql::{self, Conn, prelude::Queryable};
-use integration_tests::place::files_in;
+use integration_tests::place::{cache_files_in, files_in};
 use integration_tests::{Outcome, Place, Server, Suite, library, mounts, note, sql, trace};
 
 const SESSIONS: u64 = 5;
@@ -150,7 +150,11 @@ fn installed_anew_while_the_controller_hangs(place: &Place) -> Outcome {
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     sql::expect_state(&server, "active")?;
     server.stop()?;
-    ensure!(files_in(&folder).is_empty());
+    ensure!(
+        cache_files_in(&folder).len() == 1,
+        "{:?}",
+        files_in(&folder)
+    );
     disk.unmount()?;
     Ok(())
 }

@@ -19,6 +19,7 @@ fn main() -> ExitCode {
         )
         .each("by_signal", by_signal)
         .each("threads_and_files", threads_and_files)
+        .each("nothing_that_is_not_to_stay", nothing_that_is_not_to_stay)
         .run()
 }
 
@@ -30,7 +31,7 @@ fn flush_and_look(place: &Place, server: Server) -> Outcome {
     server.sql("UPDATE ledger.t0 SET money = money + 1")?;
     server.sql("UPDATE ledger.t1 SET money = money - 1")?;
     server.stop()?;
-    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+    place.expect_left()?;
     verification::innochecksum(&place.installation, &place.data())?;
     let server = place.start(place.roomy())?;
     ledger.verify(&server)?;
@@ -87,7 +88,7 @@ fn by_signal(place: &Place) -> Outcome {
         sql::wait_until("the server ends", Duration::from_secs(60), || {
             Ok(!server.is_running())
         })?;
-        ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+        place.expect_left()?;
         let log = std::fs::read_to_string(place.root().join("run/error.log"))?;
         ensure!(
             log.to_lowercase().contains("shutdown complete"),
@@ -152,4 +153,42 @@ fn threads_and_files(place: &Place) -> Outcome {
     })?;
     server.stop()?;
     Ok(())
+}
+
+/// OFF, UNINSTALL and `bpe_persist=off` remove everything, and the last also what was left before.
+fn nothing_that_is_not_to_stay(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    let ledger = Ledger::create(&server, 1, 3000, 2000, 4)?;
+    server.stop()?;
+    place.expect_left()?;
+
+    let off = || anyhow::Ok(place.early(CACHE)?.option("--bpe-persist=off"));
+    let server = place.start(off()?)?;
+    sql::expect_state(&server, "active")?;
+    ensure!(place.kept().is_empty(), "{:?}", place.kept());
+    ledger.run(&server, Duration::from_secs(1))?;
+    server.stop()?;
+    place.expect_nothing_left()?;
+
+    let server = place.start(place.early(CACHE)?)?;
+    sql::expect_state(&server, "active")?;
+    place.expect_left()?;
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    sql::wait_until("the cache file is gone", Duration::from_secs(20), || {
+        Ok(place.cache_files().is_empty())
+    })?;
+    server.stop()?;
+    place.expect_nothing_left()?;
+
+    let server = place.start(place.installable()?)?;
+    place.install(&server, CACHE)?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    place.expect_left()?;
+    server.sql(place.uninstall_statement())?;
+    sql::wait_until("nothing is left", Duration::from_secs(20), || {
+        Ok(place.expect_nothing_left().is_ok())
+    })?;
+    ledger.verify(&server)?;
+    server.stop()?;
+    place.expect_nothing_left()
 }

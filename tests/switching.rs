@@ -100,7 +100,7 @@ fn ten_times(place: &Place, server: Server) -> Outcome {
 
     verification::check_tables(&server)?;
     server.stop()?;
-    ensure!(place.cache_files().is_empty(), "{:?}", place.cache_files());
+    place.expect_left()?;
     verification::innochecksum(&place.installation, &place.data())?;
     let server = place.start(place.roomy())?;
     verification::check_tables(&server)?;

@@ -8,7 +8,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::mysql::{self, Conn};
-use integration_tests::{Load, Outcome, Place, Server, Suite, note, place, sql};
+use integration_tests::{Load, Options, Outcome, Place, Server, Suite, note, place, sql};
 use interface::reports::{self, Value};
 use interface::{Status, variables};
 
@@ -32,7 +32,10 @@ fn main() -> ExitCode {
 }
 
 fn listed_with_defaults(place: &Place) -> Outcome {
-    let server = place.start(place.installable()?)?;
+    // Without the options that other tests have. Nothing is switched on.
+    let options = Options::new(place.data(), place.root().join("run"));
+    let options = options.plugin(place.library()?, "bpe", Load::BySql);
+    let server = place.start(options)?;
     server.sql(place.install_statement())?;
     let shown = server.variables("bpe\\_%")?;
     for one in variables::ALL {
@@ -54,6 +57,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
         ("bpe_io_capacity", ["200", "0"]),
         ("bpe_memory_limit", ["1073741824", "0"]),
         ("bpe_read_timeout", ["0", "250"]),
+        ("bpe_scrub_rate", ["0", "64"]),
         ("bpe_instances", ["16", "0"]),
         ("bpe_size", ["8589934592", "0"]),
     ] {
@@ -135,6 +139,10 @@ fn status(place: &Place) -> Outcome {
         cached <= capacity && capacity <= CACHE,
         "{cached} of {capacity} bytes, {CACHE} asked for"
     );
+    // What is on its way to the disk counts as pages, and not yet as written.
+    sql::wait_until("all is written", Duration::from_secs(20), || {
+        Ok(sql::status(&server, "write_amplification")?.parse::<f64>()? >= 1.0)
+    })?;
     for name in ["compression_ratio", "write_amplification"] {
         let value: f64 = sql::status(&server, name)?.parse()?;
         ensure!((1.0..2.0).contains(&value), "Bpe_{name} is {value}");

@@ -24,7 +24,7 @@ use crate::size::human;
 use crate::terminal::say;
 use crate::told::Told;
 use crate::views;
-use crate::{terminal, told};
+use crate::{disk, leftover, persistence, terminal, told};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -79,7 +79,7 @@ impl Undo {
         tell(Part::Plugin, &(rows, &there.views));
         tell(Part::Settings, &(&there.variables, &there.persisted));
         tell(Part::Pool, &there.pool_now);
-        tell(Part::Files, &there.snippet);
+        tell(Part::Files, &(&there.snippet, there.left()));
         tell(Part::Record, &there.record.clone().map(Record::nameless));
     }
 
@@ -166,6 +166,44 @@ struct There {
     pool_now: Option<u64>,
     /// Those of the extension.
     variables: BTreeMap<String, String>,
+    cache: Cache,
+}
+
+/// Where files of the cache may be that the server has left when it stopped.
+#[derive(Default)]
+struct Cache {
+    data: PathBuf,
+    folders: Vec<PathBuf>,
+    memory: PathBuf,
+}
+
+impl Cache {
+    fn of(
+        server: &mut Server,
+        process: &Process,
+        record: Option<&Record>,
+        variables: &BTreeMap<String, String>,
+    ) -> Result<Self, Failure> {
+        let options = ServerOptions::read(process, server.flavour, server.version);
+        let value = |name: &str| {
+            let known = variables.get(name).map(String::as_str);
+            let given = known.or(process.option(name)).or(options.value(name));
+            given.unwrap_or_default().to_owned()
+        };
+        let mut folders = disk::split(&value("bpe_path")).unwrap_or_default();
+        folders.extend(record.iter().flat_map(|record| record.folders.clone()));
+        folders.sort();
+        folders.dedup();
+        Ok(Self {
+            data: server.variable("datadir")?.unwrap_or_default().into(),
+            folders,
+            memory: persistence::folder(Some(&value("bpe_persist_path"))),
+        })
+    }
+
+    fn left(&self, process: &Process) -> Vec<PathBuf> {
+        leftover::find(process, &self.data, &self.folders, &self.memory)
+    }
 }
 
 impl There {
@@ -203,6 +241,11 @@ impl There {
         let snippet = process
             .as_ref()
             .and_then(|process| find_snippet(server, process, record.as_ref(), conf_dir));
+        let variables = server.variables("bpe\\_%")?;
+        let cache = match &process {
+            Some(process) => Cache::of(server, process, record.as_ref(), &variables)?,
+            None => Cache::default(),
+        };
         Ok(Self {
             place,
             record,
@@ -214,7 +257,8 @@ impl There {
             snippet,
             process,
             pool_now: server.number("innodb_buffer_pool_size")?,
-            variables: server.variables("bpe\\_%")?,
+            variables,
+            cache,
         })
     }
 
@@ -227,6 +271,15 @@ impl There {
             && self.views.is_empty()
             && self.persisted.is_empty()
             && self.snippet.is_none()
+            && self.left().is_empty()
+    }
+
+    /// Files of the cache of a process before. While the plugin is loaded they are in use.
+    fn left(&self) -> Vec<PathBuf> {
+        let process = self.process.as_ref().filter(|_| !self.loaded);
+        process
+            .map(|process| self.cache.left(process))
+            .unwrap_or_default()
     }
 
     /// What becomes of the pool, in words.
@@ -286,6 +339,9 @@ impl There {
         }
         if self.loaded || self.plugin_row {
             lines.push("uninstall the plugin bpe".to_owned());
+        }
+        for path in self.left() {
+            lines.push(format!("remove {}, of the cache", path.display()));
         }
         if let Some(path) = self.library(keep_library) {
             lines.push(format!("remove {}", path.display()));
@@ -409,6 +465,15 @@ fn undo(
             remove(&process.seen(path))
         };
         undoing.done(&format!("{} removed", path.display()), result);
+    }
+    // What was left by a process before and is not in use.
+    if let Some(process) = there.process.as_ref().filter(|_| !is_loaded) {
+        for path in there.cache.left(process) {
+            undoing.done(
+                &format!("{} removed", path.display()),
+                remove(&process.seen(&path)),
+            );
+        }
     }
     if let (Some(record), Some(process)) = (&there.record, &there.process) {
         for folder in &record.folders {

@@ -83,6 +83,11 @@ impl ServerOptions {
         self.settings(name).next_back()?.1
     }
 
+    /// All values that a server start would find for `name`: some options add up.
+    pub fn values(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.settings(name).filter_map(|(_, value)| value)
+    }
+
     /// The file that sets `name` after `snippet` has been read, if any: files are read in order,
     /// and what stands later wins.
     pub fn overridden_by(&self, name: &str, snippet: &Path) -> Option<&Path> {

@@ -1,7 +1,7 @@
 //! The snippet that makes the extension permanent: a file in the server's folder of option files.
 //!
-//! On MariaDB it loads the plugin before InnoDB and holds the settings; on MySQL it only loads the
-//! plugin early, as the settings are persisted by the server itself. `loose-` keeps a server
+//! It loads the plugin before InnoDB and holds the settings. MySQL persists the settings, too, and
+//! those win, but only once InnoDB has opened its files. `loose-` keeps a server
 //! starting whose library is gone; both servers log an error line for a missing library and go on.
 
 use crate::server::Flavour;
@@ -10,7 +10,7 @@ use crate::server_options::option_text;
 /// What the snippet says.
 #[derive(Debug, Clone, Default)]
 pub struct Snippet {
-    /// Names and values of the extension's variables (MariaDB).
+    /// Names and values of the extension's variables.
     pub settings: Vec<(String, String)>,
     pub pool_before: Option<u64>,
     pub pool_after: Option<u64>,
@@ -56,9 +56,7 @@ impl Snippet {
 
     fn mariadb(&self, text: &mut String) {
         text.push_str("[mariadb]\nplugin_load_add = bpe\n");
-        for (name, value) in &self.settings {
-            text.push_str(&format!("loose-{name} = {}\n", option_text(value)));
-        }
+        self.settings(text);
         if let (Some(before), Some(after)) = (self.pool_before, self.pool_after) {
             text.push_str(&format!(
                 "# Lowered from {before} by what the extension takes.\n\
@@ -67,6 +65,12 @@ impl Snippet {
             if let Some(max) = self.pool_max {
                 text.push_str(&format!("loose-innodb_buffer_pool_size_max = {max}\n"));
             }
+        }
+    }
+
+    fn settings(&self, text: &mut String) {
+        for (name, value) in &self.settings {
+            text.push_str(&format!("loose-{name} = {}\n", option_text(value)));
         }
     }
 
@@ -87,6 +91,10 @@ impl Snippet {
             Some(before) => format!("{before};{ours}"),
         };
         text.push_str(&format!("[mysqld]\nearly-plugin-load = \"{load}\"\n"));
+        text.push_str(
+            "# What is persisted comes after InnoDB has opened its files: too late to take over what is cached.\n",
+        );
+        self.settings(text);
     }
 }
 
@@ -146,6 +154,15 @@ mod tests {
             }
             .text(Flavour::MySql)
         };
+        let settings = Snippet {
+            settings: vec![("bpe_enabled".into(), "ON".into())],
+            ..Snippet::default()
+        };
+        let settings = settings.text(Flavour::MySql);
+        assert!(
+            settings.ends_with("\nloose-bpe_enabled = ON\n"),
+            "{settings}"
+        );
         assert!(text(None).contains("early-plugin-load = \"bpe=bpe.so\"\n"));
         assert!(text(Some("keyring.so")).contains("\"keyring.so;bpe=bpe.so\""));
         assert!(text(Some("keyring.so;bpe=bpe.so")).contains("\"keyring.so;bpe=bpe.so\""));

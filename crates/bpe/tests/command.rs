@@ -8,9 +8,11 @@ use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::harness::Outcome;
+use integration_tests::ledger::Ledger;
 use integration_tests::place::files_in;
 use integration_tests::{Flavour, Load, Options, Place, Server, Suite, altered, library, sql};
 use rustix::process::{Pid, Signal, kill_process};
@@ -24,6 +26,7 @@ const CACHE: u64 = 256 * MIB;
 fn main() -> ExitCode {
     Suite::new("command")
         .all("enabling_survives_a_restart", enabling_survives_a_restart)
+        .each("what_is_cached_is_kept", what_is_cached_is_kept)
         .each(
             "a_failed_enable_changes_nothing",
             a_failed_enable_changes_nothing,
@@ -309,6 +312,7 @@ impl<'a> Host<'a> {
             self.plugins(),
             root.join("state"),
             self.place.cache(),
+            self.place.memory().to_path_buf(),
         ] {
             for file in files_in(&folder) {
                 let contents = fs::read(&file)?;
@@ -374,6 +378,46 @@ fn enabling_survives_a_restart(place: &Place) -> Outcome {
         ensure!(!log.contains(trace), "{trace}:\n{log}");
     }
     host.unchanged_since(&before)
+}
+
+/// What `enable` has written is enough for that. `disable` removes what a stopped server has left.
+fn what_is_cached_is_kept(place: &Place) -> Outcome {
+    let mut host = Host::new(place)?;
+    let text = fs::read_to_string(host.option_file())?;
+    let small = text.replace(&POOL.to_string(), &(8 * MIB).to_string());
+    fs::write(host.option_file(), small)?;
+    host.restart(false)?;
+    host.enable(&place.cache(), &CACHE.to_string(), &["--keep-pool"])?
+        .expect(
+            0,
+            &["what is cached is kept over restarts: about", "Enabled."],
+        )?;
+    let ledger = Ledger::small(host.server())?;
+    // What a server with the plugin loaded late leaves need not be taken over.
+    host.restart(true)?;
+    ledger.run(host.server(), Duration::from_secs(3))?;
+    host.restart(true)?;
+    let inherited = sql::figure(host.server(), "pages_inherited")?;
+    ensure!(inherited > 500, "{inherited} pages");
+    ledger.verify(host.server())?;
+    host.bpe(&["status"])?
+        .expect(0, &[" % of the cache was kept"])?;
+    let size = CACHE.to_string();
+    let cache = place.cache().to_string_lossy().into_owned();
+    host.bpe(&["doctor", "--no-measure", "--path", &cache, "--size", &size])?
+        .expect(0, &["what is cached is kept: about"])?;
+    // Without the library nobody in the server removes it.
+    host.restart(false)?;
+    let left = files_in(place.memory());
+    ensure!(
+        left.len() == 2 && place.cache_files().len() == 1,
+        "{left:?}"
+    );
+    host.disable()?
+        .expect(0, &[".arena removed", ".files removed", ".cache removed"])?;
+    ensure!(files_in(place.memory()).is_empty() && place.cache_files().is_empty());
+    host.disable()?.expect(0, &["nothing to undo"])?;
+    Ok(())
 }
 
 fn a_failed_enable_changes_nothing(place: &Place) -> Outcome {

@@ -80,6 +80,10 @@ impl Undo {
         Ok(())
     }
 
+    pub(crate) fn offsets(&self) -> impl Iterator<Item = u64> + '_ {
+        self.blocks.keys().map(|block| block * BLOCK)
+    }
+
     pub(crate) fn bytes(&self) -> u64 {
         let full = self.blocks.values().filter(|old| old.is_some()).count();
         full as u64 * BLOCK

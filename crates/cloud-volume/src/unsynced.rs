@@ -77,6 +77,19 @@ impl Unsynced {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// The files whose contents a power loss would change, and the offsets of those blocks.
+    pub(crate) fn blocks(&self) -> Vec<(Arc<Inode>, Vec<u64>)> {
+        let files: Vec<_> = self.files.lock().values().cloned().collect();
+        let offsets = |inode: &Arc<Inode>| {
+            let undo = inode.undo.lock();
+            undo.iter().flat_map(Undo::offsets).collect()
+        };
+        files
+            .into_iter()
+            .map(|inode| (inode.clone(), offsets(&inode)))
+            .collect()
+    }
+
     /// Brings all files back to their last sync, or only parts of them. Returns the files that changed.
     pub(crate) fn power_loss(
         &self,

@@ -1,6 +1,8 @@
 //! The handle of a mounted volume.
 
+use std::ffi::OsString;
 use std::io;
+use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -261,6 +263,16 @@ impl Volume {
     pub fn power_loss_reordered(&self, seed: u64, bytes: u64) -> Result<usize, Error> {
         let tear = Tear::new(seed, bytes);
         self.engine.power_loss(Some(tear)).map_err(Error::PowerLoss)
+    }
+
+    /// What a power loss would bring back now: files, by where they are in the backing directory, and the offsets of their
+    /// blocks of 4 KiB, in order. What lies beyond the end that would be cut is not among them. Empty without
+    /// [`Options::forget_unsynced`].
+    pub fn unsynced(&self) -> Vec<(PathBuf, Vec<u64>)> {
+        let blocks = self.engine.unsynced.iter().flat_map(Unsynced::blocks);
+        blocks
+            .map(|(inode, offsets)| (OsString::from_vec(inode.path()).into(), offsets))
+            .collect()
     }
 
     /// Something that can end [`Volume::wait`] from another thread.

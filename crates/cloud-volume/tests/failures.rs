@@ -184,7 +184,20 @@ fn power_loss_forgets_what_was_not_synced() {
         }),
     ];
     for (what, change) in changes {
+        assert!(trial.volume.unsynced().is_empty(), "{what}");
         change(&synced);
+        let [(path, offsets)] = &trial.volume.unsynced()[..] else {
+            panic!("{what}");
+        };
+        assert_eq!(path, &trial.backing("synced"), "{what}");
+        assert!(offsets.is_sorted() && offsets.iter().all(|offset| *offset < old.len() as u64));
+        let changed = |page: u64| offsets.contains(&(page * 16384));
+        match what {
+            "growth" | "allocation" => assert!(offsets.is_empty(), "{what}"),
+            "direct write" | "hole" => assert!(changed(1) && !changed(2), "{what}"),
+            "zeros" => assert!(changed(0) && changed(1) && !changed(2), "{what}"),
+            _ => assert!(changed(0) && changed(3), "{what}"),
+        }
         assert_ne!(fs::read(trial.path("synced")).unwrap(), old, "{what}");
         assert_eq!(trial.volume.power_loss().unwrap(), 1, "{what}");
         assert_eq!(synced.metadata().unwrap().len(), old.len() as u64, "{what}");

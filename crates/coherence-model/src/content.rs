@@ -24,7 +24,7 @@ impl Stamp {
         self.0 >> 40
     }
 
-    fn version(self) -> u64 {
+    pub fn version(self) -> u64 {
         self.0 & ((1 << 40) - 1)
     }
 }
@@ -68,6 +68,12 @@ pub fn fill(sector: u64, stamp: Stamp, shape: Shape, bytes: &mut [u8]) {
     }
     bytes[HEADER..HEADER + 8].copy_from_slice(&stamp.0.to_le_bytes());
     bytes[HEADER + 8..HEADER + 16].copy_from_slice(&sector.to_le_bytes());
+}
+
+/// Whose a sector is that was written whole.
+pub fn stamp_of(bytes: &[u8]) -> Stamp {
+    let stamp = &bytes[HEADER..HEADER + 8];
+    Stamp(u64::from_le_bytes(stamp.try_into().unwrap_or_default()))
 }
 
 /// What a sector that was read seems to be.

@@ -59,6 +59,7 @@ counted! {
     Unfollowed = "writes without an offset",
     Emptied = "opens that empty a file",
     Imports = "imports",
+    Flushes = "flushes",
     TimesSet = "times of a file set",
     Looks = "looks at a file that was not, which looks the same",
     LooksAfterChanges = "looks at a file that was seen to change",

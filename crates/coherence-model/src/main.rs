@@ -4,6 +4,7 @@
 //! * [`calls`] are the hooks, [`kernel`] is what lies behind them, [`world`] the files and what may happen at the same time,
 //!   [`content`] what is written into them, [`operations`] what is done, [`asynchronous`] libaio in both servers' manners,
 //!   [`switching`] the administrator, [`coverage`] what has been tried.
+//! * [`deaths`] is a mode of its own: the process is killed again and again, and the next one takes over what is cached.
 //!
 //! With one thread (`--threads 1`) the mode is *exact*: a seed gives the same operations in the same order with the same
 //! result, down to operations that happen inside the calls of others. With more threads it gives the same sequences of
@@ -13,13 +14,16 @@ mod asynchronous;
 mod calls;
 mod content;
 mod coverage;
+mod deaths;
 mod kernel;
 mod operations;
+mod options;
+mod process;
 mod random;
 mod switching;
 mod world;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -27,47 +31,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::Parser;
 use kernel::EXACT;
-use world::{World, world};
+use options::{Options, SHARED_MEMORY};
+use process::{redirect_errors, set_up_context};
+use world::{Plan, World, world};
 
 /// Operations after which everything must have been tried.
 const ENOUGH: u64 = 100_000;
-const SHARED_MEMORY: &str = "/dev/shm";
-
-#[derive(Parser)]
-struct Options {
-    /// Seed of all choices; a random one if none is given.
-    #[arg(long)]
-    seed: Option<u64>,
-    /// How long to run.
-    #[arg(long, default_value_t = 10.0)]
-    seconds: f64,
-    /// Operations after which to stop, if that is sooner. With one thread: for a replay that ends at the same place.
-    #[arg(long)]
-    operations: Option<u64>,
-    /// Threads that read and write; 1: one thread for everything, exactly repeatable.
-    #[arg(long, default_value_t = 4)]
-    threads: u64,
-    /// Where to put the data files and the cache: the directory for temporary files if none is given, with one thread a
-    /// tmpfs.
-    #[arg(long)]
-    folder: Option<PathBuf>,
-    /// Where to put the cache, if not there too.
-    #[arg(long)]
-    cache: Option<PathBuf>,
-    /// Keep a history also with several threads, to be shown with a violation.
-    #[arg(long)]
-    trace: bool,
-    /// Write what was done last into this file (with several threads only with --trace).
-    #[arg(long)]
-    history: Option<PathBuf>,
-    /// Say what was tried, and how often.
-    #[arg(long)]
-    verbose: bool,
-    /// Do not fail when something was not tried.
-    #[arg(long)]
-    partial: bool,
-}
-
 fn main() -> ExitCode {
     match run(&Options::parse()) {
         Ok(code) => code,
@@ -84,7 +53,14 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
         canary.is_empty() || cfg!(feature = "canary"),
         "BPE_CANARY leaves out a rule; that needs a build with the feature `canary`"
     );
+    if let Some(life) = options.life {
+        return deaths::live(options, life);
+    }
+    if let Some(deaths) = options.deaths {
+        return deaths::run(options, deaths);
+    }
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
+    let seconds = options.seconds.unwrap_or(10.0);
     let exact = options.threads <= 1;
     EXACT.store(exact, Ordering::SeqCst);
     let parent = match &options.folder {
@@ -109,11 +85,19 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     #[cfg(feature = "canary")]
     bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
     let contexts = [set_up_context()?, set_up_context()?];
-    World::make(&place, cache.path(), contexts, options.trace);
+    World::make(Plan {
+        folder: &place,
+        cache: cache.path(),
+        contexts,
+        tracing: options.trace,
+        smaller: 1,
+        from: (1, 1),
+        log: None,
+    });
     random::seed(seed, 0);
     println!("seed {seed}, {} thread(s)", options.threads.max(1));
     let began = Instant::now();
-    let until = began + Duration::from_secs_f64(options.seconds);
+    let until = began + Duration::from_secs_f64(seconds);
     let last = options.operations.unwrap_or(u64::MAX);
     if exact {
         exactly(until, last);
@@ -194,31 +178,6 @@ fn with_threads(seed: u64, threads: u64, until: Instant, last: u64) -> anyhow::R
     Ok(())
 }
 
-fn set_up_context() -> anyhow::Result<usize> {
-    let mut context = 0usize;
-    // SAFETY: the kernel fills the number in.
-    let result = unsafe { calls::io_setup(256, &raw mut context) };
-    ensure!(
-        result == 0,
-        "io_setup: {}",
-        std::io::Error::from_raw_os_error(-result)
-    );
-    Ok(context)
-}
-
-/// The lines that the plugin writes to the server's error log go to a file.
-fn redirect_errors(path: &Path) -> anyhow::Result<()> {
-    use std::os::fd::AsRawFd;
-    let file = std::fs::File::create(path)?;
-    // SAFETY: descriptors of our own.
-    let redirected = unsafe { libc::dup2(file.as_raw_fd(), 2) };
-    ensure!(redirected == 2, "the error log cannot be redirected");
-    std::panic::set_hook(Box::new(|panic| {
-        println!("{panic}\n{}", std::backtrace::Backtrace::force_capture())
-    }));
-    Ok(())
-}
-
 fn show_end_of(path: &Path) {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<_> = text.lines().collect();
@@ -263,7 +222,7 @@ fn report(options: &Options, seed: u64, took: Duration) -> anyhow::Result<ExitCo
         println!(
             "to repeat it: cargo run -p coherence-model -- --seed {seed} --threads {} --seconds {}{}",
             options.threads.max(1),
-            options.seconds,
+            options.seconds.unwrap_or(10.0),
             if options.threads <= 1 {
                 format!(" --operations {}", operations + 1)
             } else {

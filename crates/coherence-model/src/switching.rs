@@ -162,6 +162,30 @@ pub fn administrator() {
     }
 }
 
+/// Body of a thread that switches off and on while there is little time. It says so before.
+pub fn hasty_administrator() {
+    while !world().stopping() {
+        std::thread::sleep(Duration::from_millis(below(40) as u64));
+        let _kept_out = KeptOut::wait();
+        println!("about to switch off");
+        controller::disable();
+        if one_in(2) {
+            std::thread::sleep(Duration::from_millis(below(30) as u64));
+        }
+        switch_on();
+    }
+}
+
+/// The same, which leaves it on.
+pub fn bypassing_administrator() {
+    while !world().stopping() {
+        std::thread::sleep(Duration::from_millis(below(20) as u64));
+        bypass();
+        std::thread::sleep(Duration::from_millis(below(20) as u64));
+        serve_again();
+    }
+}
+
 /// Reads pass the extension by from now on, or in another way than before; perhaps with a control group.
 pub fn bypass() {
     let bypass = [Bypass::On, Bypass::Refill][below(2)];

@@ -8,6 +8,7 @@ use std::collections::{HashSet, VecDeque};
 use std::ffi::{CString, c_int};
 use std::fmt::Arguments;
 use std::hash::{DefaultHasher, Hasher};
+use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -48,6 +49,21 @@ pub struct World {
     violation: Mutex<Option<String>>,
     tracing: bool,
     history: Mutex<History>,
+    /// Where what is done is noted at once, if the process may end at any moment.
+    log: Option<std::fs::File>,
+}
+
+/// What a world is made of.
+pub struct Plan<'a> {
+    pub folder: &'a Path,
+    pub cache: &'a Path,
+    pub contexts: [usize; 2],
+    pub tracing: bool,
+    /// Files have so many times fewer pages than usual.
+    pub smaller: usize,
+    /// No version, and no number of a file, below these is used.
+    pub from: (u64, u32),
+    pub log: Option<std::fs::File>,
 }
 
 #[derive(Default)]
@@ -110,34 +126,30 @@ const NAMES: [(&str, usize, u32); 11] = [
 
 impl World {
     /// Makes the world of this process, without files.
-    pub fn make(
-        folder: &Path,
-        cache: &Path,
-        contexts: [usize; 2],
-        tracing: bool,
-    ) -> &'static World {
+    pub fn make(plan: Plan<'_>) -> &'static World {
         let slots = NAMES.map(|(name, page_size, base)| Slot {
             name,
             shape: Shape { page_size, base },
-            most_bytes: (page_size * 224).clamp(1 << 20, 4 << 20),
+            most_bytes: (page_size * 224).clamp(1 << 20, 4 << 20) / plan.smaller,
             ddl: AtomicBool::new(false),
             file: Mutex::new(None),
         });
         WORLD.get_or_init(|| World {
-            folder: folder.to_path_buf(),
-            cache: cache.to_path_buf(),
+            folder: plan.folder.to_path_buf(),
+            cache: plan.cache.to_path_buf(),
             slots: slots.into(),
-            contexts,
+            contexts: plan.contexts,
             closing: Mutex::default(),
             connections: Mutex::default(),
             dropped: Mutex::default(),
             stop: AtomicBool::new(false),
             operations: AtomicU64::new(0),
-            next_file: AtomicU32::new(1),
-            next_version: AtomicU64::new(1),
+            next_file: AtomicU32::new(plan.from.1),
+            next_version: AtomicU64::new(plan.from.0),
             violation: Mutex::default(),
-            tracing: tracing || exact(),
+            tracing: plan.tracing || exact(),
             history: Mutex::default(),
+            log: plan.log,
         })
     }
 
@@ -148,6 +160,11 @@ impl World {
 
     pub fn slot(&self) -> &Slot {
         &self.slots[below(self.slots.len())]
+    }
+
+    /// A version that is used once.
+    pub fn new_version(&self) -> u64 {
+        self.next_version.fetch_add(1, Ordering::Relaxed)
     }
 
     /// A client connects, and gets the lowest number that is free; another one may go.
@@ -173,6 +190,11 @@ impl World {
 
     /// Notes what is done, for the report of a violation and, in the exact mode, for the digest.
     pub fn note(&self, file: &File, what: Arguments<'_>) {
+        if let Some(mut log) = self.log.as_ref() {
+            // At once, and whole: nothing of it is lost if the process is killed.
+            let line = format!("{}#{}: {what}\n", file.name, file.number);
+            let _ = log.write_all(line.as_bytes());
+        }
         if !self.tracing {
             return;
         }
@@ -343,10 +365,7 @@ impl File {
 
     /// A stamp that no other sector has.
     pub fn new_stamp(&self) -> Stamp {
-        Stamp::new(
-            self.number,
-            world().next_version.fetch_add(1, Ordering::Relaxed),
-        )
+        Stamp::new(self.number, world().new_version())
     }
 
     /// From here on the model expects this.
@@ -354,6 +373,17 @@ impl File {
         for sector in &self.sectors[offset / SECTOR..(offset + length) / SECTOR] {
             sector.store(stamp.0, Ordering::Relaxed);
         }
+    }
+
+    /// From here on the model expects these bytes, which it has written. False if it has not.
+    pub fn expect_bytes(&self, offset: usize, bytes: &[u8]) -> bool {
+        let mut composed = [0; SECTOR];
+        bytes.chunks_exact(SECTOR).enumerate().all(|(n, sector)| {
+            let (at, stamp) = (offset / SECTOR + n, content::stamp_of(sector));
+            self.sectors[at].store(stamp.0, Ordering::Relaxed);
+            content::fill(at as u64, stamp, self.shape, &mut composed);
+            composed == sector
+        })
     }
 
     /// The bytes that the model expects.

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 const PATIENCE: &str = "600";
 
 /// Tried one after the other until a rule that is left out is noticed.
-const SEEDS: [&str; 4] = ["3", "5", "7", "9"];
+const SEEDS: [&str; 8] = ["3", "5", "7", "9", "1", "2", "4", "6"];
 
 /// Rules of `coherence::canary` whose absence the exact mode notices soon, whatever the machine. That a descriptor is stored under the
 /// registry's lock takes a thread that is held up over OFF, ON and a rest: `checks/interleavings` notices it within seconds.
@@ -81,6 +81,44 @@ fn a_seed_replays_exactly() {
     }
     assert!(digest(&one).is_some(), "{one}");
     assert_eq!(digest(&one), digest(&other));
+}
+
+/// Rules whose absence is noticed where one process takes over what another one has left.
+const OF_DEATHS: [(&str, &str); 8] = [
+    ("inherit-blindly", "whatever was left is believed"),
+    ("one-sided-times", "a file that was open, changed later"),
+    ("off-keeps-live", "switching off is not said before"),
+    ("unseen-writes", "a write before the extension is there"),
+    ("unflushed", "the machine's start, and what was not flushed"),
+    ("doubt-not-asked", "doubtful pages are served"),
+    (
+        "doubt-forgotten",
+        "the next process does not know of a doubt",
+    ),
+    ("writes", "a write drops nothing"),
+];
+
+#[test]
+fn nothing_old_is_read_after_any_death() {
+    if !Path::new("/dev/shm").is_dir() {
+        println!("skipped: nothing outlives a process without a tmpfs at /dev/shm");
+        return;
+    }
+    must_pass(&["--deaths", "60"]);
+}
+
+#[test]
+fn each_rule_about_deaths_that_is_left_out_is_noticed() {
+    if !Path::new("/dev/shm").is_dir() {
+        println!("skipped: nothing outlives a process without a tmpfs at /dev/shm");
+        return;
+    }
+    for (rule, what) in OF_DEATHS {
+        let (passed, text) = run(wrong_on_purpose(), rule, &["--deaths", "5000"]);
+        assert!(!passed, "{rule} ({what}) was not noticed: {text}");
+        let violation = text.lines().find(|line| line.contains("VIOLATION"));
+        println!("{rule}: {}", violation.unwrap_or_else(|| panic!("{text}")));
+    }
 }
 
 /// The model with the switches that make the plugin wrong on purpose, in a target folder of its own so that neither it nor

@@ -6,7 +6,12 @@
 //!
 //! All this needs the completion to pass through us. A thread that waits inside an `io_getevents` made before we were
 //! switched on would take completions past us, so requests are followed only on contexts *armed* by a harvester that
-//! entered through the hook since then. On other contexts reads pass untouched, and writes only drop what they touch.
+//! entered through the hook since then. On other contexts reads pass untouched. Writes drop what they touch, and keep reads of it
+//! from being offered until they are seen to end, the server uses their request anew, or [`UNSEEN`] has passed: MariaDB overwrites a
+//! freed page with zeros while it may read it ahead, and the kernel may do the read first.
+//!
+//! A read of a page that is [doubtful](crate::doubtful) goes to the data file. What is cached of it is dropped at harvest, and what was read is
+//! offered: to compare the two, the thread that harvests would have to wait for the cache disk.
 //!
 //! A read that the cache disk does not answer in time is given up: [`late`]. A server's thread must not wait for that disk inside
 //! `io_submit` either: a read is pointed at it only while it surely has a free request, and carries `RWF_NOWAIT`.
@@ -20,6 +25,7 @@ pub mod requests;
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::time::Duration;
 
 use extension::Source;
 
@@ -28,6 +34,7 @@ use crate::files::DataFile;
 use crate::os::{Errno, Os};
 use crate::switch::{Active, Mode};
 use crate::sync::{Instant, Ordering};
+use crate::target::{End, Write};
 use instead::Submit;
 use requests::{PREAD, PWRITE, PWRITEV, Purpose, Request, Vector, Words, is_tag, vector_bytes};
 
@@ -36,6 +43,9 @@ pub use requests::{IoEvent, Iocb};
 
 /// The alignment that a buffer needs to take a direct read from any cache file.
 const BUFFER_ALIGNMENT: u64 = 4096;
+
+/// How long a write counts as under way whose end may have passed unseen.
+pub const UNSEEN: Duration = Duration::from_secs(60);
 
 /// How requests are submitted.
 #[derive(Clone, Copy)]
@@ -224,7 +234,8 @@ impl<O: Os> Core<O> {
         if is_control && mode.serves() {
             active.extension.count_access(target.page);
         }
-        let located = if mode.serves() && !is_control && iocb.buffer % BUFFER_ALIGNMENT == 0 {
+        let may_be_located = mode.serves() && !is_control && !target.is_doubtful();
+        let located = if may_be_located && iocb.buffer % BUFFER_ALIGNMENT == 0 {
             active.extension.locate(target.page, iocb.length as usize)
         } else {
             None
@@ -271,7 +282,7 @@ impl<O: Os> Core<O> {
             words,
             length: Request::length_of(iocb.length),
             epoch: active.epoch,
-            pending,
+            pending: Some(pending),
         };
         match (self.follow(iocb, request), redirected) {
             (None, Some(redirected)) => {
@@ -300,28 +311,51 @@ impl<O: Os> Core<O> {
         let pending = context
             .filter(|_| guard.is_some())
             .and_then(|context| self.requests.begin(self.switch(), context));
-        let settles = pending.is_some();
-        let Some(write) = self.begin_write(file, length, iocb.offset, settles) else {
+        let end = pending.as_ref().map_or(End::Perhaps, |_| End::Seen);
+        let Some(write) = self.begin_write(file, length, iocb.offset, end) else {
             return;
         };
-        if let (Some(pending), Some(active)) = (pending, &*guard) {
-            let request = Request {
-                purpose: Purpose::Write(write),
-                context: context.unwrap_or(0),
-                submitted: None,
-                timed: None,
-                words: Words::of(iocb),
-                length: Request::length_of(length as u64),
-                epoch: active.epoch,
-                pending,
+        let request = Request {
+            purpose: Purpose::Write(write),
+            context: context.unwrap_or(0),
+            submitted: (end == End::Perhaps).then(Instant::now),
+            timed: None,
+            words: Words::of(iocb),
+            length: Request::length_of(length as u64),
+            epoch: guard.as_deref().map_or(0, |active| active.epoch),
+            pending,
+        };
+        if let Some(Request {
+            purpose: Purpose::Write(write),
+            ..
+        }) = self.follow(iocb, request)
+        {
+            // Not followed after all: the pages are dropped and their generation has moved on.
+            file.is_changed_unseen();
+            self.finish_write(write, None, None);
+        }
+    }
+
+    /// Ends writes that began so long ago and whose end may have passed unseen. To be called now and then.
+    pub fn end_unseen(&'static self, after: Duration) {
+        for shard in self.requests.shards() {
+            let is_old = |request: &Request| {
+                matches!(request.purpose, Purpose::Write(_))
+                    && request
+                        .submitted
+                        .is_some_and(|when| when.elapsed() >= after)
             };
-            if let Some(Request {
-                purpose: Purpose::Write(write),
-                ..
-            }) = self.follow(iocb, request)
-            {
-                // Not followed after all: the pages are dropped and their generation has moved on.
-                self.finish_write(write, None, None);
+            let mut shard = shard.lock();
+            let old = shard.iter().filter(|(_, request)| is_old(request));
+            let old: Vec<usize> = old.map(|(key, _)| *key).collect();
+            let old: Vec<_> = old.iter().filter_map(|key| shard.remove(key)).collect();
+            drop(shard);
+            for request in old {
+                if let Purpose::Write(write) = request.purpose {
+                    // It may be under way all the same.
+                    write.file().is_changed_unseen();
+                    self.finish_write(write, None, None);
+                }
             }
         }
     }
@@ -479,12 +513,16 @@ impl<O: Os> Core<O> {
                     // SAFETY: the request is complete and not yet given back to the server.
                     let bytes =
                         unsafe { std::slice::from_raw_parts(words.buffer as *const u8, length) };
+                    if target.is_doubtful() {
+                        self.drop_doubtful(active, target);
+                    }
                     self.offer(active, target, bytes, ticket, Source::Read);
                 }
             }
             Purpose::Write(write) => {
-                // SAFETY: as above; the server keeps the page unchanged until it has seen the completion.
-                let bytes = (whole || left_out!("results")).then(|| unsafe {
+                let is_page = matches!(write, Write::Pages { whole: true, .. });
+                // SAFETY: as above; the server keeps the page unchanged until it has seen the completion. Not a vector: of one page.
+                let bytes = (is_page && (whole || left_out!("results"))).then(|| unsafe {
                     std::slice::from_raw_parts(words.buffer as *const u8, length)
                 });
                 self.finish_write(write, active, bytes);
@@ -493,6 +531,9 @@ impl<O: Os> Core<O> {
         Completed::AsItIs
     }
 }
+
+#[cfg(test)]
+mod unseen_tests;
 
 #[cfg(test)]
 mod tests {

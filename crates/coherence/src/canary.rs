@@ -66,7 +66,59 @@ pub const RULES: &[(&str, &str)] = &[
         "bypass-skips-writes",
         "a write drops nothing while the extension is bypassed",
     ),
+    (
+        "inherit-blindly",
+        "whatever another process has left of a file is believed",
+    ),
+    (
+        "one-sided-times",
+        "a file that was open is believed however late it was changed",
+    ),
+    (
+        "off-keeps-live",
+        "whoever stops following files does not say so to the next process",
+    ),
+    (
+        "unseen-writes",
+        "a write to an inherited file drops nothing as long as no extension is active",
+    ),
+    (
+        "undecided-changes",
+        "a file that is renamed before it was opened is believed by the next process but one",
+    ),
+    (
+        "unflushed",
+        "once the machine has restarted, a file is believed whether it was flushed or not",
+    ),
+    (
+        "fence",
+        "once the machine has restarted, what was left is believed whatever InnoDB's redo log says",
+    ),
+    (
+        "flush-covers-later",
+        "a flush covers what is written while it is under way",
+    ),
+    (
+        "doubt-not-asked",
+        "a doubtful page is served without comparing it",
+    ),
+    (
+        "doubt-forgotten",
+        "the next process is not told which files are doubtful",
+    ),
     // What only the model checker finds.
+    (
+        "check-is-enough",
+        "a doubtful page is believed if what was read has the same check",
+    ),
+    (
+        "settled-before-drop",
+        "a write settles its pages before it drops them",
+    ),
+    (
+        "detached-once",
+        "whoever stops following files says so before, but does not look whether following has begun meanwhile",
+    ),
     (
         "used-while-off",
         "what an extension shall be used for counts though none is active",

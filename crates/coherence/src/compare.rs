@@ -1,4 +1,5 @@
-//! Compares cached pages with their data files while the server runs, for `bpe verify` and the [audit](crate::audit).
+//! Compares cached pages with their data files while the server runs, for `bpe verify`, the [audit](crate::audit), and the scrub of
+//! [doubtful](crate::doubtful) pages.
 //!
 //! A ticket is taken before both are read. If it is still good afterwards, no write of the page began meanwhile, so the two
 //! must be equal. The data file is read through the server's own descriptor: opening and closing one of our own would
@@ -12,6 +13,7 @@ use extension::{FileId, Inspected, PageId};
 use crate::core::Core;
 use crate::files::DataFile;
 use crate::os::Os;
+use crate::target::Target;
 
 /// Between two looks at the clock, pages.
 const PAGES_A_LOOK: u32 = 64;
@@ -38,7 +40,7 @@ pub struct Cursor {
 pub enum Compared {
     /// Not in the cache.
     Absent,
-    /// In the cache, but it would not have been served.
+    /// In the cache, but it would not have been served: it cannot be read, or is doubtful and is not that of the data file.
     Unproven,
     /// Written meanwhile, or not readable just then.
     Skipped,
@@ -101,7 +103,11 @@ impl<O: Os> Core<O> {
                     pages.min(page.saturating_add(PAGES_A_LOOK.saturating_mul(cursor.every)));
                 for number in (page..last).step_by(cursor.every as usize) {
                     if let Some(id) = file.cacheable() {
-                        tell(file, number, self.compare(file, id, fd, number, buffers));
+                        tell(
+                            file,
+                            number,
+                            self.compare(file, id, fd, number, false, buffers),
+                        );
                     }
                 }
                 page = last.next_multiple_of(cursor.every);
@@ -117,6 +123,43 @@ impl<O: Os> Core<O> {
         None
     }
 
+    /// Compares doubtful pages with the data files that are open, from there on in the order of the files' numbers: so many at most, for
+    /// about this time. Where to go on. To be called where waiting for the data disk holds up nobody, and not while a write may be under way that
+    /// was not seen to begin.
+    pub fn scrub(&'static self, from: (u32, u32), most: u64, time: Duration) -> (u32, u32) {
+        let Some(mut buffers) = Buffers::new() else {
+            return from;
+        };
+        let until = self.os().running() + time;
+        let mut files = self.files.all();
+        files.retain(|file| file.owner >= from.0 && file.is_doubtful(file.id()));
+        files.sort_unstable_by_key(|file| file.owner);
+        let (mut compared, mut looked_at) = (0, 0);
+        for file in files {
+            let Some((fd, _)) = self.open_pages(file) else {
+                continue;
+            };
+            let mut page = if file.owner == from.0 { from.1 } else { 0 };
+            while let Some(number) = file.doubtful().next(page) {
+                let is_over =
+                    looked_at % PAGES_A_LOOK == PAGES_A_LOOK - 1 && self.os().running() >= until;
+                let Some(id) = file.cacheable().filter(|_| !is_over && compared < most) else {
+                    break;
+                };
+                looked_at += 1;
+                compared += match self.compare(file, id, fd, number, true, &mut buffers) {
+                    Compared::Absent => 0,
+                    _ => 1,
+                };
+                page = number + 1;
+            }
+            if compared >= most || self.os().running() >= until {
+                return (file.owner, page);
+            }
+        }
+        (0, 0)
+    }
+
     /// A descriptor of an open file, and how many pages it has; `None` if nothing of it can be cached.
     fn open_pages(&self, file: &'static DataFile) -> Option<(i32, u32)> {
         let size = u64::from(file.page_size());
@@ -129,13 +172,15 @@ impl<O: Os> Core<O> {
         Some((fd, u32::try_from(pages).unwrap_or(u32::MAX)))
     }
 
-    /// Compares a page that is cached under this identity of the file.
+    /// Compares a page that is cached under this identity of the file. `believes`: what was doubtful and is equal is doubtful no more. For
+    /// that no write may be under way that was not seen to begin.
     fn compare(
         &'static self,
         file: &'static DataFile,
         id: FileId,
         fd: i32,
         number: u32,
+        believes: bool,
         buffers: &mut Buffers,
     ) -> Compared {
         let [cached, stored] = &mut *buffers.0;
@@ -152,9 +197,19 @@ impl<O: Os> Core<O> {
         let Some(ticket) = self.switch().generations().begin_read(file.owner, number) else {
             return Compared::Absent; // it is being written, so it is not cached
         };
+        let is_doubtful = file.doubtful().has(page);
         match active.extension.inspect(page, cached) {
-            Inspected::Absent => return Compared::Absent,
-            Inspected::Unproven => return Compared::Unproven,
+            Inspected::Absent => {
+                if is_doubtful {
+                    file.settle(id, number, 1);
+                }
+                return Compared::Absent;
+            }
+            Inspected::Unproven if is_doubtful => {
+                self.drop_doubtful(active, Target { file, page });
+                return Compared::Unproven;
+            }
+            Inspected::Unproven | Inspected::Unanswered => return Compared::Unproven,
             Inspected::Copied => {}
         }
         let offset = u64::from(number) * length as u64;
@@ -173,28 +228,71 @@ impl<O: Os> Core<O> {
         if read != Ok(length) || !unchanged {
             return Compared::Skipped;
         }
-        if cached == stored {
-            return Compared::Equal;
+        match (cached == stored, is_doubtful) {
+            (true, true) if believes => {
+                file.doubtful().count(true, &self.switch().doubts);
+                file.settle(id, number, 1);
+                Compared::Equal
+            }
+            (true, _) => Compared::Equal,
+            (false, true) => {
+                self.drop_doubtful(active, Target { file, page });
+                Compared::Unproven
+            }
+            (false, false) => {
+                active.extension.invalidate(id, number, 1);
+                Compared::Different
+            }
         }
-        active.extension.invalidate(id, number, 1);
-        Compared::Different
     }
 
     /// Compares some of the pages that are cached under this identity of a file with the file, from all over it. To be called
     /// where waiting for the data disk holds up nobody.
     pub fn sample(&'static self, file: &'static DataFile, id: FileId) -> Sample {
+        self.sample_at_most(file, id, SAMPLE, SAMPLE_TIME)
+    }
+
+    /// Compares about so many of the pages that were taken over from another process with the files that have been opened since. As
+    /// [`sample`](Self::sample).
+    pub fn sample_inherited(&'static self, most: u64) -> Sample {
+        let mut sum = Sample::default();
+        let mut files = self.files.all();
+        files.retain(|file| {
+            let is_believed = file.is_inherited() && !file.is_doubtful(file.id());
+            is_believed && self.files.descriptor_of(file).is_some()
+        });
+        let share = (most / files.len().max(1) as u64).max(4);
+        for file in files {
+            if sum.compared >= most {
+                break;
+            }
+            let time = SAMPLE_TIME / 10;
+            let sample = self.sample_at_most(file, file.id(), share, time);
+            sum.compared += sample.compared;
+            sum.different += sample.different;
+        }
+        sum
+    }
+
+    fn sample_at_most(
+        &'static self,
+        file: &'static DataFile,
+        id: FileId,
+        most: u64,
+        time: Duration,
+    ) -> Sample {
         let mut sample = Sample::default();
         let (Some((fd, pages)), Some(mut buffers)) = (self.open_pages(file), Buffers::new()) else {
             return sample;
         };
-        let until = self.os().running() + SAMPLE_TIME;
+        let until = self.os().running() + time;
         for (looked_for, number) in (0..LOOKED_FOR).zip(spread(pages)) {
             if looked_for % PAGES_A_LOOK == 0 && self.os().running() >= until
-                || sample.compared == SAMPLE
+                || sample.compared == most
             {
                 break;
             }
-            match self.compare(file, id, fd, number, &mut buffers) {
+            match self.compare(file, id, fd, number, false, &mut buffers) {
                 Compared::Equal => sample.compared += 1,
                 Compared::Different => {
                     sample.compared += 1;

@@ -18,6 +18,11 @@ use std::time::Duration;
 
 use extension::{FileId, MAX_PAGE, MIN_PAGE};
 
+use crate::doubtful::Doubtful;
+use crate::identity::Closed;
+pub use crate::identity::Looks;
+use crate::inheritance::Inheritance;
+use crate::manifest::{Doubt, Left, Manifest, Record, Which};
 use crate::os::{Os, Stat};
 use crate::switch::Switch;
 use crate::sync::{
@@ -47,99 +52,6 @@ const FOUND: usize = 1;
 /// After this no thread is on its way any more.
 const PROVE_FOR: Duration = Duration::from_secs(60);
 
-/// What identifies the contents of a file that nobody has open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Identity {
-    size: i64,
-    modified: (i64, i64),
-    changed: (i64, i64),
-}
-
-impl Identity {
-    fn of(stat: &Stat) -> Identity {
-        Identity {
-            size: stat.size,
-            modified: stat.modified,
-            changed: stat.changed,
-        }
-    }
-}
-
-/// What every change of a file's contents changes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Looks {
-    size: i64,
-    modified: (i64, i64),
-}
-
-impl Looks {
-    /// Of a file of which the kernel says this.
-    pub fn of(stat: &Stat) -> Looks {
-        Looks {
-            size: stat.size,
-            modified: stat.modified,
-        }
-    }
-
-    /// For people.
-    pub fn difference(&self, later: &Looks) -> String {
-        if self.size == later.size {
-            String::from("its modification time differs")
-        } else {
-            format!("it had {} bytes and now has {}", self.size, later.size)
-        }
-    }
-}
-
-/// Whether a change of the file from now on would leave other times than it has. File systems take them from a clock that
-/// goes by ticks (10 ms at most), or keep whole seconds only: what is changed twice between two of them looks unchanged.
-/// `now` is that clock, in nanoseconds.
-fn is_settled(stat: &Stat, now: i128) -> bool {
-    const SECOND: i128 = 1_000_000_000;
-    if left_out!("settled") {
-        return true;
-    }
-    let changed = i128::from(stat.changed.0) * SECOND + i128::from(stat.changed.1);
-    let whole_seconds = stat.changed.1 == 0 && stat.modified.1 == 0;
-    now - changed
-        >= if whole_seconds {
-            2 * SECOND
-        } else {
-            SECOND / 50
-        }
-}
-
-/// What a file was when the last descriptor of it was closed, by which it is known again.
-#[derive(Clone, Copy)]
-struct Closed {
-    identity: Identity,
-    /// By [`Os::since_boot`] and [`Os::file_time`].
-    since_boot: i128,
-    file_time: i128,
-}
-
-impl Closed {
-    /// `None` if a change from now on might leave the times that the file has.
-    fn of(stat: &Stat, os: &impl Os) -> Option<Closed> {
-        let file_time = os.file_time();
-        is_settled(stat, file_time).then(|| Closed {
-            identity: Identity::of(stat),
-            since_boot: os.since_boot(),
-            file_time,
-        })
-    }
-
-    /// Whether a file that looks like this was not changed since. Where the clock of the files was set back meanwhile, a
-    /// change may have got the times of the one before.
-    fn is(&self, stat: &Stat, os: &impl Os) -> bool {
-        let passed = os.since_boot() - self.since_boot;
-        // By how much clocks that nobody sets may differ: a tick, and what is allowed for to keep them right.
-        let allowed = 20_000_000 + passed / 500;
-        let shown = os.file_time() - self.file_time;
-        self.identity == Identity::of(stat) && shown >= passed - allowed
-    }
-}
-
 /// One inode that holds an InnoDB tablespace or a part of one.
 pub struct DataFile {
     /// Number of this object; stays when the `FileId` changes. Key of the generations.
@@ -159,6 +71,15 @@ pub struct DataFile {
     listed_as_closed: AtomicBool,
     /// Changes of size, times or contents that were seen: in the lower bits those under way, above them the beginnings.
     changes: AtomicU64,
+    /// One more than the changes that a flush has covered; 0: none has. And when flushes begin to count: `flushed.rs`.
+    flushed: AtomicU64,
+    flushes_from: AtomicU64,
+    /// What another process has cached of it may be served, or compared, and nobody has written to it since.
+    inherited: AtomicBool,
+    /// What must be compared before.
+    doubtful: Doubtful,
+    /// Another process has left it, and it was not opened since.
+    undecided: AtomicBool,
     /// Never cached while set: unlinked, or changed through calls that we do not follow.
     barred: AtomicBool,
     /// Reads that the cache served. A figure, as the next: `Relaxed` everywhere.
@@ -179,6 +100,8 @@ struct Details {
     /// Those the server has of the file. Changed under the registry's lock only.
     descriptors: Vec<i32>,
     closed_as: Option<Closed>,
+    /// As another process has left it, until it is opened.
+    left: Option<Box<Left>>,
     later_part: bool,
 }
 
@@ -195,6 +118,11 @@ impl DataFile {
             attached: AtomicU64::new(0),
             listed_as_closed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            flushes_from: AtomicU64::new(0),
+            inherited: AtomicBool::new(false),
+            doubtful: Doubtful::new(),
+            undecided: AtomicBool::new(false),
             barred: AtomicBool::new(false),
             hits: Figure::new(0),
             misses: Figure::new(0),
@@ -260,12 +188,14 @@ impl DataFile {
                 Ordering::SeqCst,
                 Ordering::SeqCst,
             );
+            self.note_shape();
             return (self.page_size() == length as u32).then_some(page);
         }
         if self.strange_reads.fetch_add(1, Ordering::Relaxed) >= RELEARN_AFTER {
             self.strange_reads.store(0, Ordering::Relaxed);
             self.replace_contents();
             self.page_size.store(length as u32, Ordering::SeqCst);
+            self.note_shape();
         }
         None
     }
@@ -285,6 +215,7 @@ impl DataFile {
                 return false;
             }
             self.base.store(header_page - page, Ordering::Relaxed);
+            self.note_shape();
             return true;
         }
         header_page == page.wrapping_add(base)
@@ -302,6 +233,24 @@ impl DataFile {
             return;
         }
         self.changes.fetch_add(BEGINNING + 1, Ordering::SeqCst);
+        if let Some((manifest, record)) = self.record() {
+            if self.undecided.load(Ordering::SeqCst) {
+                self.give_up_inheritance();
+            }
+            record.begin(manifest);
+        }
+    }
+
+    /// A file that was not opened gets another name or time: whether somebody else has changed it before can no longer be told.
+    #[cold]
+    fn give_up_inheritance(&self) {
+        if left_out!("undecided-changes") {
+            return;
+        }
+        self.replace_contents();
+        self.free_record();
+        self.details.lock().left = None;
+        self.undecided.store(false, Ordering::SeqCst);
     }
 
     /// A change is over, after the call that made it.
@@ -310,13 +259,35 @@ impl DataFile {
         if left_out!("count-after") {
             return self.note_change();
         }
-        self.changes.fetch_sub(1, Ordering::SeqCst);
+        let before = self.changes.fetch_sub(1, Ordering::SeqCst);
+        if let Some((manifest, record)) = self.record() {
+            record.end(before % BEGINNING == 1, manifest);
+        }
     }
 
     /// A change begins whose end will not be seen.
     #[inline]
     pub fn note_change(&self) {
+        self.is_changed_unseen();
         self.changes.fetch_add(BEGINNING, Ordering::SeqCst);
+        if let Some((manifest, record)) = self.record() {
+            record.begin_unseen(manifest);
+        }
+    }
+
+    /// What the next process is told of it.
+    #[inline]
+    fn record(&self) -> Option<(&Manifest, &'static Record)> {
+        let manifest = self.switch.manifest()?;
+        Some((manifest, manifest.record(self.owner)?))
+    }
+
+    #[cold]
+    fn note_shape(&self) {
+        if let Some((_, record)) = self.record() {
+            // Relaxed: as wherever the base is looked at.
+            record.shape(self.page_size(), self.base.load(Ordering::Relaxed));
+        }
     }
 
     /// A change that ends when the guard is dropped.
@@ -339,8 +310,25 @@ impl DataFile {
 
     /// Everything cached of the file goes out of reach.
     pub fn replace_contents(&self) {
-        self.note_change();
-        let old = self.id.swap(self.switch.new_file_id().0, Ordering::SeqCst);
+        self.changes.fetch_add(BEGINNING, Ordering::SeqCst);
+        let new = self.switch.new_file_id();
+        let mut old = self.id.load(Ordering::SeqCst);
+        loop {
+            // First: whatever becomes of this process, the old one is out of reach. Once more if somebody else was faster, so that file and
+            // record have the same one.
+            if let Some((_, record)) = self.record() {
+                record.identify(new.0);
+            }
+            self.inherited.store(false, Ordering::SeqCst);
+            let exchanged =
+                self.id
+                    .compare_exchange(old, new.0, Ordering::SeqCst, Ordering::SeqCst);
+            match exchanged {
+                Ok(_) => break,
+                Err(now) => old = now,
+            }
+        }
+        self.doubtful.forget(&self.switch.doubts);
         if let Some(active) = &*self.switch.active() {
             active.extension.forget_file(FileId(old));
         }
@@ -381,6 +369,19 @@ impl DataFile {
         !self.details.lock().descriptors.is_empty()
     }
 
+    /// A write to it begins, and there is no extension in which its pages can be dropped.
+    #[inline]
+    pub fn write_unseen(&self) {
+        if self.inherited.load(Ordering::SeqCst) && !left_out!("unseen-writes") {
+            self.replace_contents();
+        }
+    }
+
+    /// Whether pages of it may be served that another process has cached.
+    pub fn is_inherited(&self) -> bool {
+        self.inherited.load(Ordering::SeqCst)
+    }
+
     /// As the server named it when it opened it.
     pub fn name(&self) -> String {
         self.details.lock().name.clone()
@@ -389,6 +390,13 @@ impl DataFile {
 
 /// While it lives, reads of the file are not cached.
 pub struct Blocked<'a>(&'a DataFile);
+
+impl<'a> Blocked<'a> {
+    /// Which.
+    pub fn file(&self) -> &'a DataFile {
+        self.0
+    }
+}
 
 impl Drop for Blocked<'_> {
     fn drop(&mut self) {
@@ -423,6 +431,9 @@ fn page_number(offset: i64, page_size: usize) -> Option<u32> {
     u32::try_from(offset as u64 / page_size as u64).ok()
 }
 
+/// Files of an extension that was switched off, by device and number.
+type Kept = HashMap<(u64, u64), Left, BuildHasherDefault<DefaultHasher>>;
+
 struct Registry {
     by_inode: HashMap<(u64, u64), &'static DataFile, BuildHasherDefault<DefaultHasher>>,
     /// With the time since when, by [`Os::running`].
@@ -430,6 +441,8 @@ struct Registry {
     /// Closed, the longest ago first; some of them may be open again.
     closed: VecDeque<&'static DataFile>,
     objects: u32,
+    /// Of an extension that was switched off.
+    kept: Kept,
 }
 
 impl Registry {
@@ -439,6 +452,7 @@ impl Registry {
             resting: VecDeque::new(),
             closed: VecDeque::new(),
             objects: 0,
+            kept: HashMap::with_hasher(BuildHasherDefault::new()),
         }
     }
 
@@ -481,6 +495,8 @@ pub struct Files<O> {
     /// One more than the highest descriptor that was ever registered.
     registered_below: AtomicUsize,
     registry: Mutex<Registry>,
+    /// What has become of files that another process has left.
+    pub inheritance: Inheritance,
 }
 
 /// Of the table from descriptors to files: null, or a file, marked or not.
@@ -501,6 +517,7 @@ impl<O: Os> Files<O> {
             found_at: AtomicU64::new(0),
             registered_below: AtomicUsize::new(0),
             registry: Mutex::new(Registry::new()),
+            inheritance: Inheritance::new(),
         }
     }
 
@@ -603,7 +620,12 @@ impl<O: Os> Files<O> {
 
     /// The followed file behind an inode, open or not.
     pub fn of_inode(&self, stat: &Stat) -> Option<&'static DataFile> {
-        self.registry.lock().by_inode.get(&stat.inode).copied()
+        self.of_number(stat.inode)
+    }
+
+    /// The same, by its device and number on it.
+    pub fn of_number(&self, inode: (u64, u64)) -> Option<&'static DataFile> {
+        self.registry.lock().by_inode.get(&inode).copied()
     }
 
     /// Registers an open descriptor of a data file.
@@ -611,6 +633,8 @@ impl<O: Os> Files<O> {
         if let Some(known) = self.of_inode(stat) {
             self.prove_found(known);
         }
+        // Not under the registry's lock: it may have to ask a file server.
+        let which = self.which(fd, stat);
         hold_up!("attach");
         let mut registry = self.registry.lock();
         // Once nobody follows files, a close is not seen either: a thread that comes late must leave nothing behind.
@@ -623,7 +647,7 @@ impl<O: Os> Files<O> {
             return; // an open that was seen was faster
         }
         let file = self.of(&mut registry, stat.inode, name);
-        self.add(&mut registry, file, fd, stat, how);
+        self.add(&mut registry, file, fd, stat, &which, how);
         if left_out!("store-outside-lock") {
             MutexGuard::unlocked(&mut registry, || hold_up!("attach, registered"));
         } else {
@@ -700,8 +724,7 @@ impl<O: Os> Files<O> {
 
     /// A followed file has another name now.
     pub fn renamed(&self, inode: (u64, u64), name: &[u8]) {
-        let file = self.registry.lock().by_inode.get(&inode).copied();
-        if let Some(file) = file {
+        if let Some(file) = self.of_number(inode) {
             file.details.lock().name = String::from_utf8_lossy(name).into_owned();
         }
     }
@@ -728,6 +751,7 @@ impl<O: Os> Files<O> {
         files.sort_unstable_by_key(|file| file.owner);
         for file in files {
             file.details.lock().descriptors.clear();
+            file.free_record();
             registry.resting.push_back((now, file));
         }
     }
@@ -778,7 +802,7 @@ impl<O: Os> Files<O> {
     /// Memory of the file objects and the touched part of the descriptor table, bytes.
     pub fn memory_bytes(&self) -> u64 {
         let objects = u64::from(self.registry.lock().objects);
-        objects * (size_of::<DataFile>() as u64 + 128) + 4096
+        objects * (size_of::<DataFile>() as u64 + 128) + 4096 + self.switch.doubts.memory_bytes()
     }
 
     /// What the kernel says of a file now; `None` if the server does not have it open.
@@ -796,10 +820,17 @@ impl<O: Os> Files<O> {
         name: &[u8],
     ) -> &'static DataFile {
         if let Some(file) = registry.by_inode.get(&key) {
+            let mut details = file.details.lock();
+            if details.name.is_empty() {
+                details.name = String::from_utf8_lossy(name).into_owned();
+            }
             return file;
         }
         let file = self.fresh(registry);
         file.start(key, name);
+        if let Some(left) = registry.kept.remove(&key) {
+            file.return_to(&left);
+        }
         registry.by_inode.insert(key, file);
         file
     }
@@ -811,24 +842,55 @@ impl<O: Os> Files<O> {
         file: &'static DataFile,
         fd: i32,
         stat: &Stat,
+        which: &Which,
         how: Attach,
     ) {
         file.attached.fetch_add(1, Ordering::SeqCst);
         let mut details = file.details.lock();
         let was_open = !details.descriptors.is_empty();
-        let same = was_open
-            || details
-                .closed_as
-                .is_some_and(|closed| closed.is(stat, &self.os))
-            || left_out!("reopening");
+        let is_as_closed = details
+            .closed_as
+            .is_some_and(|closed| closed.is(stat, &self.os));
+        let same = was_open || is_as_closed || left_out!("reopening");
+        let anew = how == (Attach::Opened { anew: true });
+        let left = details.left.take();
+        file.undecided.store(false, Ordering::SeqCst);
+        let doubt = left.as_ref().and_then(|left| {
+            let doubt = left.doubt(which, stat, &self.os);
+            doubt.or(anew.then_some(Doubt::Changed))
+        });
+        let inherits = left.as_ref().is_some_and(|left| {
+            let is_lost = anew || doubt == Some(Doubt::OtherFile);
+            self.inheritance.opened(left, &details.name, doubt, is_lost);
+            if doubt.is_some() && !is_lost {
+                file.doubt(left.id, stat, left.pages, left.ends_within(stat));
+            }
+            !is_lost
+        });
+        let same = same || inherits;
+        // Whoever else has changed it may not have flushed it.
+        let was_flushed = left.filter(|_| doubt.is_none()).map(|left| left.flushed);
         details.closed_as = None;
         // One that has no place in the table is never released.
         if self.table.get(fd as usize).is_some() || !details.descriptors.contains(&fd) {
             details.descriptors.push(fd);
         }
         drop(details);
-        if how == (Attach::Opened { anew: true }) || !same {
+        if anew || !same {
             file.replace_contents();
+        }
+        if !was_open {
+            let known = was_flushed.map(Some).or(is_as_closed.then_some(None));
+            file.first_opened(known, stat, how, &self.os);
+        }
+        if how == Attach::Found {
+            file.is_found(self.os.running());
+        }
+        if let (false, Some((manifest, record))) = (was_open, file.record()) {
+            // It may have been followed before there were records.
+            record.identify(file.id().0);
+            file.note_shape();
+            record.open(which, stat, manifest);
         }
         if !was_open {
             file.barred.store(stat.links == 0, Ordering::SeqCst);
@@ -852,6 +914,11 @@ impl<O: Os> Files<O> {
             return;
         }
         details.closed_as = last_seen.and_then(|stat| Closed::of(stat, &self.os));
+        // Settled or not: while it counted as open, a wider window of times would do.
+        if let (Some(stat), Some((_, record))) = (last_seen, file.record()) {
+            record.close(&Closed::now(stat, &self.os), file.is_flushed());
+        }
+        file.last_closed();
         let gone = last_seen.is_none_or(|stat| stat.links == 0);
         drop(details);
         if gone {
@@ -868,6 +935,7 @@ impl<O: Os> Files<O> {
         let key = file.details.lock().key;
         if registry.stands(key, file) {
             registry.by_inode.remove(&key);
+            file.free_record();
             registry.resting.push_back((self.os.running(), file));
         }
     }
@@ -905,6 +973,9 @@ impl<O: Os> Files<O> {
             registry.resting.push_back((self.os.running(), file));
         }
         registry.objects += 1;
+        if let Some(manifest) = self.switch.manifest() {
+            manifest.make_room(registry.objects);
+        }
         Box::leak(Box::new(DataFile::new(registry.objects, &self.switch)))
     }
 }
@@ -957,6 +1028,7 @@ impl DataFile {
             name: String::from_utf8_lossy(name).into_owned(),
             descriptors: Vec::new(),
             closed_as: None,
+            left: None,
             later_part,
         };
         self.base.store(
@@ -969,7 +1041,22 @@ impl DataFile {
         self.barred.store(false, Ordering::SeqCst);
         self.hits.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
-        self.id.store(self.switch.new_file_id().0, Ordering::SeqCst);
+        self.inherited.store(false, Ordering::SeqCst);
+        self.doubtful.forget(&self.switch.doubts);
+        self.undecided.store(false, Ordering::SeqCst);
+        self.forget_flushes();
+        let id = self.switch.new_file_id();
+        if let Some((_, record)) = self.record() {
+            record.identify(id.0);
+        }
+        self.note_shape();
+        self.id.store(id.0, Ordering::SeqCst);
+    }
+
+    fn free_record(&self) {
+        if let Some((_, record)) = self.record() {
+            record.free();
+        }
     }
 }
 
@@ -981,6 +1068,11 @@ impl DataFile {
     }
 }
 
+mod flushed;
+mod inherited;
+#[cfg(all(test, not(checker)))]
+mod inherited_tests;
+mod kept;
 #[cfg(test)]
 mod registry_tests;
 
@@ -1077,25 +1169,6 @@ mod tests {
         assert!(file.cacheable().is_some());
         drop(file.block());
         assert!(file.at_rest() > third);
-    }
-
-    #[test]
-    fn times_of_a_moment_ago_do_not_tell_a_change() {
-        let mut stat = Stat {
-            changed: (1000, 500),
-            ..Stat::default()
-        };
-        let at = |nanos: i128| 1000 * 1_000_000_000 + nanos;
-        assert!(!is_settled(&stat, at(500)));
-        assert!(!is_settled(&stat, at(10_000_500)), "the tick may be 10 ms");
-        assert!(is_settled(&stat, at(20_000_500)));
-        assert!(!is_settled(&stat, at(-1)), "a clock that was put back");
-        stat.changed.1 = 0;
-        assert!(
-            !is_settled(&stat, at(1_500_000_000)),
-            "a file system that keeps seconds"
-        );
-        assert!(is_settled(&stat, at(2_000_000_000)));
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! From the bottom to the top, each knows only those before it:
 //!
 //! 1. [`sync`] and [`os`]: locks and atomics; the machine. [`control`]: reads that are compared.
-//! 2. [`switch`]: the mode that every hook reads first, requests under way, the active extension.
+//! 2. [`manifest`]: what the next process has to know. [`doubtful`]: pages that are compared before they are served. [`switch`]: the mode that every hook reads first, requests under way, the
+//!    active extension.
 //! 3. [`files`]: which descriptors are data files, and what became of them. [`header`]: what a page says of itself.
 //! 4. [`notes`]: what hooks note for a recording. [`target`]: what is read or written. `aio::requests`: what is under way.
 //! 5. [`core`]: the value.
@@ -18,7 +19,7 @@
 //!
 //! # Order of locks
 //! Controller's thread → controller → file registry → file identity → reads given up → in-flight table shard → (the extension's
-//! locks). The list of suspended files is a leaf.
+//! locks). The list of suspended files is a leaf, and so is what is known of a file's doubtful pages.
 
 /// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
 #[macro_export]
@@ -50,14 +51,20 @@ pub mod compare;
 pub mod control;
 pub mod controller;
 pub mod core;
+pub mod doubtful;
+#[cfg(all(test, not(checker)))]
+mod doubtful_tests;
 pub mod files;
 pub mod header;
 #[cfg(any(test, feature = "canary"))]
 pub mod hold_up;
+mod identity;
+pub mod inheritance;
 #[cfg(all(test, checker))]
 mod interleavings;
 #[cfg(test)]
 mod machine_for_tests;
+pub mod manifest;
 pub mod notes;
 pub mod os;
 pub mod rules;

@@ -20,6 +20,10 @@ pub struct Machine {
     passed: AtomicU64,
     /// Nanoseconds by which the clock of the files' times was set.
     set_by: AtomicI64,
+    /// The number of the mount of every file; 0: it is not known.
+    pub mount: AtomicU64,
+    /// When every file was made; 0: it is not known.
+    pub birth: AtomicU64,
 }
 
 impl Machine {
@@ -131,6 +135,14 @@ impl Os for Machine {
     fn file_time(&self) -> i128 {
         let now = now(libc::CLOCK_REALTIME_COARSE).as_nanos() as i128;
         now + i128::from(self.set_by.load(Ordering::SeqCst))
+    }
+
+    fn birth(&self, _: i32) -> Option<u64> {
+        Some(self.birth.load(Ordering::SeqCst)).filter(|&birth| birth != 0)
+    }
+
+    fn mount(&self, _: u64, _: i32) -> Option<u64> {
+        Some(self.mount.load(Ordering::SeqCst)).filter(|&mount| mount != 0)
     }
 
     fn spawn<T: Send + 'static>(

@@ -81,6 +81,17 @@ pub trait Os: Send + Sync + 'static {
     /// The clock of the file systems' times, in nanoseconds since 1970. It may be set forth and back.
     fn file_time(&self) -> i128;
 
+    /// When the file of a descriptor was made, in nanoseconds since 1970, if that is known.
+    fn birth(&self, _fd: i32) -> Option<u64> {
+        None
+    }
+
+    /// A number that tells the mount of a file system from any other since the machine was started, if there is one. `device`: as
+    /// in [`Stat::inode`]; `fd`: of a file on it.
+    fn mount(&self, _device: u64, _fd: i32) -> Option<u64> {
+        None
+    }
+
     /// Starts a thread that no signal of the server's is delivered to.
     ///
     /// # Errors

@@ -7,9 +7,12 @@
 //! * Whatever changes a file in another way (truncation, holes, unlink, replacement, calls that carry no offset) gives
 //!   the file a new identity before it is passed on, and keeps reads from being cached until it is done.
 //!
+//! * Pages that another process has cached of a file that may have been changed since are compared before they are served
+//!   ([`doubtful`](crate::doubtful)).
+//!
 //! In bypass the first rule rests, since no read is served or offered. The others hold as ever.
 
-use extension::{PageId, ReadOutcome, ReadTicket, Source};
+use extension::{Comparison, PageId, ReadOutcome, ReadTicket, Source};
 
 use crate::control::Timed;
 use crate::core::Core;
@@ -18,7 +21,7 @@ use crate::header::header_page;
 use crate::os::Os;
 use crate::switch::{Active, Bypass, Mode};
 use crate::sync::{Instant, Ordering};
-use crate::target::{Target, Write};
+use crate::target::{End, Target, Write};
 
 /// A write of more pages than this drops the whole file instead of page by page.
 const PAGES_BY_PAGE: u32 = 4096;
@@ -96,6 +99,10 @@ impl<O: Os> Core<O> {
         length: usize,
         real: impl FnOnce() -> isize,
     ) -> isize {
+        if target.is_doubtful() {
+            // SAFETY: the caller's promise.
+            return unsafe { self.serve_doubtful(active, target, buffer, length, real) };
+        }
         {
             // SAFETY: the caller's promise; the slice ends before the server's own read uses the buffer.
             let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
@@ -108,6 +115,62 @@ impl<O: Os> Core<O> {
         }
         // SAFETY: the caller's promise.
         unsafe { self.read_data_file(active, target, buffer, length, real) }
+    }
+
+    /// From the data file, and compares what is cached with that.
+    ///
+    /// # Safety
+    /// As for [`read`](Self::read).
+    #[cold]
+    #[inline(never)]
+    unsafe fn serve_doubtful(
+        &self,
+        active: &Active,
+        target: Target,
+        buffer: *mut u8,
+        length: usize,
+        real: impl FnOnce() -> isize,
+    ) -> isize {
+        let generations = self.switch().generations();
+        let ticket = generations.begin_read(target.file.owner, target.page.page);
+        let started = Instant::now();
+        let result = real();
+        self.count_data_read(active, target.file, started);
+        if let (true, Some(ticket)) = (result == length as isize, ticket) {
+            // SAFETY: the read filled the buffer.
+            let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
+            self.compare_doubtful(active, target, bytes);
+            self.offer(active, target, bytes, ticket, Source::Read);
+        }
+        result
+    }
+
+    /// Compares what is cached of a doubtful page with what was read of it. Only what is equal stays.
+    fn compare_doubtful(&self, active: &Active, target: Target, bytes: &[u8]) {
+        let Target { file, page } = target;
+        #[cfg(any(feature = "canary", all(test, checker)))]
+        if left_out!("check-is-enough") && active.extension.has_check(page, bytes) {
+            return file.settle(page.file, page.page, 1);
+        }
+        match active.extension.compare(page, bytes) {
+            Comparison::Absent => {}
+            Comparison::Unanswered => return,
+            compared => {
+                let is_equal = compared == Comparison::Equal;
+                file.doubtful().count(is_equal, &self.switch().doubts);
+            }
+        }
+        file.settle(page.file, page.page, 1);
+    }
+
+    /// Drops what is cached of a doubtful page that was read by a thread that should not wait for a cache disk.
+    #[cold]
+    pub fn drop_doubtful(&self, active: &Active, target: Target) {
+        let Target { file, page } = target;
+        if active.extension.disbelieve(page) {
+            file.doubtful().count(false, &self.switch().doubts);
+        }
+        file.settle(page.file, page.page, 1);
     }
 
     /// By `real`, and then offers what it brought.
@@ -185,14 +248,15 @@ impl<O: Os> Core<O> {
         }
     }
 
-    /// Before a write is passed on. `settles` tells whether [`finish_write`] will be called when it has completed; without,
-    /// the write only moves the generations on.
+    /// Before a write is passed on. [`finish_write`](Self::finish_write) is to be called when it has completed; a write whose end
+    /// is never seen only moves the generations on. One whose end is perhaps seen keeps reads of its pages from being offered
+    /// until then, or until the server uses its request again: a read that is submitted after it may come before it.
     pub fn begin_write(
         &self,
         file: &'static DataFile,
         length: usize,
         offset: i64,
-        settles: bool,
+        end: End,
     ) -> Option<Write> {
         if left_out!("writes") || length == 0 {
             return None;
@@ -201,7 +265,7 @@ impl<O: Os> Core<O> {
             return None;
         }
         if offset < 0 {
-            return Some(Write::File(file.block()));
+            return Some(whole_file(file, end));
         }
         let mut page_size = file.page_size();
         if page_size == 0 {
@@ -209,42 +273,64 @@ impl<O: Os> Core<O> {
                 return None;
             }
             // Nothing of the file is cached. The page size may be learned by a read that overlaps this write.
+            if end == End::Unseen {
+                file.is_changed_unseen();
+            }
             let blocked = file.block_inserts();
             page_size = file.page_size();
             if page_size == 0 {
-                return Some(Write::File(blocked));
+                return Some(match end {
+                    End::Perhaps => self.one_page(file, length, offset),
+                    _ => Write::File(blocked),
+                });
             }
         }
         let size = u64::from(page_size);
         let begin = offset as u64 / size;
-        let end = (offset as u64 + length as u64 - 1) / size;
-        let (Ok(first), Ok(last)) = (u32::try_from(begin), u32::try_from(end)) else {
-            return Some(Write::File(file.block()));
+        let until = (offset as u64 + length as u64 - 1) / size;
+        let (Ok(first), Ok(last)) = (u32::try_from(begin), u32::try_from(until)) else {
+            return Some(whole_file(file, end));
         };
         let pages = last - first + 1;
         if pages > PAGES_BY_PAGE {
-            return Some(Write::File(file.block()));
+            return Some(whole_file(file, end));
         }
         let generations = self.switch().generations();
         let early = left_out!("id-before-bump").then(|| file.id());
-        if settles {
-            file.begin_change();
-            generations.begin_write(file.owner, first, pages);
-        } else {
-            file.note_change();
-            generations.bump(file.owner, first, pages);
+        match end {
+            End::Seen | End::Perhaps => {
+                file.begin_change();
+                generations.begin_write(file.owner, first, pages);
+            }
+            End::Unseen => {
+                file.note_change();
+                generations.bump(file.owner, first, pages);
+            }
         }
         let id = early.unwrap_or_else(|| file.id());
+        if left_out!("settled-before-drop") {
+            file.settle(id, first, pages);
+        }
         let was_cached = match &*self.switch().active() {
-            Some(active) => active.extension.invalidate(id, first, pages),
-            None => false,
+            Some(active) => {
+                let was_cached = active.extension.invalidate(id, first, pages);
+                if file.is_doubtful(id) {
+                    file.settle(id, first, pages);
+                }
+                was_cached
+            }
+            None => {
+                file.write_unseen();
+                false
+            }
         };
         if file.page_size() != page_size {
             file.replace_contents(); // learned anew meanwhile: the pages just dropped were the wrong ones
         }
         // What is written while the whole file changes may be gone before it is offered. Looked at after the identity: see
         // `cacheable`.
-        let whole = length as u64 == size && offset as u64 % size == 0 && !file.is_kept_out();
+        let one = length as u64 == size && offset as u64 % size == 0;
+        let whole = one && end == End::Seen && !file.is_kept_out();
         Some(Write::Pages {
             file,
             first: PageId {
@@ -254,6 +340,7 @@ impl<O: Os> Core<O> {
             pages,
             whole,
             was_cached,
+            end,
         })
     }
 
@@ -265,11 +352,14 @@ impl<O: Os> Core<O> {
             pages,
             whole,
             was_cached,
+            end,
         } = write
         else {
             return;
         };
-        file.end_change();
+        if end != End::Unseen {
+            file.end_change();
+        }
         let ticket = self
             .switch()
             .generations()
@@ -308,7 +398,7 @@ impl<O: Os> Core<O> {
             let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
             self.notes.note_write(file, Some(bytes), length, offset);
         }
-        let Some(write) = self.begin_write(file, length, offset, true) else {
+        let Some(write) = self.begin_write(file, length, offset, End::Seen) else {
             return real();
         };
         let result = real();
@@ -332,7 +422,7 @@ impl<O: Os> Core<O> {
         }
         let write = usize::try_from(length)
             .ok()
-            .and_then(|length| self.begin_write(file, length, offset, true));
+            .and_then(|length| self.begin_write(file, length, offset, End::Seen));
         let result = real();
         if let Some(write) = write {
             self.finish_write(write, None, None);
@@ -359,6 +449,19 @@ impl<O: Os> Core<O> {
         real()
     }
 
+    /// Passes on a call that gives a file another name or other times.
+    pub fn change_names<R>(&self, file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
+        match file.filter(|_| !left_out!("looks")) {
+            Some(file) => file.change_names(real),
+            None => real(),
+        }
+    }
+
+    /// Passes on a flush of a file. `real` returns 0 if it has succeeded.
+    pub fn flush(&self, file: &'static DataFile, real: impl FnOnce() -> i32) -> i32 {
+        file.flush(self.os().running(), real)
+    }
+
     /// Passes on a call that changes a file's size or times, but nothing that may be cached of it.
     pub fn change_looks<R>(&self, file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
         if left_out!("looks") {
@@ -367,6 +470,37 @@ impl<O: Os> Core<O> {
         let _changing = file.map(DataFile::change);
         real()
     }
+}
+
+impl<O: Os> Core<O> {
+    /// A write of a file whose page size nobody knows: of one page, as both servers write. To keep the whole file from being cached
+    /// until such a write is seen to end would be too much: it may be a minute.
+    #[cold]
+    fn one_page(&self, file: &'static DataFile, length: usize, offset: i64) -> Write {
+        let page = u32::try_from(offset as u64 / length as u64).unwrap_or(u32::MAX);
+        file.begin_change();
+        self.switch().generations().begin_write(file.owner, page, 1);
+        Write::Pages {
+            file,
+            first: PageId {
+                file: file.id(),
+                page,
+            },
+            pages: 1,
+            whole: false,
+            was_cached: false,
+            end: End::Perhaps,
+        }
+    }
+}
+
+/// A write that is followed as a change of the whole file.
+#[cold]
+fn whole_file(file: &'static DataFile, end: End) -> Write {
+    if end == End::Unseen {
+        file.is_changed_unseen();
+    }
+    Write::File(file.block())
 }
 
 #[cfg(test)]
@@ -398,13 +532,13 @@ mod tests {
         };
         let under_way = || assert_eq!(known.at_rest(), None);
         for offset in [0, 16384, 100, -1] {
-            let write = core.begin_write(known, 16384, offset, true).unwrap();
+            let write = core.begin_write(known, 16384, offset, End::Seen).unwrap();
             under_way();
             core.finish_write(write, None, None);
             counted("a write");
         }
         // Of a write whose end is not seen only the beginning counts.
-        drop(core.begin_write(known, 16384, 0, false));
+        drop(core.begin_write(known, 16384, 0, End::Unseen));
         counted("a write whose end is not seen");
         core.change_range(known, 16384, 0, under_way);
         counted("a range");
@@ -436,7 +570,10 @@ mod tests {
         let mut page = vec![1; PAGE];
         page[4..8].copy_from_slice(&1u32.to_be_bytes());
 
-        let begin = || core.begin_write(known, PAGE, PAGE as i64, true).unwrap();
+        let begin = || {
+            core.begin_write(known, PAGE, PAGE as i64, End::Seen)
+                .unwrap()
+        };
         let is_cached_after = |write| {
             let guard = core.switch().active();
             let active = guard.as_deref().unwrap();

@@ -14,6 +14,7 @@ use crate::files::{Attach, DataFile};
 use crate::machine_for_tests::{self, Machine};
 use crate::os::Os;
 use crate::switch::{Active, Bypass};
+use crate::target::End;
 
 const PAGE: usize = 16384;
 
@@ -206,7 +207,11 @@ fn overlapping_writes_of_a_page_are_not_offered() {
     let served = Served::new();
     served.cached(4);
     let offset = 4 * PAGE as i64;
-    let begin = || served.core.begin_write(served.known, PAGE, offset, true);
+    let begin = || {
+        served
+            .core
+            .begin_write(served.known, PAGE, offset, End::Seen)
+    };
     let (one, other) = (begin().unwrap(), begin().unwrap());
     for write in [one, other] {
         let active = Some(&*served.active);
@@ -222,7 +227,7 @@ fn a_write_whose_end_is_not_seen_only_drops() {
     drop(
         served
             .core
-            .begin_write(served.known, PAGE, 4 * PAGE as i64, false),
+            .begin_write(served.known, PAGE, 4 * PAGE as i64, End::Unseen),
     );
     assert_eq!(served.read(4), (1, true));
     assert_eq!(served.read(4), (1, false), "it does not keep the page out");
@@ -346,7 +351,7 @@ fn what_straddles_the_beginning_of_bypass_is_right_and_not_offered() {
     let begin = || {
         let write = served
             .core
-            .begin_write(served.known, PAGE, 4 * PAGE as i64, true);
+            .begin_write(served.known, PAGE, 4 * PAGE as i64, End::Seen);
         write.unwrap()
     };
     for (at_first, at_last) in [(Bypass::Off, Bypass::On), (Bypass::On, Bypass::Off)] {
@@ -410,7 +415,7 @@ fn the_control_group_is_read_from_the_data_file_in_both_modes() {
 impl Served {
     /// The beginning and end of a write that never reaches the file.
     fn change(&self, length: usize, offset: i64) {
-        let write = self.core.begin_write(self.known, length, offset, true);
+        let write = self.core.begin_write(self.known, length, offset, End::Seen);
         self.core.finish_write(write.unwrap(), None, None);
     }
 }

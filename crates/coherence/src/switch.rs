@@ -28,6 +28,8 @@ use std::sync::atomic::AtomicU64;
 use extension::{Extension, FileId, Generations, LatencyHistogram};
 
 use crate::control::Waits;
+use crate::doubtful::Doubts;
+use crate::manifest::Manifest;
 use crate::sync::{Alone, ArcSwapOption, AtomicU32, Guard, Ordering};
 
 /// Data files and writes to them are followed.
@@ -147,6 +149,12 @@ pub struct Switch {
     generations: OnceLock<Arc<Generations>>,
     /// The last identity that a file was given. They are never used twice, whatever is switched.
     file_ids: AtomicU32,
+    /// What the next process has to know, if it shall.
+    manifest: OnceLock<Manifest>,
+    /// Pages that are compared before they are served.
+    pub doubts: Doubts,
+    /// [`Manifest::detached`] when following for an extension began.
+    followed_since: AtomicU64,
 }
 
 /// The mode as a hook finds it at its beginning. It is passed on, so that one call sees one mode.
@@ -220,6 +228,12 @@ fn bits(word: u32) -> u8 {
     word as u8
 }
 
+/// The word in another mode.
+fn with_mode(word: u32, mode: u8) -> u32 {
+    let harvests = if mode & HARVEST == 0 { 0 } else { HARVESTS };
+    (word & !u32::from(u8::MAX)).wrapping_add(harvests) | u32::from(mode)
+}
+
 /// The word with an active extension, used as it is wanted.
 fn in_use(word: u32) -> u32 {
     let wanted = (word >> WANTED) as u8 & USE;
@@ -246,13 +260,37 @@ impl Switch {
             active: ArcSwapOption::const_empty(),
             generations: OnceLock::new(),
             file_ids: AtomicU32::new(0),
+            manifest: OnceLock::new(),
+            doubts: Doubts::new(),
+            followed_since: AtomicU64::new(0),
         }
+    }
+
+    /// What the next process has to know, if it shall.
+    #[inline]
+    pub fn manifest(&self) -> Option<&Manifest> {
+        self.manifest.get()
+    }
+
+    /// From now on it is kept for the next process, while nothing is followed yet. Once for each process.
+    pub fn keep(&self, manifest: Manifest) {
+        if let Some(given) = manifest.given() {
+            // Relaxed: as in `new_file_id`.
+            self.file_ids.fetch_max(given, Ordering::Relaxed);
+        }
+        // Relaxed: as above. Files may be followed already, for a recording.
+        manifest.announce(self.file_ids.load(Ordering::Relaxed));
+        let _ = self.manifest.set(manifest);
     }
 
     /// An identity for a file, under which nothing is cached.
     pub fn new_file_id(&self) -> FileId {
         // Relaxed: that each is given once is all that counts.
-        FileId(self.file_ids.fetch_add(1, Ordering::Relaxed) + 1)
+        let id = self.file_ids.fetch_add(1, Ordering::Relaxed) + 1;
+        if let Some(manifest) = self.manifest() {
+            manifest.announce(id);
+        }
+        FileId(id)
     }
 
     /// Announces a request. `None` when the extension was switched off meanwhile: the request must pass untouched.
@@ -314,6 +352,11 @@ impl Switch {
         self.generations();
         let mut before = self.word.0.load(Ordering::SeqCst);
         loop {
+            if let (TRACK, Some(manifest)) = (reason, self.manifest()) {
+                // Before the exchange: who stops following says so first, and then changes the word.
+                let detached = manifest.detached();
+                self.followed_since.store(detached, Ordering::Relaxed);
+            }
             let followed = Mode(bits(before)).follows();
             if !followed && !left_out!("gap-not-seen") {
                 forget();
@@ -345,9 +388,7 @@ impl Switch {
             .word
             .0
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
-                let mode = to(bits(word));
-                let harvests = if mode & HARVEST == 0 { 0 } else { HARVESTS };
-                Some((word & !u32::from(u8::MAX)).wrapping_add(harvests) | u32::from(mode))
+                Some(with_mode(word, to(bits(word))))
             });
     }
 
@@ -365,21 +406,29 @@ impl Switch {
         between: impl FnOnce(),
     ) -> Result<Option<Arc<Active>>, Interrupted> {
         let ours = left_out!("interrupted-keeps-it").then(|| Arc::clone(&active));
+        let session = active.extension.session();
         let before = self.active.swap(Some(active));
         between();
-        match self.begin_to_serve() {
+        match self.begin_to_serve(session) {
             Ok(_) => Ok(before),
             Err(_) if ours.is_some() => Err(Interrupted(ours)),
             Err(_) => Err(Interrupted(self.active.swap(None))),
         }
     }
 
-    pub(crate) fn begin_to_serve(&self) -> Result<u32, u32> {
-        self.word
+    /// `session`: of what is active now.
+    pub(crate) fn begin_to_serve(&self, session: Option<u64>) -> Result<u32, u32> {
+        let begun = self
+            .word
             .0
             .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |word| {
                 (bits(word) & (TRACK | ACTIVE) == TRACK).then(|| in_use(word))
-            })
+            })?;
+        if let Some(manifest) = self.manifest() {
+            // Relaxed: only one thread at a time begins to follow for an extension, and this is it.
+            manifest.attach(session, self.followed_since.load(Ordering::Relaxed));
+        }
+        Ok(begun)
     }
 
     /// What an active extension is used for from now on: one that is, and those to come. A hook that has begun goes on as it began.
@@ -410,16 +459,48 @@ impl Switch {
     pub fn switch_off(&self) -> Option<Arc<Active>> {
         // Order matters: a submitter adds to `pending` and then looks at `word` (see `begin_request`), we write `word` and
         // then look at `pending`. One of the two sees the other.
-        self.change(|mode| mode & RECORD | HARVEST);
+        self.stop_tracking(|mode| mode & RECORD | HARVEST);
         self.leave_harvest();
         self.active.swap(None)
     }
 
     /// The kill switch: every hook is off at once, a recording ends too. Otherwise as [`switch_off`](Self::switch_off).
     pub fn kill(&self) -> Option<Arc<Active>> {
-        self.change(|_| HARVEST);
+        self.stop_tracking(|_| HARVEST);
         self.leave_harvest();
         self.active.swap(None)
+    }
+
+    /// The process is about to end: nothing is served, offered or recorded any more, but writes are followed as long as it lives, so
+    /// that what is left stays current.
+    pub fn only_follow(&self) {
+        self.use_for(Bypass::On, false);
+        self.change(|mode| mode & !RECORD);
+    }
+
+    /// What is left behind says that nobody follows before that is so. The word is not changed if it has changed since: files may
+    /// have begun to be followed anew.
+    fn stop_tracking(&self, to: impl Fn(u8) -> u8) {
+        loop {
+            let word = self.word.0.load(Ordering::SeqCst);
+            if let Some(manifest) = self.manifest() {
+                manifest.detach();
+                if bits(word) & ACTIVE != 0 && !left_out!("off-keeps-live") {
+                    manifest.abandon();
+                }
+            }
+            if left_out!("detached-once") {
+                return self.change(to);
+            }
+            let after = with_mode(word, to(bits(word)));
+            let exchanged =
+                self.word
+                    .0
+                    .compare_exchange(word, after, Ordering::SeqCst, Ordering::SeqCst);
+            if exchanged.is_ok() {
+                return;
+            }
+        }
     }
 
     #[inline]
@@ -607,7 +688,7 @@ mod tests {
         switch.start_recording(|| ());
         switch.start_tracking(|| ());
         assert!(switch.switch_off().is_none());
-        assert_eq!(switch.begin_to_serve().map_err(bits), Err(RECORD));
+        assert_eq!(switch.begin_to_serve(None).map_err(bits), Err(RECORD));
         switch.stop_recording();
         assert_eq!(switch.mode().bits(), 0);
     }
@@ -620,16 +701,16 @@ mod tests {
         let mode = || switch.mode().bits();
         let publish = || {
             switch.start_tracking(|| ());
-            switch.begin_to_serve().expect("not interrupted");
+            switch.begin_to_serve(None).expect("not interrupted");
         };
         switch.use_for(Bypass::On, false);
         assert_eq!(mode(), 0, "off is off, whatever is wanted");
         switch.start_tracking(|| ());
         switch.use_for(Bypass::Refill, false);
         assert_eq!(mode(), TRACK, "nothing is active while enabling");
-        switch.begin_to_serve().expect("not interrupted");
+        switch.begin_to_serve(None).expect("not interrupted");
         assert_eq!(mode(), TRACK | ACTIVE | FILL);
-        assert!(switch.begin_to_serve().is_err(), "it is active already");
+        assert!(switch.begin_to_serve(None).is_err(), "it is active already");
         switch.use_for(Bypass::On, false);
         assert_eq!(
             (mode(), switch.mode().bypass()),
@@ -662,7 +743,7 @@ mod tests {
             let switch = a_switch();
             switch.use_for(at_first, false);
             switch.start_tracking(|| ());
-            switch.begin_to_serve().expect("not interrupted");
+            switch.begin_to_serve(None).expect("not interrupted");
             let request = switch.begin_request().expect("active");
             switch.use_for(at_last, false);
             assert!(switch.switch_off().is_none());

@@ -17,6 +17,12 @@ pub struct Target {
 }
 
 impl Target {
+    /// Whether what is cached of it must be compared before it is served.
+    #[inline]
+    pub fn is_doubtful(&self) -> bool {
+        self.file.doubtful().has(self.page) && !left_out!("doubt-not-asked")
+    }
+
     /// The read of this page begins. `None` while there is no control group.
     #[inline]
     pub fn timed(&self, mode: Mode) -> Option<Timed> {
@@ -26,6 +32,17 @@ impl Target {
             control: control::has(self.file.owner, self.page.page),
         })
     }
+}
+
+/// Whether the end of a write is seen.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    /// Surely, through [`finish_write`](crate::core::Core::finish_write).
+    Seen,
+    /// As far as is known: the thread that waits for it may have begun to wait before we looked.
+    Perhaps,
+    /// By nobody.
+    Unseen,
 }
 
 /// A write under way.
@@ -38,11 +55,23 @@ pub enum Write {
         first: PageId,
         /// Pages touched.
         pages: u32,
-        /// Exactly one whole page, of a file that could be cached when the write began.
+        /// Exactly one whole page, of a file that could be cached when the write began, and whose end is seen.
         whole: bool,
         /// The page was in the cache.
         was_cached: bool,
+        /// What the write was begun with.
+        end: End,
     },
     /// Followed as a change of the whole file.
     File(Blocked<'static>),
+}
+
+impl Write {
+    /// The file that is written.
+    pub fn file(&self) -> &'static DataFile {
+        match self {
+            Write::Pages { file, .. } => file,
+            Write::File(blocked) => blocked.file(),
+        }
+    }
 }

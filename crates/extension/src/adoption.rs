@@ -16,7 +16,10 @@ use crate::staging::UNIT;
 /// `kept`: which devices have their contents.
 pub(crate) fn adopt(shared: &Shared, kept: &[bool]) -> Inherited {
     let begin = Instant::now();
-    let mut inherited = Inherited::default();
+    let mut inherited = Inherited {
+        any: true,
+        ..Inherited::default()
+    };
     for instance in &shared.instances {
         let directory = &mut instance.0.lock().directory;
         let (pages, dropped) = directory.adopt(|entry| adopt_entry(shared, kept, entry));

@@ -19,15 +19,14 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FlockOperation, OFlags};
-use rustix::io::Errno;
+use rustix::fs::FlockOperation;
 use twox_hash::XxHash3_64;
 
 use crate::config::{Config, OpenError, OwnerIdentity};
-use crate::device::file::{self, FLAGS, check_file, failed};
+use crate::device::file::{self, failed, make_own, open_own};
 use crate::directory::Directory;
 use crate::memory::{HUGE_PAGE, Mapped, PAGE};
 use crate::segment::{Geometry, Table};
@@ -107,6 +106,8 @@ pub struct Inherited {
     pub dropped: u64,
     /// How long that took.
     pub took: Duration,
+    /// There was something to take over.
+    pub any: bool,
     /// Why nothing will outlive this process, though it was wanted.
     pub refused: Option<String>,
 }
@@ -124,48 +125,37 @@ pub(crate) struct Arena {
     layout: Layout,
     /// Of the process that has left something, if one has.
     left: Option<u64>,
-    /// Something may be entered.
-    begun: AtomicBool,
+    /// Of what is entered; 0: nothing may be yet.
+    session: AtomicU64,
 }
 
 impl Drop for Arena {
     fn drop(&mut self) {
         // What was made for an extension that could not be opened.
-        if self.left.is_none() && !self.begun.load(Ordering::Relaxed) {
+        if self.left.is_none() && self.session().is_none() {
             self.discard();
         }
     }
 }
 
 impl Arena {
-    /// Opens and locks the file, or makes it.
+    /// Opens and locks the file, or makes it. What another session than `inherit` has left in it is lost.
     ///
     /// # Errors
     /// Says why there can be none: the extension then works without.
-    pub fn open(path: &Path, layout: Layout) -> Result<(Arena, Parts), OpenError> {
-        let refused = |action| failed(path, action, "let the server's user make files there");
-        let file = match file::open(path, FLAGS) {
-            Err(Errno::NOENT) => file::open(path, FLAGS | OFlags::CREATE | OFlags::EXCL),
-            other => other,
-        };
-        let file = file.map_err(|error| refused("open or create")(error.into()))?;
-        let metadata = file.metadata().map_err(refused("look at"))?;
-        check_file(path, &metadata)?;
-        let system = rustix::fs::fstatfs(&file);
-        let system = system.map_err(|error| refused("look at")(error.into()))?;
-        if system.f_type as i64 != TMPFS {
-            let elsewhere = io::Error::other("it is not on a file system in memory (tmpfs)");
-            let advice = "name a place on one, such as /dev/shm";
-            return Err(failed(path, "use", advice)(elsewhere));
-        }
-        lock_alone(path, &file)?;
-        let left = look(path, &file, &layout)?;
+    pub fn open(
+        path: &Path,
+        layout: Layout,
+        inherit: Option<u64>,
+    ) -> Result<(Arena, Parts), OpenError> {
+        let file = open_in_memory(path)?;
+        let left = look(path, &file, &layout)?.filter(|left| inherit == Some(*left));
         let arena = Arena {
             path: path.to_path_buf(),
             file,
             layout,
             left,
-            begun: AtomicBool::new(false),
+            session: AtomicU64::new(0),
         };
         let full = || failed(path, "allocate", "make room there, or raise its limit");
         if arena.left.is_none() {
@@ -215,16 +205,26 @@ impl Arena {
         self.file.write_all_at(&head, 0)
     }
 
-    /// The session of whoever has left something here.
+    /// The session of whoever has left something here that is taken over.
     pub fn left(&self) -> Option<u64> {
         self.left
     }
 
     /// What is entered from now on is of this session.
     pub fn begin(&self, session: u64) {
-        self.begun.store(true, Ordering::Relaxed);
+        self.session.store(session, Ordering::Relaxed);
         // If that fails nothing outlives the process.
         let _ = self.tell(session);
+    }
+
+    /// Of what is entered.
+    pub fn session(&self) -> Option<u64> {
+        Some(self.session.load(Ordering::Relaxed)).filter(|&session| session != 0)
+    }
+
+    /// The file, as it is now.
+    pub fn file(&self) -> io::Result<File> {
+        self.file.try_clone()
     }
 
     fn tell(&self, session: u64) -> io::Result<()> {
@@ -244,6 +244,27 @@ impl Arena {
             let _ = fs::remove_file(&self.path);
         }
     }
+}
+
+/// Opens a file on a file system in memory, or makes an empty one, for this process alone. As with cache files, no link is
+/// followed, and what others could change is refused.
+///
+/// # Errors
+/// Says what is wrong with the file or the place.
+pub fn open_in_memory(path: &Path) -> Result<File, OpenError> {
+    let file = match open_own(path)? {
+        Some(file) => file,
+        None => make_own(path)?,
+    };
+    let system = rustix::fs::fstatfs(&file);
+    let advice = "name a place on one, such as /dev/shm";
+    let system = system.map_err(|error| failed(path, "look at", advice)(error.into()))?;
+    if system.f_type as i64 != TMPFS {
+        let elsewhere = io::Error::other("it is not on a file system in memory (tmpfs)");
+        return Err(failed(path, "use", advice)(elsewhere));
+    }
+    lock_alone(path, &file)?;
+    Ok(file)
 }
 
 fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {

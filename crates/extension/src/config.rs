@@ -80,6 +80,8 @@ pub struct Config {
     pub nominal_page: u32,
     /// A file on a file system in memory, in which directories outlive the process; `None`: they end with it.
     pub arena: Option<PathBuf>,
+    /// The session of another process to take over, if it is the one that has left the arena. Otherwise the arena is made anew.
+    pub inherit: Option<u64>,
 }
 
 impl Default for Config {
@@ -96,6 +98,7 @@ impl Default for Config {
             read_timeout: Arc::default(),
             nominal_page: 16384,
             arena: None,
+            inherit: None,
         }
     }
 }

@@ -29,7 +29,9 @@
 //! No lock is held during I/O or while a page is copied, but for that of the slot which is read into. Calls other than `open`, `statistics` and their like allocate
 //! nothing, but for the memory of a slot at its first use and the table of files as that grows.
 
+use std::fs::File;
 use std::os::fd::RawFd;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -117,7 +119,20 @@ pub enum Inspected {
     /// It could not be read, or failed its proof, as a page does that was damaged, or moved just then. It would not have been
     /// served.
     Unproven,
+    /// Its device has failed, or does not answer just now.
+    Unanswered,
     Copied,
+}
+
+/// What [`Extension::compare`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Comparison {
+    Absent,
+    Equal,
+    /// Or it is damaged, or of another page that looks the same. It is not cached any more.
+    Different,
+    /// Its device has failed, or does not answer just now. It stays.
+    Unanswered,
 }
 
 /// Where a page lies uncompressed on a device: `length` bytes at `offset` of `fd`, which stays open as long as this value
@@ -207,6 +222,17 @@ impl Located {
         let Bounded { slot, counted, .. } = self.bounded?;
         Some(GivenUp::new(counted, slot, self._file))
     }
+}
+
+/// What outlives the process, at rest.
+#[derive(Debug)]
+pub struct Frozen {
+    /// Of the cache files and the directories.
+    pub session: u64,
+    /// The directories. Its descriptor shares the lock of the arena.
+    pub arena: File,
+    /// The cache files.
+    pub devices: Vec<Arc<PathBuf>>,
 }
 
 /// A second-level cache of clean pages.
@@ -332,16 +358,22 @@ impl Extension {
         &self.shared.inherited
     }
 
-    /// Pages of the file up to `highest` may have been inherited, and be asked for. To be said of each file whose inherited pages are
+    /// Tells the contents from those of any other opening, if they outlive the process.
+    pub fn session(&self) -> Option<u64> {
+        self.shared.arena.as_ref()?.session()
+    }
+
+    /// Pages of the file up to `highest` may have been inherited, and be asked for; about `pages` of them. To be said of each file whose inherited pages are
     /// what it has now, before it is asked for or written; of all such files before anything else is offered, since what is in no
     /// file of which it was said is garbage.
-    pub fn inherit_file(&self, file: FileId, highest: u32) {
+    pub fn inherit_file(&self, file: FileId, highest: u32, pages: u64) {
         if leaves_out(Rule::Files) {
             return;
         }
         let page = PageId::new(file, highest);
+        let pages = pages / self.shared.instances.len() as u64;
         for instance in &self.shared.instances {
-            instance.0.lock().may_have(page);
+            instance.0.lock().inherit(page, pages);
         }
     }
 
@@ -349,6 +381,32 @@ impl Extension {
     /// dropped. What is staged is lost.
     pub fn leave(&self) {
         self.shared.store.devices.iter().for_each(Device::leave);
+    }
+
+    /// As [`leave`](Self::leave), for the end of the process: ends the writers, so that nothing changes what is left but
+    /// [`invalidate`](Self::invalidate). To be called when nobody reads or offers pages any more. `None`: nothing outlives the process,
+    /// a device does not answer, or has kept its writer for longer than this.
+    pub fn freeze(&self, patience: Duration) -> Option<Frozen> {
+        let shared = &self.shared;
+        let (arena, session) = (shared.arena.as_ref()?, self.session()?);
+        self.leave();
+        let mut devices = shared.store.devices.iter();
+        if !devices.all(|device| device.health.answers()) || !self.end_threads(patience) {
+            return None;
+        }
+        Some(Frozen {
+            session,
+            arena: arena.file().ok()?,
+            devices: shared.store.devices.iter().map(Device::path).collect(),
+        })
+    }
+
+    /// Whether all have ended.
+    fn end_threads(&self, patience: Duration) -> bool {
+        for device in &self.shared.store.devices {
+            device.health.overdue.submissions.stop();
+        }
+        self.shared.wake.stop(patience)
     }
 
     /// The file will never be asked for again; its pages count as garbage from now on.
@@ -435,10 +493,7 @@ impl Extension {
 
 impl Drop for Extension {
     fn drop(&mut self) {
-        for device in &self.shared.store.devices {
-            device.health.overdue.submissions.stop();
-        }
-        self.shared.wake.stop(PATIENCE);
+        self.end_threads(PATIENCE);
         // Writers with threads have closed their devices, or will as soon as the system lets them.
         if !self.inline.lock().is_empty() {
             self.shared

@@ -49,6 +49,8 @@ pub(crate) struct Counters {
     pub failed_proof: Counter,
     pub collision: Counter,
     pub unsuitable: Counter,
+    /// Read elsewhere, because what is cached had to be compared first.
+    pub not_believed: Counter,
     pub not_locatable: Counter,
     pub offered: Counter,
     pub admitted: Counter,
@@ -72,6 +74,7 @@ impl Counters {
             &self.failed_proof,
             &self.collision,
             &self.unsuitable,
+            &self.not_believed,
         ]
         .iter()
         .map(|counter| counter.get())
@@ -314,6 +317,14 @@ impl InstanceState {
         }
         self.may_have(page);
         self.staged.push(&store.staging, frame);
+    }
+
+    /// Pages of the file up to this one may have entries that were inherited; about so many.
+    pub fn inherit(&mut self, page: PageId, records: u64) {
+        self.may_have(page);
+        if let Some(file) = self.files.get_mut(&page.file) {
+            file.records += records;
+        }
     }
 
     /// Pages of the file up to this one may have entries.

@@ -54,7 +54,7 @@ mod validate;
 mod wake;
 mod writer;
 
-pub use arena::Inherited;
+pub use arena::{Inherited, open_in_memory};
 pub use budget::WriteBudget;
 pub use config::{
     Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError, OwnerIdentity,
@@ -62,12 +62,17 @@ pub use config::{
 };
 pub use device::bounded::GivenUp;
 pub use device::exposure::{Exposure, Who, exposures};
-pub use device::file::{check_device, reserve, room};
+pub use device::file::{check_device, make_own, open_own, reserve, room};
 pub use device::kernel::aio_contexts;
-pub use extension::{Extension, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source};
+pub use extension::{
+    Comparison, Extension, Frozen, Inspected, Located, MissReason, OfferOutcome, ReadOutcome,
+    Source,
+};
 pub use generation::{Generations, ReadTicket};
 pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};
 pub use open::fits;
+#[cfg(any(checker, feature = "canary"))]
+pub use page::check_of;
 pub use page::{EXTENT_SHIFT, FileId, MAX_PAGE, MIN_PAGE, NumberHasher, PageId, is_page_length};
 pub use policy::list::PolicyName;
 pub use policy::mode::AdmissionMode;

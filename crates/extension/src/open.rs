@@ -238,7 +238,7 @@ fn parts(
 ) -> io::Result<(arena::Parts, Result<Option<Arena>, OpenError>)> {
     let opened = config.arena.as_ref().map(|path| {
         let layout = Layout::new(config, geometries, plan.entries);
-        Arena::open(path, layout)
+        Arena::open(path, layout, config.inherit)
     });
     let arena = match opened {
         Some(Ok((arena, parts))) => return Ok((parts, Ok(Some(arena)))),

@@ -111,6 +111,12 @@ pub(crate) fn check(page: PageId, bytes: &[u8]) -> u32 {
     digest(bytes) ^ page.seed()
 }
 
+/// The check of a page, for those who look for two that have the same.
+#[cfg(any(checker, feature = "canary"))]
+pub fn check_of(page: PageId, bytes: &[u8]) -> u32 {
+    check(page, bytes)
+}
+
 /// Hash of the bytes of a page. It must have nothing to do with the checksums that InnoDB writes into them.
 fn digest(bytes: &[u8]) -> u32 {
     let hash = XxHash3_64::oneshot(bytes);

@@ -38,7 +38,7 @@ pub fn settings(bytes: &[u8]) {
         return;
     };
     for page in [0, 1024, 16384, u32::MAX] {
-        let devices = plan.config(page).devices;
+        let devices = plan.config(page, None).devices;
         assert!(devices.iter().all(|device| device.bytes <= settings.size));
     }
 

@@ -97,6 +97,14 @@ pub const TIMES: Family = Family {
     unhooked: &[],
 };
 
+/// Flushing. What was not seen to be flushed is not kept when the machine restarts, and no other harm is done.
+pub const FLUSHING: Family = Family {
+    what: "flushes",
+    hooked: &[&["fsync"], &["fdatasync"]],
+    needed: &[],
+    unhooked: &[],
+};
+
 /// Asynchronous I/O through libaio. Servers harvest by `io_getevents`, or by `syscall` with its number; a libaio that is
 /// linked in may make all its calls that way.
 pub const LIBAIO: Family = Family {
@@ -130,14 +138,29 @@ pub const IO_URING: Family = Family {
     ],
 };
 
+/// Ending itself, as a server does that crashes. What is left to the next process is not believed if that comes soon after it was
+/// taken over.
+pub const ENDING: Family = Family {
+    what: "ends itself",
+    hooked: &[
+        &["abort"],
+        &["_exit"],
+        &["_Exit"],
+        &["kill"],
+        &["pthread_kill"],
+    ],
+    needed: &[],
+    unhooked: &[],
+};
+
 /// What a server needs whatever kind of I/O it does.
-pub const ALWAYS: [&Family; 8] = [
-    &READING, &WRITING, &OPENING, &CLOSING, &REMOVING, &RENAMING, &SIZING, &TIMES,
+pub const ALWAYS: [&Family; 9] = [
+    &READING, &WRITING, &OPENING, &CLOSING, &REMOVING, &RENAMING, &SIZING, &TIMES, &FLUSHING,
 ];
 
 /// All families.
 pub fn families() -> impl Iterator<Item = &'static Family> {
-    ALWAYS.into_iter().chain([&LIBAIO, &IO_URING])
+    ALWAYS.into_iter().chain([&LIBAIO, &IO_URING, &ENDING])
 }
 
 /// The names of every intercepted call, one entry for each hook.

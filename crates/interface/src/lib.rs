@@ -6,7 +6,7 @@
 //! executable's file) all ask here, so they give one answer in the same words.
 //!
 //! [`status`], [`variables`] and [`reports`] are what a server shows of the plugin: names, kinds, units, meanings;
-//! [`limits`] is what its figures are judged by.
+//! [`limits`] is what its figures are judged by. [`owner`] says how the files of a server's cache are called.
 //!
 //! A plain library: no unsafe code, no dependencies, nothing that reads a file by itself.
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ pub mod calls;
 pub mod code;
 pub mod in_use;
 pub mod limits;
+pub mod owner;
 pub mod reports;
 #[cfg(test)]
 mod servers;

@@ -37,6 +37,7 @@ pub enum Unit {
     Pages,
     Bytes,
     Microseconds,
+    Milliseconds,
     Seconds,
     Percent,
     /// One quantity in another of the same unit.
@@ -53,6 +54,7 @@ impl Unit {
             Self::Pages => "pages",
             Self::Bytes => "bytes",
             Self::Microseconds => "µs",
+            Self::Milliseconds => "ms",
             Self::Seconds => "s",
             Self::Percent => "%",
             Self::Ratio => "ratio",
@@ -123,6 +125,12 @@ status! {
     MissesReturned "misses_returned" Counter Reads "misses of pages that had been asked for before; a larger cache would have had many of them"
     HitRatio "hit_ratio" Gauge Percent "share of hits in all reads since the cache was switched on"
     PagesCached "pages_cached" Gauge Pages "pages in the cache"
+    PagesInherited "pages_inherited" Gauge Pages "cached pages that were found when the server started, of a process before"
+    PagesTrusted "pages_trusted" Gauge Pages "inherited pages of the files that the server has opened since, and that nobody can have changed meanwhile; more or less"
+    PagesDoubtful "pages_doubtful" Gauge Pages "inherited pages of files that may have changed meanwhile: each is compared with its data file before it is served; more or less"
+    PagesVerified "pages_verified" Counter Pages "doubtful pages that were compared and are equal"
+    PagesDroppedAtStart "pages_dropped_at_start" Gauge Pages "pages that were left and are lost: staged ones, and those of files that were made anew; more or less"
+    AttachMs "attach_ms" Gauge Milliseconds "how long the server's start was held up to take over what was cached"
     BytesCached "bytes_cached" Gauge Bytes "bytes that the cached pages take"
     CapacityBytes "capacity_bytes" Gauge Bytes "bytes that cached pages can take on the cache disks"
     CompressionRatio "compression_ratio" Gauge Ratio "bytes of pages for each byte they take on the cache disks"

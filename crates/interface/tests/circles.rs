@@ -125,7 +125,7 @@ fn statics(text: &str) -> Vec<String> {
 
 /// The plugin is loaded into one process, which has one of each of these. The list only gets shorter: a static that is gone must
 /// leave it, and a new one becomes a field of a value that is there.
-const STATICS: [&str; 29] = [
+const STATICS: [&str; 31] = [
     "abi::status::SHOWN",
     "abi::variables::KEYS",
     "abi::variables::LENGTHS",
@@ -151,6 +151,8 @@ const STATICS: [&str; 29] = [
     "settings::MEMORY_LIMIT",
     "settings::NO_KEY",
     "settings::PATH",
+    "settings::PERSIST",
+    "settings::PERSIST_PATH",
     "settings::READ_TIMEOUT",
     "settings::SIZE",
     "settings::TIMEOUT",

@@ -139,7 +139,7 @@ impl Bypassing {
         let after = to(before);
         self.bypass.store(after.0 as u64, Ordering::SeqCst);
         self.control_group.store(after.1.into(), Ordering::SeqCst);
-        core.switch().use_for(after.0, after.1);
+        apply(core, after);
         since.set = now;
         let was = since.began.as_ref().map(|began| (before.0, began.at));
         if after.0 == Bypass::Off {
@@ -155,6 +155,12 @@ impl Bypassing {
         if let Some(line) = told(was, after.0, by, now, timeout) {
             core.os().note(&line);
         }
+    }
+
+    /// It has changed whether anything may be served.
+    pub fn again<O: Os>(&self, core: &Core<O>) {
+        let _since = self.since.lock();
+        apply(core, self.wanted());
     }
 
     pub fn shown<O: Os>(&self, core: &Core<O>) -> Shown {
@@ -178,6 +184,15 @@ impl Bypassing {
             control_group,
         }
     }
+}
+
+/// As long as nothing may be served, all is bypassed.
+fn apply<O: Os>(core: &Core<O>, (bypass, control_group): (Bypass, bool)) {
+    let bypass = match core.files.inheritance.is_withheld() {
+        true => Bypass::On,
+        false => bypass,
+    };
+    core.switch().use_for(bypass, control_group);
 }
 
 /// Pages that writes have dropped since the active extension was opened, and which one that is.

@@ -2,8 +2,8 @@
 //! retires what is no longer active.
 //!
 //! What happens in which state, who waits for what, and which thread does it is [`coherence::controller`]. Here is what that needs of
-//! a server (`server`): `building` opens an extension, `watch` is what its thread looks at, `clients` is what clients wait for, and
-//! `texts` what all of them are told.
+//! a server (`server`): `building` opens an extension, `watch` is what its thread looks at, `clients` is what clients wait for,
+//! `shelf` keeps for a while what was switched off, and `texts` is what all of them are told.
 //!
 //! Switching on happens while the client who asks waits, so that it gets the error: [`prepare`] while the server
 //! checks the value of `bpe_enabled`, [`commit`] when it assigns it. Everything slow happens in `prepare`, in a thread that
@@ -13,17 +13,21 @@
 mod building;
 mod clients;
 mod server;
+mod shelf;
 mod texts;
 mod watch;
 
 use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use coherence::controller::Host as _;
 
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::CORE;
 use crate::settings::{self, AsyncIo};
 use crate::switch::Bypass;
-use crate::unseen;
+use crate::{persist, unseen};
 use server::CONTROLLER;
 
 pub use clients::{check, prepare};
@@ -36,16 +40,37 @@ pub fn start(passive: Option<String>, early: bool) {
     let unseen = looks.then(unseen::refusal).flatten();
     let unseen = unseen.map(|refusal| refusal.to_string());
     let wanted = settings::ENABLED.load(Ordering::SeqCst) != 0;
+    let began = Instant::now();
+    let may_begin = early && !CONTROLLER.host.waits();
+    let begins = wanted && passive.is_none();
+    let inherits = begins && persist::begin(may_begin);
+    if !begins {
+        persist::pass();
+    }
     if let Err(reason) = CONTROLLER.start(passive, unseen, wanted) {
         Linux.warning(&format!(
             "{reason}. The next switch or status query retries it."
         ));
+        drop(CORE.switch().switch_off());
+    } else if inherits {
+        // Files that InnoDB opens before are not known again. A disk that hangs costs no more than that.
+        CONTROLLER.wait_until(persist::PATIENCE, |machine| {
+            !machine.is_at_work() && !machine.is_due(Linux.running())
+        });
+        persist::held_up(began.elapsed());
     }
 }
 
 /// The plugin is being unloaded, or the server stops. `end` ends what else is under way, once nothing can begin any more.
 pub fn stop(end: impl FnOnce()) {
     CONTROLLER.stop(end);
+    CONTROLLER.host.shelf.close();
+}
+
+/// The server stops, and what is cached is left to the next one. `end` as in [`stop`].
+pub fn leave(end: impl FnOnce()) {
+    CONTROLLER.leave(end);
+    CONTROLLER.host.shelf.close();
 }
 
 /// Second half of switching on, for a client: hooks serve from here on.
@@ -81,6 +106,10 @@ pub fn state() -> (State, String) {
     let no_thread = CONTROLLER.no_thread();
     let (state, reason) = CONTROLLER.with(|machine| texts::shown(machine.shown(), no_thread));
     match CORE.switch().mode().bypass() {
+        _ if state == State::Active && persist::waits_for_log() => {
+            let reason = "nothing is served before InnoDB has opened its redo log";
+            (State::Bypass, reason.into())
+        }
         bypass if bypass != Bypass::Off && state == State::Active => {
             let name = bypass.name().to_uppercase();
             let reason = format!(
@@ -90,6 +119,11 @@ pub fn state() -> (State, String) {
         }
         _ => (state, reason),
     }
+}
+
+/// Bytes of memory of what was switched off and is kept.
+pub fn kept_bytes() -> u64 {
+    CONTROLLER.host.shelf.memory_bytes()
 }
 
 /// Somebody is about to look at the state. Where there was no thread at the start, that is the one chance to notice that there

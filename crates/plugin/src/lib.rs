@@ -24,7 +24,9 @@
 //! The state text, the log, keys for diagnostics, verifications under way, what bypass is set to and the list of suspended files
 //! are leaves.
 
-pub use coherence::{aio, audit, core, files, header, notes, os, rules, scan, switch, target};
+pub use coherence::{
+    aio, audit, core, files, header, manifest, notes, os, rules, scan, switch, target,
+};
 #[cfg(feature = "canary")]
 pub use coherence::{canary, hold_up};
 
@@ -34,17 +36,23 @@ pub mod calls;
 pub mod clock;
 pub mod controller;
 pub mod diagnostics;
+pub mod fence;
 pub mod got;
+mod image;
 pub mod journal;
 pub mod keys;
+pub mod label;
 pub mod linux;
+mod mount;
 #[cfg(feature = "canary")]
 mod naive;
+mod persist;
 pub mod plan;
 pub mod pool;
 pub mod process;
 pub mod recorder;
 pub mod report;
+mod scrub;
 pub mod settings;
 pub mod table_name;
 pub mod unseen;

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use libc::{off64_t, size_t, ssize_t};
-use rustix::fs::{self, AtFlags, FileType};
+use rustix::fs::{self, AtFlags, FileType, StatxFlags};
 use rustix::io::fcntl_getfd;
 use rustix::process::{Resource, getrlimit};
 
@@ -81,6 +81,24 @@ impl Os for Linux {
         clock::file_time()
     }
 
+    fn birth(&self, fd: i32) -> Option<u64> {
+        let asked = StatxFlags::BTIME;
+        let seen = fs::statx(borrowed(fd)?, c"", AtFlags::EMPTY_PATH, asked).ok()?;
+        let is_told = seen.stx_mask & asked.bits() != 0;
+        let seconds = u64::try_from(seen.stx_btime.tv_sec).ok()?;
+        let nanoseconds = u64::from(seen.stx_btime.tv_nsec);
+        is_told.then_some(
+            seconds
+                .saturating_mul(1_000_000_000)
+                .saturating_add(nanoseconds),
+        )
+    }
+
+    fn mount(&self, device: u64, fd: i32) -> Option<u64> {
+        let is_local = crate::mount::is_local(&fs::fstatfs(borrowed(fd)?).ok()?);
+        is_local.then(|| crate::mount::number(device).or_else(|| unique_mount(fd)))?
+    }
+
     fn spawn<T: Send + 'static>(
         &self,
         name: &str,
@@ -92,6 +110,14 @@ impl Os for Linux {
     fn log(&self, level: Level, text: &str) {
         journal::line(level, text);
     }
+}
+
+/// The number of a mount in its namespace, which kernels from 6.8 on give once. A service with a namespace of its own has another
+/// each time that it is started.
+fn unique_mount(fd: i32) -> Option<u64> {
+    const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+    let seen = fs::statx(borrowed(fd)?, c"", AtFlags::EMPTY_PATH, UNIQUE).ok()?;
+    (seen.stx_mask & UNIQUE.bits() != 0).then_some(seen.stx_mnt_id)
 }
 
 /// The thread's errno.

@@ -9,9 +9,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use extension::{Config, DeviceConfig, OpenError, OwnerIdentity};
+use interface::owner;
 
 use crate::pool;
-use crate::settings::{self, Settings};
+use crate::settings::{self, Persist, Settings};
 
 /// Without `bpe_memory_limit` the extension takes this part of the machine's memory at most.
 const MOST_OF_MEMORY: u64 = 8;
@@ -46,7 +47,41 @@ impl Plan {
         Plan::beside(settings, data_directory)
     }
 
+    /// The same for a cache that has these bytes of memory, and on each device.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn as_it_was(settings: &Settings, memory: u64, sizes: &[u64]) -> Result<Plan, String> {
+        let mut plan = Plan::named(settings, data_directory)?;
+        if plan.percent.is_some() {
+            plan.spares_the_data()?;
+        }
+        if sizes.len() == plan.devices().len() {
+            plan.config.memory_limit = memory;
+            let devices = plan.config.devices.iter_mut().zip(sizes);
+            devices.for_each(|(device, size)| device.bytes = *size);
+            plan.size = sizes.iter().sum();
+            // It is as large as it is.
+            plan.percent = None;
+        }
+        Ok(plan)
+    }
+
+    /// Bytes of memory that the extension may take.
+    pub fn memory_limit(&self) -> u64 {
+        self.config.memory_limit
+    }
+
     fn beside(settings: &Settings, data: impl FnOnce() -> PathBuf) -> Result<Plan, String> {
+        let mut plan = Plan::named(settings, data)?;
+        if plan.percent.is_some() {
+            plan.spares_the_data()?;
+        }
+        plan.look_for_room();
+        Ok(plan)
+    }
+
+    fn named(settings: &Settings, data: impl FnOnce() -> PathBuf) -> Result<Plan, String> {
         let paths: Vec<&str> = settings.paths().collect();
         if paths.is_empty() {
             return Err("bpe_path is not set; SET GLOBAL bpe_path to a file or directory on a fast local disk".into());
@@ -77,20 +112,16 @@ impl Plan {
             compression: settings.compression,
             budget: settings::write_budget(),
             read_timeout: settings::read_timeout(),
+            arena: (settings::persist() == Persist::Restart).then(|| kept_in(&owner, "arena")),
             ..Config::default()
         };
-        let mut plan = Plan {
+        Ok(Plan {
             config,
             size: settings.size,
             percent: settings.percent(),
             is_limited: false,
             data,
-        };
-        if plan.percent.is_some() {
-            plan.spares_the_data()?;
-        }
-        plan.look_for_room();
-        Ok(plan)
+        })
     }
 
     /// The devices, each with its share of the size by the room that there was.
@@ -98,10 +129,17 @@ impl Plan {
         &self.config.devices
     }
 
+    /// Whose cache it is.
+    pub fn owner(&self) -> OwnerIdentity {
+        let first = self.config.devices.first();
+        first.map_or_else(OwnerIdentity::default, |device| device.owner)
+    }
+
     /// What the extension is opened with. `nominal_page` is the usual page size in bytes.
-    pub fn config(&self, nominal_page: u32) -> Config {
+    pub fn config(&self, nominal_page: u32, inherit: Option<u64>) -> Config {
         Config {
             nominal_page,
+            inherit,
             ..self.config.clone()
         }
     }
@@ -325,7 +363,7 @@ thread_local! {
 }
 
 /// The server's data directory, canonical.
-fn data_directory() -> PathBuf {
+pub fn data_directory() -> PathBuf {
     #[cfg(test)]
     LOOKS.set(LOOKS.get() + 1);
     // Both servers export this array; their working directory is the data directory too.
@@ -350,21 +388,33 @@ fn owner_identity(data: &Path) -> OwnerIdentity {
     // SAFETY: the buffer is valid for its length.
     unsafe { libc::gethostname(host.as_mut_ptr().cast(), host.len() - 1) };
     let host = host.split(|byte| *byte == 0).next().unwrap_or_default();
-    // FNV-1a, 128 bits: stable over versions of the toolchain, which the hashers of the standard library are not.
-    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013B;
-    let mut hash: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
-    for byte in host.iter().chain(b"\0").chain(data.as_os_str().as_bytes()) {
-        hash = (hash ^ u128::from(*byte)).wrapping_mul(PRIME);
-    }
-    OwnerIdentity(hash.to_be_bytes())
+    OwnerIdentity(owner::identity(host, data.as_os_str().as_bytes()))
 }
 
 fn cache_file_name(owner: &OwnerIdentity) -> String {
-    let hex: String = owner.0[..8]
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("bpe-{hex}.cache")
+    format!("{}.cache", stem(owner))
+}
+
+/// What names of this server's files begin with.
+pub fn stem(owner: &OwnerIdentity) -> String {
+    owner::stem(&owner.0)
+}
+
+/// Where the server keeps, in memory that outlives its process, what is of this kind.
+pub fn kept_in(owner: &OwnerIdentity, kind: &str) -> PathBuf {
+    settings::persist_path().join(format!("{}.{kind}", stem(owner)))
+}
+
+/// What `bpe_path` names first: a cache file, or the folder of one.
+pub fn first_path() -> Option<PathBuf> {
+    let settings = Settings::current();
+    let first = settings.paths().next()?;
+    Some(data_directory().join(first))
+}
+
+/// This server.
+pub fn owner() -> OwnerIdentity {
+    owner_identity(&data_directory())
 }
 
 #[cfg(test)]
@@ -407,7 +457,7 @@ mod tests {
                 ..Settings::current()
             };
             let plan = Plan::beside(&settings, || "/proc".into()).unwrap();
-            (plan.size, plan.chosen(), plan.config(16384))
+            (plan.size, plan.chosen(), plan.config(16384, None))
         };
         let (all, why, _) = sized(100, u64::MAX);
         assert!(why.unwrap().contains("100 % of the room"));
@@ -430,6 +480,20 @@ mod tests {
         };
         let beside = Plan::beside(&settings, || path.clone().into());
         assert!(beside.unwrap_err().contains("of the data directory"));
+    }
+
+    /// The mount of the fast disk is missing when the server comes back: what lies there is a folder of the data's own disk.
+    #[test]
+    fn a_percentage_does_not_fill_the_datas_own_disk_after_a_restart_either() {
+        let folder = tempfile::tempdir_in(data_directory()).unwrap();
+        let settings = Settings {
+            path: folder.path().display().to_string(),
+            size: 50,
+            ..Settings::current()
+        };
+        assert!(Plan::new(&settings).is_err());
+        let again = Plan::as_it_was(&settings, 1 << 30, &[400 << 30]);
+        assert!(again.is_err(), "{again:?}");
     }
 
     #[test]

@@ -1,7 +1,10 @@
 //! The state of this process: the values that hooks, variables and threads share. What needs the controller as well lies in
 //! [`crate::diagnostics`].
 
-use std::sync::atomic::AtomicBool;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
+use std::time::Instant;
 
 use interface::Verdict;
 use parking_lot::Mutex;
@@ -10,7 +13,9 @@ use crate::audit::suspended::Suspensions;
 use crate::bypass::Bypassing;
 use crate::core::Core;
 use crate::files::{Slot, empty_slot};
+use crate::label::Label;
 use crate::linux::{DESCRIPTORS, Linux};
+use crate::settings;
 
 /// Memory is taken page by page, as descriptors are used.
 static TABLE: [Slot; DESCRIPTORS] = [const { empty_slot() }; DESCRIPTORS];
@@ -30,6 +35,44 @@ pub struct Known {
     pub uses_io_uring: AtomicBool,
     pub suspensions: Suspensions,
     pub bypassing: Bypassing,
+    pub kept: Kept,
+}
+
+/// What is known of what outlives the process.
+pub struct Kept {
+    /// The session of the cache that is to be taken over; 0: none.
+    pub session: AtomicU64,
+    /// How long the server's start was held up for that, milliseconds.
+    pub held_up: AtomicU64,
+    /// The number of this process, once something is kept for the next one; 0: nothing is.
+    pub process: AtomicI32,
+    /// The descriptor of the file with the records of the data files, which is never closed.
+    pub records: AtomicI32,
+    /// The folder of InnoDB's redo log, once it was seen.
+    pub redo: OnceLock<PathBuf>,
+    /// The folder of the one that must be opened before what was left is believed, if any must.
+    pub fenced: OnceLock<PathBuf>,
+    /// Since when it was looked for.
+    pub withheld_since: OnceLock<Instant>,
+    /// What was taken over was left before the machine's restart.
+    pub of_image: AtomicBool,
+    /// The server stops, and what is cached is left; how often it was held up for that.
+    pub ends: AtomicBool,
+    pub waits: AtomicU32,
+    /// What is to be left for the machine's restart. The lock is a leaf.
+    pub leaving: Mutex<Option<Leaving>>,
+    /// Behind `bpe_keep`: seconds; 0: not at all.
+    pub keep: AtomicU64,
+    /// Behind `bpe_scrub_rate`: pages per second; 0: none.
+    pub scrub_rate: AtomicU64,
+}
+
+/// What is to be left for the machine's restart, and where.
+pub struct Leaving {
+    /// What `bpe_path` names first.
+    pub place: PathBuf,
+    pub label: Label,
+    pub data_device: u64,
 }
 
 /// Of the same server.
@@ -40,6 +83,21 @@ pub static KNOWN: Known = Known {
     uses_io_uring: AtomicBool::new(false),
     suspensions: Suspensions::new(),
     bypassing: Bypassing::new(),
+    kept: Kept {
+        session: AtomicU64::new(0),
+        held_up: AtomicU64::new(0),
+        process: AtomicI32::new(0),
+        records: AtomicI32::new(-1),
+        redo: OnceLock::new(),
+        fenced: OnceLock::new(),
+        withheld_since: OnceLock::new(),
+        of_image: AtomicBool::new(false),
+        ends: AtomicBool::new(false),
+        waits: AtomicU32::new(0),
+        leaving: Mutex::new(None),
+        keep: AtomicU64::new(0),
+        scrub_rate: AtomicU64::new(settings::DEFAULT_SCRUB_RATE),
+    },
 };
 
 /// Tests that change the state of the process, or count on it, take turns.

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use coherence::manifest::Doubt;
 use extension::{HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
@@ -11,7 +12,7 @@ use crate::controller::State;
 use crate::diagnostics::DIAGNOSTICS;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
-use crate::{controller, settings, table_name};
+use crate::{controller, persist, settings, table_name};
 
 /// Totals at one moment.
 pub struct Totals {
@@ -61,7 +62,7 @@ pub fn totals() -> Totals {
         devices: devices.len() as u64,
         devices_failed: devices.iter().filter(|device| !device.active).count() as u64,
         data_reads,
-        memory_bytes: memory + DIAGNOSTICS.recordings.memory_bytes(),
+        memory_bytes: memory + controller::kept_bytes() + DIAGNOSTICS.recordings.memory_bytes(),
         instances,
         cache,
     }
@@ -180,7 +181,30 @@ fn summary() -> Value {
         "memory_bytes": totals.memory_bytes,
         "cache_read_us": { "p50": totals.cache_read_us[0], "p95": totals.cache_read_us[1], "p99": totals.cache_read_us[2] },
         "data_read_us": { "p50": totals.data_read_us[0], "p95": totals.data_read_us[1], "p99": totals.data_read_us[2] },
+        "inherited": inherited(),
         "cache": serde_json::to_value(cache).unwrap_or(Value::Null),
+    })
+}
+
+/// What was taken over from the process before. Pages of files are counted more or less; `left` are files that were not opened yet;
+/// `to_compare` are the doubtful pages that nobody has asked for yet, and `verified` those that were equal.
+fn inherited() -> Value {
+    let inherited = persist::inherited();
+    let files = |(files, pages): (u64, u64)| json!({ "files": files, "pages": pages });
+    let reason = |(name, doubt): &(String, Doubt)| json!({ "file": name, "why": doubt.text() });
+    json!({
+        "pages": inherited.pages,
+        "dropped": inherited.dropped,
+        "attach_ms": persist::held_up_for(),
+        "after_restart_of_machine": persist::is_of_image(),
+        "trusted": files(inherited.trusted),
+        "doubtful": files(inherited.doubtful),
+        "to_compare": inherited.to_compare,
+        "verified": inherited.verified,
+        "lost": files(inherited.lost),
+        "left": files(inherited.left),
+        "doubtful_files": inherited.reasons.iter().map(reason).collect::<Value>(),
+        "lost_files": inherited.lost_reasons.iter().map(reason).collect::<Value>(),
     })
 }
 

@@ -1,7 +1,9 @@
 //! What the administrator asked for: the values behind the system variables.
 
 use std::ffi::{CStr, CString, c_char};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -34,9 +36,21 @@ pub static COMPRESSION: AtomicU64 = AtomicU64::new(0);
 pub static NO_KEY: AtomicPtr<c_char> = AtomicPtr::new(c"".as_ptr().cast_mut());
 /// Behind `bpe_async_io`.
 pub static ASYNC_IO: AtomicU64 = AtomicU64::new(0);
+/// Behind `bpe_persist`, an index: off, restart. The server gives it its default.
+pub static PERSIST: AtomicU64 = AtomicU64::new(0);
+/// Behind `bpe_persist_path`; as [`PATH`].
+pub static PERSIST_PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 
 /// Longer than a disk that works takes, even when it is busy.
 pub const DEFAULT_READ_TIMEOUT: u64 = 1000;
+
+/// The longest `bpe_keep`, seconds.
+pub const LONGEST_KEEP: u64 = 86_400;
+
+/// `bpe_scrub_rate`, pages per second: 2 % of what a volume of 3,000 reads per second does.
+pub const DEFAULT_SCRUB_RATE: u64 = 64;
+/// The highest one.
+pub const MOST_SCRUB_RATE: u64 = 1_000_000;
 
 /// `bpe_io_capacity` counts writes of this many bytes.
 pub const CAPACITY_UNIT: u64 = 16 * 1024;
@@ -102,6 +116,15 @@ impl Settings {
         }
     }
 
+    /// Tells settings by which a cache is laid out from others.
+    pub fn layout_digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        let compressed = self.compression == Compression::Lz4;
+        let layout = (self.size, self.instances, self.memory_limit, compressed);
+        (&self.path, layout).hash(&mut hasher);
+        hasher.finish() | 1
+    }
+
     /// The part of the room on the cache disks, if `bpe_size` is one.
     pub fn percent(&self) -> Option<u64> {
         PERCENT.contains(&self.size).then_some(self.size)
@@ -143,7 +166,10 @@ pub static LOADED: AtomicBool = AtomicBool::new(false);
 /// To be called while the server initialises the plugin: what `bpe_path` points to is valid until then.
 pub unsafe fn load() {
     // SAFETY: the caller's promise.
-    unsafe { set_path(PATH.load(Ordering::SeqCst)) };
+    unsafe {
+        set_path(PATH.load(Ordering::SeqCst));
+        set_text(&PERSIST_PATH, PERSIST_PATH.load(Ordering::SeqCst));
+    }
     LOADED.store(true, Ordering::SeqCst);
 }
 
@@ -152,21 +178,32 @@ pub unsafe fn load() {
 /// # Safety
 /// `text` must be null or a valid string during the call.
 pub unsafe fn set_path(text: *const c_char) {
+    // SAFETY: the caller's promise.
+    unsafe { set_text(&PATH, text) };
+}
+
+/// # Safety
+/// As for [`set_path`].
+unsafe fn set_text(variable: &AtomicPtr<c_char>, text: *const c_char) {
     let text = if text.is_null() {
         c""
     } else {
         // SAFETY: the caller's promise.
         unsafe { CStr::from_ptr(text) }
     };
-    PATH.store(intern(text), Ordering::SeqCst);
+    variable.store(intern(text), Ordering::SeqCst);
 }
 
 /// The value of `bpe_path`.
 fn path() -> String {
+    text_of(&PATH)
+}
+
+fn text_of(variable: &AtomicPtr<c_char>) -> String {
     if !LOADED.load(Ordering::SeqCst) {
         return String::new();
     }
-    let text = PATH.load(Ordering::SeqCst);
+    let text = variable.load(Ordering::SeqCst);
     if text.is_null() {
         return String::new();
     }
@@ -216,6 +253,34 @@ pub fn async_io() -> AsyncIo {
         _ => AsyncIo::Auto,
     }
 }
+
+/// What outlives the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persist {
+    /// Nothing.
+    Off,
+    /// What is cached, while the machine runs.
+    Restart,
+}
+
+/// `bpe_persist`.
+pub fn persist() -> Persist {
+    match PERSIST.load(Ordering::SeqCst) {
+        0 => Persist::Off,
+        _ => Persist::Restart,
+    }
+}
+
+/// `bpe_persist_path`.
+pub fn persist_path() -> PathBuf {
+    match text_of(&PERSIST_PATH) {
+        path if path.is_empty() => DEFAULT_PERSIST_PATH.into(),
+        path => path.into(),
+    }
+}
+
+/// POSIX shared memory, under Linux.
+const DEFAULT_PERSIST_PATH: &str = "/dev/shm";
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)

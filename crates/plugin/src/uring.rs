@@ -11,6 +11,7 @@ use crate::aio::requests::{Vector, vector_bytes};
 use crate::files::DataFile;
 use crate::process::{CORE, KNOWN};
 use crate::switch::Mode;
+use crate::target::End;
 
 /// The beginning of liburing's `struct io_uring`.
 #[repr(C)]
@@ -103,12 +104,13 @@ unsafe fn look_at(mode: Mode, request: &Request) {
         // Length lies in `address`; the pages are dropped either way.
         FALLOCATE => request.address as usize,
         SPLICE => {
+            file.is_changed_unseen();
             CORE.change_unfollowed(file, || ());
             return;
         }
         _ => return,
     };
-    drop(CORE.begin_write(file, length, request.offset as i64, false));
+    drop(CORE.begin_write(file, length, request.offset as i64, End::Unseen));
 }
 
 /// Notes a read or a write for the recording.

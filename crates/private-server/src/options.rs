@@ -24,6 +24,7 @@ pub struct Options {
     pub(crate) start_timeout: Duration,
     pub(crate) preload: Option<PathBuf>,
     pub(crate) environment: Vec<(String, String)>,
+    pub(crate) wrapper: Vec<String>,
     pub(crate) user: Option<String>,
     pub(crate) defaults_file: Option<PathBuf>,
 }
@@ -42,6 +43,7 @@ impl Options {
             start_timeout: Duration::from_secs(120),
             preload: None,
             environment: Vec::new(),
+            wrapper: Vec::new(),
             user: None,
             defaults_file: None,
         }
@@ -89,6 +91,12 @@ impl Options {
     /// Sets a variable in the environment of the server process.
     pub fn environment(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.to_owned(), value.to_owned()));
+        self
+    }
+
+    /// Starts the server by this command, to which its own is appended, and which must become it (as `unshare` does).
+    pub fn wrapper(mut self, command: &[&str]) -> Self {
+        self.wrapper = command.iter().map(|&word| word.to_owned()).collect();
         self
     }
 

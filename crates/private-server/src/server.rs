@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use mysql::prelude::Queryable;
@@ -139,6 +139,7 @@ impl Installation {
         if let Some(library) = &options.preload {
             command.env("LD_PRELOAD", preloadable(library, run)?);
         }
+        let mut command = wrapped(command, &options.wrapper);
         command.stdin(Stdio::null());
         command.stdout(
             log_file
@@ -188,6 +189,22 @@ impl Installation {
         }
         Ok(folder)
     }
+}
+
+fn wrapped(command: Command, wrapper: &[String]) -> Command {
+    let Some((program, arguments)) = wrapper.split_first() else {
+        return command;
+    };
+    let mut outer = Command::new(program);
+    outer.args(arguments).arg(command.get_program());
+    outer.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    outer
 }
 
 impl Server {

@@ -5,7 +5,7 @@ import { bytes, micros, number, percent } from "../format";
 import { text } from "./text";
 
 export function shownValue(name: string, value: number | string): string {
-  if (typeof value === "string") return value;
+  if (typeof value === "string") return name === "why" ? saidText(value).text : value;
   if (name.endsWith("_percent")) return percent(value);
   if (name.endsWith("_us")) return micros(value);
   if (name.endsWith("_ms_per_s")) return micros(value * 1000);

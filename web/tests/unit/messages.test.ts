@@ -52,10 +52,10 @@ test("sentences have the same values in all languages", () => {
 });
 
 test("every sentence of bpe is known here", (t) => {
-  const source = join(WEB_FOLDER, "../crates/bpe/src/observe/explain.rs");
-  if (!existsSync(source)) return t.skip("the command's source is not here");
-  const text = readFileSync(source, "utf8");
-  const keys = [...text.matchAll(/"((?:inactive|idle|verdict|saved|larger|disk|trouble|bottleneck|memory)\.[a-z_]+|few_reads)"/g)].map((match) => match[1]!);
+  const sources = ["explain.rs", "kept.rs"].map((name) => join(WEB_FOLDER, "../crates/bpe/src/observe", name));
+  if (!existsSync(sources[0]!)) return t.skip("the command's source is not here");
+  const text = sources.map((source) => readFileSync(source, "utf8").split("#[cfg(test)]")[0]).join("");
+  const keys = [...text.matchAll(/"((?:inactive|idle|verdict|saved|larger|kept|disk|trouble|bottleneck|memory)\.[a-z_]+|few_reads)"/g)].map((match) => match[1]!);
   assert.ok(keys.length >= 20, "they are still found");
   const known = Object.keys(MESSAGES.en.sentences);
   assert.deepEqual([...new Set(keys)].sort(), known.sort());
@@ -88,6 +88,20 @@ test("fixed words of the server are translated, also before a colon", () => {
   assert.deepEqual(saidText("bpe_path = /mnt: a"), { text: "bpe_path = /mnt: a", translated: false });
   chosenLanguage.value = null;
   assert.deepEqual(saidText("Switching on: demo"), { text: "Switching on: demo", translated: false });
+});
+
+test("why something was not kept is told in the page's language", (t) => {
+  const source = join(WEB_FOLDER, "../crates/coherence/src/manifest/doubt.rs");
+  if (!existsSync(source)) return t.skip("the plugin's source is not here");
+  const words = readFileSync(source, "utf8").match(/impl Doubt \{[\s\S]*?\n\}/)![0];
+  const reasons = [...words.matchAll(/"([^"]+)"/g)].map((match) => match[1]!);
+  assert.ok(reasons.length >= 10, "they are still found");
+  for (const language of ["ja", "zh-TW"] as const) {
+    for (const why of reasons) assert.ok(MESSAGES[language].said[why], `${language} ${why}`);
+  }
+  chosenLanguage.value = "ja";
+  assert.equal(fill("{file}: {why}", { file: "installed", why: reasons[0]! }), `installed: ${MESSAGES.ja.said[reasons[0]!]}`);
+  chosenLanguage.value = null;
 });
 
 test("a sentence is translated, or left as the server wrote it", () => {

@@ -23,16 +23,19 @@ pub struct Args {
     /// Measure instances instead: InnoDB's pool and the extension, each with one instance and with eight; throughput and lock figures, in under ten minutes
     #[arg(long)]
     pub instances: bool,
-    /// Do not measure: prepare the server and its tables, and open the console with the experience page on them, until Ctrl-C
+    /// Measure restarts instead: the server with the extension is stopped and started, killed and started, and started with an empty cache, each under the mixed load
     #[arg(long, conflicts_with = "instances")]
+    pub restart: bool,
+    /// Do not measure: prepare the server and its tables, and open the console with the experience page on them, until Ctrl-C
+    #[arg(long, conflicts_with_all = ["instances", "restart"])]
     pub ui: bool,
     /// With --ui: also offer the sysbench scripts (*.lua) in this folder. They run on this host with your rights, so folder, scripts, their modules and all folders above must be yours or root's, and nobody else may write to them
     #[arg(long, value_name = "FOLDER", requires = "ui")]
     pub scripts: Option<PathBuf>,
-    /// A short run, under four minutes (with --instances five): smaller, and less exact
+    /// A short run, under four minutes (with --instances and --restart five): smaller, and less exact
     #[arg(long)]
     pub quick: bool,
-    /// Seconds of each measured test [default: 30, with --quick 10; with --instances 10 and 4]
+    /// Seconds of each measured test [default: 30, with --quick 10; with --instances 10 and 4; with --restart those before each restart]
     #[arg(long, value_parser = clap::value_parser!(u64).range(3..=3600))]
     pub time: Option<u64>,
     /// Set a variable of the extension, such as compression=lz4; may be given several times
@@ -70,6 +73,15 @@ impl Args {
         } else {
             private_server::Flavour::MariaDb1011
         })
+    }
+
+    /// Of restarts only one side is shown, and none of the tests.
+    pub fn completed(mut self) -> Args {
+        if self.restart {
+            self.sides = vec![SideName::On];
+            self.tests = Vec::new();
+        }
+        self
     }
 
     /// The folder for report and work.
@@ -183,7 +195,15 @@ impl Variable {
         if !word(name) || !word(value) {
             return Err("write it as NAME=VALUE, such as compression=lz4".into());
         }
-        if ["enabled", "path", "size", "bypass"].contains(&name) {
+        let own = [
+            "enabled",
+            "path",
+            "size",
+            "bypass",
+            "persist",
+            "persist_path",
+        ];
+        if own.contains(&name) {
             return Err(format!("bpe_{name} is set by the demonstration itself"));
         }
         Ok(Variable {

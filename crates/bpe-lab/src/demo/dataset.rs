@@ -191,7 +191,6 @@ fn key(flavour: Flavour, version: &str, plan: &Plan) -> String {
 fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
     let Bench {
         plan,
-        tools,
         installation,
         workspace,
         progress,
@@ -222,11 +221,8 @@ fn load(bench: &Bench, datadir: &Path) -> Result<u64> {
     for tables in plan.all_tables() {
         server.sql(&format!("CREATE DATABASE {}", tables.database))?;
         let sysbench = Sysbench {
-            program: &tools.sysbench,
-            socket: server.socket(),
-            user: "root",
             tables,
-            logs: workspace.logs(),
+            ..bench.sysbench(server.socket())
         };
         sysbench.prepare(threads.clamp(2, TABLES).min(tables.count), &mut |begun| {
             stage.message(&format!("table {begun} of {}", tables.count));

@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use bpe_command::size;
 use private_server::Server;
+use serde::{Deserialize, Serialize};
 
 use super::args::Workload;
 use super::bench::Bench;
 use super::observer::Observer;
-use super::results::{Memory, WarmPoint, Warmup};
 use super::sysbench::Sysbench;
 use super::volume::Volume;
 
@@ -20,6 +20,36 @@ const WINDOW: usize = 8;
 const RISE: f64 = 0.5;
 
 const MIB: u64 = 1 << 20;
+
+/// Filling of the cache.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Warmup {
+    pub points: Vec<WarmPoint>,
+    /// Seconds from switching on until the hit ratio stopped rising.
+    pub seconds: f64,
+    /// Whether it did within the time allowed.
+    pub settled: bool,
+}
+
+/// One second of filling.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct WarmPoint {
+    pub t: f64,
+    pub qps: f64,
+    /// Percent of this second's page reads.
+    pub hit_ratio: f64,
+    /// Bytes in the cache.
+    pub cached: u64,
+}
+
+/// Memory in bytes.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Memory {
+    /// `Bpe_memory_bytes`, the largest seen.
+    pub extension: u64,
+    /// The pool that was left for InnoDB.
+    pub pool_left: u64,
+}
 
 /// Sets path, size and the other variables; does not switch on.
 ///
@@ -41,6 +71,18 @@ pub fn set_up(bench: &Bench, server: &Server) -> Result<()> {
     Ok(())
 }
 
+/// Server options by which it is switched on at the server's start, with the same path, size and other variables.
+pub fn options(bench: &Bench) -> Vec<String> {
+    let mut options = vec![
+        "--bpe-enabled=ON".into(),
+        format!("--bpe-path={}", bench.workspace.fast().display()),
+        format!("--bpe-size={}", bench.plan.cache),
+    ];
+    let variables = bench.plan.variables.iter();
+    options.extend(variables.map(|one| format!("--bpe-{}={}", one.name, one.value)));
+    options
+}
+
 /// Sets path and size, switches on, and takes from InnoDB's pool the memory that the extension
 /// uses: both together get what the other sides' pool has. Returns what each got.
 ///
@@ -49,21 +91,37 @@ pub fn set_up(bench: &Bench, server: &Server) -> Result<()> {
 pub fn switch_on(bench: &Bench, server: &Server) -> Result<Memory> {
     set_up(bench, server)?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
-    let status = server.status("Bpe_%")?;
-    let field = |name: &str| status.get(name).cloned().unwrap_or_default();
-    if !field("Bpe_state").eq_ignore_ascii_case("active") {
-        bail!(
-            "the extension is {} after it was switched on: {}",
-            field("Bpe_state"),
-            field("Bpe_state_reason")
-        );
-    }
-    let memory = field("Bpe_memory_bytes").parse().unwrap_or(0);
+    share_memory(bench, server)
+}
+
+/// Takes from InnoDB's pool the memory that the extension uses. Returns what each got.
+///
+/// # Errors
+/// When the extension is not active, with its own reason; when the server does not lower its pool.
+pub fn share_memory(bench: &Bench, server: &Server) -> Result<Memory> {
+    let memory = require_active(server)?;
     let pool_left = lower_pool(server, bench.plan.pool, memory)?;
     Ok(Memory {
         extension: memory,
         pool_left,
     })
+}
+
+/// Returns the memory that the extension uses, in bytes.
+///
+/// # Errors
+/// When it is not active, with its own reason.
+pub fn require_active(server: &Server) -> Result<u64> {
+    let status = server.status("Bpe_%")?;
+    let field = |name: &str| status.get(name).cloned().unwrap_or_default();
+    if !field("Bpe_state").eq_ignore_ascii_case("active") {
+        bail!(
+            "the extension is {} although it was switched on: {}",
+            field("Bpe_state"),
+            field("Bpe_state_reason")
+        );
+    }
+    Ok(field("Bpe_memory_bytes").parse().unwrap_or(0))
 }
 
 /// Resizes the pool on the running server so that it and `memory` fit into `pool` bytes.

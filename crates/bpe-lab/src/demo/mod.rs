@@ -7,6 +7,8 @@
 //! With `--instances` something else is measured in the same surroundings: what it brings to cut
 //! InnoDB's pool, and the extension, into instances ([`instances`]).
 //!
+//! With `--restart` the server with the extension is restarted under load in three ways ([`phases`]).
+//!
 //! With `--ui` nothing is measured: the console is opened on such a server ([`ui`]).
 //!
 //! The rooms: [`plan`] sizes everything; [`settings`] is what every server is started with;
@@ -58,6 +60,7 @@ pub fn run(args: Args) -> Result<ExitCode> {
         show(&results, json.parent().unwrap_or(std::path::Path::new(".")))?;
         return Ok(ExitCode::SUCCESS);
     }
+    let args = args.completed();
     interrupt::install()?;
     let result = if args.ui {
         ui::open(&args)
@@ -79,6 +82,11 @@ fn demonstrate(args: &Args) -> Result<ExitCode> {
     let workspace = workspace::Workspace::create(&folder)?;
     let need: u64 = plans.iter().map(plan::Plan::disk_space).max().unwrap_or(0);
     workspace.require_space(need)?;
+    if args.restart && workspace.shared().is_none() {
+        anyhow::bail!(
+            "--restart needs a folder in /dev/shm, where the extension keeps what survives a restart: none can be made there"
+        );
+    }
 
     let progress = progress::Progress::new(plans.iter().map(|p| p.estimate(args)).sum());
     let installation = tools::provide_server(args, &progress)?;
@@ -117,6 +125,10 @@ fn show(results: &results::Results, folder: &std::path::Path) -> Result<()> {
     let html = folder.join("report.html");
     std::fs::write(&html, report::html(results))
         .with_context(|| format!("cannot write {}", html.display()))?;
+    if let Some(curves) = report::restarts(results) {
+        let svg = folder.join("restarts.svg");
+        std::fs::write(&svg, curves).with_context(|| format!("cannot write {}", svg.display()))?;
+    }
     print!("{}", table::text(results));
     println!(
         "\nReport with charts: {}\nFigures as JSON:    {}",

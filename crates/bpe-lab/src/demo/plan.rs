@@ -15,6 +15,9 @@ const CACHE_PER_POOL: u64 = 8;
 const BYTES_PER_TABLE: f64 = 1.2 * MIB as f64;
 const BYTES_PER_ROW: f64 = 240.0;
 
+/// Seconds that a server takes to stop and to start again, about.
+const AROUND: u64 = 10;
+
 const MIB: u64 = 1 << 20;
 
 /// One run with one size of the buffer pool.
@@ -28,6 +31,8 @@ pub struct Plan {
     pub rows: u64,
     /// Whether there is a single table with as many rows besides.
     pub single: bool,
+    /// Whether the server with the extension is restarted under load, instead of everything else.
+    pub restart: bool,
     /// Variables of the extension that are not left at their defaults.
     pub variables: Vec<Variable>,
     pub times: Times,
@@ -53,6 +58,8 @@ pub struct Times {
     pub warm_max: u64,
     /// The test during which the extension is bypassed, and switched off and on.
     pub switch: u64,
+    /// The load after each restart.
+    pub after: u64,
 }
 
 /// The plans that the arguments ask for.
@@ -65,6 +72,7 @@ pub fn plans(args: &Args) -> Vec<Plan> {
                 test: 10,
                 warm_max: 30,
                 switch: 20,
+                after: 20,
             },
         )
     } else {
@@ -75,6 +83,7 @@ pub fn plans(args: &Args) -> Vec<Plan> {
                 test: 30,
                 warm_max: 150,
                 switch: 60,
+                after: 60,
             },
         )
     };
@@ -91,6 +100,7 @@ pub fn plans(args: &Args) -> Vec<Plan> {
         .into_iter()
         .map(|pool| Plan {
             variables: args.set.clone(),
+            restart: args.restart,
             ..Plan::new(pool, times)
         })
         .collect()
@@ -108,6 +118,7 @@ impl Plan {
             cache: pool * CACHE_PER_POOL,
             rows: (rows / 100.0).round() as u64 * 100,
             single: false,
+            restart: false,
             variables: Vec::new(),
             times,
         }
@@ -166,6 +177,13 @@ impl Plan {
     pub fn estimate(&self, args: &Args) -> u64 {
         let gib = self.gib();
         let load = (gib * 20.0) as u64 + 5;
+        if self.restart {
+            let Times {
+                lead, test, after, ..
+            } = self.times;
+            let one = self.times.warm_max / 2 + lead + test + AROUND + after;
+            return load + (gib * 5.0) as u64 + 6 + 3 * one;
+        }
         let one_side = 3 * (self.times.lead + self.times.test) + (gib * 5.0) as u64 + 6;
         let on = one_side + self.times.warm_max / 2 + self.times.switch;
         load + args
@@ -202,9 +220,35 @@ mod tests {
             "path=x",
             "bpe_size=1",
             "bypass=on",
+            "persist=off",
         ] {
             assert!(Variable::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn restarts_end_within_their_promise() {
+        #[derive(clap::Parser)]
+        struct Cli {
+            #[command(flatten)]
+            args: Args,
+        }
+        let parse = |words: &[&str]| {
+            let words = ["demo", "--restart"].iter().chain(words);
+            let cli = <Cli as clap::Parser>::try_parse_from(words).unwrap();
+            cli.args.completed()
+        };
+        let quick = parse(&["--quick"]);
+        assert_eq!(
+            (&quick.sides[..], quick.tests.len()),
+            (&[SideName::On][..], 0)
+        );
+        let seconds: u64 = plans(&quick).iter().map(|plan| plan.estimate(&quick)).sum();
+        assert!(seconds <= 300, "{seconds} s");
+        let whole = parse(&[]);
+        let plan = &plans(&whole)[0];
+        assert!(plan.restart && plan.times.after == 60);
+        assert!(plan.estimate(&whole) > 3 * (plan.times.test + plan.times.after));
     }
 
     #[test]
@@ -214,6 +258,7 @@ mod tests {
             test: 1,
             warm_max: 1,
             switch: 1,
+            after: 1,
         };
         for pool in [32 * MIB, 64 * MIB, 1 << 30] {
             let plan = Plan::new(pool, times);

@@ -7,6 +7,7 @@ use private_server::Installation;
 use serde::{Deserialize, Serialize};
 
 use super::args::{Args, SideName, Workload};
+use super::extension::{Memory, Warmup};
 use super::phases::Phases;
 use super::plan::{Plan, TABLES, THREADS};
 use super::sysbench::{Interval, Summary};
@@ -89,36 +90,6 @@ pub struct Test {
     pub work: Work,
 }
 
-/// Filling of the cache.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Warmup {
-    pub points: Vec<WarmPoint>,
-    /// Seconds from switching on until the hit ratio stopped rising.
-    pub seconds: f64,
-    /// Whether it did within the time allowed.
-    pub settled: bool,
-}
-
-/// One second of filling.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct WarmPoint {
-    pub t: f64,
-    pub qps: f64,
-    /// Percent of this second's page reads.
-    pub hit_ratio: f64,
-    /// Bytes in the cache.
-    pub cached: u64,
-}
-
-/// Memory in bytes.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Memory {
-    /// `Bpe_memory_bytes`, the largest seen.
-    pub extension: u64,
-    /// The pool that was left for InnoDB.
-    pub pool_left: u64,
-}
-
 impl Side {
     /// The test of a workload, if it was run.
     pub fn test(&self, workload: Workload) -> Option<&Test> {
@@ -130,6 +101,11 @@ impl PoolRun {
     /// The side of that name, if it was run.
     pub fn side(&self, name: SideName) -> Option<&Side> {
         self.sides.iter().find(|side| side.name == name)
+    }
+
+    /// Whether the three tests were run, or some of them.
+    pub fn is_tested(&self) -> bool {
+        self.sides.iter().any(|side| !side.tests.is_empty())
     }
 
     /// The test of a workload on a side.
@@ -186,13 +162,18 @@ impl Results {
         let commands = plans
             .iter()
             .flat_map(|plan| {
-                Workload::ALL.map(|workload| {
-                    format!(
-                        "sysbench {} {} --time={} run",
-                        workload.script(),
-                        sysbench::test_options(&plan.tables(), THREADS).join(" "),
-                        plan.times.test
-                    )
+                let mut options = sysbench::test_options(&plan.tables(), THREADS);
+                if plan.restart {
+                    options.push(sysbench::UNPREPARED.into());
+                }
+                let (workloads, seconds) = match plan.restart {
+                    true => (&Workload::ALL[2..], plan.times.after),
+                    false => (&Workload::ALL[..], plan.times.test),
+                };
+                let options = options.join(" ");
+                workloads.iter().map(move |workload| {
+                    let script = workload.script();
+                    format!("sysbench {script} {options} --time={seconds} run")
                 })
             })
             .collect();
@@ -205,7 +186,7 @@ impl Results {
             server_version: installation.version.clone(),
             flavour: args.flavour().name().into(),
             machine: Machine::look(folder),
-            settings: settings::settings(args.flavour())
+            settings: settings::settings(args.flavour(), args.restart)
                 .map(|one| (one.option.into(), one.reason.into()))
                 .collect(),
             commands,

@@ -1,28 +1,54 @@
 //! A server of a side on its disk.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use private_server::{Load, Options, Server};
+use private_server::{Installation, Load, Options, Server};
 
 use super::args::SideName;
 use super::bench::Bench;
 use super::dataset::Dataset;
-use super::settings;
 use super::sysbench::{Interval, Sysbench};
 use super::volume::Volume;
+use super::{extension, settings};
+
+/// How long the start of a server that was killed may take.
+const RECOVERY: Duration = Duration::from_secs(600);
 
 /// A server on its disk. Dropped in this order whatever happens: the server, the copy of its log,
 /// the volume.
 #[derive(Default)]
 pub struct Rig {
     pub server: Option<Server>,
+    /// What it is started with.
+    pub options: Option<Options>,
     /// The server's log, and where a copy of it stays.
     pub log: Option<(PathBuf, PathBuf)>,
     pub volume: Option<Volume>,
 }
 
 impl Rig {
+    /// Starts the server with its options and `more`, which come last and count for this start alone.
+    ///
+    /// # Errors
+    /// When it does not start; when it never had options.
+    pub fn start(&mut self, installation: &Installation, more: &[&str]) -> Result<&Server> {
+        let mut options = self.options.clone().context("a server without options")?;
+        for option in more {
+            options = options.option(*option);
+        }
+        Ok(self.server.insert(installation.start(options)?))
+    }
+
+    /// The server that runs.
+    ///
+    /// # Errors
+    /// When none does.
+    pub fn server(&self) -> Result<&Server> {
+        self.server.as_ref().context("no server")
+    }
+
     /// Stops the server cleanly and unmounts the volume.
     ///
     /// # Errors
@@ -95,14 +121,24 @@ impl Bench<'_> {
                 .join(format!("{}.log", self.log_name(&format!("{title}-server")))),
         ));
         let mut options = Options::new(&datadir, &run_folder).buffer_pool(self.plan.pool);
-        for setting in settings::settings(self.installation.flavour) {
+        for setting in settings::settings(self.installation.flavour, self.plan.restart) {
             options = options.option(setting.option);
         }
         if name == SideName::On {
             let library = self.tools.library.as_ref().context("no bpe.so")?;
             options = options.plugin(library, "bpe", Load::Early);
+            for option in self.workspace.keeping() {
+                options = options.option(option);
+            }
+            if self.plan.restart {
+                options = options.start_timeout(RECOVERY);
+                for option in extension::options(self) {
+                    options = options.option(option);
+                }
+            }
         }
-        rig.server = Some(self.installation.start(options)?);
+        rig.options = Some(options);
+        rig.start(self.installation, &[])?;
         let where_ = match name {
             SideName::Ceiling => "all data on the fast disk",
             SideName::Off => "data on the volume, no extension",
@@ -112,13 +148,14 @@ impl Bench<'_> {
         Ok(rig)
     }
 
-    /// The load on the reference's tables on a server of a side.
-    pub fn sysbench<'a>(&'a self, server: &'a Server) -> Sysbench<'a> {
+    /// The load on the reference's tables on the server of a side, which has this socket.
+    pub fn sysbench<'a>(&'a self, socket: &'a Path) -> Sysbench<'a> {
         Sysbench {
             program: &self.tools.sysbench,
-            socket: server.socket(),
+            socket,
             user: "root",
             tables: self.plan.tables(),
+            prepares: !self.plan.restart,
             logs: self.workspace.logs(),
         }
     }

@@ -29,14 +29,6 @@ const COMMON: &[Setting] = &[
     ),
     setting("--server-id=1", "needed by the binary log"),
     setting(
-        "--innodb-buffer-pool-dump-at-shutdown=OFF",
-        "every side starts with an empty buffer pool",
-    ),
-    setting(
-        "--innodb-buffer-pool-load-at-startup=OFF",
-        "every side starts with an empty buffer pool",
-    ),
-    setting(
         "--innodb-flush-neighbors=0",
         "what both servers do on a block device that is an SSD, as cloud volumes are; a FUSE mount \
          cannot say that it is one",
@@ -51,16 +43,39 @@ const COMMON: &[Setting] = &[
     ),
 ];
 
+const EMPTY_POOL: &[Setting] = &[
+    setting(
+        "--innodb-buffer-pool-dump-at-shutdown=OFF",
+        "every side starts with an empty buffer pool",
+    ),
+    setting(
+        "--innodb-buffer-pool-load-at-startup=OFF",
+        "every side starts with an empty buffer pool",
+    ),
+];
+const WARM_POOL: &[Setting] = &[
+    setting(
+        "--innodb-buffer-pool-dump-at-shutdown=ON",
+        "the default of both servers: a clean stop writes down which pages were in the pool",
+    ),
+    setting(
+        "--innodb-buffer-pool-load-at-startup=ON",
+        "the default of both servers: a start reads the pages of the last clean stop, while clients are served",
+    ),
+];
+
 const REDO_LOG: &str = "the default (about 96 MiB) is full within a minute on the faster sides, and the checkpoints it \
                         forces would fall into some measured tests and not into others";
 
 const MARIADB: &[Setting] = &[setting("--innodb-log-file-size=1G", REDO_LOG)];
 const MYSQL: &[Setting] = &[setting("--innodb-redo-log-capacity=1G", REDO_LOG)];
 
-/// Everything else is at the server's default, in particular I/O capacity and the binary log's sync.
-pub fn settings(flavour: Flavour) -> impl Iterator<Item = &'static Setting> {
+/// Everything else is at the server's default, in particular I/O capacity and the binary log's sync. Of a server that is
+/// restarted, the pool is as a restart leaves it by default; else it starts empty.
+pub fn settings(flavour: Flavour, restart: bool) -> impl Iterator<Item = &'static Setting> {
     let own = if flavour.is_mysql() { MYSQL } else { MARIADB };
-    COMMON.iter().chain(own)
+    let pool = if restart { WARM_POOL } else { EMPTY_POOL };
+    COMMON.iter().chain(pool).chain(own)
 }
 
 /// For loading the tables only: no durability, much memory. Undone by the clean stop after it.

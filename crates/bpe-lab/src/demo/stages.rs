@@ -47,12 +47,16 @@ impl Bench<'_> {
     }
 
     fn measure_side(&self, name: SideName, rig: &Rig, run: &mut PoolRun) -> Result<()> {
-        let server = rig.server.as_ref().context("no server")?;
+        let server = rig.server()?;
         let volume = rig.volume.as_ref();
         let mut observer = Observer::new(server)?;
-        let sysbench = self.sysbench(server);
+        let sysbench = self.sysbench(server.socket());
         if name == SideName::On {
-            run.memory = Some(extension::switch_on(self, server)?);
+            run.memory = Some(if self.plan.restart {
+                extension::share_memory(self, server)?
+            } else {
+                extension::switch_on(self, server)?
+            });
             run.warmup = Some(extension::warm_up(self, &sysbench, &mut observer, volume)?);
         }
         let mut side = Side {
@@ -64,9 +68,7 @@ impl Bench<'_> {
                 .push(self.run_test(name, workload, &sysbench, &mut observer, volume)?);
         }
         run.sides.push(side);
-        if name == SideName::On
-            && let Some(memory) = &mut run.memory
-        {
+        if let (SideName::On, Some(memory)) = (name, &mut run.memory) {
             let now = observer.snapshot(volume)?.memory();
             memory.extension = memory.extension.max(now);
         }

@@ -49,9 +49,14 @@ pub struct Sysbench<'a> {
     /// Logs in without a password.
     pub user: &'a str,
     pub tables: Tables,
+    /// Whether each client prepares its statements for every table before it begins, which takes seconds.
+    pub prepares: bool,
     /// Folder for the outputs.
     pub logs: &'a Path,
 }
+
+/// The option without which clients prepare their statements.
+pub const UNPREPARED: &str = "--db-ps-mode=disable";
 
 /// A script that is not sysbench's own.
 pub struct Script<'a> {
@@ -129,6 +134,9 @@ impl Sysbench<'_> {
     ) -> Result<(Vec<Interval>, Option<Summary>)> {
         let mut command = self.command(workload.script());
         command.args(test_options(&self.tables, threads));
+        if !self.prepares {
+            command.arg(UNPREPARED);
+        }
         self.measure(command, seconds, name, None, each)
     }
 

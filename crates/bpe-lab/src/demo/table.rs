@@ -14,7 +14,10 @@ use super::results::{PoolRun, Results};
 pub fn text(results: &Results) -> String {
     let mut out = String::new();
     for run in &results.runs {
-        let _ = write!(out, "\n{}\n{}", heading(results, run), table(run));
+        let _ = write!(out, "\n{}", heading(results, run));
+        if run.is_tested() {
+            let _ = write!(out, "\n{}", table(run));
+        }
         for line in notes(run) {
             let _ = write!(out, "\n{line}");
         }

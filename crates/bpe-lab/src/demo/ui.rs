@@ -44,7 +44,7 @@ pub fn open(args: &Args) -> Result<ExitCode> {
     };
     let dataset = Dataset::provide(&bench, args.fresh)?;
     let rig = bench.set_up(SideName::On, &dataset)?;
-    let server = rig.server.as_ref().context("no server")?;
+    let server = rig.server()?;
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
     extension::set_up(&bench, server)?;
     progress.close();

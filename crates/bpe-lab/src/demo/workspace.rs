@@ -1,28 +1,39 @@
 //! The demonstration's folder: the report stays, the servers' files go.
 //!
 //! ```text
-//! demo-SERVER/        report.html, results.json, logs/
+//! demo-SERVER/        report.html, results.json, logs/; of restarts also restarts.svg
 //!   work/             removed at the end
 //!     lock            held while a demonstration runs here
 //!     backing/        what is behind the volume, on the fast disk
 //!     volume/         where the volume is mounted
 //!     fast/           the extension's cache, on the fast disk
 //!     run/            sockets, pid files
+//!     shared          a link to a folder in /dev/shm, for what the extension keeps in memory between two starts of a server
 //! ```
+//!
+//! The folder in /dev/shm goes at the end, too. One that a killed run has left goes with the next run in the same folder.
 
 use std::fs::{self, File};
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use bpe_command::size;
 use rustix::fs::{FlockOperation, flock};
+use tempfile::TempDir;
 
 use super::interrupt;
+
+/// Files in memory, which outlive a process.
+const MEMORY: &str = "/dev/shm";
+const SHARED_PREFIX: &str = "bpe-demo-";
 
 /// The folder while it is used; dropping it removes `work`.
 pub struct Workspace {
     work: PathBuf,
     logs: PathBuf,
+    /// None where `MEMORY` is missing or nothing can be made there.
+    shared: Option<TempDir>,
     _lock: File,
 }
 
@@ -47,9 +58,21 @@ impl Workspace {
                 folder.display()
             );
         }
+        let link = work.join("shared");
+        remove_shared(&link)?;
+        let shared = tempfile::Builder::new()
+            .prefix(SHARED_PREFIX)
+            .tempdir_in(MEMORY)
+            .ok();
+        if let Some(shared) = &shared {
+            interrupt::will_fill(shared.path());
+            symlink(shared.path(), &link)
+                .with_context(|| format!("cannot make {}", link.display()))?;
+        }
         let workspace = Workspace {
             work,
             logs,
+            shared,
             _lock: lock,
         };
         interrupt::unmount_if_mounted(&workspace.mountpoint());
@@ -108,6 +131,23 @@ impl Workspace {
         self.work.join("run")
     }
 
+    /// A folder in memory, for what the extension keeps between two starts of a server.
+    pub fn shared(&self) -> Option<&Path> {
+        self.shared.as_ref().map(TempDir::path)
+    }
+
+    /// Server options by which the extension keeps there what it keeps, and nowhere else. An extension that keeps nothing
+    /// does not know them, and the server warns.
+    pub fn keeping(&self) -> Vec<String> {
+        match self.shared() {
+            Some(shared) => vec![
+                "--loose-bpe-persist=restart".into(),
+                format!("--loose-bpe-persist-path={}", shared.display()),
+            ],
+            None => vec!["--loose-bpe-persist=off".into()],
+        }
+    }
+
     /// Logs of sysbench and the servers; they stay.
     pub fn logs(&self) -> &Path {
         &self.logs
@@ -146,8 +186,24 @@ impl Workspace {
 impl Drop for Workspace {
     fn drop(&mut self) {
         interrupt::unmount_if_mounted(&self.mountpoint());
+        // Before the link to it.
+        drop(self.shared.take());
         let _ = fs::remove_dir_all(&self.work);
     }
+}
+
+/// Removes the folder in memory that a killed run has left, and the link to it.
+fn remove_shared(link: &Path) -> Result<()> {
+    let Ok(left) = fs::read_link(link) else {
+        return Ok(());
+    };
+    let name = left.file_name().and_then(|name| name.to_str());
+    let is_ours = left.parent() == Some(Path::new(MEMORY))
+        && name.is_some_and(|name| name.starts_with(SHARED_PREFIX));
+    if is_ours && left.exists() {
+        fs::remove_dir_all(&left).with_context(|| format!("cannot remove {}", left.display()))?;
+    }
+    fs::remove_file(link).with_context(|| format!("cannot remove {}", link.display()))
 }
 
 /// A path for people.
@@ -156,4 +212,43 @@ pub fn shown(path: &std::path::Path) -> String {
         .unwrap_or_else(|_| path.to_owned())
         .display()
         .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_stays_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let create = || Workspace::create(folder.path()).unwrap();
+        let workspace = create();
+        let Some(shared) = workspace.shared().map(Path::to_owned) else {
+            return;
+        };
+        assert!(shared.is_dir() && shared.starts_with(MEMORY));
+        assert_eq!(workspace.keeping().len(), 2);
+        fs::write(shared.join("arena"), b"x").unwrap();
+        drop(workspace);
+        assert!(!shared.exists() && !folder.path().join("work").exists());
+
+        // A killed run removes nothing; the next one does.
+        let killed = create();
+        let left = killed.shared().unwrap().to_owned();
+        fs::write(left.join("arena"), b"x").unwrap();
+        let link = folder.path().join("work/shared");
+        assert_eq!(fs::read_link(&link).unwrap(), left);
+        flock(&killed._lock, FlockOperation::Unlock).unwrap();
+        let next = create();
+        assert!(!left.exists() && next.shared().unwrap().is_dir());
+        drop(next);
+        drop(killed);
+
+        // Somebody else's folder stays, whatever the link says.
+        let other = tempfile::tempdir().unwrap();
+        fs::create_dir_all(folder.path().join("work")).unwrap();
+        symlink(other.path(), &link).unwrap();
+        drop(create());
+        assert!(other.path().is_dir());
+    }
 }

@@ -75,6 +75,7 @@ impl Bench {
             socket: &self.socket,
             user: &self.user,
             tables,
+            prepares: true,
             logs: &self.logs,
         }
     }

@@ -9,6 +9,9 @@ use super::finding::Finding;
 use crate::disk;
 use crate::process::Process;
 
+/// What the packages bring for it, in /etc/apparmor.d.
+const ABSTRACTION: &str = "abstractions/innodb-bpe";
+
 pub fn look(process: &Process, path: &Path) -> Vec<Finding> {
     [
         apparmor(process, path),
@@ -20,50 +23,99 @@ pub fn look(process: &Process, path: &Path) -> Vec<Finding> {
     .collect()
 }
 
-fn apparmor(process: &Process, path: &Path) -> Option<Finding> {
-    let read = |name: &str| fs::read_to_string(format!("/proc/{}/attr/{name}", process.pid)).ok();
-    if fs::read_to_string("/sys/module/apparmor/parameters/enabled")
-        .is_ok_and(|text| !text.starts_with('Y'))
-    {
-        return None;
-    }
-    let label = read("apparmor/current").or_else(|| read("current"))?;
-    let (profile, mode) = label.trim().rsplit_once(" (")?;
-    if mode.trim_end_matches(')') != "enforce" {
-        return Some(Finding::ok(
-            "AppArmor",
-            format!("profile {profile} does not enforce"),
-        ));
-    }
-    let file = profile.trim_start_matches('/').replace('/', ".");
-    let rules = ["", "local/"]
-        .iter()
-        .filter_map(|folder| fs::read_to_string(format!("/etc/apparmor.d/{folder}{file}")).ok())
-        .collect::<Vec<_>>()
-        .concat();
-    if allows(&rules, path) {
-        return Some(Finding::ok(
-            "AppArmor",
-            format!("profile {profile} allows {}", path.display()),
-        ));
-    }
-    let shown = path.display();
-    Some(
-        Finding::fail(
-            "AppArmor",
-            format!("profile {profile} is enforced and does not allow {shown}"),
-        )
-        .advise(format!(
-            "add these lines to /etc/apparmor.d/local/{file}:\n  {shown}/ r,\n  {shown}/** rwk,\n\
-             then: sudo apparmor_parser -r /etc/apparmor.d/{file}"
-        )),
-    )
+/// The same for the folder in memory in which the server keeps what outlives its process. It works without.
+pub fn memory(process: &Process, folder: &Path) -> Vec<Finding> {
+    let shown = folder.display();
+    let missing = Profile::of(process)
+        .filter(|profile| profile.enforces)
+        .filter(|profile| {
+            !["arena", "files"]
+                .iter()
+                .all(|kind| allows(&profile.rules, folder, kind))
+        })
+        .map(|profile| {
+            let text = format!(
+                "profile {} is enforced and does not allow {shown}/bpe-*.arena",
+                profile.name
+            );
+            let lines = format!("  {shown}/bpe-*.arena rwk,\n  {shown}/bpe-*.files rwk,");
+            Finding::warn("AppArmor", text).advise(profile.advice(&lines))
+        });
+    let selinux = is_confined_by_selinux(process).then(|| {
+        let text = format!("is enforced: the server needs a rule for files of its own in {shown}");
+        Finding::warn("SELinux", text).advise("selinux.md of the package has a policy for them")
+    });
+    missing.into_iter().chain(selinux).collect()
 }
 
-/// Whether some rule lets a file below `path` be read, written and locked. Knows the plain globs
+/// AppArmor's, of the server.
+struct Profile {
+    name: String,
+    /// In /etc/apparmor.d.
+    file: String,
+    enforces: bool,
+    rules: String,
+}
+
+impl Profile {
+    fn of(process: &Process) -> Option<Self> {
+        let read =
+            |name: &str| fs::read_to_string(format!("/proc/{}/attr/{name}", process.pid)).ok();
+        if fs::read_to_string("/sys/module/apparmor/parameters/enabled")
+            .is_ok_and(|text| !text.starts_with('Y'))
+        {
+            return None;
+        }
+        let label = read("apparmor/current").or_else(|| read("current"))?;
+        let (name, mode) = label.trim().rsplit_once(" (")?;
+        let file = name.trim_start_matches('/').replace('/', ".");
+        let text =
+            |file: &str| fs::read_to_string(format!("/etc/apparmor.d/{file}")).unwrap_or_default();
+        let mut rules = text(&file) + &text(&format!("local/{file}"));
+        if rules.contains(ABSTRACTION) {
+            rules += &text(ABSTRACTION);
+        }
+        Some(Self {
+            name: name.to_owned(),
+            file,
+            enforces: mode.trim_end_matches(')') == "enforce",
+            rules,
+        })
+    }
+
+    fn advice(&self, lines: &str) -> String {
+        let file = &self.file;
+        format!(
+            "add these lines to /etc/apparmor.d/local/{file}:\n{lines}\n\
+             then: sudo apparmor_parser -r /etc/apparmor.d/{file}"
+        )
+    }
+}
+
+fn apparmor(process: &Process, path: &Path) -> Option<Finding> {
+    let profile = Profile::of(process)?;
+    let (name, shown) = (&profile.name, path.display());
+    if !profile.enforces {
+        return Some(Finding::ok(
+            "AppArmor",
+            format!("profile {name} does not enforce"),
+        ));
+    }
+    if allows(&profile.rules, path, "cache") {
+        return Some(Finding::ok(
+            "AppArmor",
+            format!("profile {name} allows {shown}"),
+        ));
+    }
+    let text = format!("profile {name} is enforced and does not allow {shown}");
+    let lines = format!("  {shown}/ r,\n  {shown}/** rwk,");
+    Some(Finding::fail("AppArmor", text).advise(profile.advice(&lines)))
+}
+
+/// Whether some rule lets a file of this kind below `path` be read, written and locked. Knows the plain globs
 /// that such rules are written with.
-fn allows(rules: &str, path: &Path) -> bool {
-    let wanted = format!("{}/bpe-0123456789abcdef.cache", path.display());
+fn allows(rules: &str, path: &Path, kind: &str) -> bool {
+    let wanted = format!("{}/bpe-0123456789abcdef.{kind}", path.display());
     rules.lines().any(|line| {
         let line = line
             .trim()
@@ -103,13 +155,14 @@ fn glob(pattern: &str, text: &str) -> bool {
         .any(|at| glob(tail, &rest[at..]))
 }
 
+fn is_confined_by_selinux(process: &Process) -> bool {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    read("/sys/fs/selinux/enforce").trim() == "1"
+        && read(&format!("/proc/{}/attr/current", process.pid)).contains(":mysqld_t:")
+}
+
 fn selinux(process: &Process, path: &Path) -> Option<Finding> {
-    let enforcing = fs::read_to_string("/sys/fs/selinux/enforce").ok()?;
-    if enforcing.trim() != "1" {
-        return None;
-    }
-    let domain = fs::read_to_string(format!("/proc/{}/attr/current", process.pid)).ok()?;
-    if !domain.contains(":mysqld_t:") {
+    if !is_confined_by_selinux(process) {
         return None;
     }
     let seen = process.seen(path);
@@ -183,7 +236,7 @@ mod tests {
             "\"/mnt/nvme/*/**\" rwkl,",
         ];
         for rule in covered {
-            assert!(allows(rule, path), "{rule}");
+            assert!(allows(rule, path, "cache"), "{rule}");
         }
         let not_covered = [
             "/mnt/nvme/bpe/** r,",
@@ -194,8 +247,24 @@ mod tests {
             "",
         ];
         for rule in not_covered {
-            assert!(!allows(rule, path), "{rule}");
+            assert!(!allows(rule, path, "cache"), "{rule}");
         }
+    }
+
+    #[test]
+    fn the_packages_abstraction_allows_what_is_kept_in_memory() {
+        let rules = include_str!("../../../../packaging/common/apparmor");
+        for kind in ["arena", "files"] {
+            assert!(
+                allows(rules, Path::new(crate::persistence::USUAL), kind),
+                "{kind}"
+            );
+        }
+        assert!(!allows(
+            rules,
+            Path::new(crate::persistence::USUAL),
+            "cache"
+        ));
     }
 
     #[test]

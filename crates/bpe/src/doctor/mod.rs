@@ -1,7 +1,7 @@
 //! `bpe doctor`: says beforehand whether the extension will work on a server, and help.
 //!
 //! It changes nothing. With `--server-binary` it looks at an executable alone ([`executable`]). Each room looks at one thing: [`server`] at the version, the executable's
-//! imports and how it does I/O, [`place`] at the cache paths, [`confinement`] at AppArmor, SELinux
+//! imports and how it does I/O, [`place`] at the cache paths, [`restart`] at what is kept over one, [`confinement`] at AppArmor, SELinux
 //! and systemd, [`benefit`] at memory and at what there is to gain, [`instances`] at how InnoDB's pool and
 //! the extension are cut up, [`measure`] at both disks.
 
@@ -27,6 +27,7 @@ mod finding;
 mod instances;
 mod measure;
 mod place;
+mod restart;
 mod server;
 
 #[derive(clap::Args)]
@@ -113,7 +114,18 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             .ok()
             .and_then(|server| server.variable("datadir").ok().flatten())
             .map(PathBuf::from);
-        look_at_paths(&mut doctor, &args, size, &paths, process.as_ref(), data);
+        look_at_paths(
+            &mut doctor,
+            &args,
+            size,
+            &paths,
+            process.as_ref(),
+            data.clone(),
+        );
+        if let (Ok(server), Some(process)) = (&mut connected, &process) {
+            let data = data.map(|path| process.seen(&path));
+            doctor.extend(restart::look(server, process, size, data.as_deref()));
+        }
     }
     if let Ok(server) = &mut connected {
         doctor.extend(benefit::memory(server, size, process.is_some())?);

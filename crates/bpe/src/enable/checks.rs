@@ -1,6 +1,7 @@
 //! What `enable` checks on the server's host before it changes anything: the library and where it
 //! goes, the cache paths, and the place for the snippet.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -8,6 +9,7 @@ use super::wish::{Args, Wish};
 use crate::elf::Symbols;
 use crate::failure::Failure;
 use crate::interception::{self, Answer};
+use crate::persistence::{self, Obstacle};
 use crate::process::Process;
 use crate::server::{Flavour, Server};
 use crate::server_options::{SNIPPET, ServerOptions};
@@ -210,6 +212,31 @@ pub fn check_paths(
         }
     }
     Ok(folders)
+}
+
+/// What of the cache is kept over a restart, in words. Why nothing is goes into `notes`: the extension works without.
+/// `data`: the data directory, `variables`: those that the plugin has, if it is there.
+pub fn kept(
+    process: &Process,
+    size: u64,
+    data: &Path,
+    variables: &BTreeMap<String, String>,
+    notes: &mut Vec<String>,
+) -> Option<String> {
+    let variable = |name: &str| variables.get(name).map(String::as_str);
+    if variable("bpe_persist") == Some("off") {
+        notes.push("bpe_persist is off: the cache starts empty after each restart".to_owned());
+        return None;
+    }
+    let folder = persistence::folder(variable("bpe_persist_path"));
+    let place = persistence::place(process, &folder, persistence::needed(size));
+    let kept = place.and_then(|text| persistence::data(&process.seen(data)).map(|()| text));
+    kept.map_err(|Obstacle { what, advice }| {
+        notes.push(format!(
+            "the cache will be empty after a restart: {what} ({advice})"
+        ));
+    })
+    .ok()
 }
 
 /// Finds where a snippet can be written, and what would override it.

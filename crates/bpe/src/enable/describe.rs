@@ -137,6 +137,14 @@ impl Plan {
                 shown(path),
                 "so that a restart keeps it",
             ));
+            if let Some(kept) = &self.kept {
+                table.push(Change::new(
+                    "memory that outlives the server",
+                    "",
+                    kept.as_str(),
+                    "so that what is cached is there again after a restart",
+                ));
+            }
         }
         if self.make_views {
             table.push(Change::new(

@@ -66,6 +66,8 @@ pub struct Plan {
     pub lower_pool: bool,
     pub expected_memory: u64,
     pub permanence: Permanence,
+    /// What is kept over a restart, in words; None if nothing is, and a note says why.
+    pub kept: Option<String>,
     /// Nothing but the permanent part differs from what is there.
     pub permanent_differs: bool,
     pub notes: Vec<String>,
@@ -152,6 +154,11 @@ impl Plan {
         }
 
         let permanence = checks::permanence(server, &process, args, &mut notes);
+        let data = Path::new(&data);
+        let kept = match &process {
+            Ok(process) => checks::kept(process, wish.size, data, &now, &mut notes),
+            Err(_) => None,
+        };
         let mut plan = Self {
             place,
             record,
@@ -169,6 +176,7 @@ impl Plan {
             lower_pool: !args.keep_pool,
             expected_memory,
             permanence,
+            kept,
             permanent_differs: true,
             notes,
             process: process.ok(),
@@ -394,6 +402,12 @@ impl fmt::Display for Plan {
                 format!("say what to write into an option file so that a restart keeps it ({why})")
             }
         })?;
+        if let (Some(kept), Permanence::Snippet { .. }) = (&self.kept, &self.permanence) {
+            writeln!(
+                f,
+                "From the server's next start on, what is cached is kept over restarts: {kept}."
+            )?;
+        }
         writeln!(
             f,
             "The server goes on running. `bpe disable` undoes all of it."

@@ -7,6 +7,7 @@ use interface::limits::{ALIKE, BEHIND, CONTENDED, FEW, FULL, IDLE, LITTLE, MEMOR
 use serde_json::{Value, json};
 
 use super::figures::Figures;
+use super::kept::Kept;
 use super::sentence::{Level, Sentence};
 use crate::failure::Failure;
 use crate::report;
@@ -29,6 +30,8 @@ pub struct Circumstances {
     pub devices: Vec<Device>,
     /// The data files that the audit has suspended, the oldest first; no more than are told of.
     pub suspended: Vec<SuspendedFile>,
+    /// What was kept of the cache at the server's start, while that is news.
+    pub kept: Option<Kept>,
 }
 
 /// A data file that looked otherwise without a change by the server; nothing of it is cached for a while.
@@ -68,7 +71,7 @@ pub struct Device {
 }
 
 impl Circumstances {
-    /// Takes two statements, three where files are suspended. Devices and files are not known where an older plugin has no
+    /// Takes two statements; one more where files are suspended, and in the server's first hour. Devices and files are not known where an older plugin has no
     /// function `bpe_report`.
     ///
     /// # Errors
@@ -94,6 +97,11 @@ impl Circumstances {
                 .unwrap_or_default()
         };
         let (devices, suspended) = (json(devices), json(suspended));
+        let kept = if variables.is_empty() {
+            None
+        } else {
+            Kept::read(server, figures.uptime_s)?
+        };
         Ok(Self {
             io_capacity: number("bpe_io_capacity"),
             daily_write_limit: number("bpe_daily_write_limit"),
@@ -116,6 +124,7 @@ impl Circumstances {
                 .take(TOLD)
                 .map(SuspendedFile::of)
                 .collect(),
+            kept,
         })
     }
 }
@@ -137,6 +146,7 @@ pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
         sentences.push(time_saved(figures));
         sentences.push(larger(figures, reads));
     }
+    sentences.extend(about.kept.iter().flat_map(Kept::sentences));
     sentences.extend(unseen(figures));
     sentences.extend(disks(about));
     sentences.extend(troubles(figures, about));

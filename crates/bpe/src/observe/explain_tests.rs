@@ -355,6 +355,30 @@ fn files_that_somebody_else_seems_to_write_to() {
 }
 
 #[test]
+fn what_was_kept_over_a_restart() {
+    let doubtful = [("./d/t.ibd", "its file system was mounted anew")];
+    let kept = Kept::of(&super::super::kept::tests::summary(&doubtful));
+    for (key, words) in [
+        ("kept.doubtful", "95.8 % of the cache"),
+        (
+            "kept.doubted",
+            "./d/t.ibd is compared before it is served: its file",
+        ),
+    ] {
+        rule(key, &[words], |_, about| about.kept = kept.clone());
+    }
+    // Just after a start there is often nothing to do yet.
+    let idle = said(|f, about| {
+        (f.cache_reads_per_s, f.misses_per_s) = (0.0, 0.0);
+        about.kept = kept.clone();
+    });
+    assert_eq!(
+        keys(&idle),
+        ["idle.in_memory", "kept.doubtful", "kept.doubted"]
+    );
+}
+
+#[test]
 fn what_holds_things_up_and_what_to_change() {
     let latency = |p50, p99| Some(Quantiles { p50, p95: p99, p99 });
     rule("bottleneck.disk", &["700 us against 1.08 ms"], |f, _| {

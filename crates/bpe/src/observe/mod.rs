@@ -13,6 +13,7 @@ use crate::server::Server;
 pub mod explain;
 mod figures;
 mod histogram;
+pub mod kept;
 mod sample;
 mod sentence;
 mod waits;

@@ -65,6 +65,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::observe::kept::{self, Kept};
 
     fn plain() -> Paint {
         // Tests have no terminal, so nothing is coloured.
@@ -104,6 +105,7 @@ mod tests {
                 {"instance": 1, "accesses": 30, "share": 75.0, "lock_accesses": 10, "lock_waits": 1}
             ])),
             pool_bytes: 128 << 20,
+            kept: None,
         }
     }
 
@@ -124,6 +126,18 @@ mod tests {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }
         assert!(text.lines().count() < 24);
+        assert!(!text.contains("kept"), "of a cache that was empty:\n{text}");
+    }
+
+    #[test]
+    fn the_page_says_what_was_kept() {
+        let mut snapshot = active();
+        snapshot.kept = Kept::of(&kept::tests::summary(&[]));
+        let text = snapshot.text(plain());
+        assert!(
+            text.contains("            100 % of the cache was kept"),
+            "{text}"
+        );
     }
 
     #[test]

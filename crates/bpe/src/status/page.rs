@@ -63,6 +63,9 @@ impl Snapshot {
                 }
             ),
         );
+        if let Some(kept) = &self.kept {
+            line("", kept.sentence().text);
+        }
         let memory = self.number("bpe_memory_bytes");
         let share = if self.pool_bytes > 0 {
             format!(

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
+use crate::observe::kept::Kept;
 use crate::server::Server;
 
 /// All that is shown.
@@ -17,6 +18,8 @@ pub struct Snapshot {
     pub variables: BTreeMap<String, String>,
     pub devices: Option<Value>,
     pub instances: Option<Value>,
+    /// Of the process before.
+    pub kept: Option<Kept>,
     pub pool_bytes: u64,
 }
 
@@ -28,6 +31,7 @@ impl Snapshot {
             serde_json::from_str::<Value>(&text).ok()
         };
         let (devices, instances) = (report("devices"), report("instances"));
+        let kept = report("summary").as_ref().and_then(Kept::of);
         Ok(Self {
             server: format!("{} {}", server.flavour, server.version),
             address: server.address.to_string(),
@@ -37,6 +41,7 @@ impl Snapshot {
             status,
             devices,
             instances,
+            kept,
         })
     }
 

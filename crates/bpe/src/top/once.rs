@@ -56,7 +56,7 @@ pub fn text(state: &State) -> io::Result<String> {
                 lines(&sentence.text) + lines(&sentence.origin()) + 2
             })
             .sum(),
-        Table::None | Table::Missing(_) => OVERVIEW,
+        Table::None | Table::Missing(_) | Table::Kept(_) => OVERVIEW,
     };
     let size = |number: usize| u16::try_from(number).unwrap_or(u16::MAX);
     drawn(state, size(width), size(rows + AROUND + 3))
@@ -125,6 +125,13 @@ mod tests {
             ],
         );
         assert!(text.lines().all(|line| line.chars().count() <= 80));
+    }
+
+    #[test]
+    fn what_was_kept_is_said_at_first() {
+        let kept = "92.0 % of the cache was kept: 3 tables changed while the server was down.";
+        let state = showing(View::Overview, Table::Kept(kept.into()));
+        contains(&drawn(&state, 100, 26).unwrap(), &[kept, "0 disk errors"]);
     }
 
     #[test]

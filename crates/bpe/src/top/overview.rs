@@ -8,6 +8,7 @@ use ratatui::widgets::{Paragraph, RenderDirection, Sparkline};
 
 use super::parts::{dim, note, percent};
 use super::state::{History, State};
+use super::view::Table;
 use crate::observe::{Figures, Quantiles};
 use crate::size::human;
 use crate::terminal::{coloured, grouped, microseconds};
@@ -47,7 +48,11 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
         Paragraph::new(places_table(figures, places.width.into())),
         places,
     );
-    frame.render_widget(Paragraph::new(lines(figures)), rest);
+    let mut lines = lines(figures);
+    if let Table::Kept(kept) = &state.table {
+        lines.push(Line::raw(kept.clone()));
+    }
+    frame.render_widget(Paragraph::new(lines), rest);
 }
 
 fn draw_charts(frame: &mut Frame<'_>, area: Rect, state: &State, figures: &Figures) {

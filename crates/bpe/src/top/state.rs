@@ -131,7 +131,7 @@ impl State {
         let rows = match &self.table {
             Table::Rows(rows) => rows.len(),
             Table::Sentences(sentences) => sentences.len(),
-            Table::None | Table::Missing(_) => 0,
+            Table::None | Table::Missing(_) | Table::Kept(_) => 0,
         };
         self.scrolled = self
             .scrolled

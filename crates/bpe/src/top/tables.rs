@@ -28,7 +28,7 @@ pub fn draw(frame: &mut Frame<'_>, area: Rect, state: &State) {
         Table::None if state.figures.is_none() => {
             note(frame, area, "\nThe first figures come after one interval.");
         }
-        Table::None => {}
+        Table::None | Table::Kept(_) => {}
         Table::Missing(why) => note(frame, area, &format!("\n{why}")),
         Table::Sentences(sentences) => explanation(frame, area, sentences, state.scrolled),
         Table::Rows(rows) if rows.is_empty() => {

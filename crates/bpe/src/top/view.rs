@@ -38,4 +38,6 @@ pub enum Table {
     Sentences(Vec<Sentence>),
     /// Why there is none, for people.
     Missing(String),
+    /// What was kept of the cache at the server's start, while that is news.
+    Kept(String),
 }

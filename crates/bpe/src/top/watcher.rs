@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::view::{Table, View};
 use crate::failure::{Exit, Failure};
 use crate::observe::explain::{Circumstances, explain};
+use crate::observe::kept::Kept;
 use crate::observe::{Figures, Observer};
 use crate::report;
 
@@ -92,7 +93,13 @@ pub fn read(
 
 fn table(observer: &mut Observer, view: View, figures: Option<&Figures>) -> Table {
     let asked = match view {
-        View::Overview => return Table::None,
+        View::Overview => match figures.filter(|figures| figures.state == "active") {
+            None => return Table::None,
+            Some(figures) => observer
+                .server()
+                .and_then(|server| Kept::read(server, figures.uptime_s))
+                .map(|kept| kept.map_or(Table::None, |kept| Table::Kept(kept.sentence().text))),
+        },
         View::Explain => match figures {
             None => return Table::None,
             Some(figures) => observer

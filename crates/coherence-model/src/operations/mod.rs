@@ -9,7 +9,7 @@ mod ring;
 
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -20,7 +20,11 @@ use crate::kernel::exact;
 use crate::random::{below, depth, one_in};
 use crate::world::{Alone, Buffer, File, Slot, world};
 
-pub use names::create_all;
+pub use names::{create, create_all, open, rename_path, unlink};
+pub use pages::{flush_file, write_pages};
+pub use ranges::grow_by;
+pub use replaced::{OTHERS, Others};
+pub use ring::ARE_USED as RINGS_ARE_USED;
 
 type Operation = fn();
 
@@ -56,6 +60,7 @@ const OPERATIONS: &[(u32, Operation)] = &[
     (16, replaced::write_unfollowed),
     (6, replaced::empty),
     (6, replaced::import),
+    (60, pages::flush),
     (30, looks::set_times),
     (300, looks::look),
 ];
@@ -74,6 +79,9 @@ const EXACT: &[(u32, Operation)] = &[
 /// Held by whoever is inside an operation, so that it can be told that nobody is. Of several threads only.
 pub static INSIDE: RwLock<()> = RwLock::new(());
 
+/// What changes a file as a whole is seldom done: what is cached of it stays, and the next process can take it over.
+pub static IS_CALM: AtomicBool = AtomicBool::new(false);
+
 /// One operation at random.
 pub fn step() {
     let _inside = (!exact()).then(|| INSIDE.read());
@@ -85,6 +93,9 @@ pub fn step() {
     let mut chosen = below(all as usize) as u32;
     for (share, operation) in OPERATIONS.iter().chain(EXACT) {
         if chosen < *share {
+            if *share < 60 && IS_CALM.load(Ordering::Relaxed) && !one_in(50) {
+                return pages::read();
+            }
             return operation();
         }
         chosen -= share;

@@ -93,7 +93,7 @@ pub fn create_all() {
     }
 }
 
-fn unlink(path: &CString) -> c_int {
+pub fn unlink(path: &CString) -> c_int {
     // SAFETY: a path of our own.
     unsafe {
         match below(4) {
@@ -200,7 +200,7 @@ fn read_each(file: &File, offset: usize, length: usize, how: &str) {
     }
 }
 
-fn rename_path(file: &File, from: &CString, to: &CString) {
+pub fn rename_path(file: &File, from: &CString, to: &CString) {
     // SAFETY: paths of our own.
     let result = unsafe {
         match below(3) {

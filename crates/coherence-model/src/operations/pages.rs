@@ -54,6 +54,30 @@ pub fn read() {
     read_page(&user.0, pages.offset(), pages.bytes(), "read");
 }
 
+/// All that was written to a file goes to the disk.
+pub fn flush() {
+    if let Some(user) = world().slot().file().enter() {
+        flush_file(&user.0);
+    }
+}
+
+/// The same, of this one.
+pub fn flush_file(file: &File) {
+    reached(Reached::Flushes);
+    // SAFETY: the file's own descriptor.
+    let result = unsafe {
+        if one_in(4) {
+            calls::fsync(file.fd())
+        } else {
+            calls::fdatasync(file.fd())
+        }
+    };
+    if result != 0 {
+        world().violated(Some(file), "a flush that has succeeded says it has failed");
+    }
+    world().note(file, format_args!("flushed"));
+}
+
 /// One request or several, submitted together.
 pub fn read_async() {
     let mut requests = Vec::new();

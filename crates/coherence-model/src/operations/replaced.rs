@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 
 use super::names::{create, lose, open, real_size};
 use super::pages::{new_contents, read_page, write_pages};
@@ -30,17 +32,45 @@ fn write_outside(file: &File, path: &CString, first: usize, count: usize) -> std
     outside.write_all_at(buffer.bytes(), offset as u64)
 }
 
+/// When other programs change a file that the server has closed, and which it opens again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Others {
+    /// At any time.
+    AtAnyTime,
+    /// After a moment. If the server dies before it opens the file again, the next one cannot tell a change within a tick of the
+    /// clock from the server's last one.
+    Wait,
+    /// Sometimes as soon as it is closed after a write, and the server dies at once.
+    AndDie,
+}
+
+/// One of [`Others`].
+pub static OTHERS: AtomicU8 = AtomicU8::new(Others::AtAnyTime as u8);
+
+/// Longer than a tick.
+const REST: Duration = Duration::from_millis(30);
+
 /// Another program changes the file while the server has it closed.
 pub fn change_outside() {
     alone_with_names(|slot, Alone(ref file)| {
         reached(Reached::ReplacedOutside);
         let path = slot.path();
         let before = file.identity();
+        let others = OTHERS.load(Ordering::Relaxed);
+        let dies = others == Others::AndDie as u8 && one_in(3);
+        let pages = file.pages();
+        if dies {
+            write_pages(file, below(pages) * file.page_size(), file.page_size());
+        }
         close(file);
         world().take_number();
         world().note(file, format_args!("closed, to be changed outside"));
-        let_time_pass();
-        let pages = file.pages();
+        if others == Others::Wait as u8 {
+            std::thread::sleep(REST);
+        } else if !dies {
+            let_time_pass();
+        }
         let result = match below(4) {
             // Some pages, in place.
             0 => {
@@ -68,6 +98,11 @@ pub fn change_outside() {
                 Some(file),
                 &format!("changing the file outside failed: {error}"),
             );
+        }
+        if dies {
+            world().note(file, format_args!("changed outside, and dies"));
+            // SAFETY: plain arguments.
+            unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
         }
         open(file, &path, 0);
         world().note(file, format_args!("changed outside and opened again"));

@@ -64,7 +64,7 @@ impl<O: Os> Core<O> {
             words: Words::of(iocb),
             length: Request::length_of(iocb.length),
             epoch: active.epoch,
-            pending,
+            pending: Some(pending),
         };
         drop(self.follow(iocb, request));
     }

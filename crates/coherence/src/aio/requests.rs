@@ -90,7 +90,8 @@ pub enum Purpose {
 pub struct Request {
     pub purpose: Purpose,
     pub context: usize,
-    /// When the kernel had taken it, for reads that may be given up: before, nobody but the submitter may touch it.
+    /// When the kernel had taken it, for reads that may be given up: before, nobody but the submitter may touch it. When it began,
+    /// for writes whose end may pass unseen.
     pub submitted: Option<Instant>,
     /// A read that is compared with others. Elsewhere, since most are not: a request is copied several times.
     pub timed: Option<Box<Timed>>,
@@ -98,8 +99,10 @@ pub struct Request {
     pub words: Words,
     /// Bytes, of which the kernel takes less than 2 GiB at a time.
     pub length: u32,
+    /// Of the extension, 0 for a write that began without one.
     pub epoch: u32,
-    pub pending: Pending,
+    /// `None`: its completion may have passed unseen, so nobody waits for it.
+    pub pending: Option<Pending>,
 }
 
 /// What fits is copied in one go.
@@ -180,7 +183,7 @@ pub struct Requests {
 /// A read that the server has been answered, and the cache disk has not. Hooks stay on until it is.
 pub struct Abandoned {
     pub _given_up: GivenUp,
-    pub _pending: Pending,
+    pub _pending: Option<Pending>,
 }
 
 impl Default for Requests {
@@ -279,8 +282,8 @@ impl Requests {
         switch.begin_request().filter(|_| self.is_armed(context))
     }
 
-    /// Remembers a request until it is harvested. Gives back one whose completion passed unseen; it is pending until the caller
-    /// has ended it.
+    /// Remembers a request until it is harvested. Gives back one whose completion passed unseen, since the server uses its request
+    /// anew; it is pending until the caller has ended it.
     ///
     /// # Errors
     /// The request, if there are too many.

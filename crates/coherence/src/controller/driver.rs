@@ -234,6 +234,10 @@ impl<H: Host> Controller<H> {
         match what {
             Store::Kill => switch.kill().map(Event::<H>::Taken),
             Store::SwitchOff => switch.switch_off().map(Event::<H>::Taken),
+            Store::Leave => {
+                switch.only_follow();
+                None
+            }
             Store::Follow(work) => {
                 let forget = || self.core.files.forget_all();
                 let begins = match work {

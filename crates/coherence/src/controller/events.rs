@@ -15,6 +15,8 @@ pub enum Event<S, E> {
     },
     /// The plugin goes.
     Stop,
+    /// The server goes, and what is cached is left to the next one.
+    Leave,
     /// A client asks whether it can be switched on with these settings.
     AskOn(S),
     /// A client switches on what it has asked for.
@@ -66,6 +68,8 @@ pub enum Store<E> {
     Kill,
     /// The extension is off, a recording goes on. [`Event::Taken`] if an engine was active.
     SwitchOff,
+    /// Nothing is served any more, but writes go on dropping what they touch.
+    Leave,
     /// Hooks follow files. [`Event::Followed`].
     Follow(Work),
     /// The engine becomes the active one. [`Event::Published`] or [`Event::Interrupted`].
@@ -96,6 +100,8 @@ pub enum Later<S, E> {
 pub enum Told<S> {
     SwitchedOn(S),
     SwitchedOff,
+    /// What is cached is left to the next process.
+    Left,
     /// It stays off since the server cannot be followed.
     Passive(String),
     /// It was switched off since the server cannot be followed any more.

@@ -76,6 +76,17 @@ impl<S: Layout, E> Machine<S, E> {
                 self.switch_off(state, Idle::Off, fx);
                 State::Gone
             }
+            Event::Leave => match state {
+                State::On(_) => {
+                    fx.stores.push(Store::Leave);
+                    fx.tell(Told::Left);
+                    State::Gone
+                }
+                state => {
+                    self.switch_off(state, Idle::Off, fx);
+                    State::Gone
+                }
+            },
             Event::Off => self.switch_off(state, Idle::Off, fx),
             Event::Foreign { epoch, why } => match state {
                 State::On(on) if self.accused(on.epoch, epoch) => {
@@ -159,6 +170,8 @@ impl<S: Layout, E> Machine<S, E> {
             Event::NotSeen { number, why } => match self.of_work(state, Work::Build(number)) {
                 Of::Current(job) if matches!(job.phase, Phase::Waiting) => {
                     self.work = None;
+                    // Files may have been followed from the server's start on.
+                    fx.stores.push(Store::SwitchOff);
                     if !matches!(&job.before, Idle::Unseen(known) if *known == why) {
                         fx.tell(Told::Passive(why.clone()));
                     }
@@ -481,8 +494,9 @@ impl<S: Layout, E> Machine<S, E> {
         fx: &mut Effects<S, E>,
     ) -> State<S, E> {
         self.work = None;
+        // Files may have been followed from the server's start on.
+        fx.stores.push(Store::SwitchOff);
         if let Phase::Scanning(built) = job.phase {
-            fx.stores.push(Store::SwitchOff);
             self.retiring.push(built.engine);
         }
         let known = match job.before {

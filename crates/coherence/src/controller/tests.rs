@@ -98,7 +98,8 @@ impl World {
 
     /// Steps, and does what is to be done at once; what threads do later is noted. Returns what was done.
     fn post(&mut self, event: Event<u32, Engine>) -> String {
-        let (is_off, is_stop) = (matches!(event, Event::Off), matches!(event, Event::Stop));
+        let is_off = matches!(event, Event::Off);
+        let is_stop = matches!(event, Event::Stop | Event::Leave);
         let ends_early_kill = is_off || is_stop || matches!(event, Event::Panicked);
         self.answer = None;
         self.waits = false;
@@ -157,6 +158,13 @@ impl World {
                 Some(Event::Published(self.live.replace(engine)))
             }
             Store::Publish(engine) => Some(Event::Interrupted(Some(engine))),
+            Store::Leave => {
+                // Its process ends with it.
+                self.word = 0;
+                self.closed += u32::from(self.live.take().is_some());
+                self.gone.set(0);
+                None
+            }
         }
     }
 
@@ -294,6 +302,7 @@ fn name_of_store(store: &Store<Engine>) -> &'static str {
         Store::Follow(Work::Build(_)) => "FOLLOW",
         Store::Follow(Work::Recording) => "FOLLOW-RECORDING",
         Store::Publish(_) => "PUBLISH",
+        Store::Leave => "LEAVE",
     }
 }
 
@@ -313,6 +322,7 @@ fn name_of_later(later: &Later<u32, Engine>) -> String {
         Later::Tell(told) => match told {
             Told::SwitchedOn(_) => "log-on".into(),
             Told::SwitchedOff => "log-off".into(),
+            Told::Left => "log-left".into(),
             Told::Passive(_) => "log-passive".into(),
             Told::Unseen(_) => "log-unseen".into(),
             Told::Foreign(_) => "log-foreign".into(),
@@ -444,6 +454,7 @@ fn event(world: &mut World, name: &str) -> Option<Event<u32, Engine>> {
         "init off" => init(false),
         "init on" => init(true),
         "stop" => Event::Stop,
+        "leave" => Event::Leave,
         "ask on" => Event::AskOn(1),
         "commit" => Event::Commit,
         "off" => Event::Off,
@@ -501,10 +512,11 @@ fn event(world: &mut World, name: &str) -> Option<Event<u32, Engine>> {
     })
 }
 
-const EVENTS: [&str; 30] = [
+const EVENTS: [&str; 31] = [
     "init off",
     "init on",
     "stop",
+    "leave",
     "ask on",
     "commit",
     "off",
@@ -671,6 +683,7 @@ fn long_walk(seed: u64, left_out: Option<LeftOut>) {
         "tick of another life",
         "tick, InnoDB has not started",
         "init off",
+        "leave",
         "work",
         "work",
         "work",

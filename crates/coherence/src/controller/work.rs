@@ -241,9 +241,20 @@ impl<H: Host> Controller<H> {
         self.ensure_thread()
     }
 
+    /// The server stops, and what is cached is left to the next one. `end` as in [`stop`](Self::stop).
+    pub fn leave(&'static self, end: impl FnOnce()) {
+        let later = self.post(Event::<H>::Leave);
+        let _ = self.perform(later);
+        self.end_thread(end);
+    }
+
     /// The plugin is being unloaded, or the server stops. `end` ends what else is under way, once nothing can begin any more.
     pub fn stop(&'static self, end: impl FnOnce()) {
         self.end(Event::<H>::Stop);
+        self.end_thread(end);
+    }
+
+    fn end_thread(&'static self, end: impl FnOnce()) {
         let thread = {
             let mut thread = self.thread.lock();
             thread.refused = None;

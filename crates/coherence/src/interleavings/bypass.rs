@@ -106,7 +106,7 @@ fn off_and_on() {
 fn off_is_off() {
     let switch: &'static Switch = Box::leak(Box::default());
     switch.start_tracking(|| ());
-    let _ = switch.begin_to_serve();
+    let _ = switch.begin_to_serve(None);
     let uses = thread::spawn(move || {
         switch.use_for(Bypass::On, false);
         switch.use_for(Bypass::Off, true);

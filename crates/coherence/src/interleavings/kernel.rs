@@ -147,7 +147,7 @@ impl Kernel {
     }
 
     /// Puts versions that were never there before into these pages.
-    fn change(&self, inode: usize, pages: std::ops::Range<usize>) {
+    pub fn change(&self, inode: usize, pages: std::ops::Range<usize>) {
         self.with(|state| {
             for page in pages {
                 state.versions += 1;

@@ -6,6 +6,7 @@
 
 mod bypass;
 mod controller;
+mod doubtful;
 mod files;
 mod host;
 mod kernel;

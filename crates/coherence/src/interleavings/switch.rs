@@ -3,6 +3,7 @@
 use shuttle::thread;
 
 use super::{explore, is_noticed};
+use crate::manifest::{Head, Manifest, Memory, Record};
 use crate::switch::Switch;
 
 /// Serving, and never freed: requests refer to it.
@@ -14,7 +15,7 @@ fn serving() -> &'static Switch {
 
 fn switch_on(switch: &Switch) {
     switch.start_tracking(|| ());
-    let _ = switch.begin_to_serve();
+    let _ = switch.begin_to_serve(Some(1));
 }
 
 /// Whoever has announced a request finds the hooks at work until it ends, whatever is done meanwhile.
@@ -59,4 +60,49 @@ fn leaving_harvest_whatever_the_word_is_now_is_noticed() {
 #[test]
 fn a_request_that_looks_before_it_is_announced_is_noticed() {
     is_noticed("pending-after-look", harvest_is_waited_for);
+}
+
+/// What is left to the next process says that files are followed only if they are: property 17. Two switch off, and one may be held
+/// up for long; one switches on meanwhile.
+fn what_is_left_is_followed() {
+    let switch: &'static Switch = Box::leak(Box::default());
+    let records: &'static [Record] = &[];
+    let memory = Memory {
+        now: || 0,
+        grow: |_| false,
+    };
+    let head: &'static Head = Box::leak(Box::default());
+    switch.keep(Manifest::new(head, records, 0, memory));
+    switch_on(switch);
+    let manifest = switch.manifest().expect("kept");
+    assert!(manifest.is_followed());
+    let off = || thread::spawn(move || drop(switch.kill()));
+    let threads = [off(), off(), thread::spawn(move || switch_on(switch))];
+    for thread in threads {
+        thread.join().expect("no thread panics");
+    }
+    let is_followed = switch.mode().follows();
+    assert!(
+        is_followed || !manifest.is_followed(),
+        "the next process takes over what nobody has followed"
+    );
+    super::seen("followed", u64::from(is_followed));
+    drop(switch.kill());
+    assert!(!manifest.is_followed());
+}
+
+#[test]
+fn what_is_left_was_followed_to_the_end() {
+    let seen = explore("left", what_is_left_is_followed);
+    assert!(seen["followed"] > 0);
+}
+
+#[test]
+fn detaching_once_is_noticed() {
+    is_noticed("detached-once", what_is_left_is_followed);
+}
+
+#[test]
+fn not_detaching_is_noticed() {
+    is_noticed("off-keeps-live", what_is_left_is_followed);
 }

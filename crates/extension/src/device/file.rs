@@ -36,6 +36,8 @@ const NAMES: u32 = 100;
 const ADVICE_ACCESS: &str = "check that the directory exists and that the server's user may use it \
                              (and that AppArmor or SELinux lets the server do so)";
 
+const ADVICE_FILE: &str = "let the server's user make files there";
+
 /// Puts something between the engine and a file just opened. For tests.
 pub(crate) type Wrap = dyn Fn(File) -> Box<dyn Storage> + Send + Sync;
 
@@ -253,6 +255,38 @@ pub(crate) const FLAGS: OFlags = OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFla
 
 pub(crate) fn open(path: &Path, flags: OFlags) -> Result<File, Errno> {
     rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).map(File::from)
+}
+
+/// Opens a file that only this server's user can have made, if there is one of this name. As with cache files, no link is followed,
+/// and what others could change is refused.
+///
+/// # Errors
+/// Says what is wrong with it.
+pub fn open_own(path: &Path) -> Result<Option<File>, OpenError> {
+    match open(path, FLAGS) {
+        Ok(file) => checked(path, file).map(Some),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(failed(path, "open", ADVICE_FILE)(error.into())),
+    }
+}
+
+/// Makes an empty file of this name, which must not be taken.
+///
+/// # Errors
+/// Says why there can be none.
+pub fn make_own(path: &Path) -> Result<File, OpenError> {
+    let made = open(path, FLAGS | OFlags::CREATE | OFlags::EXCL);
+    let file = made.map_err(|error| failed(path, "create", ADVICE_FILE)(error.into()))?;
+    checked(path, file)
+}
+
+fn checked(path: &Path, file: File) -> Result<File, OpenError> {
+    let metadata = file.metadata();
+    check_file(
+        path,
+        &metadata.map_err(failed(path, "look at", ADVICE_FILE))?,
+    )?;
+    Ok(file)
 }
 
 /// Opens past the page cache where that is possible.

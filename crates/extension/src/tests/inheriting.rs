@@ -8,12 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
-use super::{Fixture, SMALLEST, config, page};
+use super::{Fixture, SMALLEST, config, content, page};
 use crate::left_out::{Rule, leaving_out};
 use crate::memory::Mapped;
-use crate::{Config, Extension, FileId, Generations, OfferOutcome, PageId, ReadOutcome};
+use crate::{
+    Comparison, Config, Extension, FileId, Generations, OfferOutcome, PageId, ReadOutcome,
+};
 
 const LENGTH: usize = 16384;
 const FILES: u32 = 3;
@@ -46,6 +49,13 @@ impl Place {
         self.open_with(self.config())
     }
 
+    fn open_with_nothing_kept(&self) -> Extension {
+        let disk = self.disk.path().join("other");
+        std::fs::create_dir(&disk).unwrap();
+        let config = config(&disk, SMALLEST);
+        Extension::open(config, Arc::new(Generations::new())).unwrap()
+    }
+
     fn open_with(&self, config: Config) -> Fixture {
         let fixture = fixture(config);
         inherit_all(&fixture);
@@ -60,7 +70,8 @@ fn config_at(disk: &Path, arena: &Path) -> Config {
     }
 }
 
-fn fixture(config: Config) -> Fixture {
+fn fixture(mut config: Config) -> Fixture {
+    config.inherit = config.arena.as_deref().and_then(session_in);
     let generations = Arc::new(Generations::new());
     Fixture {
         extension: Extension::open_inline(config, Arc::clone(&generations)).unwrap(),
@@ -69,8 +80,18 @@ fn fixture(config: Config) -> Fixture {
     }
 }
 
+/// Of whoever has left an arena.
+fn session_in(arena: &Path) -> Option<u64> {
+    let head = std::fs::read(arena).ok()?;
+    Some(u64::from_ne_bytes(head.get(24..32)?.try_into().ok()?))
+}
+
 fn inherit_all(fixture: &Fixture) {
-    (0..FILES).for_each(|file| fixture.extension.inherit_file(FileId(file), PAGES - 1));
+    (0..FILES).for_each(|file| {
+        fixture
+            .extension
+            .inherit_file(FileId(file), PAGES - 1, u64::from(PAGES))
+    });
 }
 
 fn leave(fixture: Fixture) {
@@ -125,6 +146,56 @@ fn what_is_left_is_served_by_the_next() {
     third.extension.invalidate(FileId(0), 0, u32::MAX);
     assert_eq!(hits(&third, |_| 1), 0);
     third.check_books();
+}
+
+/// Whoever takes over what may be old compares it with what he has read elsewhere.
+#[test]
+fn what_is_inherited_can_be_compared() {
+    let place = with_twenty_pages();
+    // Nobody has said which files there are.
+    let second = fixture(place.config());
+    let compare = |number, version| {
+        let page = page(0, number);
+        let read = content(page, version, LENGTH);
+        second.extension.compare(page, &read)
+    };
+    assert_eq!(compare(3, 1), Comparison::Equal);
+    assert_eq!(compare(4, 2), Comparison::Different);
+    assert_eq!(compare(4, 1), Comparison::Absent);
+    assert_eq!(compare(20, 1), Comparison::Absent);
+    assert!(second.extension.disbelieve(page(0, 5)) && !second.extension.disbelieve(page(0, 5)));
+    // Neither can be the page of another length.
+    let short = content(page(0, 6), 1, LENGTH / 2);
+    assert_eq!(
+        second.extension.compare(page(0, 6), &short),
+        Comparison::Different
+    );
+    let counted = second.extension.statistics();
+    assert_eq!((counted.misses, counted.misses_not_believed), (7, 7));
+    assert_eq!(hits(&second, |_| 1), 17);
+    second.check_books();
+}
+
+/// Two versions of a page have the same check now and then. They are not the same.
+#[test]
+fn a_comparison_is_one_of_all_bytes() {
+    const SHORT: usize = 1024;
+    let fixture = super::inline(|_| ());
+    let page = page(0, 3);
+    let mut versions = HashMap::new();
+    let (first, second) = (0..)
+        .find_map(|version| {
+            let check = crate::page::check(page, &content(page, version, SHORT));
+            versions.insert(check, version).map(|same| (same, version))
+        })
+        .unwrap();
+    fixture.offer(page, first, SHORT);
+    let read = content(page, second, SHORT);
+    assert!(fixture.extension.has_check(page, &read));
+    assert_eq!(
+        fixture.extension.compare(page, &read),
+        Comparison::Different
+    );
 }
 
 #[test]
@@ -515,7 +586,8 @@ fn how_long_it_takes_to_adopt() {
     let geometry = [Geometry::new(0, 100 << 30, LENGTH as u32).unwrap()];
     let open = || {
         let begin = Instant::now();
-        let (arena, parts) = Arena::open(&path, Layout::new(&config, &geometry, entries)).unwrap();
+        let layout = Layout::new(&config, &geometry, entries);
+        let (arena, parts) = Arena::open(&path, layout, Some(1)).unwrap();
         (arena, parts.directories, begin)
     };
     let fill = |directories: &mut [Directory]| {
@@ -571,4 +643,42 @@ fn how_long_it_takes_to_adopt() {
         );
         assert_eq!(kept.1, other.1);
     }
+}
+
+/// Where everything lies then is what the next process is to find.
+#[test]
+fn what_is_frozen_changes_no_more() {
+    let place = Place::new();
+    let extension = Extension::open(place.config(), Arc::new(Generations::new())).unwrap();
+    let generations = Arc::clone(&extension.shared.generations);
+    let fixture = Fixture {
+        extension,
+        generations,
+        directory: tempfile::tempdir().unwrap(),
+    };
+    for number in 0..200 {
+        fixture.offer(page(0, number), 1, LENGTH);
+    }
+    let patience = Duration::from_secs(10);
+    let frozen = fixture.extension.freeze(patience).unwrap();
+    assert_eq!(frozen.session, session_in(&place.arena()).unwrap());
+    let copy = std::fs::read(place.arena()).unwrap();
+    let [device] = &frozen.devices[..] else {
+        panic!("{frozen:?}");
+    };
+    assert_eq!(device.parent(), Some(place.disk.path()));
+    // A cache file that is to be left stays, and nobody has it open.
+    let device = crate::open_own(device).unwrap().unwrap();
+    rustix::fs::flock(&device, FlockOperation::NonBlockingLockExclusive).unwrap();
+    drop(device);
+    fixture.offer(page(1, 0), 1, LENGTH);
+    let fixture = {
+        drop((frozen, fixture));
+        std::fs::write(place.arena(), copy).unwrap();
+        place.open()
+    };
+    let inherited = fixture.extension.inherited();
+    assert_eq!(inherited.pages + inherited.dropped, 200, "{inherited:?}");
+    assert_eq!(hits(&fixture, |_| 1), inherited.pages);
+    assert!(place.open_with_nothing_kept().freeze(patience).is_none());
 }

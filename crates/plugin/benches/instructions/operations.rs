@@ -8,13 +8,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bpe::calls;
 use bpe::process::CORE;
 use bpe::switch::{Active, Bypass};
+use coherence::manifest::{Head, Manifest, Memory, Record};
 use extension::{AdmissionMode, Config, DeviceConfig, Extension, OwnerIdentity};
 use libc::{size_t, ssize_t};
 
 use crate::instructions::{Act, Prepare};
 use crate::options::{Outcome, memory_directory};
 
-pub const OPERATIONS: [(&str, Prepare); 13] = [
+pub const OPERATIONS: [(&str, Prepare); 14] = [
     ("pread64, off", || read(State::Off)),
     ("pwrite64, off", || write(State::Off)),
     ("io_submit and io_getevents, off", || submit(State::Off)),
@@ -24,6 +25,9 @@ pub const OPERATIONS: [(&str, Prepare); 13] = [
     ("pread64, hit in staging", || read(State::Staged)),
     ("pread64, hit on the device", || read(State::OnDevice)),
     ("pwrite64, page absent", || write(State::Absent)),
+    ("pwrite64, page absent, with records", || {
+        write(State::Recorded)
+    }),
     ("pwrite64, page dropped and offered", || {
         write(State::Staged)
     }),
@@ -40,6 +44,8 @@ enum State {
     Off,
     NoDataFile,
     Absent,
+    /// As absent, and what the next process has to know is noted.
+    Recorded,
     Staged,
     OnDevice,
     /// The page is in staging.
@@ -142,6 +148,17 @@ unsafe fn hook<F: Copy>(name: &str, original: *const ()) -> F {
     unsafe { std::mem::transmute_copy(&import.hook) }
 }
 
+fn keep_records() {
+    let records: Vec<Record> = (0..4).map(|_| Record::default()).collect();
+    let memory = Memory {
+        now: bpe::clock::file_time,
+        grow: |_| false,
+    };
+    let head = Box::leak(Box::new(Head::default()));
+    let manifest = Manifest::new(head, records.leak(), 4, memory);
+    CORE.switch().keep(manifest);
+}
+
 struct World {
     fd: c_int,
     page: Box<Page>,
@@ -162,6 +179,9 @@ impl World {
             )
         };
         let folder = tempfile::tempdir_in(memory_directory())?;
+        if state == State::Recorded {
+            keep_records();
+        }
         if state != State::Off {
             switch_on(folder.path())?;
         }

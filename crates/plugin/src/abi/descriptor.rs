@@ -12,7 +12,7 @@ use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
 use crate::settings::{self, AsyncIo};
-use crate::{calls, controller, got, scan, unseen};
+use crate::{calls, controller, got, persist, scan, unseen};
 
 const DAEMON: c_int = 3;
 const LICENCE_GPL: c_int = 1;
@@ -218,7 +218,15 @@ fn start() {
 
 unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
     // The hooks stay in place and pass everything on: MySQL flushes its pages after this.
-    let _ = catch_unwind(|| controller::stop(|| DIAGNOSTICS.end()));
+    let _ = catch_unwind(|| {
+        let end = || DIAGNOSTICS.end();
+        let how = persist::End::now();
+        match how {
+            persist::End::Left => controller::leave(end),
+            _ => controller::stop(end),
+        }
+        persist::end(how);
+    });
     // Not before: the controller would take the missing values for new ones.
     settings::LOADED.store(false, Ordering::SeqCst);
     0

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::ServerTable;
 use crate::controller;
+use crate::persist;
 use crate::process::{CORE, KNOWN};
 use crate::report;
 use crate::settings;
@@ -117,6 +118,7 @@ fn figures() -> Vec<(Status, Figure)> {
     controller::looked_at();
     let bypass = KNOWN.bypassing.shown(&CORE);
     let (state, reason) = controller::state();
+    let inherited = persist::inherited();
     let text = |text: &str| {
         Figure::Text(CString::new(text.chars().take(900).collect::<String>()).unwrap_or_default())
     };
@@ -141,6 +143,12 @@ fn figures() -> Vec<(Status, Figure)> {
             }),
             Status::AsyncMode => text(controller::async_mode()),
             Status::InstancesActive => Number(totals.instances),
+            Status::PagesInherited => Number(inherited.pages),
+            Status::PagesTrusted => Number(inherited.trusted.1),
+            Status::PagesDoubtful => Number(inherited.to_compare),
+            Status::PagesVerified => Number(inherited.verified),
+            Status::PagesDroppedAtStart => Number(inherited.dropped + inherited.lost.1),
+            Status::AttachMs => Number(persist::held_up_for()),
             Status::BytesSaved => Number(cache.hit_bytes),
             Status::HitRatio => Real(report::hit_ratio(cache.hits, cache.misses)),
             Status::CapacityBytes => Number(cache.bytes_capacity),

@@ -101,6 +101,7 @@ macro_rules! names {
 names!(ADMISSION_NAMES, 2, [c"all": 3, c"frequency": 9]);
 names!(COMPRESSION_NAMES, 2, [c"off": 3, c"lz4": 3]);
 names!(BYPASS_NAMES, 3, [c"OFF": 3, c"ON": 2, c"REFILL": 6]);
+names!(PERSIST_NAMES, 2, [c"off": 3, c"restart": 7]);
 names!(ASYNC_IO_NAMES, 3, [c"auto": 4, c"native": 6, c"off": 3]);
 
 const fn variable(
@@ -147,6 +148,15 @@ static BPE_BYPASS_TIMEOUT: ServerTable<SystemVariable> = variable(
     Some(update_number),
     KNOWN.bypassing.timeout.as_ptr().cast(),
     [0, 0, bypass::LONGEST, 0],
+);
+
+static BPE_KEEP: ServerTable<SystemVariable> = variable(
+    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
+    &variables::KEEP,
+    None,
+    Some(update_number),
+    KNOWN.kept.keep.as_ptr().cast(),
+    [0, 0, settings::LONGEST_KEEP, 0],
 );
 
 static BPE_CONTROL_GROUP: ServerTable<SystemVariable> = variable(
@@ -258,6 +268,38 @@ static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
     [0, 0, 0, 0],
 );
 
+static BPE_PERSIST: ServerTable<SystemVariable> = variable(
+    ENUM | REQUIRED_ARGUMENT,
+    &variables::PERSIST,
+    None,
+    Some(update_number),
+    settings::PERSIST.as_ptr().cast(),
+    [1, 0, 0, 0],
+);
+
+static BPE_SCRUB_RATE: ServerTable<SystemVariable> = variable(
+    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
+    &variables::SCRUB_RATE,
+    None,
+    Some(update_number),
+    KNOWN.kept.scrub_rate.as_ptr().cast(),
+    [
+        settings::DEFAULT_SCRUB_RATE,
+        0,
+        settings::MOST_SCRUB_RATE,
+        0,
+    ],
+);
+
+static BPE_PERSIST_PATH: ServerTable<SystemVariable> = variable(
+    STR | READ_ONLY | REQUIRED_ARGUMENT,
+    &variables::PERSIST_PATH,
+    None,
+    None,
+    settings::PERSIST_PATH.as_ptr().cast(),
+    [0; 4], // default: see `complete`
+);
+
 /// The words of a session's variable begin with the default and what the server fills in to find the value. The offset of
 /// the value, which it fills in too, stands where other variables have a pointer to theirs.
 static BPE_REPORT: ServerTable<SystemVariable> = variable(
@@ -287,6 +329,10 @@ pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
         VariablePointer(BPE_COMPRESSION.get()),
         VariablePointer(BPE_DIAGNOSTICS_KEY.get()),
         VariablePointer(BPE_ASYNC_IO.get()),
+        VariablePointer(BPE_KEEP.get()),
+        VariablePointer(BPE_PERSIST.get()),
+        VariablePointer(BPE_SCRUB_RATE.get()),
+        VariablePointer(BPE_PERSIST_PATH.get()),
         VariablePointer(BPE_REPORT.get()),
         VariablePointer(std::ptr::null_mut()),
     ]);
@@ -296,6 +342,7 @@ pub fn complete() {
     // SAFETY: before the server knows the tables, see the constructor.
     unsafe {
         (*BPE_PATH.get()).words[0] = c"".as_ptr() as u64;
+        (*BPE_PERSIST_PATH.get()).words[0] = c"/dev/shm".as_ptr() as u64;
         (*BPE_DIAGNOSTICS_KEY.get()).words[0] = c"".as_ptr() as u64;
         (*BPE_REPORT.get()).words[0] = c"".as_ptr() as u64;
         if super::server().0 == super::Flavour::MySql {
@@ -306,6 +353,7 @@ pub fn complete() {
             (&BPE_BYPASS, &BYPASS_NAMES),
             (&BPE_ADMISSION, &ADMISSION_NAMES),
             (&BPE_COMPRESSION, &COMPRESSION_NAMES),
+            (&BPE_PERSIST, &PERSIST_NAMES),
             (&BPE_ASYNC_IO, &ASYNC_IO_NAMES),
         ] {
             (*variable.get()).words[1] = names.get() as u64;

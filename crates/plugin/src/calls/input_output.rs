@@ -10,6 +10,7 @@ use crate::files::{DataFile, Entry};
 use crate::got::{Import, Original};
 use crate::linux::{Linux, PREAD, Pread};
 use crate::os::Os as _;
+use crate::persist;
 use crate::process::CORE;
 use crate::switch::Mode;
 
@@ -26,6 +27,8 @@ static FALLOCATE: Original = Original::new();
 static POSIX_FALLOCATE: Original = Original::new();
 static SPLICE: Original = Original::new();
 static FUTIMENS: Original = Original::new();
+static FSYNC: Original = Original::new();
+static FDATASYNC: Original = Original::new();
 static CLOSE: Original = Original::new();
 
 pub(super) fn imports() -> Vec<Import> {
@@ -55,6 +58,8 @@ pub(super) fn imports() -> Vec<Import> {
         ),
         import!(SPLICE, splice, "splice"),
         import!(FUTIMENS, futimens, "futimens"),
+        import!(FSYNC, fsync, "fsync"),
+        import!(FDATASYNC, fdatasync, "fdatasync"),
     ]
 }
 
@@ -317,21 +322,36 @@ unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off64_t, length: off64
     type Call = unsafe extern "C" fn(c_int, off64_t, off64_t) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { POSIX_FALLOCATE.get::<Call>()(fd, offset, length) };
-    changes_looks(fd, real)
-}
-
-/// A change of size or times of the file behind a descriptor, but not of what may be cached of it.
-#[inline(always)]
-fn changes_looks<R: Copy>(fd: c_int, real: impl Fn() -> R) -> R {
     around(fd, real, |_, file, real| {
         CORE.change_looks(Some(file), || real.make())
     })
 }
 
+/// Of either kind: which data can be found again does not hang on a file's times, which one of them leaves out.
+#[inline(always)]
+fn flushes(fd: c_int, real: impl Fn() -> c_int) -> c_int {
+    around(fd, real, |_, file, real| CORE.flush(file, || real.make()))
+}
+
+unsafe extern "C" fn fsync(fd: c_int) -> c_int {
+    type Call = unsafe extern "C" fn(c_int) -> c_int;
+    // SAFETY: the server's own call with its own argument.
+    flushes(fd, move || unsafe { FSYNC.get::<Call>()(fd) })
+}
+
+unsafe extern "C" fn fdatasync(fd: c_int) -> c_int {
+    type Call = unsafe extern "C" fn(c_int) -> c_int;
+    // SAFETY: the server's own call with its own argument.
+    flushes(fd, move || unsafe { FDATASYNC.get::<Call>()(fd) })
+}
+
 unsafe extern "C" fn futimens(fd: c_int, times: *const libc::timespec) -> c_int {
     type Call = unsafe extern "C" fn(c_int, *const libc::timespec) -> c_int;
     // SAFETY: the server's own call with the server's own arguments.
-    changes_looks(fd, move || unsafe { FUTIMENS.get::<Call>()(fd, times) })
+    let real = move || unsafe { FUTIMENS.get::<Call>()(fd, times) };
+    around(fd, real, |_, file, real| {
+        CORE.change_names(Some(file), || real.make())
+    })
 }
 
 unsafe extern "C" fn splice(
@@ -361,6 +381,7 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { CLOSE.get::<Call>()(fd) };
     around(fd, real, move |_, _, real| {
+        persist::settle(fd);
         CORE.files.detach(fd);
         real.make()
     })

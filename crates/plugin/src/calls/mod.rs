@@ -4,6 +4,7 @@
 //! that line a panic is caught ([`guard`]), the call itself is made exactly once, and errno is what the call left.
 
 mod asynchronous;
+mod ending;
 mod guard;
 pub(crate) mod input_output;
 mod names;
@@ -17,6 +18,7 @@ pub fn imports() -> Vec<Import> {
     let mut imports = input_output::imports();
     imports.extend(names::imports());
     imports.extend(asynchronous::imports());
+    imports.extend(ending::imports());
     imports
 }
 

@@ -9,6 +9,7 @@ use crate::files::{self, Attach, DataFile};
 use crate::got::{Import, Original};
 use crate::linux::Linux;
 use crate::os::{Os as _, Stat};
+use crate::persist;
 use crate::process::CORE;
 
 static OPEN: Original = Original::new();
@@ -84,6 +85,7 @@ unsafe fn around_open(
             if CORE.files.of_descriptor(fd).is_some() {
                 CORE.files.opened_anew(fd);
             }
+            persist::opened(fd, name);
             fd
         });
     }
@@ -95,6 +97,7 @@ unsafe fn around_open(
         let _blocked = truncated.map(|(file, _)| file.block());
         let fd = real.make();
         CORE.files.opened_anew(fd);
+        persist::opened(fd, name);
         let stat = if fd >= 0 { Linux.stat(fd) } else { None };
         let followed = stat
             .filter(|stat| stat.is_regular)
@@ -198,7 +201,9 @@ unsafe fn around_removal(
         // Also keeps its object from standing for another file until we are back from the kernel.
         let _blocked = victim.map(DataFile::block_inserts);
         let barred_before = victim.is_some_and(DataFile::bar);
-        let result = real.make();
+        // A file that gets another name gets another time, too.
+        let moved = replaced_by.and_then(|inode| CORE.files.of_number(inode));
+        let result = CORE.change_names(moved, || real.make());
         if let Some(file) = victim {
             if result == 0 {
                 CORE.files.forget_unlinked(file);
@@ -346,7 +351,7 @@ unsafe fn set_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_
             // SAFETY: the caller's promise.
             unsafe { file_at(directory, path) }.map(|(file, _)| file)
         };
-        CORE.change_looks(file, || real.make())
+        CORE.change_names(file, || real.make())
     })
 }
 

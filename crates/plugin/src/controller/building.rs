@@ -7,8 +7,10 @@ use std::sync::atomic::Ordering;
 use coherence::controller::{Built, Engine};
 use extension::Extension;
 
+use super::texts;
 use crate::linux::Linux;
 use crate::os::Os as _;
+use crate::persist;
 use crate::plan::Plan;
 use crate::process::CORE;
 use crate::settings::Settings;
@@ -45,14 +47,35 @@ pub fn lay_out(
     page: u32,
     refused: impl FnOnce(u32),
 ) -> Result<Built<Engine>, String> {
-    let mut plan = Plan::new(settings)?;
-    plan.wait_for_room();
+    let inherit = persist::inherits();
+    let page = match CORE.switch().manifest() {
+        Some(manifest) if inherit.is_some() => manifest.page().unwrap_or(page),
+        _ => page,
+    };
+    let mut plan = match persist::remembered(settings).filter(|_| inherit.is_some()) {
+        Some((memory, sizes)) => Plan::as_it_was(settings, memory, &sizes)?,
+        None => Plan::new(settings)?,
+    };
+    let kept = persist::ensure(plan.owner());
+    if inherit.is_none() {
+        plan.wait_for_room();
+    }
     if let Some(chosen) = plan.chosen() {
         Linux.note(&chosen);
     }
     let mut warnings = plan.check_any()?;
+    warnings.extend(kept.err().map(|why| texts::not_kept(&why)));
     let mut opened = |engine: Engine, page| {
         warnings.extend(engine.device_failures());
+        let refused = engine.extension.inherited().refused.as_ref();
+        warnings.extend(refused.map(|why| texts::not_kept(why)));
+        persist::hand_over(&engine.extension, settings, &plan, page);
+        if inherit.is_some() {
+            Linux.note(&texts::taken_over(
+                engine.extension.inherited(),
+                persist::is_of_image(),
+            ));
+        }
         Built {
             epoch: engine.epoch,
             engine,
@@ -60,7 +83,7 @@ pub fn lay_out(
             warnings: std::mem::take(&mut warnings),
         }
     };
-    match build(&plan, page) {
+    match build(&plan, page, inherit) {
         Ok(engine) => Ok(opened(engine, page)),
         Err(reason) if page < DEFAULT_PAGE => {
             refused(page);
@@ -68,14 +91,14 @@ pub fn lay_out(
                 "the cache cannot be laid out for pages of {page} bytes: {reason}. It is laid out for pages of \
                  {DEFAULT_PAGE} bytes, and can keep fewer of the smaller ones."
             ));
-            Ok(opened(build(&plan, DEFAULT_PAGE)?, DEFAULT_PAGE))
+            Ok(opened(build(&plan, DEFAULT_PAGE, None)?, DEFAULT_PAGE))
         }
         Err(reason) => Err(reason),
     }
 }
 
-fn build(plan: &Plan, nominal_page: u32) -> Result<Engine, String> {
-    let config = plan.config(nominal_page);
+fn build(plan: &Plan, nominal_page: u32, inherit: Option<u64>) -> Result<Engine, String> {
+    let config = plan.config(nominal_page, inherit);
     let generations = Arc::clone(CORE.switch().generations());
     match catch_unwind(AssertUnwindSafe(|| Extension::open(config, generations))) {
         Ok(Ok(extension)) => Ok(Arc::new(Active::new(extension, CORE.switch().next_epoch()))),

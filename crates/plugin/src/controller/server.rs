@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use coherence::controller::{Built, Controller, Engine, Event, Host, Told};
 
 use super::building::{lay_out, usual_page};
+use super::shelf::Shelf;
 use super::texts;
 use super::watch::Watch;
 use crate::linux::Linux;
@@ -19,6 +20,8 @@ use crate::unseen;
 pub struct Server {
     /// The plugin was loaded before InnoDB started.
     pub early: AtomicBool,
+    /// What was switched off.
+    pub shelf: Shelf,
 }
 
 /// Of the same server.
@@ -26,6 +29,7 @@ pub static CONTROLLER: Controller<Server> = Controller::new(
     &CORE,
     Server {
         early: AtomicBool::new(false),
+        shelf: Shelf::new(),
     },
 );
 
@@ -52,9 +56,15 @@ impl Host for Server {
         page: u32,
         post: impl Fn(Event<Settings, Engine>),
     ) -> Result<Built<Engine>, String> {
-        lay_out(settings, usual_page(page), |page| {
+        let page = usual_page(page);
+        if let Some(built) = self.shelf.take(settings, page) {
+            return Ok(built);
+        }
+        let built = lay_out(settings, page, |page| {
             post(Event::PageRefused(page));
-        })
+        })?;
+        self.shelf.built(&built.engine, settings, built.page);
+        Ok(built)
     }
 
     fn adjust(&self, active: &Active) {
@@ -62,8 +72,17 @@ impl Host for Server {
         active.extension.set_admission(settings::admission());
     }
 
-    /// Says what it did: a server's status variables end with the server.
+    /// Says what it did: a server's status variables end with the server. What a client has switched off is kept for a while.
     fn close(&self, engine: Engine) {
+        let keeps = CONTROLLER.with(|machine| machine.may_return());
+        let closed = if keeps {
+            self.shelf.keep(engine)
+        } else {
+            Err(engine)
+        };
+        let Err(engine) = closed else {
+            return;
+        };
         let figures = engine.extension.statistics();
         if figures.hits + figures.misses > 0 {
             Linux.note(&texts::closed(&figures));
@@ -81,14 +100,19 @@ impl Host for Server {
         post: impl Fn(Event<Settings, Engine>),
     ) {
         KNOWN.bypassing.look(&CORE);
+        self.shelf.look();
+        watch.note();
+        watch.scrub.look();
         if let Some(page) = nominal.and_then(|nominal| watch.smaller_page(nominal)) {
             let settings = Settings::current();
             post(Event::UsualPage { page, settings });
         }
-        if let Some((epoch, why)) = watch.foreign() {
+        if let Some((epoch, why)) = watch.inherited().or_else(|| watch.foreign()) {
+            self.shelf.forget_built();
             post(Event::Foreign { epoch, why });
         }
         if let Some(why) = watch.unseen() {
+            self.shelf.forget_built();
             post(Event::Unseen(why));
         }
     }

@@ -1,10 +1,14 @@
 //! What the log, clients and status are told.
 
 use coherence::controller::{Refused, Shown, Told};
-use extension::Statistics;
+use coherence::inheritance::Reasons;
+use coherence::manifest::Doubt;
+use extension::{Inherited, Statistics};
 
+use super::shelf;
 use crate::linux::Linux;
 use crate::os::Os as _;
+use crate::persist::Taken;
 use crate::settings::Settings;
 
 const PANIC: &str = "switched off by an internal error; see the error log";
@@ -58,7 +62,11 @@ pub fn tell(told: Told<Settings>, early: bool) {
                 "run-time"
             }
         )),
-        Told::SwitchedOff => Linux.note("switched off; the cache files are removed"),
+        Told::Left => {}
+        Told::SwitchedOff => Linux.note(&match shelf::time().as_secs() {
+            0 => String::from("switched off; the cache files are removed"),
+            time => format!("switched off; what is cached is kept for {time} s (bpe_keep)"),
+        }),
         Told::Passive(why) => Linux.warning(&format!(
             "passive: {why} The server works as it would without the extension."
         )),
@@ -102,6 +110,64 @@ pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
         (Shown::Failed(why), _) => (State::Failed, why.into()),
         (Shown::Broken, _) => (State::Failed, PANIC.into()),
     }
+}
+
+/// What was taken over when the server started. `of_image`: the machine was restarted meanwhile.
+pub fn taken_over(engine: &Inherited, of_image: bool) -> String {
+    if !engine.any {
+        return String::from(
+            "the cache starts empty: what was left is of other settings (bpe_path, bpe_size, bpe_instances, bpe_memory_limit, \
+             bpe_compression), or a cache file is gone",
+        );
+    }
+    format!(
+        "took over {} cached pages that were left{}; {} were lost with the process before",
+        engine.pages,
+        if of_image {
+            " before the machine's restart"
+        } else {
+            ""
+        },
+        engine.dropped
+    )
+}
+
+/// What has become of it.
+pub fn kept(taken: &Taken, of_image: bool) -> String {
+    let (_, pages) = taken.lost;
+    let all = taken.pages + taken.dropped;
+    let percent = 100 * taken.pages.saturating_sub(pages) / all.max(1);
+    let over = if of_image {
+        "the machine's restart"
+    } else {
+        "the restart"
+    };
+    let mut text = format!("{percent} % of the cache was kept over {over}");
+    let reasons = |of: &Reasons| {
+        let reasons = of.iter().take(3);
+        let text = |(file, doubt): &(String, Doubt)| format!("{file} ({})", doubt.text());
+        reasons.map(text).collect::<Vec<_>>().join(", ")
+    };
+    if taken.doubtful.0 > 0 {
+        text += &format!(
+            "; pages of {} files are compared with the data files before they are served, of {}",
+            taken.doubtful.0,
+            reasons(&taken.reasons)
+        );
+    }
+    if taken.lost.0 > 0 {
+        text += &format!(
+            "; what was cached of {} files is dropped, of {}",
+            taken.lost.0,
+            reasons(&taken.lost_reasons)
+        );
+    }
+    text
+}
+
+/// What is cached ends with this process.
+pub fn not_kept(why: &str) -> String {
+    format!("the cache works, but will be empty after a restart (bpe_persist): {why}")
 }
 
 /// What an extension that is closed did: a server's status variables end with the server.

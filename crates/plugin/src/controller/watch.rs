@@ -1,22 +1,46 @@
 //! What the controller's thread watches: the usual page size, and whether the server can still be followed.
 
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use coherence::compare::Sample;
+
 use super::building::usual_page;
+use super::texts;
 use crate::audit::Audit;
 use crate::linux::Linux;
+use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
-use crate::unseen;
+use crate::scrub::Scrub;
+use crate::{persist, unseen};
 
 /// Between two looks at the page size in which most is read.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
+
+/// Between two counts of each file's pages.
+const NOTE_PAUSE: Duration = Duration::from_secs(2);
 
 /// What is remembered between two looks.
 pub struct Watch {
     audit: Audit<Linux>,
     unseen: unseen::Watch,
     pages_looked_at: Option<Instant>,
+    noted: Option<Instant>,
+    inherited: Look,
+    pub scrub: Scrub,
 }
+
+/// At pages that were taken over at the server's start.
+enum Look {
+    /// Not yet, or once more: when, and how often.
+    Due(Option<Instant>, usize),
+    Under(JoinHandle<Sample>, usize),
+    Done,
+}
+
+/// After the start, and how many pages each time.
+const LOOKS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(45)];
+const LOOKED_AT: u64 = 256;
 
 impl Default for Watch {
     fn default() -> Watch {
@@ -24,6 +48,9 @@ impl Default for Watch {
             audit: Audit::new(&CORE, &KNOWN.suspensions),
             unseen: unseen::Watch::default(),
             pages_looked_at: None,
+            noted: None,
+            inherited: Look::Due(None, 0),
+            scrub: Scrub::default(),
         }
     }
 }
@@ -39,6 +66,63 @@ impl Watch {
         }
         self.pages_looked_at = Some(Instant::now());
         Some(usual_page(nominal)).filter(|page| *page < nominal)
+    }
+
+    /// Notes for the next process what time it is, and now and then how many pages of each file are cached. Ends writes whose end was
+    /// not seen.
+    pub fn note(&mut self) {
+        persist::note_clocks();
+        if self.noted.is_some_and(|when| when.elapsed() < NOTE_PAUSE) {
+            return;
+        }
+        self.noted = Some(Instant::now());
+        CORE.end_unseen(crate::aio::UNSEEN);
+        if let Some(active) = &*CORE.switch().active() {
+            persist::note(&active.extension);
+        }
+    }
+
+    /// Compares some pages that were taken over at the start. While which extension served, and what is wrong with them.
+    pub fn inherited(&mut self) -> Option<(u32, String)> {
+        let guard = CORE.switch().active();
+        let active = guard
+            .as_ref()
+            .filter(|active| active.extension.inherited().any)?;
+        match std::mem::replace(&mut self.inherited, Look::Done) {
+            Look::Due(since, times) => {
+                let since = since.unwrap_or_else(Instant::now);
+                self.inherited = Look::Due(Some(since), times);
+                if since.elapsed() >= LOOKS[times] {
+                    let look = || CORE.sample_inherited(LOOKED_AT);
+                    if let Ok(thread) = Linux.spawn("bpe-look", look) {
+                        self.inherited = Look::Under(thread, times + 1);
+                    }
+                }
+            }
+            Look::Under(thread, times) if !thread.is_finished() => {
+                self.inherited = Look::Under(thread, times);
+            }
+            Look::Under(thread, times) => {
+                let Sample {
+                    compared,
+                    different,
+                } = thread.join().unwrap_or_default();
+                if different > 0 {
+                    let why = format!(
+                        "{different} of {compared} cached pages that were taken over at the server's start are not those of the data files"
+                    );
+                    return Some((active.epoch, why));
+                }
+                if times < LOOKS.len() {
+                    let since = Instant::now().checked_sub(LOOKS[times - 1]);
+                    self.inherited = Look::Due(since, times);
+                } else {
+                    Linux.note(&texts::kept(&persist::inherited(), persist::is_of_image()));
+                }
+            }
+            Look::Done => {}
+        }
+        None
     }
 
     /// Whether somebody else has written to the data files: while which extension served, and what was seen.

@@ -33,15 +33,9 @@ pub fn estimate(plan: &Plan) -> u64 {
 /// Whatever stopped it; server and volume are gone then.
 pub fn run(bench: &Bench, dataset: &Dataset) -> Result<BeyondMemory> {
     let rig = start(bench, dataset)?;
-    let server = rig.server.as_ref().context("no server")?;
+    let server = rig.server()?;
     let volume = rig.volume.as_ref();
-    let sysbench = Sysbench {
-        program: &bench.tools.sysbench,
-        socket: server.socket(),
-        user: "root",
-        tables: bench.plan.tables(),
-        logs: bench.workspace.logs(),
-    };
+    let sysbench = bench.sysbench(server.socket());
     let mut observer = Observer::new(server)?;
     let mut measured = BeyondMemory {
         pool: bench.plan.pool,
@@ -100,12 +94,16 @@ fn start(bench: &Bench, dataset: &Dataset) -> Result<Rig> {
     ));
     let datadir = workspace.mountpoint().join("data");
     let mut options = Options::new(&datadir, &run_folder).buffer_pool(bench.plan.pool);
-    for setting in settings::settings(bench.installation.flavour) {
+    for setting in settings::settings(bench.installation.flavour, bench.plan.restart) {
         options = options.option(setting.option);
     }
     let library = bench.tools.library.as_ref().context("no bpe.so")?;
     options = options.plugin(library, "bpe", Load::Early);
-    let server = rig.server.insert(bench.installation.start(options)?);
+    for option in workspace.keeping() {
+        options = options.option(option);
+    }
+    rig.options = Some(options);
+    let server = rig.start(bench.installation, &[])?;
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
     stage.finish("extension: server is up (data on the volume)");
     Ok(rig)

@@ -1,6 +1,6 @@
 //! All data in InnoDB's pool: what `innodb_buffer_pool_instances` brings by itself.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use private_server::{Options, Server};
 
 use super::super::args::Workload;
@@ -59,7 +59,7 @@ pub fn run(bench: &Bench, dataset: &Dataset) -> Result<InMemory> {
     for round in 0..ROUNDS {
         for instances in order(round) {
             let rig = start(bench, instances)?;
-            let server = rig.server.as_ref().context("no server")?;
+            let server = rig.server()?;
             for tables in [bench.plan.single_table(), bench.plan.tables()] {
                 for workload in WORKLOADS {
                     let mut test = run_test(bench, server, instances, tables, workload)?;
@@ -83,7 +83,7 @@ fn start(bench: &Bench, instances: u64) -> Result<Rig> {
     let run_folder = bench.workspace.run().join(&name);
     let datadir = bench.workspace.backing().join("data");
     let mut options = Options::new(&datadir, &run_folder).buffer_pool(bench.plan.pool);
-    for setting in settings::settings(bench.installation.flavour) {
+    for setting in settings::settings(bench.installation.flavour, bench.plan.restart) {
         options = options.option(setting.option);
     }
     for option in RELAXED.iter().chain(&mutexes::OPTIONS) {
@@ -137,11 +137,8 @@ fn run_test(
         .progress
         .stage(&title, start_time(tables.count) + times.lead + times.test);
     let sysbench = Sysbench {
-        program: &bench.tools.sysbench,
-        socket: server.socket(),
-        user: "root",
         tables,
-        logs: bench.workspace.logs(),
+        ..bench.sysbench(server.socket())
     };
     let log = bench.log_name(&format!("instances-{instances}-{script}-{}", tables.count));
     let measured = measure(&sysbench, workload, times, &log, &stage, || {

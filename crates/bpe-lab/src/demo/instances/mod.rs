@@ -130,6 +130,7 @@ fn times(args: &Args) -> Times {
         test: args.time.unwrap_or(test),
         warm_max,
         switch: 0,
+        after: 0,
     }
 }
 
@@ -141,6 +142,7 @@ fn memory_plan(args: &Args) -> Plan {
         cache: 0,
         rows: if args.quick { 10_000 } else { 40_000 } * args.scale,
         single: true,
+        restart: false,
         variables: Vec::new(),
         times: times(args),
     }

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use bpe_command::observe;
 use private_server::Server;
 use serde::{Deserialize, Serialize};
 
+use super::second::{Second, hit_ratio};
 use super::shown::Shown;
 use crate::demo::args::Workload;
 use crate::demo::bench::Bench;
@@ -44,20 +44,6 @@ pub struct Switching {
     /// In their order; the first one has no statement.
     pub parts: Vec<Part>,
     pub summary: Summary,
-}
-
-/// One second.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Second {
-    /// Its end, in seconds since the test began.
-    pub t: f64,
-    pub qps: f64,
-    pub p95_ms: f64,
-    /// InnoDB's reads, and how many of them the extension served.
-    pub reads: u64,
-    pub hits: u64,
-    /// Reads that reached the disk with the data files.
-    pub disk_reads: Option<u64>,
 }
 
 /// The time between two switches. Means are over its seconds.
@@ -133,7 +119,7 @@ fn states(bypass: bool) -> &'static [State] {
 /// # Errors
 /// When a statement fails, of the load or of the switches.
 pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Switching> {
-    let server = rig.server.as_ref().context("no server")?;
+    let server = rig.server()?;
     let volume = rig.volume.as_ref();
     let bypass = !server.variables("bpe\\_bypass")?.is_empty();
     if !bypass {
@@ -147,19 +133,12 @@ pub fn run(bench: &Bench, rig: &mut Rig) -> Result<Switching> {
     let mut switched: Vec<Switched> = Vec::new();
     let mut seconds: Vec<Second> = Vec::new();
     let name = bench.log_name("on-switching");
-    let sysbench = bench.sysbench(server);
+    let sysbench = bench.sysbench(server.socket());
     let (_, summary) = sysbench.run(Workload::ReadWrite, all, &name, &mut |interval| {
         let now = observer.snapshot(volume)?;
         let work = now.since(&before);
         before = now;
-        seconds.push(Second {
-            t: interval.t,
-            qps: interval.qps,
-            p95_ms: interval.p95_ms,
-            hits: work.hits,
-            reads: work.innodb_reads,
-            disk_reads: work.disk_reads,
-        });
+        seconds.push(Second::new(interval, &work));
         let is_due = |state: &State| {
             state
                 .switch()
@@ -226,12 +205,6 @@ fn parts(seconds: &[Second], switched: &[Switched]) -> Vec<Part> {
             }
         })
         .collect()
-}
-
-fn hit_ratio(of: &[Second]) -> f64 {
-    let hits = of.iter().map(|one| one.hits).sum();
-    let reads = of.iter().map(|one| one.reads).sum();
-    observe::percent(hits, reads).unwrap_or(0.0)
 }
 
 impl Switching {

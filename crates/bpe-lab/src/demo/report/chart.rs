@@ -41,13 +41,7 @@ pub struct Chart {
 impl Chart {
     /// The chart as markup.
     pub fn markup(&self) -> Markup {
-        let values = || self.series.iter().flat_map(|series| &series.points);
-        let end = values().map(|point| point.0).fold(1.0, f64::max);
-        let highest = values().map(|point| point.1).fold(0.0, f64::max);
-        let (top, step) = match self.top {
-            Some(top) => (top, top / 4.0),
-            None => scale(highest),
-        };
+        let (end, top, step) = self.ends();
         let x = |t: f64| t / end * WIDTH;
         let y = |value: f64| HEIGHT - (value / top).min(1.0) * HEIGHT;
         let rows = (top / step).round() as usize;
@@ -113,8 +107,20 @@ impl Chart {
         }
     }
 
+    /// The ends of both axes, seconds and values, and the distance of the lines across.
+    pub fn ends(&self) -> (f64, f64, f64) {
+        let values = || self.series.iter().flat_map(|series| &series.points);
+        let end = values().map(|point| point.0).fold(1.0, f64::max);
+        let highest = values().map(|point| point.1).fold(0.0, f64::max);
+        let (top, step) = match self.top {
+            Some(top) => (top, top / 4.0),
+            None => scale(highest),
+        };
+        (end, top, step)
+    }
+
     /// The chart in words, for those who cannot see it.
-    fn words(&self) -> String {
+    pub fn words(&self) -> String {
         let mut text = format!("{}, {} over time. ", self.title, self.unit);
         for series in &self.series {
             let counted: Vec<f64> = series
@@ -132,7 +138,8 @@ impl Chart {
     }
 }
 
-fn path(points: &[(f64, f64)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) -> String {
+/// A line through these points.
+pub fn path(points: &[(f64, f64)], x: impl Fn(f64) -> f64, y: impl Fn(f64) -> f64) -> String {
     let mut path = String::new();
     for (index, (t, value)) in points.iter().enumerate() {
         let letter = if index == 0 { 'M' } else { 'L' };
@@ -155,7 +162,7 @@ fn scale(highest: f64) -> (f64, f64) {
 }
 
 /// Round seconds along the axis, five or six of them.
-fn ticks(end: f64) -> Vec<f64> {
+pub fn ticks(end: f64) -> Vec<f64> {
     let step = [
         1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
     ]
@@ -171,7 +178,7 @@ fn ticks(end: f64) -> Vec<f64> {
 }
 
 /// `20k` for 20,000.
-fn short(value: f64) -> String {
+pub fn short(value: f64) -> String {
     if value >= 10_000.0 {
         let thousands = value / 1000.0;
         let digits = usize::from(thousands.fract() > 0.01);

@@ -59,26 +59,10 @@ fn method(results: &Results) -> Markup {
     html! {
         section.method {
             h2 { "How it was measured" }
-            h3 { "The three sides" }
-            ul {
-                li { b { "off" } ": data files, redo log and binary log on the volume; the extension is not loaded." }
-                li {
-                    b { "on" } ": the same, with the extension. InnoDB's buffer pool is lowered by the "
-                    "memory that the extension uses, so that both sides have the same memory. The cache "
-                    "starts empty and is filled by oltp_read_only; the tests begin when the hit ratio has "
-                    "stopped rising."
-                }
-                li { b { "ceiling" } ": everything on the local disk, without volume and extension: what a cache could reach at most, but for noise." }
-            }
-            p {
-                "Every side begins with a copy of the same files, an empty buffer pool and the same options. "
-                "Each test is preceded by some seconds of the same load that are not counted. Figures are "
-                "sysbench's own. “Disk reads saved” compares the reads that reached the volume per query."
-            }
-            p {
-                "After the tests the extension is bypassed, serves again, and is switched off and on, all under one "
-                "run of oltp_read_write. Bypass (" code { "SET GLOBAL bpe_bypass = REFILL" } ") reads from the "
-                "volume and keeps the cache, and pages that are written stay current in it. Off gives the cache up."
+            @if results.runs.iter().any(|run| run.phases.restarts.is_some()) {
+                (restarts())
+            } @else {
+                (sides())
             }
             h3 { "Commands" }
             pre { @for command in &results.commands { (command) "\n" } }
@@ -106,6 +90,65 @@ fn method(results: &Results) -> Markup {
                 "RDS for MySQL with its buffer pool extension, as published: the same three commands with "
                 "64 threads and 30 tables, 8 cores and 16 GB, data about 25 times the buffer pool."
             }
+        }
+    }
+}
+
+fn sides() -> Markup {
+    html! {
+        h3 { "The three sides" }
+        ul {
+            li { b { "off" } ": data files, redo log and binary log on the volume; the extension is not loaded." }
+            li {
+                b { "on" } ": the same, with the extension. InnoDB's buffer pool is lowered by the "
+                "memory that the extension uses, so that both sides have the same memory. The cache "
+                "starts empty and is filled by oltp_read_only; the tests begin when the hit ratio has "
+                "stopped rising."
+            }
+            li { b { "ceiling" } ": everything on the local disk, without volume and extension: what a cache could reach at most, but for noise." }
+        }
+        p {
+            "Every side begins with a copy of the same files, an empty buffer pool and the same options. "
+            "Each test is preceded by some seconds of the same load that are not counted. Figures are "
+            "sysbench's own. “Disk reads saved” compares the reads that reached the volume per query."
+        }
+        p {
+            "After the tests the extension is bypassed, serves again, and is switched off and on, all under one "
+            "run of oltp_read_write. Bypass (" code { "SET GLOBAL bpe_bypass = REFILL" } ") reads from the "
+            "volume and keeps the cache, and pages that are written stay current in it. Off gives the cache up."
+        }
+    }
+}
+
+fn restarts() -> Markup {
+    html! {
+        h3 { "The three restarts" }
+        ul {
+            li { b { "clean restart" } ": the server is stopped and started." }
+            li { b { "kill -9" } ": the server is killed and started. InnoDB recovers first." }
+            li {
+                b { "cold start" } ": the server is stopped, the cache file removed, and the server started with "
+                code { "--loose-bpe-persist=off" } ". This is what a restart costs when nothing is kept."
+            }
+        }
+        p {
+            "Data files, redo log and binary log are on the volume. The plugin is loaded before InnoDB starts, and "
+            "switched on by the configuration (" code { "bpe_enabled" } ", " code { "bpe_path" } ", " code { "bpe_size" }
+            "), with " code { "--loose-bpe-persist=restart" } ". An extension that does not know this option keeps nothing. InnoDB's "
+            "buffer pool is smaller by the memory that the extension uses."
+        }
+        p {
+            "Before each restart oltp_read_only fills the cache until the hit ratio has stopped rising. Then "
+            "oltp_read_write runs; its seconds, but for the first ones, are “before”. The server ends under this load. "
+            "The load ends with it, and begins again when the server accepts connections. Clients do not prepare their "
+            "statements, as 64 of them with 30 tables would do nothing else in the first seconds."
+        }
+        p {
+            "The server accepts connections when it answers a client; this is tried every 50 ms. InnoDB's recovery is in "
+            "that time. The first seconds of the hit ratio count from the load's first query, those of the throughput from "
+            "when connections are accepted. The throughput is back at the end of the first second that has 90 % of it, and "
+            "has it on average with the two seconds after. The hit ratio is the part of InnoDB's reads that the extension "
+            "served."
         }
     }
 }

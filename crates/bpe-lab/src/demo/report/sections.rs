@@ -35,19 +35,23 @@ pub fn run(run: &PoolRun) -> Markup {
                 " × pool) in " (run.tables) " tables, cache " (size::human(run.cache)) " ("
                 (run.cache / run.pool) " × pool), " (run.threads) " client threads."
             }
-            div.cards { @for workload in Workload::ALL { (card(run, workload)) } }
-            (table(run))
-            ul.notes { @for note in notes(run) { li { (note) } } }
-            h3 { "Throughput over time" }
-            div.charts {
-                @for workload in Workload::ALL {
-                    (over_time(run, workload, "QPS", |interval| interval.qps))
-                }
+            @if run.is_tested() {
+                div.cards { @for workload in Workload::ALL { (card(run, workload)) } }
+                (table(run))
             }
-            h3 { "Latency over time" }
-            div.charts {
-                @for workload in Workload::ALL {
-                    (over_time(run, workload, "p95 ms", |interval| interval.p95_ms))
+            ul.notes { @for note in notes(run) { li { (note) } } }
+            @if run.is_tested() {
+                h3 { "Throughput over time" }
+                div.charts {
+                    @for workload in Workload::ALL {
+                        (over_time(run, workload, "QPS", |interval| interval.qps))
+                    }
+                }
+                h3 { "Latency over time" }
+                div.charts {
+                    @for workload in Workload::ALL {
+                        (over_time(run, workload, "p95 ms", |interval| interval.p95_ms))
+                    }
                 }
             }
             @if run.warmup.is_some() {

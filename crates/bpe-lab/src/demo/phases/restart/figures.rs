@@ -1,0 +1,226 @@
+//! What is kept of restarts, and what is computed of it.
+
+use serde::{Deserialize, Serialize};
+
+use super::super::second::{Second, hit_ratio};
+
+/// Seconds after the first query that show what the cache has kept.
+pub const FIRST: usize = 5;
+/// Goal: this much of the hit ratio before, percent, in these seconds.
+pub const HITS: f64 = 95.0;
+/// Goal: this much of the throughput before, percent ...
+pub const THROUGHPUT: f64 = 90.0;
+/// ... so many seconds after the server accepts connections.
+pub const WITHIN: f64 = 5.0;
+/// So many seconds in a row have it on average, lest a single lucky one count.
+const STEADY: usize = 3;
+
+/// Status variables about what the server has taken over, without `Bpe_`. A library that keeps nothing has none of them.
+pub const TOLD: [&str; 5] = [
+    "pages_inherited",
+    "pages_trusted",
+    "pages_doubtful",
+    "pages_dropped_at_start",
+    "attach_ms",
+];
+
+/// How a server comes to its end, and with what it starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum How {
+    /// Stopped, and started.
+    #[default]
+    Clean,
+    /// Killed, and started.
+    Kill,
+    /// Stopped, and started with an empty cache.
+    Cold,
+}
+
+/// All restarts, in their order.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Restarts {
+    pub restarts: Vec<Restart>,
+}
+
+/// One restart under load.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Restart {
+    pub how: How,
+    /// The load before. `t` counts from its beginning.
+    pub before: Vec<Second>,
+    /// Bytes in the cache at the end of it.
+    pub cached: u64,
+    /// Seconds that the server took to end.
+    pub stop: f64,
+    /// Seconds from the start command until it answered a client, InnoDB's recovery included.
+    pub start: f64,
+    /// Seconds from then on until the first query of the load.
+    pub first_query: f64,
+    /// The load after. `t` counts from when the server answered.
+    pub after: Vec<Second>,
+    /// What it says of what was kept at that moment, by the names of [`TOLD`].
+    pub told: Vec<(String, u64)>,
+}
+
+impl How {
+    pub const ALL: [How; 3] = [How::Clean, How::Kill, How::Cold];
+
+    /// For people.
+    pub fn title(self) -> &'static str {
+        match self {
+            How::Clean => "clean restart",
+            How::Kill => "kill -9",
+            How::Cold => "cold start",
+        }
+    }
+
+    /// In the name of a log.
+    pub fn name(self) -> &'static str {
+        match self {
+            How::Clean => "clean",
+            How::Kill => "kill",
+            How::Cold => "cold",
+        }
+    }
+
+    /// What is being done.
+    pub fn ending(self) -> &'static str {
+        match self {
+            How::Kill => "killing the server",
+            How::Clean | How::Cold => "stopping the server",
+        }
+    }
+}
+
+/// Queries a second, on average; 0 of no seconds.
+pub fn qps(of: &[Second]) -> f64 {
+    of.iter().map(|one| one.qps).sum::<f64>() / of.len().max(1) as f64
+}
+
+/// In percent; None of nothing.
+pub fn share(part: f64, whole: f64) -> Option<f64> {
+    (whole > 0.0).then(|| part * 100.0 / whole)
+}
+
+impl Restart {
+    /// Nothing measured yet.
+    pub fn of(how: How) -> Restart {
+        Restart {
+            how,
+            ..Restart::default()
+        }
+    }
+
+    /// Queries a second before.
+    pub fn qps_before(&self) -> f64 {
+        qps(&self.before)
+    }
+
+    /// Percent.
+    pub fn hits_before(&self) -> f64 {
+        hit_ratio(&self.before)
+    }
+
+    /// The first seconds after the first query, and the others.
+    pub fn parts(&self) -> (&[Second], &[Second]) {
+        self.after.split_at(self.after.len().min(FIRST))
+    }
+
+    /// Hit ratio of the first seconds in percent of that before.
+    pub fn hits_kept(&self) -> Option<f64> {
+        share(hit_ratio(self.parts().0), self.hits_before())
+    }
+
+    /// When, in seconds after the server accepted connections, the throughput was there again: the end of the first second
+    /// that has it, and has it on average with the two after it.
+    pub fn back_after(&self) -> Option<f64> {
+        let goal = self.qps_before() * THROUGHPUT / 100.0;
+        let mut windows = self.after.windows(STEADY);
+        let found = windows.find(|of| of[0].qps >= goal && qps(of) >= goal)?;
+        Some(found[0].t)
+    }
+
+    /// The throughput's return in words.
+    pub fn back(&self) -> String {
+        match self.back_after() {
+            Some(seconds) => format!("was back after {seconds:.1} s"),
+            None => format!("was not back within {:.0} s", self.measured()),
+        }
+    }
+
+    /// Seconds that were measured after the server accepted connections.
+    pub fn measured(&self) -> f64 {
+        self.after.last().map_or(0.0, |last| last.t)
+    }
+
+    /// One of them.
+    pub fn told(&self, name: &str) -> Option<u64> {
+        let found = self.told.iter().find(|(key, _)| key == name)?;
+        Some(found.1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn second(t: f64, qps: f64, hits: u64) -> Second {
+        Second {
+            t,
+            qps,
+            hits,
+            reads: 100,
+            ..Second::default()
+        }
+    }
+
+    /// 1,000 QPS and 80 % before; then these QPS and hits, a second each, from 0.5 s on.
+    fn restart(after: &[(f64, u64)]) -> Restart {
+        let after = after.iter().zip(1..);
+        Restart {
+            before: vec![second(9.0, 900.0, 70), second(10.0, 1100.0, 90)],
+            after: after
+                .map(|(one, n)| second(0.5 + f64::from(n), one.0, one.1))
+                .collect(),
+            ..Restart::default()
+        }
+    }
+
+    #[test]
+    fn the_first_seconds_are_compared_with_those_before() {
+        let warm = restart(&[
+            (500.0, 60),
+            (900.0, 80),
+            (950.0, 80),
+            (900.0, 80),
+            (1000.0, 80),
+            (2000.0, 0),
+        ]);
+        assert_eq!((warm.qps_before(), warm.hits_before()), (1000.0, 80.0));
+        assert_eq!(warm.hits_kept(), Some(95.0));
+        assert_eq!(share(qps(warm.parts().0), warm.qps_before()), Some(85.0));
+        assert_eq!(warm.parts().1.len(), 1);
+        // Fewer seconds than these.
+        assert_eq!(restart(&[(100.0, 40)]).hits_kept(), Some(50.0));
+        let nothing = Restart::default();
+        assert_eq!((nothing.hits_kept(), share(0.0, 0.0)), (None, None));
+    }
+
+    #[test]
+    fn the_throughput_is_back_when_it_stays() {
+        let back = |qps: &[f64]| {
+            let after: Vec<_> = qps.iter().map(|qps| (*qps, 0)).collect();
+            restart(&after).back_after()
+        };
+        assert_eq!(back(&[900.0, 900.0, 900.0]), Some(1.5));
+        // One lucky second is none.
+        assert_eq!(back(&[950.0, 500.0, 600.0, 920.0, 900.0, 930.0]), Some(4.5));
+        // One below it among others is no matter, but it is not the first.
+        assert_eq!(back(&[850.0, 1000.0, 1000.0, 800.0, 0.0]), Some(2.5));
+        assert_eq!(back(&[899.0; 20]), None);
+        // Two seconds say nothing.
+        assert_eq!(back(&[950.0, 950.0]), None);
+        assert_eq!(back(&[]), None);
+    }
+}

@@ -1,0 +1,42 @@
+//! A second of a load as phases keep it.
+
+use bpe_command::observe;
+use serde::{Deserialize, Serialize};
+
+use crate::demo::sysbench::Interval;
+use crate::demo::work::Work;
+
+/// One second.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Second {
+    /// Its end, in seconds since the test began.
+    pub t: f64,
+    pub qps: f64,
+    pub p95_ms: f64,
+    /// InnoDB's reads, and how many of them the extension served.
+    pub reads: u64,
+    pub hits: u64,
+    /// Reads that reached the disk with the data files.
+    pub disk_reads: Option<u64>,
+}
+
+impl Second {
+    /// What sysbench, the server and the volume say of it.
+    pub fn new(interval: &Interval, work: &Work) -> Second {
+        Second {
+            t: interval.t,
+            qps: interval.qps,
+            p95_ms: interval.p95_ms,
+            reads: work.innodb_reads,
+            hits: work.hits,
+            disk_reads: work.disk_reads,
+        }
+    }
+}
+
+/// Percent of InnoDB's reads that the extension served; 0 where nothing was read.
+pub fn hit_ratio(of: &[Second]) -> f64 {
+    let hits = of.iter().map(|one| one.hits).sum();
+    let reads = of.iter().map(|one| one.reads).sum();
+    observe::percent(hits, reads).unwrap_or(0.0)
+}

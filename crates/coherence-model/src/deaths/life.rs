@@ -1,0 +1,392 @@
+//! A life of a server: takes over, looks, works, ends.
+
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::fs::OpenOptions;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use bpe::process::CORE;
+use bpe::{controller, settings};
+
+use super::common::{OF_A_CHILD, SMALLER};
+use super::disk;
+use super::left::{self, Found};
+use crate::operations::{self, OTHERS, Others, flush_file, write_pages};
+use crate::options::{Life, Options};
+use crate::process::{redirect_errors, set_up_context};
+use crate::random::{self, below, one_in};
+use crate::world::{Plan, World, world};
+use crate::{asynchronous, calls, kernel, switching};
+
+/// An extension that opens its cache needs a fraction of this.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Most of what is staged is written by then.
+const WRITERS: Duration = Duration::from_millis(400);
+/// Rounds before numbers begin anew.
+const ROUNDS: u64 = 1 << 16;
+
+/// The whole of it. What it says on the way is for the parent.
+///
+/// # Errors
+/// What hinders it.
+pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
+    die_with_the_parent();
+    let born = Instant::now();
+    let (seed, round) = (options.seed.unwrap_or(0), options.round);
+    let folder = options.folder.as_deref().context("no folder")?;
+    let cache = options
+        .cache
+        .as_deref()
+        .context("no folder for the cache")?;
+    let kept = options.kept.as_deref().context("no folder in memory")?;
+    redirect_errors(&kept.join(format!("journal-{round}")))?;
+    calls::install()?;
+    #[cfg(feature = "canary")]
+    bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(kept.join(format!("log-{round}")))?;
+    World::make(Plan {
+        folder,
+        cache,
+        contexts: [set_up_context()?, set_up_context()?],
+        tracing: false,
+        smaller: SMALLER,
+        from: (
+            ((round % ROUNDS) << OF_A_CHILD) + 1,
+            ((round % ROUNDS) << 7) as u32 + 1,
+        ),
+        log: Some(log),
+    });
+    random::seed(seed, 0);
+    let others = if options.at_once {
+        Others::AndDie
+    } else {
+        Others::Wait
+    };
+    OTHERS.store(others as u8, Ordering::SeqCst);
+    operations::IS_CALM.store(!one_in(3), Ordering::SeqCst);
+    operations::RINGS_ARE_USED.store(one_in(16), Ordering::SeqCst);
+    set_variables(cache, kept, options.run_seed)?;
+    disk::begin(kept)?;
+    let reboots = options.reboot && disk::reboot(kept)?;
+    let harvesters = harvesters(seed)?;
+    let found = left::look().context("the files cannot be read")?;
+    match life {
+        Life::Killed | Life::Switching | Life::Stopped => {
+            take_over(seed, &found)?;
+            check(&found, reboots);
+        }
+        Life::Late => {
+            // What is written before the plugin is there, nobody sees.
+            found.iter().flatten().for_each(Found::open);
+            write_some(&found);
+            controller::start(None, false);
+            wait_until_active()?;
+            check(&found, reboots);
+        }
+        Life::Off => {
+            settings::ENABLED.store(0, Ordering::SeqCst);
+            controller::start(None, true);
+        }
+        Life::Unkept => {
+            settings::PERSIST.store(0, Ordering::SeqCst);
+            controller::start(None, true);
+            wait_until_active()?;
+        }
+        Life::Brief => {
+            controller::start(None, true);
+            stop(false);
+            return Ok(ExitCode::SUCCESS);
+        }
+        Life::Without => {}
+    }
+    found.iter().flatten().for_each(Found::open);
+    left::complete(found);
+    if !one_in(4) {
+        wait_for_writers();
+    }
+    println!("working after {} ms", born.elapsed().as_millis());
+    kernel::READY.store(true, Ordering::SeqCst);
+    let workers = workers(options, life, seed)?;
+    let until = Instant::now() + Duration::from_millis(2 + below(200) as u64);
+    let last = if life == Life::Stopped {
+        until
+    } else {
+        until + PATIENCE
+    };
+    while !world().stopping() && Instant::now() < last {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    if life == Life::Stopped && !world().stopping() {
+        stop(one_in(5));
+    }
+    end(life, workers, harvesters)
+}
+
+/// Nobody would kill it later.
+fn die_with_the_parent() {
+    // SAFETY: plain arguments.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+}
+
+/// What decides where things lie is mostly the same for each child of a run.
+fn set_variables(cache: &Path, kept: &Path, run: u64) -> anyhow::Result<()> {
+    let text = |path: &Path, variable: &AtomicPtr<c_char>| -> anyhow::Result<()> {
+        let text = CString::new(path.as_os_str().as_bytes())?;
+        variable.store(text.into_raw(), Ordering::SeqCst); // for the life of the process
+        Ok(())
+    };
+    text(cache, &settings::PATH)?;
+    text(kept, &settings::PERSIST_PATH)?;
+    // As a server does when it registers the variable.
+    settings::PERSIST.store(1, Ordering::SeqCst);
+    // SAFETY: both are valid strings, and stay.
+    unsafe { settings::load() };
+    let megabytes = if one_in(24) { 12 } else { 10 };
+    settings::SIZE.store(megabytes << 20, Ordering::SeqCst);
+    settings::INSTANCES.store([1, 4, 8][(run % 3) as usize], Ordering::SeqCst);
+    let compresses = (run / 3 % 2 == 1) != one_in(24);
+    settings::COMPRESSION.store(u64::from(compresses), Ordering::SeqCst);
+    settings::ADMISSION.store(u64::from(one_in(4)), Ordering::SeqCst);
+    settings::ENABLED.store(1, Ordering::SeqCst);
+    Ok(())
+}
+
+fn harvesters(seed: u64) -> anyhow::Result<Vec<JoinHandle<()>>> {
+    let harvester = |number: usize| {
+        let name = format!("harvester {number}");
+        std::thread::Builder::new().name(name).spawn(move || {
+            random::seed(seed, 1000 + number as u64);
+            asynchronous::harvester(number);
+        })
+    };
+    Ok((0..2).map(harvester).collect::<Result<_, _>>()?)
+}
+
+/// The server starts. It may go on before the extension is there, and write.
+fn take_over(seed: u64, found: &[Option<Found>]) -> anyhow::Result<()> {
+    let is_active = AtomicBool::new(false);
+    let hastes = one_in(3);
+    std::thread::scope(|scope| {
+        let hasty = scope.spawn(|| {
+            if hastes {
+                random::seed(seed, 3000);
+                haste(found, &is_active);
+            }
+        });
+        controller::start(None, true);
+        let active = wait_until_active();
+        is_active.store(true, Ordering::SeqCst);
+        ensure!(
+            hasty.join().is_ok(),
+            "whoever opens and writes has panicked"
+        );
+        active
+    })
+}
+
+/// Opens files and writes as soon as that is seen, before there is an extension.
+fn haste(found: &[Option<Found>], is_active: &AtomicBool) {
+    let over = || is_active.load(Ordering::SeqCst);
+    while !CORE.switch().mode().follows() {
+        if over() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+    // What is written now is out of reach, with all of its file: a few are enough.
+    let in_place = |found: &&Found| found.is_in_place() && found.file.pages() > 0;
+    let files = found.iter().flatten().filter(in_place);
+    let files: Vec<_> = files.filter(|_| one_in(4)).collect();
+    while !files.is_empty() && !over() {
+        let found = files[below(files.len())];
+        found.open();
+        write_one(found);
+    }
+}
+
+fn write_one(Found { file, .. }: &Found) {
+    let page = below(file.pages());
+    write_pages(file, page * file.page_size(), file.page_size());
+}
+
+fn write_some(found: &[Option<Found>]) {
+    for found in found.iter().flatten() {
+        if one_in(2) && found.file.pages() > 0 {
+            write_one(found);
+        }
+    }
+}
+
+fn wait_until_active() -> anyhow::Result<()> {
+    let until = Instant::now() + PATIENCE;
+    while !CORE.switch().mode().is_active() {
+        ensure!(
+            Instant::now() < until,
+            "the extension does not become active: {:?}",
+            controller::state()
+        );
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    Ok(())
+}
+
+/// What is staged is lost at a death. There is more to take over when it is written.
+fn wait_for_writers() {
+    let staged = || {
+        let guard = CORE.switch().active();
+        guard
+            .as_ref()
+            .map_or(0, |active| active.extension.staged_bytes())
+    };
+    let until = Instant::now() + WRITERS;
+    while staged() > 0 && Instant::now() < until {
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// Every page that is left, and what was inherited of all that.
+fn check(found: &[Option<Found>], reboots: bool) {
+    let hits = || {
+        let guard = CORE.switch().active();
+        guard
+            .as_ref()
+            .map_or(0, |active| active.extension.statistics().hits)
+    };
+    found.iter().flatten().for_each(Found::open);
+    let outlived = if reboots { left::outlived(found) } else { 0 };
+    let before = hits();
+    let pages = left::check(found);
+    let hits = hits() - before;
+    let guard = CORE.switch().active();
+    let inherited = guard
+        .as_ref()
+        .map(|active| active.extension.inherited().clone());
+    let inherited = inherited.unwrap_or_default();
+    let became = CORE.files.inheritance.became();
+    println!(
+        "checked pages={pages} hits={hits} inherited={} dropped={} trusted={} doubtful={} verified={} lost={} outlived={outlived} reasons: {:?} {:?}",
+        inherited.pages,
+        inherited.dropped,
+        became.trusted.0,
+        became.doubtful.0,
+        CORE.switch().doubts.verified(),
+        became.lost.0,
+        became.reasons,
+        inherited.refused,
+    );
+}
+
+fn workers(options: &Options, life: Life, seed: u64) -> anyhow::Result<Vec<JoinHandle<()>>> {
+    let spawn = |name: String, number: u64, work: fn()| {
+        std::thread::Builder::new().name(name).spawn(move || {
+            random::seed(seed, number);
+            work();
+        })
+    };
+    let work = || {
+        while !world().stopping() {
+            operations::step();
+        }
+    };
+    let mut threads = Vec::new();
+    for number in 1..=options.threads.max(2) {
+        threads.push(spawn(format!("worker {number}"), number, work)?);
+    }
+    let administrator: Option<fn()> = match life {
+        Life::Switching => Some(switching::hasty_administrator),
+        Life::Off if one_in(2) => Some(switching::hasty_administrator),
+        Life::Killed if one_in(3) => Some(switching::bypassing_administrator),
+        _ => None,
+    };
+    if let Some(work) = administrator {
+        threads.push(spawn("administrator".into(), 2000, work)?);
+    }
+    Ok(threads)
+}
+
+/// The server stops: the plugin is the first to be told. Then pages are still written for a while. Or a session `uninstalls` it: what
+/// comes then, nobody follows.
+fn stop(uninstalls: bool) {
+    println!("about to stop");
+    let code = if uninstalls {
+        std::thread::spawn(deinit).join().unwrap_or(-1)
+    } else {
+        deinit()
+    };
+    if code != 0 {
+        world().violated(None, &format!("the plugin's deinit returned {code}"));
+    }
+    std::thread::sleep(Duration::from_millis(below(40) as u64));
+}
+
+/// Calls what a server finds in the plugin's descriptor.
+fn deinit() -> c_int {
+    /// Bytes before it in MySQL's `st_mysql_plugin`.
+    const DEINIT: usize = 64;
+    let declaration = bpe::abi::descriptor::_mysql_plugin_declarations_.get();
+    // SAFETY: the descriptor has the servers' layout, which a test of the plugin's holds it to.
+    unsafe {
+        let call = declaration.cast::<u8>().add(DEINIT);
+        let call = call
+            .cast::<unsafe extern "C" fn(*mut c_void) -> c_int>()
+            .read();
+        call(std::ptr::null_mut())
+    }
+}
+
+/// The last writes end, files are closed or not, and the process ends.
+fn end(
+    life: Life,
+    workers: Vec<JoinHandle<()>>,
+    harvesters: Vec<JoinHandle<()>>,
+) -> anyhow::Result<ExitCode> {
+    if let Some(violation) = world().violation() {
+        println!("{violation}");
+        return Ok(ExitCode::FAILURE);
+    }
+    world().stop.store(true, Ordering::SeqCst);
+    let mut panicked = 0;
+    for thread in workers {
+        panicked += usize::from(thread.join().is_err());
+    }
+    asynchronous::CLOSING.store(true, Ordering::SeqCst);
+    for context in world().contexts {
+        // SAFETY: our own context; waits for its requests, and wakes its harvester.
+        unsafe { libc::syscall(libc::SYS_io_destroy, context) };
+    }
+    for thread in harvesters {
+        panicked += usize::from(thread.join().is_err());
+    }
+    ensure!(panicked == 0, "{panicked} threads of the model panicked");
+    if one_in(2) || life == Life::Stopped && one_in(2) {
+        let flushes = !one_in(3);
+        for slot in world().slots.iter().filter(|_| flushes) {
+            flush_file(&slot.file());
+        }
+        if one_in(2) {
+            std::thread::sleep(Duration::from_millis(25));
+        }
+        for slot in &world().slots {
+            let file = slot.file();
+            if one_in(3) {
+                flush_file(&file);
+            }
+            world().note(&file, format_args!("closed at the end"));
+            // SAFETY: the file's own descriptor.
+            unsafe { calls::close(file.fd()) };
+        }
+    }
+    if let Some(violation) = world().violation() {
+        println!("{violation}");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,103 @@
+//! Calls by which a server that crashes ends itself. A process that is killed by somebody else makes none of them.
+//!
+//! Whoever takes over a cache and crashes soon afterwards may have crashed because of it. The next process is told.
+
+use std::ffi::c_int;
+use std::panic::catch_unwind;
+
+use super::guard::import;
+use crate::got::{Import, Original};
+use crate::image;
+use crate::process::{CORE, KNOWN};
+
+static ABORT: Original = Original::new();
+static EXIT: Original = Original::new();
+static EXIT_C: Original = Original::new();
+static KILL: Original = Original::new();
+static KILL_THREAD: Original = Original::new();
+
+pub(super) fn imports() -> Vec<Import> {
+    vec![
+        import!(ABORT, abort, "abort"),
+        import!(EXIT, exit, "_exit"),
+        import!(EXIT_C, exit_c, "_Exit"),
+        import!(KILL, kill, "kill"),
+        import!(KILL_THREAD, pthread_kill, "pthread_kill"),
+    ]
+}
+
+/// Signals of a process that has failed.
+const FATAL: [c_int; 5] = [
+    libc::SIGABRT,
+    libc::SIGBUS,
+    libc::SIGFPE,
+    libc::SIGILL,
+    libc::SIGSEGV,
+];
+
+/// Stores only, and asks the kernel one question: it may be in a signal handler.
+fn crashes() {
+    let Some(manifest) = CORE.switch().manifest() else {
+        return;
+    };
+    // SAFETY: a plain C call.
+    let process = unsafe { libc::getpid() };
+    // A child of the server that has not become another program yet ends in the same ways.
+    if process
+        == KNOWN
+            .kept
+            .process
+            .load(std::sync::atomic::Ordering::Relaxed)
+    {
+        manifest.crash();
+    }
+}
+
+unsafe extern "C" fn abort() -> ! {
+    type Call = unsafe extern "C" fn() -> !;
+    crashes();
+    // SAFETY: the server's own call.
+    unsafe { ABORT.get::<Call>()() }
+}
+
+/// What ends like this passes by what `exit` does.
+fn ends(status: c_int) {
+    if status != 0 {
+        crashes();
+    } else {
+        let _ = catch_unwind(image::at_end);
+    }
+}
+
+type Exit = unsafe extern "C" fn(c_int) -> !;
+
+unsafe extern "C" fn exit(status: c_int) -> ! {
+    ends(status);
+    // SAFETY: the server's own call with its own argument.
+    unsafe { EXIT.get::<Exit>()(status) }
+}
+
+unsafe extern "C" fn exit_c(status: c_int) -> ! {
+    ends(status);
+    // SAFETY: as above.
+    unsafe { EXIT_C.get::<Exit>()(status) }
+}
+
+unsafe extern "C" fn kill(process: libc::pid_t, signal: c_int) -> c_int {
+    type Call = unsafe extern "C" fn(libc::pid_t, c_int) -> c_int;
+    // SAFETY: a plain C call.
+    if FATAL.contains(&signal) && process == unsafe { libc::getpid() } {
+        crashes();
+    }
+    // SAFETY: the server's own call with its own arguments.
+    unsafe { KILL.get::<Call>()(process, signal) }
+}
+
+unsafe extern "C" fn pthread_kill(thread: libc::pthread_t, signal: c_int) -> c_int {
+    type Call = unsafe extern "C" fn(libc::pthread_t, c_int) -> c_int;
+    if FATAL.contains(&signal) {
+        crashes();
+    }
+    // SAFETY: the server's own call with its own arguments.
+    unsafe { KILL_THREAD.get::<Call>()(thread, signal) }
+}

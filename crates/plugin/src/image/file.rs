@@ -1,0 +1,406 @@
+//! The image: what outlives the process, in a file that outlives the machine's restart too.
+//!
+//! Integers are in the order of the machine, since the file is of use on no other.
+//!
+//! | from | what |
+//! |---|---|
+//! | 0 | head: words as in [`Head::words`], the folder of the redo log, zero; from 4 KiB - 8 on the CRC32C of that |
+//! | 4 KiB | the parts, one behind the other |
+//! | behind | the table: of each 64 KiB of each part the CRC32C, u32 |
+//! | at the end | magic, the image's number, CRC32C of the table that begins with that number: u64 each |
+//!
+//! It is written once, from the beginning to the end, under another name. Whoever takes it makes it invalid first ([`discard`]), so it
+//! is taken once.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use extension::{OpenError, make_own, open_own};
+use rustix::fs::{Advice, fadvise};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"BPEIMAGE");
+const END: u64 = u64::from_le_bytes(*b"BPEIMEND");
+/// 1: records and arena.
+const VERSION: u64 = 1;
+/// Bytes of the head on the disk.
+const HEAD: u64 = 4096;
+const WORDS: usize = 16;
+/// Where its checksum is.
+const CHECK: usize = HEAD as usize - 8;
+const TRAILER: u64 = 24;
+/// Bytes that have a checksum of their own.
+const BLOCK: usize = 64 << 10;
+/// Each of the parts, bytes: a larger one is no part of ours.
+const MOST: u64 = 1 << 36;
+
+/// What an image says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    pub owner: [u8; 16],
+    /// The start of the machine in which it was written.
+    pub boot: u128,
+    /// The device of the data directory then.
+    pub data_device: u64,
+    /// Of InnoDB's redo log then, and its folder.
+    pub fence: [u64; 4],
+    pub redo: PathBuf,
+    /// Of the cache files and the arena.
+    pub session: u64,
+    /// Bytes of the parts: the records, and the arena.
+    pub parts: [u64; 2],
+    /// Tells it from any other image.
+    pub number: u64,
+}
+
+/// Why there is nothing to be had from an image.
+#[derive(Debug)]
+pub enum Refused {
+    /// There is none.
+    Absent,
+    /// It is of no use, for anybody, and may be removed.
+    Useless(String),
+    /// It is not ours, or could not be read.
+    Failed(String),
+}
+
+/// It is, because of this.
+pub fn useless(why: &str) -> Refused {
+    Refused::Useless(why.into())
+}
+
+impl From<io::Error> for Refused {
+    fn from(error: io::Error) -> Refused {
+        if error.kind() == io::ErrorKind::UnexpectedEof {
+            return useless("it is cut off");
+        }
+        Refused::Failed(error.to_string())
+    }
+}
+
+impl From<OpenError> for Refused {
+    fn from(error: OpenError) -> Refused {
+        Refused::Failed(error.to_string())
+    }
+}
+
+fn halves(number: u128) -> [u64; 2] {
+    [number as u64, (number >> 64) as u64]
+}
+
+fn whole(low: u64, high: u64) -> u128 {
+    u128::from(low) | u128::from(high) << 64
+}
+
+fn bytes(words: &[u64]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.to_ne_bytes()).collect()
+}
+
+impl Head {
+    fn words(&self) -> [u64; WORDS] {
+        let [owner_low, owner_high] = halves(u128::from_ne_bytes(self.owner));
+        let [boot_low, boot_high] = halves(self.boot);
+        let [one, two, three, four] = self.fence;
+        let [records, arena] = self.parts;
+        [
+            MAGIC,
+            VERSION,
+            owner_low,
+            owner_high,
+            boot_low,
+            boot_high,
+            self.data_device,
+            one,
+            two,
+            three,
+            four,
+            self.session,
+            records,
+            arena,
+            self.number,
+            self.redo.as_os_str().len() as u64,
+        ]
+    }
+
+    /// `None` if the folder's name is too long.
+    fn encode(&self) -> Option<Vec<u8>> {
+        let mut head = bytes(&self.words());
+        head.extend(self.redo.as_os_str().as_bytes());
+        if head.len() > CHECK {
+            return None;
+        }
+        head.resize(CHECK, 0);
+        head.extend(u64::from(crc32c::crc32c(&head)).to_ne_bytes());
+        Some(head)
+    }
+
+    fn decode(head: &[u8]) -> Result<Head, Refused> {
+        let mut words = [0; WORDS];
+        for (word, bytes) in words.iter_mut().zip(head.chunks_exact(8)) {
+            *word = bytes.try_into().map_or(0, u64::from_ne_bytes);
+        }
+        match words[0] {
+            MAGIC => {}
+            0 => return Err(useless("it was used already, or never finished")),
+            _ => return Err(Refused::Failed("it is not an image of ours".into())),
+        }
+        if words[1] != VERSION {
+            return Err(useless("another version has written it"));
+        }
+        let (covered, check) = head.split_at(CHECK);
+        if check != u64::from(crc32c::crc32c(covered)).to_ne_bytes() {
+            return Err(damaged());
+        }
+        let redo = usize::try_from(words[15]).ok();
+        let redo = redo.and_then(|length| covered[WORDS * 8..].get(..length));
+        let redo = Path::new(OsStr::from_bytes(redo.ok_or_else(damaged)?));
+        let head = Head {
+            owner: whole(words[2], words[3]).to_ne_bytes(),
+            boot: whole(words[4], words[5]),
+            data_device: words[6],
+            fence: [words[7], words[8], words[9], words[10]],
+            redo: redo.into(),
+            session: words[11],
+            parts: [words[12], words[13]],
+            number: words[14],
+        };
+        if head.parts.iter().any(|&part| part > MOST) {
+            return Err(damaged());
+        }
+        Ok(head)
+    }
+
+    /// Where the table of checksums is, and where the trailer.
+    fn end(&self) -> (u64, u64) {
+        let table = HEAD + self.parts.iter().sum::<u64>();
+        (table, table + self.blocks() * 4)
+    }
+
+    fn blocks(&self) -> u64 {
+        let blocks = self.parts.iter().map(|part| part.div_ceil(BLOCK as u64));
+        blocks.sum()
+    }
+
+    fn trailer(&self, table: &[u8]) -> [u64; 3] {
+        let check = crc32c::crc32c_append(self.number as u32, table);
+        [END, self.number, check.into()]
+    }
+
+    /// Each block of each part: number of the part, where in it, and how long.
+    fn all_blocks(&self) -> impl Iterator<Item = (usize, u64, usize)> + use<> {
+        self.parts.into_iter().enumerate().flat_map(|(part, end)| {
+            (0..end)
+                .step_by(BLOCK)
+                .map(move |at| (part, at, (end - at).min(BLOCK as u64) as usize))
+        })
+    }
+
+    /// The table of checksums of what the parts are now. `see` is given each block.
+    fn checks(
+        &self,
+        parts: [&File; 2],
+        mut see: impl FnMut(&[u8]) -> io::Result<()>,
+    ) -> io::Result<Vec<u8>> {
+        let mut table = Vec::new();
+        let mut block = vec![0; BLOCK];
+        for (part, at, length) in self.all_blocks() {
+            let block = &mut block[..length];
+            parts[part].read_exact_at(block, at)?;
+            table.extend(crc32c::crc32c(block).to_ne_bytes());
+            see(block)?;
+        }
+        Ok(table)
+    }
+}
+
+fn damaged() -> Refused {
+    useless("it is damaged")
+}
+
+/// The name under which it is written.
+fn unfinished(path: &Path) -> PathBuf {
+    path.with_extension("image-new")
+}
+
+/// Writes the parts, which are as long as the head says, so that they outlive a power loss. Nothing is there before everything is.
+///
+/// # Errors
+/// Why that could not be. Nothing is left behind then.
+pub fn write(path: &Path, head: &Head, parts: [&File; 2]) -> Result<u64, String> {
+    // What is there is ours, if anything is, and is replaced.
+    discard(path)?;
+    let name = unfinished(path);
+    let file = make_own(&name).map_err(|error| error.to_string())?;
+    let written = fill(&file, head, parts).and_then(|length| {
+        fs::rename(&name, path)?;
+        Ok(length)
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&name);
+    }
+    // Without the last it may be there after a power loss, or not.
+    written
+        .and_then(|length| sync_folder(path).map(|()| length))
+        .map_err(|error| failed(path, &error))
+}
+
+fn failed(path: &Path, error: &io::Error) -> String {
+    format!("cannot write '{}': {error}", path.display())
+}
+
+fn fill(file: &File, head: &Head, parts: [&File; 2]) -> io::Result<u64> {
+    let mut to = HEAD;
+    let table = head.checks(parts, |block| {
+        file.write_all_at(block, to)?;
+        to += block.len() as u64;
+        Ok(())
+    })?;
+    let (table_at, end) = head.end();
+    file.write_all_at(&table, table_at)?;
+    let encoded = head.encode();
+    let encoded =
+        encoded.ok_or_else(|| io::Error::other("the redo log's folder has too long a name"))?;
+    file.write_all_at(&encoded, 0)?;
+    file.sync_data()?;
+    if head.checks(parts, |_| Ok(()))? != table {
+        return Err(io::Error::other("the server still changes its files"));
+    }
+    // Whoever finds it finds all that is before it.
+    file.write_all_at(&bytes(&head.trailer(&table)), end)?;
+    file.sync_data()?;
+    Ok(end + TRAILER)
+}
+
+/// An image that was found.
+#[derive(Debug)]
+pub struct Image {
+    file: File,
+    path: PathBuf,
+    head: Head,
+    table: Vec<u8>,
+}
+
+impl Image {
+    /// Opens it, and looks whether it is complete.
+    ///
+    /// # Errors
+    /// Why it is of no use.
+    pub fn open(path: &Path) -> Result<Image, Refused> {
+        let file = open_own(path)?.ok_or(Refused::Absent)?;
+        let mut head = vec![0; HEAD as usize];
+        file.read_exact_at(&mut head, 0)?;
+        let head = Head::decode(&head)?;
+        let (table_at, end) = head.end();
+        // So nothing is read of what is too long for it.
+        if file.metadata()?.len() != end + TRAILER {
+            return Err(useless("it is cut off"));
+        }
+        let mut table = vec![0; (end - table_at) as usize];
+        file.read_exact_at(&mut table, table_at)?;
+        let mut trailer = [0; TRAILER as usize];
+        file.read_exact_at(&mut trailer, end)?;
+        if trailer[..] != bytes(&head.trailer(&table)) {
+            return Err(damaged());
+        }
+        Ok(Image {
+            file,
+            path: path.to_path_buf(),
+            head,
+            table,
+        })
+    }
+
+    /// What it says of itself.
+    pub fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Reads all of it. `put` takes each block: number of the part, where in it, and the bytes.
+    ///
+    /// # Errors
+    /// It is damaged, could not be read, or `put` failed. What was put is of no use then.
+    pub fn read(
+        &self,
+        mut put: impl FnMut(usize, u64, &[u8]) -> io::Result<()>,
+    ) -> Result<(), Refused> {
+        let mut block = vec![0; BLOCK];
+        let mut from = HEAD;
+        // The disk is asked for it at once. Without that it is only slower.
+        let _ = fadvise(&self.file, 0, None, Advice::WillNeed);
+        let blocks = self.head.all_blocks().zip(self.table.chunks_exact(4));
+        for ((part, at, length), check) in blocks {
+            let block = &mut block[..length];
+            self.file.read_exact_at(block, from)?;
+            if crc32c::crc32c(block).to_ne_bytes() != check {
+                return Err(damaged());
+            }
+            put(part, at, block)?;
+            from += length as u64;
+        }
+        Ok(())
+    }
+
+    /// Nobody will take it after this, not even after a power loss.
+    ///
+    /// # Errors
+    /// That cannot be made sure.
+    pub fn discard(self) -> io::Result<()> {
+        invalidate(&self.path, &self.file)
+    }
+}
+
+/// The beginning is written over first: that is all that is needed, and is done where names cannot be removed.
+fn invalidate(path: &Path, file: &File) -> io::Result<()> {
+    file.write_all_at(&[0; 8], 0)?;
+    file.sync_data()?;
+    // Another one may have the name by now, if this has taken long.
+    let is = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
+    let named = fs::symlink_metadata(path).map(is);
+    if named.is_ok_and(|named| file.metadata().is_ok_and(|ours| is(ours) == named)) {
+        let _ = fs::remove_file(path);
+        let _ = sync_folder(path);
+    }
+    Ok(())
+}
+
+/// Makes an image invalid, whatever it is, and one that is not finished.
+///
+/// # Errors
+/// It may be there still.
+pub fn discard(path: &Path) -> Result<(), String> {
+    let unfinished = remove_own(&unfinished(path));
+    let Some(file) = open_own(path).map_err(|error| error.to_string())? else {
+        return unfinished;
+    };
+    let mut magic = [0; 8];
+    let is_ours = file.read_exact_at(&mut magic, 0).is_err()
+        || [MAGIC, 0].contains(&u64::from_ne_bytes(magic));
+    if !is_ours {
+        return Err(format!("'{}' is not an image of ours", path.display()));
+    }
+    invalidate(path, &file).map_err(|error| failed(path, &error))
+}
+
+/// Removes a file that is this server's, if it is there.
+fn remove_own(path: &Path) -> Result<(), String> {
+    match open_own(path).map_err(|error| error.to_string())? {
+        Some(_) => fs::remove_file(path).map_err(|error| failed(path, &error)),
+        None => Ok(()),
+    }
+}
+
+fn sync_folder(path: &Path) -> io::Result<()> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    let folder = File::options()
+        .read(true)
+        .custom_flags(libc::O_DIRECTORY | libc::O_CLOEXEC)
+        .open(folder)?;
+    folder.sync_all()
+}
+
+#[cfg(test)]
+#[path = "file_tests.rs"]
+mod tests;

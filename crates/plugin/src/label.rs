@@ -1,0 +1,52 @@
+//! What the records of the data files begin with, in memory and in an image.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+/// `BPEFILES`.
+pub const MAGIC: u64 = u64::from_le_bytes(*b"BPEFILES");
+const VERSION: u64 = 2;
+/// Bytes of a label.
+pub const LABEL: usize = 48;
+
+/// What they are, whose, and of which start of the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Label {
+    pub boot: u128,
+    pub owner: [u8; 16],
+}
+
+impl Label {
+    /// Of this server, now.
+    ///
+    /// # Errors
+    /// The kernel does not tell.
+    pub fn now(owner: [u8; 16]) -> io::Result<Label> {
+        let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+        let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+        let boot = u128::from_str_radix(&digits, 16).map_err(io::Error::other)?;
+        Ok(Label { boot, owner })
+    }
+
+    /// The same of another start.
+    pub fn of_boot(self, boot: u128) -> Label {
+        Label { boot, ..self }
+    }
+
+    /// As it is written.
+    pub fn bytes(&self) -> [u8; LABEL] {
+        let mut bytes = [0; LABEL];
+        bytes[..8].copy_from_slice(&MAGIC.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&VERSION.to_ne_bytes());
+        bytes[16..32].copy_from_slice(&self.boot.to_ne_bytes());
+        bytes[32..].copy_from_slice(&self.owner);
+        bytes
+    }
+
+    /// Whether the file has it.
+    pub fn is_of(&self, file: &File) -> bool {
+        let mut has = [0; LABEL];
+        file.read_exact_at(&mut has, 0).is_ok() && has == self.bytes()
+    }
+}

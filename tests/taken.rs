@@ -1,0 +1,130 @@
+//! What a server has taken over from the one before it, as it says so.
+
+use anyhow::{Context, ensure};
+use private_server::Server;
+use private_server::mysql::prelude::Queryable;
+use serde_json::Value;
+
+use crate::sql;
+
+/// What a server has taken over, and why not the rest.
+#[derive(Debug)]
+pub struct Taken {
+    /// Pages of the cache that were taken over, and such that went with the process before.
+    pub pages: u64,
+    pub dropped: u64,
+    /// Files that are believed, and their pages as they were counted now and then: a server that was killed may have counted
+    /// none.
+    pub files: u64,
+    pub trusted: u64,
+    /// Pages that were compared and are equal.
+    pub verified: u64,
+    /// Files whose pages are compared before they are served, by the names that the server gives them, and why. The next: such whose
+    /// pages are lost.
+    pub doubtful: Vec<(String, String)>,
+    pub lost: Vec<(String, String)>,
+}
+
+impl Taken {
+    /// Of a server with the plugin loaded early, once it has opened the files in question. The figures must agree.
+    pub fn by(server: &Server) -> anyhow::Result<Taken> {
+        sql::expect_state(server, "active")?;
+        let summary = report(server, "summary")?;
+        let said = &summary["inherited"];
+        let text = |of: &Value| of.as_str().map(String::from).context("no text");
+        let files = |of: &str| -> anyhow::Result<Vec<_>> {
+            let files = said[of].as_array().context("no such list")?.iter();
+            files
+                .map(|one| Ok((text(&one["file"])?, text(&one["why"])?)))
+                .collect()
+        };
+        let [pages, dropped, trusted, verified] = [
+            "pages_inherited",
+            "pages_dropped_at_start",
+            "pages_trusted",
+            "pages_verified",
+        ]
+        .map(|name| sql::figure(server, name));
+        let taken = Taken {
+            pages: pages?,
+            dropped: dropped?,
+            trusted: trusted?,
+            files: said["trusted"]["files"].as_u64().context("no files")?,
+            verified: verified?,
+            doubtful: files("doubtful_files")?,
+            lost: files("lost_files")?,
+        };
+        ensure!(
+            said["pages"].as_u64() == Some(taken.pages),
+            "{said} is said, and {taken:?}"
+        );
+        Ok(taken)
+    }
+
+    /// Why nothing of this table (`database.table`) is believed at once; `None` if that is not said.
+    pub fn doubtful(&self, table: &str) -> Option<&str> {
+        let end = format!("{}.ibd", table.replace('.', "/"));
+        let mut doubtful = self.doubtful.iter();
+        let (_, why) = doubtful.find(|(file, _)| file.ends_with(&end))?;
+        Some(why)
+    }
+
+    /// Fails unless something was taken over, and much of it is believed.
+    pub fn expect_warm(&self) -> anyhow::Result<()> {
+        ensure!(self.pages > 300 && self.files > 0, "not warm: {self:?}");
+        Ok(())
+    }
+
+    /// Fails unless nothing was taken over.
+    pub fn expect_cold(&self) -> anyhow::Result<()> {
+        ensure!(self.pages == 0, "warm: {self:?}");
+        Ok(())
+    }
+}
+
+/// Reads of the pages of a file that the cache served, and others.
+#[derive(Clone, Copy, Debug)]
+pub struct Reads {
+    pub hits: u64,
+    pub misses: u64,
+}
+
+impl Reads {
+    /// Of the file of this table (`database.table`) since it was opened.
+    pub fn of(server: &Server, table: &str) -> anyhow::Result<Reads> {
+        let end = format!("{}.ibd", table.replace('.', "/"));
+        let files = report(server, "files")?;
+        let mut file = files.as_array().into_iter().flatten();
+        let is = |row: &&Value| {
+            row["file"]
+                .as_str()
+                .is_some_and(|name| name.ends_with(&end))
+        };
+        let row = file
+            .find(is)
+            .with_context(|| format!("{table} is not among {files}"))?;
+        let figure = |name| row[name].as_u64().context("no figure");
+        Ok(Reads {
+            hits: figure("hits")?,
+            misses: figure("misses")?,
+        })
+    }
+
+    /// All was there, but for what was staged when the process before ended.
+    pub fn are_warm(self) -> bool {
+        self.hits > 20 && self.hits > self.misses
+    }
+
+    /// Each page had to be read from the file once.
+    pub fn are_cold(self) -> bool {
+        self.misses > 20
+    }
+}
+
+/// A report by the variable, for which no function has to be made.
+pub fn report(server: &Server, name: &str) -> anyhow::Result<Value> {
+    let mut connection = server.connect()?;
+    connection.query_drop(format!("SET SESSION bpe_report = '{name}'"))?;
+    let text: Option<String> = connection.query_first("SELECT @@SESSION.bpe_report")?;
+    Ok(serde_json::from_str(&text.context("no report")?)?)
+}
