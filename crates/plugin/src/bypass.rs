@@ -250,11 +250,13 @@ fn told(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::PASSED;
+    use crate::clock::TURNED;
     use crate::process::CORE;
 
     fn pass(time: Duration) {
-        PASSED.fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
+        TURNED
+            .passed
+            .fetch_add(time.as_nanos() as u64, Ordering::SeqCst);
     }
 
     fn shown(of: &Bypassing) -> (Bypass, Option<u64>, bool) {

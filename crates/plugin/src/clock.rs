@@ -6,21 +6,31 @@
 use std::time::Duration;
 
 #[cfg(any(test, feature = "canary"))]
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
-/// Nanoseconds by which tests have let time pass, for [`running`].
+/// How tests have set the clocks.
 #[cfg(any(test, feature = "canary"))]
-pub static PASSED: AtomicU64 = AtomicU64::new(0);
+pub struct Turned {
+    /// Nanoseconds by which time was let pass, for [`running`].
+    pub passed: AtomicU64,
+    /// [`running`] goes on by `passed` alone, however slow the machine is.
+    pub stands: AtomicBool,
+    /// Nanoseconds by which [`file_time`] was set.
+    pub set_by: AtomicI64,
+}
 
-/// Nanoseconds by which tests have set the clock of [`file_time`].
 #[cfg(any(test, feature = "canary"))]
-pub static SET_BY: AtomicI64 = AtomicI64::new(0);
+pub static TURNED: Turned = Turned {
+    passed: AtomicU64::new(0),
+    stands: AtomicBool::new(false),
+    set_by: AtomicI64::new(0),
+};
 
 /// How long the machine has run, without the time that it slept.
 pub fn running() -> Duration {
     let now = read(libc::CLOCK_MONOTONIC_COARSE);
     #[cfg(any(test, feature = "canary"))]
-    let now = now + Duration::from_nanos(PASSED.load(Ordering::SeqCst));
+    let now = TURNED.running(now);
     now
 }
 
@@ -33,8 +43,22 @@ pub fn since_boot() -> i128 {
 pub fn file_time() -> i128 {
     let now = nanoseconds(read(libc::CLOCK_REALTIME_COARSE));
     #[cfg(any(test, feature = "canary"))]
-    let now = now + i128::from(SET_BY.load(Ordering::SeqCst));
+    let now = now + i128::from(TURNED.set_by.load(Ordering::SeqCst));
     now
+}
+
+#[cfg(any(test, feature = "canary"))]
+impl Turned {
+    fn running(&self, now: Duration) -> Duration {
+        // Some hours after the start of the machine.
+        const STOOD: Duration = Duration::from_secs(10_000);
+        let now = if self.stands.load(Ordering::SeqCst) {
+            STOOD
+        } else {
+            now
+        };
+        now + Duration::from_nanos(self.passed.load(Ordering::SeqCst))
+    }
 }
 
 fn nanoseconds(duration: Duration) -> i128 {

@@ -205,9 +205,23 @@ fn count_identity(before: Option<u32>, file: &File) {
     }
 }
 
+/// In nanoseconds.
+const MINUTE: i64 = 60_000_000_000;
+
+/// In builds with the switches, which alone can set the clock. Returns by how much it was set before.
+fn set_file_time_by(nanoseconds: i64) -> i64 {
+    #[cfg(feature = "canary")]
+    if exact() {
+        let set_by = &bpe::clock::TURNED.set_by;
+        return set_by.swap(nanoseconds, Ordering::SeqCst);
+    }
+    nanoseconds
+}
+
 /// Closes a file that nobody uses any more.
 fn close(file: &File) {
     let fd = file.fd.swap(-1, Ordering::SeqCst);
+    let mut was_changed_just_now = false;
     if exact() {
         // Whether the file was changed a moment ago counts, and must not hang on how fast the machine is.
         if one_in(3) {
@@ -215,10 +229,14 @@ fn close(file: &File) {
         } else {
             // SAFETY: the file's own descriptor.
             unsafe { calls::futimens(fd, std::ptr::null()) };
+            was_changed_just_now = true;
         }
     }
+    // However long this thread is held up before it closes the file.
+    let before = set_file_time_by(if was_changed_just_now { -MINUTE } else { 0 });
     // SAFETY: the file's own descriptor.
     let result = unsafe { calls::close(fd) };
+    set_file_time_by(before);
     if result != 0 {
         world().violated(Some(file), &format!("close failed with errno {}", errno()));
     }
