@@ -80,6 +80,21 @@ pub fn shares(size: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> V
     extension::divide(size, &rooms)
 }
 
+/// So many percent of the room that the cache paths have, bytes: as the extension takes it where `bpe_size` is a percentage.
+pub fn part(percent: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> u64 {
+    let rooms: Vec<_> = paths
+        .iter()
+        .map(|path| room_for_cache(&see(path)))
+        .collect();
+    extension::part(percent, &rooms).into_iter().flatten().sum()
+}
+
+/// Whether the cache path lies on the file system of this folder.
+pub fn share_disk(path: &Path, folder: &Path) -> bool {
+    let cache = room_for_cache(path).map(|room| room.file_system);
+    cache.is_some() && cache == fs::metadata(folder).ok().map(|meta| meta.dev())
+}
+
 fn room_for_cache(path: &Path) -> Option<extension::Room> {
     let folder = if path.is_dir() { path } else { path.parent()? };
     let room = room(folder).ok()?;

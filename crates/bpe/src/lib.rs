@@ -27,6 +27,7 @@ mod maintenance;
 pub mod manual;
 mod moved;
 pub mod observe;
+mod part;
 mod persistence;
 mod pool;
 mod process;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::harness::Outcome;
 use integration_tests::ledger::Ledger;
+use integration_tests::mounts::Mount;
 use integration_tests::place::files_in;
 use integration_tests::{Flavour, Load, Options, Place, Server, Suite, altered, library, sql};
 use rustix::process::{Pid, Signal, kill_process};
@@ -38,6 +39,7 @@ fn main() -> ExitCode {
             a_missing_library_stops_no_server,
         )
         .each("settings_change_or_stay", settings_change_or_stay)
+        .each("a_part_of_the_room", a_part_of_the_room)
         .each("without_option_folder", without_option_folder)
         .each("doctor_tells", doctor_tells)
         .with(
@@ -508,6 +510,42 @@ fn a_missing_library_stops_no_server(place: &Place) -> Outcome {
     host.bpe(&["status"])?.expect(1, &["not installed"])?;
     host.enable_well()?;
     host.bpe(&["status"])?.expect(0, &["active"])?;
+    host.disable()?;
+    host.unchanged_since(&before)
+}
+
+/// It becomes bytes once, and is asked for again without a change; a disk that the data has too is not filled.
+fn a_part_of_the_room(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    let before = host.snapshot()?;
+    let disk = Mount::image(&place.root().join("disk"), 512 * MIB)?;
+    let cache = disk.path().join("cache");
+    let doctor = ["doctor", "--no-measure", "--path"];
+    host.bpe(
+        &[
+            &doctor[..],
+            &[&cache.display().to_string(), "--size", "50%"],
+        ]
+        .concat(),
+    )?
+    .expect(0, &["50 % of the room is"])?;
+    host.enable(&place.cache(), "50%", &[])?
+        .expect(1, &["file system of the data directory", "in bytes"])?;
+    host.enable(&cache, "101%", &[])?
+        .expect(2, &["not a part of the room"])?;
+    host.unchanged_since(&before)?;
+    host.enable(&cache, "50%", &[])?
+        .expect(0, &["50 % of the room is", "Enabled."])?;
+    let enabled = host.snapshot()?;
+    let status = host.bpe(&["status", "--json"])?.expect(0, &[])?.json()?;
+    let size = status["variables"]["bpe_size"].as_u64().unwrap_or(0);
+    ensure!(
+        (150 * MIB..256 * MIB).contains(&size),
+        "half of the room of 512 MiB: {size}"
+    );
+    host.enable(&cache, "50%", &[])?
+        .expect(0, &["nothing to change"])?;
+    host.unchanged_since(&enabled)?;
     host.disable()?;
     host.unchanged_since(&before)
 }

@@ -12,12 +12,13 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::connection;
+use crate::disk;
 use crate::failure::{Exit, Failure};
+use crate::part::{self, Amount};
 use crate::process::Process;
 use crate::server::Server;
 use crate::terminal::Paint;
 use crate::terminal::say;
-use crate::{disk, size};
 use finding::{Finding, Level};
 
 mod benefit;
@@ -39,9 +40,9 @@ pub struct Args {
         required_unless_present = "server_binary"
     )]
     path: Option<String>,
-    /// Size of the cache, all disks together, such as 100G
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, required_unless_present = "server_binary")]
-    size: Option<u64>,
+    /// Size of the cache, all disks together, such as 100G, or as a part of the room there, such as 80%
+    #[arg(long, value_name = "SIZE|PERCENT%", value_parser = part::parse, required_unless_present = "server_binary")]
+    size: Option<Amount>,
     /// Judge a server's executable instead, even one that cannot run here; no server is asked
     #[arg(long, value_name = "FILE", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["path", "size"])]
     server_binary: Option<PathBuf>,
@@ -86,9 +87,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         return Ok(look_at_executable(&args, file));
     }
     let path = args.path.as_deref().unwrap_or_default();
-    let size = args.size.unwrap_or(0);
     let paths = disk::split(path).map_err(|why| Failure::usage(format!("--path: {why}")))?;
-    if size == 0 {
+    if args.size == Some(Amount::Bytes(0)) {
         return Err(Failure::usage("--size is 0: give the cache some room, such as 100G").into());
     }
     let mut doctor = Doctor {
@@ -106,6 +106,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             None
         }
     };
+    let size = size_in_bytes(&args, &paths, &mut connected, process.as_ref(), &mut doctor)?;
     // A server on another host has other disks: nothing here says anything about them.
     let elsewhere = connected.is_ok() && process.is_none();
     if !elsewhere {
@@ -145,6 +146,28 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     };
     conclude(&doctor, worst, verdict, args.json);
     Ok(exit.into())
+}
+
+fn size_in_bytes(
+    args: &Args,
+    paths: &[PathBuf],
+    connected: &mut Result<Server, Failure>,
+    process: Option<&Process>,
+    doctor: &mut Doctor,
+) -> Result<u64, Failure> {
+    match (args.size, connected) {
+        (Some(Amount::Percent(percent)), Ok(server)) => {
+            let part = part::of_room(percent, paths, server, process)?;
+            doctor.add(Finding::ok("size", part.why));
+            Ok(part.bytes)
+        }
+        // Without a server nothing is known of what its pool allows.
+        (Some(Amount::Percent(percent)), Err(_)) => {
+            Ok(disk::part(percent, paths, Path::to_path_buf))
+        }
+        (Some(Amount::Bytes(bytes)), _) => Ok(bytes),
+        (None, _) => Ok(0),
+    }
 }
 
 fn look_at_executable(args: &Args, file: &Path) -> ExitCode {

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use crate::connection;
 use crate::failure::{Exit, Failure};
 use crate::maintenance::check_rights;
+use crate::part::Amount;
 use crate::process::Process;
 use crate::server::Server;
 use crate::terminal::say;
@@ -38,7 +39,7 @@ pub use wish::{Args, Places};
 pub fn plan(server: &mut Server, path: &str, size: u64, places: &Places) -> Result<Plan, Failure> {
     let args = Args {
         path: path.to_owned(),
-        size,
+        size: Amount::Bytes(size),
         instances: None,
         io_capacity: None,
         keep_pool: false,
@@ -66,6 +67,7 @@ pub fn check_paths(
     let wish = Wish {
         paths: disk::split(path).map_err(|why| Failure::usage(format!("the path: {why}")))?,
         size,
+        percent: None,
         settings: Vec::new(),
     };
     let data = server.variable("datadir")?.unwrap_or_default();

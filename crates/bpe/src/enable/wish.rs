@@ -3,16 +3,21 @@
 use std::path::PathBuf;
 
 use crate::failure::Failure;
-use crate::{connection, disk, size};
+use crate::part::{self, Amount};
+use crate::process::Process;
+use crate::server::Server;
+use crate::{connection, disk};
+
+const SIZE: &str = "bpe_size";
 
 #[derive(clap::Args)]
 pub struct Args {
     /// Folders (or files) on fast local disks for the cache, separated by `:`
     #[arg(long, value_name = "PATH[:PATH...]")]
     pub path: String,
-    /// Size of the cache, all disks together, such as 100G
-    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
-    pub size: u64,
+    /// Size of the cache, all disks together, such as 100G, or as a part of the room there, such as 80%
+    #[arg(long, value_name = "SIZE|PERCENT%", value_parser = part::parse)]
+    pub size: Amount,
     /// Number of cache instances, 0 to 64; 0 chooses by the number of CPU cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=64))]
     pub instances: Option<u64>,
@@ -35,10 +40,13 @@ pub struct Args {
 }
 
 /// What the user wants, checked as far as it can be without a server.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Wish {
     pub paths: Vec<PathBuf>,
+    /// In bytes; 0 until it is known how much room there is.
     pub size: u64,
+    /// What the size is of the room, if it was given so.
+    pub percent: Option<u64>,
     /// Variables and values, in the order in which they are set.
     pub settings: Vec<(&'static str, String)>,
 }
@@ -47,7 +55,7 @@ impl Wish {
     pub fn of(args: &Args) -> Result<Self, Failure> {
         let paths =
             disk::split(&args.path).map_err(|why| Failure::usage(format!("--path: {why}")))?;
-        if args.size == 0 {
+        if args.size == Amount::Bytes(0) {
             return Err(Failure::usage(
                 "--size is 0: give the cache some room, such as 8 times the buffer pool",
             ));
@@ -56,10 +64,11 @@ impl Wish {
             .iter()
             .map(|p| p.to_string_lossy().into_owned())
             .collect();
-        let mut settings = vec![
-            ("bpe_path", joined.join(":")),
-            ("bpe_size", args.size.to_string()),
-        ];
+        let (size, percent) = match args.size {
+            Amount::Bytes(bytes) => (bytes, None),
+            Amount::Percent(percent) => (0, Some(percent)),
+        };
+        let mut settings = vec![("bpe_path", joined.join(":")), (SIZE, size.to_string())];
         if let Some(instances) = args.instances {
             settings.push(("bpe_instances", instances.to_string()));
         }
@@ -68,9 +77,35 @@ impl Wish {
         }
         Ok(Self {
             paths,
-            size: args.size,
+            size,
+            percent,
             settings,
         })
+    }
+
+    /// The same with its size in bytes; how it came to that is added to `notes`.
+    ///
+    /// # Errors
+    /// As [`part::of_room`].
+    pub fn with_bytes(
+        &self,
+        server: &mut Server,
+        process: Option<&Process>,
+        notes: &mut Vec<String>,
+    ) -> Result<Self, Failure> {
+        let mut wish = self.clone();
+        let Some(percent) = self.percent else {
+            return Ok(wish);
+        };
+        let part = part::of_room(percent, &self.paths, server, process)?;
+        notes.push(part.why);
+        wish.size = part.bytes;
+        for (name, value) in &mut wish.settings {
+            if *name == SIZE {
+                *value = part.bytes.to_string();
+            }
+        }
+        Ok(wish)
     }
 }
 
