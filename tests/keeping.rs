@@ -7,14 +7,17 @@ use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
 use integration_tests::taken::Reads;
 use integration_tests::verification::Compared;
-use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, trace, verification};
+use integration_tests::{
+    Options, Outcome, Place, Server, Suite, mounts, note, sql, trace, verification,
+};
 
 /// Room for all data.
 const CACHE: u64 = 64 << 20;
 /// Rows of a table besides the ledger's, and their bytes.
 const ROWS: u32 = 600;
 const WIDTH: u32 = 1300;
-const SOON: Duration = Duration::from_secs(20);
+/// A disk that did not answer in time is left alone for a minute at most. A busy machine takes its time besides.
+const PATIENCE: Duration = Duration::from_secs(300);
 
 fn main() -> ExitCode {
     Suite::new("keeping")
@@ -24,6 +27,7 @@ fn main() -> ExitCode {
         .each("again_and_again_under_load", again_and_again)
         .each("until_its_time_is_over", until_its_time_is_over)
         .each("other_settings", other_settings)
+        .each("while_its_disk_does_not_answer", disk_does_not_answer)
         .run()
 }
 
@@ -66,6 +70,42 @@ fn read(server: &Server, table: &str, version: u64) -> anyhow::Result<Reads> {
     Reads::of(server, table)
 }
 
+/// Waits until the cache disk is read from. One that did not answer in time is not, for a while.
+fn expect_answers(server: &Server) -> Outcome {
+    sql::wait_until("the cache disk answers", PATIENCE, || {
+        Ok(sql::figure(server, "devices_failed")? == 0)
+    })
+}
+
+/// Reads until pages of this table are served: a busy disk takes in less than it is offered.
+fn expect_cached(
+    server: &Server,
+    ledger: &Ledger,
+    table: &str,
+    version: u64,
+) -> anyhow::Result<Reads> {
+    let first = Reads::of(server, table)?;
+    let mut now = first;
+    sql::wait_until("pages of the table are served", PATIENCE, || {
+        evict(server, ledger)?;
+        now = read(server, table, version)?;
+        Ok(now.hits > first.hits + 20)
+    })?;
+    Ok(now)
+}
+
+/// What is cached is that of the data files.
+fn compare(server: &Server) -> Outcome {
+    server.sql(trace::CREATE_FUNCTION)?;
+    let mut sums = Compared::default();
+    sql::wait_until("cached pages are compared", PATIENCE, || {
+        verification::compare_cached(server, &mut sums)?;
+        Ok(sums.compared > 0 || sums.wrong > 0)
+    })?;
+    ensure!(sums.compared > 0 && sums.wrong == 0, "{sums:?}");
+    Ok(())
+}
+
 /// Other pages than these are in the pool then.
 fn evict(server: &Server, ledger: &Ledger) -> Outcome {
     ledger.verify(server)?;
@@ -75,6 +115,7 @@ fn evict(server: &Server, ledger: &Ledger) -> Outcome {
 /// Changes what is cached while the extension is off. The rows as they are then, if they are served so.
 fn change_while_off(server: &Server) -> anyhow::Result<Ledger> {
     let ledger = off_and_on(server)?;
+    expect_answers(server)?;
     check(server, "d.written", 1)?;
     ledger.verify(server)?;
     Ok(ledger)
@@ -83,6 +124,9 @@ fn change_while_off(server: &Server) -> anyhow::Result<Ledger> {
 fn off_and_on(server: &Server) -> anyhow::Result<Ledger> {
     sql::fill(&mut server.connect()?, "d.other", ROWS, WIDTH, "")?;
     let ledger = filled(server)?;
+    for table in ["d.written", "d.rest"] {
+        expect_cached(server, &ledger, table, 0)?;
+    }
     evict(server, &ledger)?;
     server.sql("SET GLOBAL bpe_enabled = OFF")?;
     sql::expect_state(server, "disabled")?;
@@ -112,8 +156,7 @@ fn changed_while_off(place: &Place) -> Outcome {
     let server = place.start(options(place)?)?;
     let ledger = change_while_off(&server)?;
     let first = read(&server, "d.rest", 0)?;
-    evict(&server, &ledger)?;
-    let second = read(&server, "d.rest", 0)?;
+    let second = expect_cached(&server, &ledger, "d.rest", 0)?;
     let (verified, doubtful) = (
         sql::figure(&server, "pages_verified")?,
         sql::figure(&server, "pages_doubtful")?,
@@ -123,10 +166,7 @@ fn changed_while_off(place: &Place) -> Outcome {
     ));
     ensure!(first.are_cold() && verified > 20, "{first:?}, {verified}");
     ensure!(second.hits > first.hits + 20, "{first:?}, {second:?}");
-    server.sql(trace::CREATE_FUNCTION)?;
-    let mut sums = Compared::default();
-    verification::compare_cached(&server, &mut sums)?;
-    ensure!(sums.compared > 0 && sums.wrong == 0, "{sums:?}");
+    compare(&server)?;
     verification::stop_and_verify(place, server, &ledger, place.options())?;
     Ok(())
 }
@@ -150,30 +190,30 @@ fn believed(place: &Place) -> Outcome {
 fn again_and_again(place: &Place) -> Outcome {
     let server = place.start(options(place)?)?;
     let ledger = filled(&server)?;
-    let counts = ledger.run_while(&server, Duration::from_secs(20), || {
+    let counts = ledger.run_beside(&server, || {
         for pause in [10, 50, 200, 500, 1000].into_iter().cycle().take(20) {
             server.sql("SET GLOBAL bpe_enabled = OFF")?;
             std::thread::sleep(Duration::from_millis(pause));
             server.sql("SET GLOBAL bpe_enabled = ON")?;
             std::thread::sleep(Duration::from_millis(1100 - pause));
         }
-        Ok(())
+        // A disk that did not answer in time was not read from, so nothing was compared.
+        sql::wait_until("pages are verified", PATIENCE, || {
+            Ok(sql::figure(&server, "pages_verified")? > 0)
+        })
     })?;
     let verified = sql::figure(&server, "pages_verified")?;
     note(format!("{counts}; {verified} pages verified"));
     ensure!(verified > 0);
     sql::expect_state(&server, "active")?;
     ledger.verify(&server)?;
-    server.sql(trace::CREATE_FUNCTION)?;
-    let mut sums = Compared::default();
-    verification::compare_cached(&server, &mut sums)?;
-    ensure!(sums.compared > 0 && sums.wrong == 0, "{sums:?}");
+    compare(&server)?;
     verification::stop_and_verify(place, server, &ledger, place.options())?;
     Ok(())
 }
 
 fn expect_gone(place: &Place, what: &str) -> Outcome {
-    sql::wait_until(what, SOON, || Ok(place.cache_files().is_empty()))
+    sql::wait_until(what, PATIENCE, || Ok(place.cache_files().is_empty()))
 }
 
 /// It takes room and memory as long as it is kept, which is shown, and no longer.
@@ -222,5 +262,44 @@ fn other_settings(place: &Place) -> Outcome {
     ensure!(sql::figure(&server, "pages_verified")? == 0);
     ledger.verify(&server)?;
     server.stop()?;
+    Ok(())
+}
+
+/// A disk that does not answer in time has not failed: what it holds is kept, and served once it answers.
+fn disk_does_not_answer(place: &Place) -> Outcome {
+    let volume = mounts::disk_with_faults(place, "late")?;
+    let server = place.start(place.installable()?)?;
+    place.install(&server, CACHE)?;
+    let path = volume.mountpoint().display();
+    for setting in [
+        &format!("path = '{path}'"),
+        "admission = 'all'",
+        "keep = 300",
+        "enabled = ON",
+    ] {
+        server.sql(&format!("SET GLOBAL bpe_{setting}"))?;
+    }
+    let ledger = filled(&server)?;
+    ledger.run_until_above(&server, Duration::from_secs(1), "hits", 0)?;
+    server.sql("SET GLOBAL bpe_read_timeout = 100")?;
+    volume.stall(Duration::from_secs(20));
+    ledger.run_until_above(&server, Duration::ZERO, "reads_given_up", 0)?;
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    let cached = sql::figure(&server, "pages_cached")?;
+    note(format!(
+        "{cached} pages cached; '{}'",
+        sql::status(&server, "state_reason")?
+    ));
+    ensure!(cached > 0, "nothing was kept");
+    // None is given up any more.
+    server.sql("SET GLOBAL bpe_read_timeout = 0")?;
+    expect_answers(&server)?;
+    ledger.run_until_above(&server, Duration::ZERO, "pages_verified", 0)?;
+    compare(&server)?;
+    ledger.verify(&server)?;
+    verification::check_tables(&server)?;
+    server.stop()?;
+    volume.unmount()?;
     Ok(())
 }

@@ -23,6 +23,8 @@ const START: i64 = 1000;
 const PACE: u32 = 800;
 /// A load that is to make so many steps has this long: for machines that are very slow.
 const STEPS_LIMIT: Duration = Duration::from_secs(600);
+/// The same, for what a load runs beside.
+const BESIDE_LIMIT: Duration = Duration::from_secs(1800);
 
 /// The tables, and what their rows must be.
 pub struct Ledger {
@@ -35,11 +37,13 @@ pub struct Ledger {
     pace: Duration,
 }
 
-/// How long a load runs: until either is reached.
+/// How long a load runs: until any of them is reached.
 #[derive(Clone, Copy)]
 struct Bound {
     time: Duration,
     steps: u64,
+    /// It ends with what runs beside it.
+    is_beside: bool,
 }
 
 impl From<Duration> for Bound {
@@ -47,6 +51,7 @@ impl From<Duration> for Bound {
         Bound {
             time,
             steps: u64::MAX,
+            is_beside: false,
         }
     }
 }
@@ -199,6 +204,19 @@ impl Ledger {
         self.run_within(server, time.into(), meanwhile)
     }
 
+    /// Runs all clients as long as `meanwhile` runs in this thread (once), however long that takes.
+    pub fn run_beside(
+        &self,
+        server: &Server,
+        meanwhile: impl FnOnce() -> anyhow::Result<()>,
+    ) -> anyhow::Result<Counts> {
+        let bound = Bound {
+            is_beside: true,
+            ..Bound::from(BESIDE_LIMIT)
+        };
+        self.run_within(server, bound, meanwhile)
+    }
+
     /// Runs all clients for `time`, and for a minute more where it takes that, until the plugin's figure `name` is above
     /// `above`: on a busy machine what a load brings about comes later.
     pub fn run_until_above(
@@ -228,7 +246,11 @@ impl Ledger {
     /// Runs all clients until together they have made `steps` steps, however long that takes.
     pub fn run_steps(&self, server: &Server, steps: u64) -> anyhow::Result<Counts> {
         let time = STEPS_LIMIT;
-        let counts = self.run_within(server, Bound { time, steps }, || Ok(()))?;
+        let bound = Bound {
+            steps,
+            ..Bound::from(time)
+        };
+        let counts = self.run_within(server, bound, || Ok(()))?;
         let made = counts.steps();
         ensure!(made >= steps, "{made} of {steps} steps in {STEPS_LIMIT:?}");
         Ok(counts)
@@ -297,8 +319,10 @@ impl Ledger {
         let counts = Counts::default();
         let until = Instant::now() + bound.time;
         let failed = AtomicBool::new(false);
+        let is_over = AtomicBool::new(false);
         let go_on = || {
             Instant::now() < until
+                && !is_over.load(Ordering::Relaxed)
                 && !failed.load(Ordering::Relaxed)
                 && counts.steps() < bound.steps
         };
@@ -324,6 +348,7 @@ impl Ledger {
                 let (counts, go_on, guard) = (&counts, &go_on, &guard);
                 workers.push(scope.spawn(move || guard(self.auditor(server, counts, go_on))));
                 let meanwhile = meanwhile();
+                is_over.store(bound.is_beside, Ordering::Relaxed);
                 if meanwhile.is_err() {
                     failed.store(true, Ordering::Relaxed);
                 }

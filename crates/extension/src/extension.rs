@@ -475,6 +475,12 @@ impl Extension {
             .collect()
     }
 
+    /// Whether a device has failed. One that does not answer in time has not: what it holds is there again when it does.
+    pub fn has_failed(&self) -> bool {
+        let devices = &self.shared.store.devices;
+        devices.iter().any(|device| !device.health.active())
+    }
+
     /// Cached pages of each of the files, approximate.
     pub fn file_pages(&self, files: &[FileId]) -> Vec<u64> {
         let mut sums = vec![0; files.len()];

@@ -55,7 +55,7 @@ impl Shelf {
         self.state.lock().built = None;
     }
 
-    /// Keeps an extension that nobody uses any more, if it is the last one that was built, and works.
+    /// Keeps an extension that nobody uses any more, if it is the last one that was built, and none of its devices has failed.
     ///
     /// # Errors
     /// The extension, to be closed.
@@ -65,7 +65,7 @@ impl Shelf {
         let Some((_, settings, page)) = last else {
             return Err(engine);
         };
-        if time() == Duration::ZERO || !engine.device_failures().is_empty() {
+        if time() == Duration::ZERO || engine.extension.has_failed() {
             return Err(engine);
         }
         let extension = Arc::try_unwrap(engine)?.extension;
