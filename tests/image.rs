@@ -100,6 +100,8 @@ impl Machine<'_> {
         ledger.run(&server, Duration::from_secs(1))?;
         sql::read_all(&mut connection, "d.rest", ROWS)?;
         ledger.verify(&server)?;
+        // So that the writers end in time on a slow disk.
+        taken::expect_written(&server)?;
         Ok((server, ledger))
     }
 
@@ -484,7 +486,7 @@ fn a_disk_that_hangs(place: &Place) -> Outcome {
     let log = log_of(server.log())?;
     ensure!(log.contains("has not answered in time"), "{log}");
     disk.resume();
-    sql::wait_until("it is used", Duration::from_secs(60), || {
+    sql::wait_until("it is used", Duration::from_secs(300), || {
         Ok(sql::status(&server, "state")? == "active")
     })?;
     machine.expect_cold(&server, &ledger, "it hung at the start")?;
@@ -500,15 +502,13 @@ fn killed_at_its_end(place: &Place) -> Outcome {
     let mut machine = Machine::with_cache(place, disk.mountpoint().to_path_buf())?;
     let (mut server, ledger) = machine.filled()?;
     let backing = disk.backing().to_path_buf();
-    // What is staged is written, so that the writers end in time on a slow disk.
-    std::thread::sleep(Duration::from_secs(3));
     disk.set_profile(Profile {
         latency: Duration::from_millis(100),
         ..Profile::unlimited()
     });
     let process = Pid::from_raw(server.pid() as i32).context("a process")?;
     kill_process(process, Signal::TERM)?;
-    sql::wait_until("it writes", Duration::from_secs(60), || {
+    sql::wait_until("it writes", Duration::from_secs(300), || {
         let files = place::files_in(&backing);
         Ok(files
             .iter()

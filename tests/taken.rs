@@ -1,5 +1,7 @@
 //! What a server has taken over from the one before it, as it says so.
 
+use std::time::Duration;
+
 use anyhow::{Context, ensure};
 use private_server::Server;
 use private_server::mysql::prelude::Queryable;
@@ -119,6 +121,22 @@ impl Reads {
     pub fn are_cold(self) -> bool {
         self.misses > 20
     }
+}
+
+/// Waits until the cache disk has what waits in memory for it: a server that is killed loses that, and one that stops writes what it can
+/// within a second.
+pub fn expect_written(server: &Server) -> anyhow::Result<()> {
+    sql::wait_until(
+        "what is staged is written",
+        Duration::from_secs(300),
+        || {
+            let instances = report(server, "instances")?;
+            let rows = instances.as_array().context("no instances")?;
+            let staged = rows.iter().map(|row| row["staged"].as_u64());
+            let staged: Option<u64> = staged.sum();
+            Ok(staged.context("no figure")? == 0)
+        },
+    )
 }
 
 /// A report by the variable, for which no function has to be made.

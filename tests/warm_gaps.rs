@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::ensure;
 use integration_tests::ledger::Ledger;
-use integration_tests::taken::Taken;
+use integration_tests::taken::{self, Taken};
 use integration_tests::{Options, Outcome, Place, Server, Suite, mounts, place, sql};
 
 /// Room for all data.
@@ -33,6 +33,7 @@ fn filled(place: &Place) -> anyhow::Result<(Server, Ledger)> {
     let server = place.start(options(place)?)?;
     let ledger = Ledger::small(&server)?;
     ledger.verify(&server)?;
+    taken::expect_written(&server)?;
     Ok((server, ledger))
 }
 
@@ -59,7 +60,7 @@ fn uninstalled_and_installed(place: &Place) -> Outcome {
         server.sql("SET GLOBAL bpe_enabled = ON")?;
         place.expect_left()?;
         server.sql(place.uninstall_statement())?;
-        sql::wait_until("nothing is left", Duration::from_secs(20), || {
+        sql::wait_until("nothing is left", Duration::from_secs(300), || {
             Ok(place.expect_nothing_left().is_ok())
         })?;
     }
@@ -82,10 +83,11 @@ fn after_a_disk_that_hung(place: &Place) -> Outcome {
     let server = start()?;
     ledger.run(&server, Duration::from_secs(1))?;
     disk.resume();
-    sql::wait_until("it is used", Duration::from_secs(60), || {
+    sql::wait_until("it is used", Duration::from_secs(300), || {
         Ok(sql::status(&server, "state")? == "active")
     })?;
     ledger.run_until_above(&server, Duration::from_secs(1), "pages_cached", 500)?;
+    taken::expect_written(&server)?;
     server.stop()?;
     let server = start()?;
     ledger.verify(&server)?;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
-use integration_tests::taken::Taken;
+use integration_tests::taken::{self, Taken};
 use integration_tests::{Options, Outcome, Place, Server, Suite, note, place, sql, verification};
 
 /// Room for all data.
@@ -47,7 +47,8 @@ fn fill(server: &Server, ledger: &Ledger) -> Outcome {
     ledger.run(server, Duration::from_millis(400))?;
     ledger.verify(server)?;
     // A disk whose contents were wrong is used again some seconds later.
-    ledger.run_until_above(server, Duration::ZERO, "pages_cached", 500)
+    ledger.run_until_above(server, Duration::ZERO, "pages_cached", 500)?;
+    taken::expect_written(server)
 }
 
 /// Lines of the log of a server from here on.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
-use integration_tests::taken::Taken;
+use integration_tests::taken::{self, Taken};
 use integration_tests::{Options, Outcome, Place, Suite, note, sql, verification};
 
 /// Room for all data.
@@ -60,6 +60,7 @@ fn killed_in_each_mode(place: &Place) -> Outcome {
         let mut server = place.start(options(place, &mode)?).with_context(context)?;
         ledger.verify(&server).with_context(context)?;
         for _ in 0..2 {
+            taken::expect_written(&server).with_context(context)?;
             let time = Duration::from_millis(random.u64(300..1800));
             ledger.run_and_kill(server, time).with_context(context)?;
             server = place.start(options(place, &mode)?).with_context(context)?;
@@ -143,7 +144,7 @@ fn loaded_late_and_then_early(place: &Place) -> Outcome {
         ledger.verify(&late)?;
         Taken::by(&late)?.expect_cold()?;
         late.sql(place.uninstall_statement())?;
-        sql::wait_until("nothing is left", Duration::from_secs(20), || {
+        sql::wait_until("nothing is left", Duration::from_secs(300), || {
             Ok(place.expect_nothing_left().is_ok())
         })?;
         ledger.verify(&late)?;
