@@ -17,7 +17,7 @@ const CACHE: u64 = 64 << 20;
 const ROWS: u32 = 600;
 const WIDTH: u32 = 1300;
 /// A disk that did not answer in time is left alone for a minute at most. A busy machine takes its time besides.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(600);
 
 fn main() -> ExitCode {
     Suite::new("keeping")
