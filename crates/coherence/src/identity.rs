@@ -128,6 +128,11 @@ impl Closed {
         is_settled(stat, closed.clocks.file_time).then_some(closed)
     }
 
+    /// Whether a change right afterwards would have left other times.
+    pub fn is_settled(&self) -> bool {
+        self.clocks.file_time - i128::from(self.identity.changed) >= TICK
+    }
+
     /// Whether a file that looks like this was not changed since.
     pub fn is(&self, stat: &Stat, os: &impl Os) -> bool {
         self.identity == Identity::of(stat) && !self.clocks.were_set_back(Clocks::now(os))

@@ -238,6 +238,11 @@ pub fn end(how: End) {
         while active.extension.staged_bytes() > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
+        // InnoDB may have closed all files just before.
+        if CORE.files.settle_closed() {
+            std::thread::sleep(SETTLED);
+            CORE.files.settle_closed();
+        }
         note(&active.extension);
         if !is_of_image() {
             CORE.files.leave_unopened();
@@ -254,7 +259,8 @@ pub fn end(how: End) {
 
 /// The server is about to close a data file. One that was changed just now could be changed once more, and have the same times: once
 /// the machine has restarted it would not be believed. So a server that stops waits for a tick of the clock, in all
-/// [`SETTLED`] times [`MOST_WAITS`] at most. Those that it closes afterwards are settled then, too.
+/// [`SETTLED`] times [`MOST_WAITS`] at most. Those that it closes afterwards are settled then, too. What it has closed before is looked
+/// at by [`end`].
 pub fn settle(fd: i32) {
     if !KNOWN.kept.ends.load(Ordering::Relaxed) {
         return;

@@ -1,9 +1,12 @@
 //! Files that another process has left: known again when they are opened, if nobody can have changed them since.
 
+use std::ffi::CString;
+
 use extension::{Extension, FileId};
 
 use super::{DataFile, Files};
 use crate::doubtful::{Doubtful, Extent, Noted};
+use crate::identity::{Clocks, Closed};
 use crate::manifest::{Doubt, Left, Which};
 use crate::os::{Os, Stat};
 use crate::sync::Ordering;
@@ -109,6 +112,47 @@ impl<O: Os> Files<O> {
         });
         changed.iter().for_each(|file| file.replace_contents());
         changed.len()
+    }
+
+    /// A file that was closed right after a change could be changed once more, and have the same times. Later it could not: what is still
+    /// the same then counts as closed at that time. When the server stops: whether there is any for which it is too early.
+    pub fn settle_closed(&self) -> bool {
+        let Some(manifest) = self.switch.manifest() else {
+            return false;
+        };
+        let mut is_early = false;
+        for file in self.all() {
+            let Some(record) = manifest.record(file.owner) else {
+                continue;
+            };
+            let Some(closed) = record.unsettled() else {
+                continue;
+            };
+            let (key, name) = {
+                let details = file.details.lock();
+                (details.key, CString::new(details.name.as_bytes()))
+            };
+            let now = Clocks::now(&self.os);
+            let later = Closed {
+                clocks: now,
+                ..closed
+            };
+            if !later.is_settled() {
+                is_early = true;
+                continue;
+            }
+            // Not under the registry's lock: it may have to ask a file server.
+            let stat = name
+                .ok()
+                .and_then(|name| self.os.stat_at(O::HERE, &name))
+                .filter(|stat| stat.inode == key && closed.is(stat, &self.os));
+            let registry = self.registry.lock();
+            // Nobody has opened it, or closed it again, meanwhile.
+            if stat.is_some() && registry.stands(key, file) && record.unsettled() == Some(closed) {
+                record.is_still(&now);
+            }
+        }
+        is_early
     }
 
     /// Files of which not all was compared that is doubtful, and about so many pages of them.

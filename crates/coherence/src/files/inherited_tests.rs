@@ -126,6 +126,46 @@ fn a_file_that_somebody_else_has_changed_is_doubtful() {
     assert!(last.id() == id && !last.is_doubtful(id));
 }
 
+/// The server closes its files, and is told to stop after that.
+#[test]
+fn a_file_that_was_closed_right_after_a_change_is_settled_at_the_servers_end() {
+    use std::os::unix::fs::FileExt;
+    const SECOND: i64 = 1_000_000_000;
+    for (what, settled) in [("nothing", true), ("changed", false), ("another", false)] {
+        let place = Place::new();
+        let (files, _) = place.process();
+        let path = place.folder.path().join("a.ibd");
+        let mut options = File::options();
+        let open = options.read(true).write(true).open(&path).unwrap();
+        let fd = open.as_raw_fd();
+        let stat = files.os.stat(fd).unwrap();
+        let name = path.to_str().unwrap().as_bytes();
+        files.attach(fd, &stat, name, Attach::Opened { anew: false });
+        open.write_all_at(&[1], 0).unwrap();
+        // However long the test is held up: it is closed before its own time.
+        files.os.set_clock_by(-100 * SECOND);
+        files.detach(fd);
+        let record = files.switch.manifest().unwrap().record(1).unwrap();
+        assert!(record.unsettled().is_some());
+        assert!(files.settle_closed(), "it is too early");
+        match what {
+            "changed" => {
+                std::thread::sleep(Duration::from_millis(40));
+                open.write_all_at(&[2], 0).unwrap();
+            }
+            "another" => {
+                std::fs::copy(&path, place.folder.path().join("b.ibd")).unwrap();
+                std::fs::rename(place.folder.path().join("b.ibd"), &path).unwrap();
+            }
+            _ => {}
+        }
+        // The clock of the files goes on while the machine runs, and by as much.
+        files.os.set_clock_by(100 * SECOND);
+        assert!(!files.settle_closed(), "it is not too early any more");
+        assert_eq!(record.unsettled().is_none(), settled, "{what}");
+    }
+}
+
 /// It was closed, so it is known how long it was.
 #[test]
 fn a_file_is_believed_again_once_all_was_compared() {

@@ -3,8 +3,8 @@
 //! A file may then have less than it had, if not all of it had been flushed; its times may be older than its contents; and nobody
 //! has noted when it was changed. So the reasons to believe it are fewer.
 
-use super::{BEFORE, CLOSED, Doubt, FLUSHED, FREE, LOST, Manifest, OPEN, Record, get, set};
-use crate::identity::{Closed, TICK};
+use super::{BEFORE, CLOSED, Doubt, FLUSHED, FREE, LOST, Manifest, OPEN, Record, get, set, word};
+use crate::identity::{Clocks, Closed, TICK};
 use crate::sync::Ordering;
 
 impl Manifest {
@@ -50,6 +50,21 @@ impl Record {
         }
     }
 
+    /// As what it was closed, if it could be changed right afterwards and look the same.
+    pub fn unsettled(&self) -> Option<Closed> {
+        let is_closed = matches!(self.state.load(Ordering::SeqCst), CLOSED | FLUSHED);
+        is_closed
+            .then(|| self.closed())
+            .filter(|closed| !closed.is_settled())
+    }
+
+    /// Now it is still what it was when it was closed.
+    pub fn is_still(&self, now: &Clocks) {
+        // In this order: whoever dies in between leaves a clock that was set back, and is not believed.
+        set(&self.file_time, word(now.file_time));
+        set(&self.begun, word(now.since_boot));
+    }
+
     /// The machine was started anew. `doubt`: of every file.
     fn outlive(&self, (then, now): (u64, u64), doubt: Option<Doubt>) {
         let device = self.device.load(Ordering::SeqCst);
@@ -79,5 +94,5 @@ fn doubt_of(closed: &Closed) -> Option<Doubt> {
     if modified % 1_000_000_000 == 0 && changed % 1_000_000_000 == 0 {
         return Some(Doubt::WholeSeconds);
     }
-    (closed.clocks.file_time - i128::from(changed) < TICK).then_some(Doubt::Unsettled)
+    (!closed.is_settled()).then_some(Doubt::Unsettled)
 }

@@ -73,6 +73,38 @@ fn a_file_is_believed_if_it_was_closed_settled_and_flushed() {
     }
 }
 
+/// It was looked at some time after it was closed. Whoever dies meanwhile has said nothing that is not so.
+#[test]
+fn a_file_that_was_closed_right_after_a_change_is_settled_later() {
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    for at in 0..3 {
+        let (manifest, file) = closed(10, true);
+        let record = &manifest.records[0];
+        assert!(record.unsettled().is_some());
+        pass(1000);
+        let now = Clocks {
+            since_boot: 1000 + 1000 * MILLISECOND,
+            file_time: now(),
+        };
+        DIES_IN.set(Some(at));
+        let ended = catch_unwind(AssertUnwindSafe(|| record.is_still(&now))).is_ok();
+        DIES_IN.set(None);
+        assert_eq!(ended, at == 2);
+        if at == 1 {
+            assert!(record.closed().clocks.were_set_back(now));
+        }
+        if at != 1 {
+            assert_eq!(super::doubt(&manifest, &file), None, "{at}");
+        }
+        assert_eq!(record.unsettled().is_some(), at == 0);
+        restart(&manifest);
+        let doubt = doubt_of(&manifest, &MOUNTED, &file);
+        assert_eq!(doubt, (at == 0).then_some(Doubt::Unsettled), "{at}");
+    }
+    std::panic::set_hook(quiet);
+}
+
 #[test]
 fn a_file_that_was_open_is_not_believed() {
     for unseen in [false, true] {
