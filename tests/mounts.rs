@@ -5,6 +5,7 @@
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use cloud_volume::{CloudVolume, Profile, Volume};
@@ -37,9 +38,82 @@ pub fn fuse_control() -> anyhow::Result<()> {
 /// A mounted file system; unmounted and removed when dropped.
 pub struct Mount {
     folder: PathBuf,
-    image: Option<PathBuf>,
+    image: Option<Image>,
     /// What is to be put back: a loop device keeps it when it is used for something else.
     requests: Option<(PathBuf, String)>,
+}
+
+/// A file that is a block device as well, from its making to its drop. So the device has the same number when it is mounted anew.
+struct Image {
+    path: PathBuf,
+    device: PathBuf,
+}
+
+impl Image {
+    fn attach(path: &Path) -> anyhow::Result<Image> {
+        Ok(Image {
+            path: path.to_path_buf(),
+            device: attach(path)?,
+        })
+    }
+
+    fn mount(&self, folder: &Path) -> anyhow::Result<()> {
+        // What was changed in the file meanwhile is not in what the device has read of it.
+        run(Command::new("blockdev")
+            .arg("--flushbufs")
+            .arg(&self.device))?;
+        mount(&[&self.device.display().to_string()], folder)
+    }
+
+    /// Waits until the file system is gone, after it was unmounted: whoever has a copy of the name space of then, as a server that was
+    /// started by `unshare --mount`, has it mounted as long as he lives. To mount it meanwhile would not be to mount it anew.
+    fn wait_until_gone(&self) -> anyhow::Result<()> {
+        let name = self.device.file_name().context("a device")?;
+        let there = Path::new("/sys/fs/ext4").join(name);
+        wait_until(LET_GO, || {
+            ensure!(
+                !there.exists(),
+                "{}: another process has it mounted",
+                there.display()
+            );
+            Ok(())
+        })
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // If it is mounted elsewhere, the kernel does it later.
+        let _ = detach(&self.device);
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// How long others may have a file system mounted.
+const LET_GO: Duration = Duration::from_secs(600);
+
+/// Tries until it is done.
+fn wait_until(limit: Duration, done: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let end = Instant::now() + limit;
+    loop {
+        let result = done();
+        if result.is_ok() || Instant::now() > end {
+            return result;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The block device that the file is from now on.
+fn attach(image: &Path) -> anyhow::Result<PathBuf> {
+    let mut command = Command::new("losetup");
+    let text = output(command.args(["--find", "--show"]).arg(image))
+        .map_err(|error| skip(format!("no block device of a file: {error:#}")))?;
+    Ok(PathBuf::from(text.trim()))
+}
+
+fn detach(device: &Path) -> anyhow::Result<()> {
+    run(Command::new("losetup").arg("--detach").arg(device))
 }
 
 impl Mount {
@@ -75,11 +149,12 @@ impl Mount {
         run(Command::new("mkfs.ext4")
             .args(["-q", "-F", "-m", "0", "-O", "^has_journal"])
             .arg(image))?;
-        let image_text = image.display().to_string();
-        mount(&["-o", "loop", &image_text], folder)?;
+        needs_root()?;
+        let image = Image::attach(image)?;
+        image.mount(folder)?;
         Ok(Mount {
             folder: folder.to_path_buf(),
-            image: Some(image.to_path_buf()),
+            image: Some(image),
             requests: None,
         })
     }
@@ -121,13 +196,33 @@ impl Mount {
         self.unmounted(|| Ok(()))
     }
 
-    /// The same, and does something meanwhile.
+    /// The same, and its device has another number.
+    pub fn mount_elsewhere(&mut self) -> anyhow::Result<()> {
+        self.unmount()?;
+        let image = self.image.as_mut().context("no image")?;
+        let device = attach(&image.path)?;
+        detach(&image.device)?;
+        image.device = device;
+        image.mount(&self.folder)
+    }
+
+    /// Unmounts the image, does something, and mounts it again.
     pub fn unmounted(&mut self, body: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<()> {
-        let image = self.image.as_ref().context("no image")?;
-        run(Command::new("umount").arg(&self.folder))?;
+        self.unmount()?;
         let done = body();
-        mount(&["-o", "loop", &image.display().to_string()], &self.folder)?;
+        self.image
+            .as_ref()
+            .context("no image")?
+            .mount(&self.folder)?;
         done
+    }
+
+    fn unmount(&self) -> anyhow::Result<()> {
+        // Who looks at the machine's mounts may be in it for a moment.
+        wait_until(Duration::from_secs(60), || {
+            run(Command::new("umount").arg(&self.folder))
+        })?;
+        self.image.as_ref().context("no image")?.wait_until_gone()
     }
 
     /// The folder it is mounted on.
@@ -145,22 +240,29 @@ impl Drop for Mount {
         if run(Command::new("umount").arg(&self.folder)).is_err() {
             let _ = run(Command::new("umount").arg("--lazy").arg(&self.folder));
         }
-        if let Some(image) = &self.image {
-            let _ = std::fs::remove_file(image);
-        }
         let _ = std::fs::remove_dir(&self.folder);
     }
 }
 
-fn mount(arguments: &[&str], folder: &Path) -> anyhow::Result<()> {
+fn needs_root() -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         return Err(skip("mounting a file system for the test needs root"));
     }
+    Ok(())
+}
+
+fn mount(arguments: &[&str], folder: &Path) -> anyhow::Result<()> {
+    needs_root()?;
     run(Command::new("mount").args(arguments).arg(folder))
         .map_err(|error| skip(format!("cannot mount a file system: {error:#}")))
 }
 
 fn run(command: &mut Command) -> anyhow::Result<()> {
+    output(command).map(drop)
+}
+
+/// What it says.
+fn output(command: &mut Command) -> anyhow::Result<String> {
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -170,5 +272,5 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
         "{command:?}: {}",
         String::from_utf8_lossy(&output.stderr).trim()
     );
-    Ok(())
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

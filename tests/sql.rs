@@ -83,7 +83,7 @@ pub fn figure(server: &Server, name: &str) -> anyhow::Result<u64> {
 /// Fails unless the state is as expected; says the reason that the server gives.
 pub fn expect_state(server: &Server, state: &str) -> anyhow::Result<()> {
     // A server that is configured to switch on answers before the controller's thread has done so.
-    wait_until("switched on", Duration::from_secs(30), || {
+    wait_until("switched on", Duration::from_secs(180), || {
         Ok(status(server, "state_reason")? != "being switched on")
     })?;
     let now = status(server, "state")?;
