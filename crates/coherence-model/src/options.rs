@@ -70,7 +70,7 @@ pub enum Life {
     Switching,
     /// Takes over, works, and stops as a server does; it may be killed at that.
     Stopped,
-    /// The plugin is loaded late.
+    /// The plugin is loaded late, and takes over what is left, to be compared.
     Late,
     /// The extension is off when the server starts.
     Off,
@@ -90,6 +90,9 @@ impl Life {
 
     /// It looks at what was left, and takes it over.
     pub fn takes_over(self) -> bool {
-        matches!(self, Life::Killed | Life::Switching | Life::Stopped)
+        matches!(
+            self,
+            Life::Killed | Life::Switching | Life::Stopped | Life::Late
+        )
     }
 }

@@ -387,6 +387,16 @@ impl Manifest {
         set(&self.head.taken_over, word(now.since_boot));
         taken
     }
+
+    /// The same in a server that has opened and changed files before anybody followed them. So what is said of a file is not true any
+    /// more, and goes: whoever dies now has left nothing.
+    pub fn take_over_late(&self, os: &impl Os) -> Vec<Left> {
+        let taken = self.take_over(os);
+        let since = self.head.taken_over.load(Ordering::SeqCst);
+        self.clear();
+        set(&self.head.taken_over, since);
+        taken.into_iter().map(|(_, left)| left.late()).collect()
+    }
 }
 
 impl Record {
@@ -593,6 +603,8 @@ pub struct Left {
 enum How {
     /// Nobody has followed it since, in this process.
     Off,
+    /// Nobody has followed what this process did to it at first. Bytes that it had when it was closed; `None`: it was not.
+    Late(Option<i64>),
     Closed(Closed),
     /// Before the machine was started anew.
     Before(Closed),
@@ -617,6 +629,7 @@ impl Left {
     pub fn ends_within(&self, stat: &Stat) -> bool {
         let ends = match &self.how {
             How::Closed(closed) | How::Before(closed) => closed.identity.size <= stat.size,
+            How::Late(Some(size)) => *size <= stat.size,
             _ => false,
         };
         ends && !self.is_endless
@@ -640,6 +653,19 @@ impl Left {
         }
     }
 
+    /// The same file, which this process may have changed since, and nobody has seen it.
+    fn late(self) -> Left {
+        let size = match &self.how {
+            How::Closed(closed) | How::Before(closed) => Some(closed.identity.size),
+            _ => None,
+        };
+        Left {
+            flushed: false,
+            how: How::Late(size),
+            ..self
+        }
+    }
+
     /// Why what is cached of it is not what the file has, if that cannot be excluded.
     pub fn doubt(&self, which: &Which, stat: &Stat, os: &impl Os) -> Option<Doubt> {
         if left_out!("inherit-blindly") {
@@ -655,6 +681,9 @@ impl Left {
         }
         if self.which.inode != which.inode || self.which.birth != which.birth {
             return Some(Doubt::OtherFile);
+        }
+        if let How::Late(_) = self.how {
+            return Some(Doubt::Late);
         }
         if let How::Lost(doubt) = self.how {
             return Some(doubt);
@@ -677,6 +706,7 @@ impl Left {
             }
             How::Unfollowed => Some(Doubt::NotFollowed),
             How::Off => Some(Doubt::Off),
+            How::Late(_) => Some(Doubt::Late),
             How::Closed(closed) if closed.clocks.were_set_back(Clocks::now(os)) => {
                 Some(Doubt::ClockSetBack)
             }

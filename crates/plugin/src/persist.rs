@@ -6,7 +6,8 @@
 //!
 //! 1. [`begin`], while the server initialises the plugin: if it was loaded early and shall be on, and a process before has
 //!    left something, files are followed from here on.
-//! 2. [`inherits`] and [`hand_over`], when the extension is opened.
+//! 2. [`inherits`] and [`hand_over`], when the extension is opened. If InnoDB has started before, because the plugin was loaded
+//!    late or the extension was off, what was left is taken over here, and all of it is compared before it is served.
 //! 3. [`End`] and [`end`], when the plugin goes.
 //!
 //! Over a restart of the machine they are kept by the [`image`].
@@ -51,7 +52,14 @@ const FIRST_RECORDS: usize = 512;
 /// How long the server waits for what was left, at its start; and for what is staged to be written, at its end.
 pub const PATIENCE: Duration = image::PATIENCE;
 
-/// The server is starting, and the extension shall be on. Whether something is taken over: then files are followed, and the server
+/// Whether InnoDB has opened files before somebody who looks for what was left.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Comes {
+    Early,
+    Late,
+}
+
+/// The server is starting, and the extension shall be on. Whether something is taken over now: then files are followed, and the server
 /// should wait for the extension a moment. `early`: InnoDB has not started, and the extension does not wait for that.
 pub fn begin(early: bool) -> bool {
     let owner = plan::owner();
@@ -60,8 +68,12 @@ pub fn begin(early: bool) -> bool {
         remove(&owner);
         return false;
     }
+    if !early {
+        pass();
+        return false;
+    }
     // Errors are said when the extension is opened.
-    let Ok(Some(session)) = open(&owner, early) else {
+    let Ok(Some(session)) = open(&owner, Some(Comes::Early)) else {
         return false;
     };
     if CORE.files.inherit() == 0 {
@@ -169,13 +181,34 @@ pub fn ensure(owner: OwnerIdentity) -> Result<(), String> {
     if settings::persist() == Persist::Off || is_kept() {
         return Ok(());
     }
-    open(&owner, false).map(|_| ())
+    open(&owner, None).map(|_| ())
 }
 
 /// The session of the cache that is to be taken over. Asked once.
 pub fn inherits() -> Option<u64> {
     let followed = CORE.switch().mode().follows();
-    Some(KNOWN.kept.session.swap(0, Ordering::SeqCst)).filter(|&session| session != 0 && followed)
+    let early = KNOWN.kept.session.swap(0, Ordering::SeqCst);
+    let early = Some(early).filter(|&session| session != 0 && followed);
+    early.or_else(inherits_late)
+}
+
+/// The same if nobody has looked yet what was left, for InnoDB had started. Nobody follows files for the extension meanwhile.
+fn inherits_late() -> Option<u64> {
+    if settings::persist() == Persist::Off || is_kept() {
+        return None;
+    }
+    // Errors are said by whoever makes sure that there is something to leave.
+    let session = open(&plan::owner(), Some(Comes::Late)).ok()??;
+    let files = CORE.files.inherit_late();
+    // Whatever log InnoDB has, all is compared. Not before: the next process would believe what it must not.
+    release();
+    KNOWN.kept.late.store(files > 0, Ordering::SeqCst);
+    (files > 0).then_some(session)
+}
+
+/// Whether what was taken over is compared because InnoDB had started before.
+pub fn is_late() -> bool {
+    KNOWN.kept.late.load(Ordering::SeqCst)
 }
 
 /// How the cache that is to be taken over is laid out, if it is by these settings: bytes of memory, and of each device.
@@ -194,6 +227,8 @@ pub fn hand_over(extension: &Extension, settings: &Settings, plan: &Plan, page: 
     manifest.remember(settings.layout_digest(), plan.memory_limit(), &sizes);
     if extension.inherited().any {
         CORE.files.hand_over(extension);
+    } else {
+        CORE.files.forget_kept();
     }
 }
 
@@ -313,14 +348,17 @@ fn remove(owner: &OwnerIdentity) {
     }
 }
 
-/// Opens the records, and keeps them. The session of what is left, if it shall be taken over and can be believed at all.
-fn open(owner: &OwnerIdentity, inherit: bool) -> Result<Option<u64>, String> {
+/// Opens the records, and keeps them. The session of what is left, if it shall be taken over (`comes`) and is of use at all. To somebody
+/// who comes late an image of before the machine's restart is of none: its records are about a log that InnoDB has written to since.
+fn open(owner: &OwnerIdentity, comes: Option<Comes>) -> Result<Option<u64>, String> {
     let path = plan::kept_in(owner, "files");
     let file = extension::open_in_memory(&path).map_err(|error| error.to_string())?;
     check_ours(&file).map_err(|error| failed(&path, &error))?;
     let label = Label::now(owner.0).map_err(|error| failed(&path, &error))?;
     let of_image = match CORE.switch().manifest() {
-        None if inherit && !label.is_of(&file) => image::restore(owner, &label, &file),
+        None if comes == Some(Comes::Early) && !label.is_of(&file) => {
+            image::restore(owner, &label, &file)
+        }
         _ => {
             image::discard(owner);
             None
@@ -337,7 +375,7 @@ fn open(owner: &OwnerIdentity, inherit: bool) -> Result<Option<u64>, String> {
     let manifest = map(file, &label, is_ours).map_err(|error| failed(&path, &error))?;
     let left = manifest.session();
     let crashed = manifest.crashed_soon();
-    if crashed && left.is_some() && inherit {
+    if crashed && left.is_some() && comes.is_some() {
         Linux.warning(
             "the server crashed within 10 minutes after it had taken over what was cached; the cache starts empty this time",
         );
@@ -354,6 +392,7 @@ fn open(owner: &OwnerIdentity, inherit: bool) -> Result<Option<u64>, String> {
     }
     match named_log(&labelled) {
         Ok(None) => {}
+        _ if comes == Some(Comes::Late) => {}
         log => {
             if let Ok(Some(folder)) = log {
                 let _ = KNOWN.kept.fenced.set(folder);
@@ -362,7 +401,7 @@ fn open(owner: &OwnerIdentity, inherit: bool) -> Result<Option<u64>, String> {
             KNOWN.bypassing.again(&CORE);
         }
     }
-    let session = left.filter(|_| inherit && !crashed && manifest.given().is_some());
+    let session = left.filter(|_| comes.is_some() && !crashed && manifest.given().is_some());
     if session.is_none() {
         manifest.clear();
         release();

@@ -56,6 +56,8 @@ pub struct Kept {
     pub withheld_since: OnceLock<Instant>,
     /// What was taken over was left before the machine's restart.
     pub of_image: AtomicBool,
+    /// What was taken over was left to a server whose InnoDB had started before.
+    pub late: AtomicBool,
     /// The server stops, and what is cached is left; how often it was held up for that.
     pub ends: AtomicBool,
     pub waits: AtomicU32,
@@ -92,6 +94,7 @@ pub static KNOWN: Known = Known {
         fenced: OnceLock::new(),
         withheld_since: OnceLock::new(),
         of_image: AtomicBool::new(false),
+        late: AtomicBool::new(false),
         ends: AtomicBool::new(false),
         waits: AtomicU32::new(0),
         leaving: Mutex::new(None),

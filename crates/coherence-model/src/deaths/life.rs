@@ -78,11 +78,14 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     let reboots = options.reboot && disk::reboot(kept)?;
     let harvesters = harvesters(seed)?;
     let found = left::look().context("the files cannot be read")?;
+    // A server under load, or one of which all is known.
+    let loads_under_load = life == Life::Late && one_in(2);
     match life {
         Life::Killed | Life::Switching | Life::Stopped => {
             take_over(seed, &found)?;
             check(&found, reboots);
         }
+        Life::Late if loads_under_load => {}
         Life::Late => {
             // What is written before the plugin is there, nobody sees.
             found.iter().flatten().for_each(Found::open);
@@ -90,6 +93,14 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
             controller::start(None, false);
             wait_until_active()?;
             check(&found, reboots);
+            ensure!(
+                CORE.files.inheritance.became().trusted.0 == 0,
+                "a file is believed that nobody has followed"
+            );
+            // All was compared, and is served.
+            let verified = CORE.switch().doubts.verified();
+            let (_, hits) = look(&found);
+            println!("late lives=1 verified={verified} hits={hits}");
         }
         Life::Off => {
             settings::ENABLED.store(0, Ordering::SeqCst);
@@ -115,6 +126,9 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     println!("working after {} ms", born.elapsed().as_millis());
     kernel::READY.store(true, Ordering::SeqCst);
     let workers = workers(options, life, seed)?;
+    if loads_under_load {
+        load_late()?;
+    }
     let until = Instant::now() + Duration::from_millis(2 + below(200) as u64);
     let last = if life == Life::Stopped {
         until
@@ -238,6 +252,17 @@ fn wait_until_active() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Others write meanwhile, and wait for their requests.
+fn load_late() -> anyhow::Result<()> {
+    std::thread::sleep(Duration::from_micros(below(20_000) as u64));
+    kernel::SWITCHING.store(true, Ordering::Relaxed);
+    controller::start(None, false);
+    let active = wait_until_active();
+    kernel::SWITCHING.store(false, Ordering::Relaxed);
+    println!("late lives=1");
+    active
+}
+
 /// What is staged is lost at a death. There is more to take over when it is written.
 fn wait_for_writers() {
     let staged = || {
@@ -252,19 +277,24 @@ fn wait_for_writers() {
     }
 }
 
-/// Every page that is left, and what was inherited of all that.
-fn check(found: &[Option<Found>], reboots: bool) {
+/// Every page that is left is read once. How many, and hits.
+fn look(found: &[Option<Found>]) -> (u64, u64) {
     let hits = || {
         let guard = CORE.switch().active();
         guard
             .as_ref()
             .map_or(0, |active| active.extension.statistics().hits)
     };
-    found.iter().flatten().for_each(Found::open);
-    let outlived = if reboots { left::outlived(found) } else { 0 };
     let before = hits();
     let pages = left::check(found);
-    let hits = hits() - before;
+    (pages, hits() - before)
+}
+
+/// Every page that is left, and what was inherited of all that.
+fn check(found: &[Option<Found>], reboots: bool) {
+    found.iter().flatten().for_each(Found::open);
+    let outlived = if reboots { left::outlived(found) } else { 0 };
+    let (pages, hits) = look(found);
     let guard = CORE.switch().active();
     let inherited = guard
         .as_ref()

@@ -37,6 +37,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const LOGS: u64 = 8;
 /// Rounds after which much must have been inherited.
 const ENOUGH: u64 = 60;
+/// The same of those that are loaded late.
+const ENOUGH_LATE: u64 = 10;
 
 /// When a child is killed.
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +74,10 @@ struct Found {
     doubtful: u64,
     verified: u64,
     lost: u64,
+    /// Late ones, pages that they found equal by then, and hits when all was compared.
+    late: u64,
+    late_verified: u64,
+    late_hits: u64,
     /// Starts of the machine, and files that were believed after them.
     reboots: u64,
     outlived: u64,
@@ -155,6 +161,10 @@ pub fn run(options: &Options, deaths: u64) -> anyhow::Result<ExitCode> {
             found.trusted > 0 && found.hits > 5 * found.looks,
             "too little was inherited for this to prove anything"
         );
+        ensure!(
+            found.late < ENOUGH_LATE || found.late_verified > 0,
+            "nothing was inherited by whoever was loaded late"
+        );
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -164,8 +174,8 @@ impl Found {
         format!(
             "{} lives in {:.1} s: {} deaths ({} while starting), {} orderly stops, {} lives without taking over; {} files changed by \
              others, {} parts of what was kept removed; {} looks at {} pages in all: {} hits of inherited pages ({} pages inherited, {} \
-             lost with the process), {} files trusted, {} doubtful ({} of their pages equal), {} lost; {} starts of the machine, {} files \
-              trusted after them",
+             lost with the process), {} files trusted, {} doubtful ({} of their pages equal), {} lost; {} loaded late, with {} pages equal \
+             at once and {} hits afterwards; {} starts of the machine, {} files trusted after them",
             self.rounds,
             took.as_secs_f64(),
             self.deaths,
@@ -183,16 +193,30 @@ impl Found {
             self.doubtful,
             self.verified,
             self.lost,
+            self.late,
+            self.late_verified,
+            self.late_hits,
             self.reboots,
             self.outlived,
         )
     }
 
-    /// A line of a child: names and numbers.
+    /// What a child says that has loaded the plugin late.
+    fn add_late(&mut self, line: &str) {
+        for (name, number) in numbers(line) {
+            match name {
+                "lives" => self.late += number,
+                "verified" => self.late_verified += number,
+                "hits" => self.late_hits += number,
+                _ => {}
+            }
+        }
+    }
+
+    /// What a child says that has looked at all files.
     fn add(&mut self, line: &str) {
         self.looks += 1;
-        for (name, number) in line.split(' ').filter_map(|part| part.split_once('=')) {
-            let number: u64 = number.parse().unwrap_or(0);
+        for (name, number) in numbers(line) {
             match name {
                 "pages" => self.pages += number,
                 "hits" => self.hits += number,
@@ -209,6 +233,12 @@ impl Found {
     }
 }
 
+/// Names and numbers in a line of a child.
+fn numbers(line: &str) -> impl Iterator<Item = (&str, u64)> {
+    let parts = line.split(' ').filter_map(|part| part.split_once('='));
+    parts.map(|(name, number)| (name, number.parse().unwrap_or(0)))
+}
+
 /// One child from its start to its end, and what happens to the files behind it.
 fn one(options: &Options, places: &Places, seed: u64, found: &mut Found) -> anyhow::Result<()> {
     let round = found.rounds;
@@ -217,10 +247,10 @@ fn one(options: &Options, places: &Places, seed: u64, found: &mut Found) -> anyh
     // The first one makes the files.
     let life = match below(40) {
         _ if round == 0 => Life::Killed,
-        0..=21 => Life::Killed,
-        22..=27 => Life::Switching,
-        28..=33 => Life::Stopped,
-        34 => Life::Late,
+        0..=19 => Life::Killed,
+        20..=25 => Life::Switching,
+        26..=31 => Life::Stopped,
+        32..=34 => Life::Late,
         35 => Life::Off,
         36 => Life::Unkept,
         37 => Life::Brief,
@@ -245,6 +275,8 @@ fn one(options: &Options, places: &Places, seed: u64, found: &mut Found) -> anyh
         .iter()
         .filter_map(|line| line.strip_prefix("checked "));
     looks.for_each(|look| found.add(look));
+    let late = lines.iter().filter_map(|line| line.strip_prefix("late "));
+    late.for_each(|line| found.add_late(line));
     let signal = std::os::unix::process::ExitStatusExt::signal(&status);
     match (signal, status.code()) {
         (Some(libc::SIGKILL), _) => found.deaths += 1,

@@ -60,6 +60,27 @@ impl<O: Os> Files<O> {
         found.0
     }
 
+    /// The same in a server that has opened and changed files before anybody followed them. They get their identities back when they are
+    /// found or opened from now on, with everything under them to be compared. While no file has an identity yet: how many.
+    pub fn inherit_late(&'static self) -> u64 {
+        let Some(manifest) = self.switch.manifest() else {
+            return 0;
+        };
+        let left = manifest.take_over_late(&self.os);
+        let mut registry = self.registry.lock();
+        // Of a file that was followed for a recording the identity may be one that another process has given to another file.
+        if registry.objects != 0 {
+            return 0;
+        }
+        let pages = left.iter().map(|left| left.pages).sum();
+        let found = (left.len() as u64, pages);
+        let by_inode = |left: Left| (left.which.inode, left);
+        registry.kept = left.into_iter().map(by_inode).collect();
+        drop(registry);
+        self.inheritance.found(found);
+        found.0
+    }
+
     /// Nothing that another process has left of the files is believed any more, whether they were opened since or not.
     pub fn disbelieve(&'static self) {
         let registry = self.registry.lock();
@@ -87,6 +108,9 @@ impl<O: Os> Files<O> {
                 .as_ref()
                 .map_or(0, |left| left.pages);
             extension.inherit_file(file.id(), u32::MAX, pages);
+        }
+        for left in registry.kept.values() {
+            extension.inherit_file(left.id, u32::MAX, left.pages);
         }
     }
 

@@ -48,6 +48,29 @@ impl Place {
         (files, inherited)
     }
 
+    /// A process that has opened and changed files before somebody looks for what was left. Files are not followed yet.
+    fn late(&self) -> (&'static Files<Machine>, u64) {
+        let files = &machine_for_tests::core().files;
+        files.os.mount.store(1, std::sync::atomic::Ordering::SeqCst);
+        let memory = Memory {
+            now,
+            grow: |_| false,
+        };
+        let manifest = Manifest::new(self.head, self.records, 4, memory);
+        files.switch.keep(manifest);
+        (files, files.inherit_late())
+    }
+
+    /// The same, and now they are followed, and found.
+    fn find(&self, files: &'static Files<Machine>, fd: i32) -> &'static DataFile {
+        files.switch.start_tracking(|| files.forget_all());
+        let stat = files.os.stat(fd).unwrap();
+        files.attach(fd, &stat, b"./t/a.ibd", Attach::Found);
+        let manifest = files.switch.manifest().unwrap();
+        manifest.attach(Some(1), manifest.detached());
+        files.of_descriptor(fd).unwrap()
+    }
+
     fn open(&self, files: &'static Files<Machine>) -> (File, &'static DataFile) {
         let mut options = File::options();
         let file = options.read(true).write(true);
@@ -370,4 +393,103 @@ fn what_was_kept_while_the_extension_was_off_is_doubtful_for_the_next_process_to
     let (second, _) = place.process();
     let (_open, next) = place.open(second);
     assert!(next.id() == id && next.is_doubtful(id));
+}
+
+/// Whatever it looks like: a write may be under way, and this server may have changed it a moment ago.
+#[test]
+fn a_file_is_doubtful_that_was_open_before_it_was_known() {
+    use std::os::unix::fs::FileExt;
+    for closes in [true, false] {
+        let place = Place::new();
+        let (first, _) = place.process();
+        let (open, file) = place.open(first);
+        if closes {
+            first.detach(open.as_raw_fd());
+        }
+        let (late, left) = place.late();
+        assert_eq!(left, 1);
+        assert!(late.switch.new_file_id().0 > file.id().0);
+        let again = place.find(late, open.as_raw_fd());
+        assert_eq!((again.id(), again.page_size()), (file.id(), 16384));
+        assert!(again.is_inherited() && again.is_doubtful(file.id()));
+        let became = late.inheritance.became();
+        assert_eq!((became.left.0, became.doubtful.0, became.lost.0), (0, 1, 0));
+        assert_eq!(became.reasons[0].1, Doubt::Late);
+        if closes {
+            late.detach(open.as_raw_fd());
+        }
+        // So it is for the next one, until all was compared of one whose end was known.
+        for is_doubtful in [true, !closes] {
+            let (next, _) = place.process();
+            let (open, known) = place.open(next);
+            assert_eq!(known.id(), file.id());
+            assert_eq!(known.is_doubtful(file.id()), is_doubtful);
+            known.settle(known.id(), 0, 4);
+            next.detach(open.as_raw_fd());
+        }
+        // What is not right any more is not said for a moment.
+        let (late, left) = place.late();
+        let (next, none) = place.process();
+        assert_eq!((left, none), (1, 0));
+        open.write_all_at(&[1], 0).unwrap();
+        let (_open, new) = place.open(next);
+        assert!(new.id() != file.id() && !new.is_doubtful(new.id()));
+        drop(late.switch.kill());
+    }
+}
+
+#[test]
+fn another_file_that_was_open_before_it_was_known_is_lost() {
+    let place = Place::new();
+    let (first, _) = place.process();
+    let (open, file) = place.open(first);
+    let (late, _) = place.late();
+    let birth = &late.os.birth;
+    birth.store(7, std::sync::atomic::Ordering::SeqCst);
+    let other = place.find(late, open.as_raw_fd());
+    assert!(other.id() != file.id() && !other.is_doubtful(other.id()));
+    assert_eq!(
+        late.inheritance.became().lost_reasons[0].1,
+        Doubt::OtherFile
+    );
+}
+
+/// A recording has given identities before it was known which of them other files have.
+#[test]
+fn nothing_is_taken_over_late_where_files_have_identities() {
+    let place = Place::new();
+    std::fs::write(place.folder.path().join("b.ibd"), [0; 65536]).unwrap();
+    let (first, _) = place.process();
+    let (open, _) = place.open(first);
+    let files = &machine_for_tests::core().files;
+    assert!(files.switch.start_recording(|| ()));
+    let other = File::open(place.folder.path().join("b.ibd")).unwrap();
+    let fd = other.as_raw_fd();
+    let stat = files.os.stat(fd).unwrap();
+    files.attach(fd, &stat, b"./t/b.ibd", Attach::Found);
+    let memory = Memory {
+        now,
+        grow: |_| false,
+    };
+    let manifest = Manifest::new(place.head, place.records, 4, memory);
+    files.switch.keep(manifest);
+    assert_eq!(files.inherit_late(), 0);
+    let found = place.find(files, open.as_raw_fd());
+    assert!(!found.is_inherited());
+}
+
+/// A file that was not opened while the extension was on is known again after it was off and on.
+#[test]
+fn what_was_left_of_a_file_is_kept_while_the_extension_is_off() {
+    let place = Place::new();
+    let (first, _) = place.process();
+    let (open, file) = place.open(first);
+    let (late, _) = place.late();
+    late.switch.start_tracking(|| late.forget_all());
+    let folder = tempfile::tempdir().unwrap();
+    let active = machine_for_tests::active_in(&late.switch, folder.path());
+    drop(late.switch.kill());
+    late.keep(&active.extension);
+    let again = place.find(late, open.as_raw_fd());
+    assert!(again.id() == file.id() && again.is_doubtful(file.id()));
 }

@@ -15,7 +15,8 @@ impl<O: Os> Files<O> {
         let files = self.all();
         let ids: Vec<_> = files.iter().map(|file| file.id()).collect();
         let counts = extension.file_pages(&ids);
-        let mut kept = Kept::default();
+        // Files that another process has left, and this one has not opened, are the same as before.
+        let mut kept = std::mem::take(&mut self.registry.lock().kept);
         for ((file, id), pages) in files.iter().zip(ids).zip(counts) {
             let (inode, base) = (file.details.lock().key, file.base.load(Ordering::Relaxed));
             if pages > 0 {

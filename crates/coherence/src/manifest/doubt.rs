@@ -12,6 +12,7 @@ pub enum Doubt {
     NotFollowed,
     NotCompared,
     Off,
+    Late,
     WasOpen,
     Unflushed,
     Unfollowed,
@@ -35,6 +36,7 @@ impl Doubt {
                 "it was doubtful at the start before, and not all of it was compared"
             }
             Doubt::Off => "the extension was off meanwhile",
+            Doubt::Late => "InnoDB had started before the extension was on",
             Doubt::WasOpen => "it was open when the machine restarted",
             Doubt::Unflushed => "it was not seen to be flushed before the machine restarted",
             Doubt::Unfollowed => "it was not followed to the end before the machine restarted",

@@ -398,6 +398,43 @@ fn a_doubt_outlives_a_death_at_any_store() {
     }
 }
 
+/// A server that has changed files unseen dies at any store. The next one knows either all that was there, or nothing.
+#[test]
+fn what_is_taken_over_late_is_said_by_nobody_afterwards() {
+    let quiet = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| ()));
+    for at in 0.. {
+        NOW.set(START);
+        let (manifest, file) = (new(), File::new());
+        opened(&manifest, &file);
+        manifest.announce(7);
+        let before = left(&manifest);
+        DIES_IN.set(Some(at));
+        let late = catch_unwind(AssertUnwindSafe(|| manifest.take_over_late(&os())));
+        DIES_IN.set(None);
+        assert!(manifest.given().unwrap() > 7, "death {at}");
+        assert!(manifest.session().is_none() || left(&manifest) == before);
+        if let Ok(late) = late {
+            std::panic::set_hook(quiet);
+            assert!(at > 4, "{at} deaths");
+            assert_eq!((manifest.session(), left(&manifest)), (None, None));
+            let [left] = late[..] else {
+                panic!("{late:?}");
+            };
+            assert_eq!((left.id, left.page_size), (FileId(7), 16384));
+            assert_eq!(
+                left.doubt(&WHICH, &file.stat, &os()),
+                Some(Doubt::Late),
+                "whatever its times are"
+            );
+            // Whoever crashes with it may have crashed because of it.
+            manifest.crash();
+            assert!(manifest.crashed_soon());
+            return;
+        }
+    }
+}
+
 /// What a process does to a file, with death at each of its stores. `cached`: the version that is cached, and under which identity.
 fn live(manifest: &Manifest, file: &mut File, cached: &mut Option<(u32, u32)>) {
     let record = manifest.record(1).unwrap();

@@ -74,6 +74,7 @@ pub fn lay_out(
             Linux.note(&texts::taken_over(
                 engine.extension.inherited(),
                 persist::is_of_image(),
+                persist::is_late(),
             ));
         }
         Built {

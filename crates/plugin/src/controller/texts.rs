@@ -112,15 +112,15 @@ pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
     }
 }
 
-/// What was taken over when the server started. `of_image`: the machine was restarted meanwhile.
-pub fn taken_over(engine: &Inherited, of_image: bool) -> String {
+/// What was taken over. `of_image`: the machine was restarted meanwhile; `late`: InnoDB had started before.
+pub fn taken_over(engine: &Inherited, of_image: bool, late: bool) -> String {
     if !engine.any {
         return String::from(
             "the cache starts empty: what was left is of other settings (bpe_path, bpe_size, bpe_instances, bpe_memory_limit, \
              bpe_compression), or a cache file is gone",
         );
     }
-    format!(
+    let mut text = format!(
         "took over {} cached pages that were left{}; {} were lost with the process before",
         engine.pages,
         if of_image {
@@ -129,7 +129,12 @@ pub fn taken_over(engine: &Inherited, of_image: bool) -> String {
             ""
         },
         engine.dropped
-    )
+    );
+    if late {
+        text += "; all of them are compared with the data files before they are served, because InnoDB had started before the \
+                 extension was on";
+    }
+    text
 }
 
 /// What has become of it.
