@@ -161,6 +161,15 @@ fn changed_and_loaded(
     Ok(server)
 }
 
+/// What is cached with the data files.
+fn compare(server: &Server) -> anyhow::Result<Compared> {
+    server.sql("DROP FUNCTION IF EXISTS bpe_report")?;
+    server.sql(trace::CREATE_FUNCTION)?;
+    let mut sums = Compared::default();
+    verification::compare_cached(server, &mut sums)?;
+    Ok(sums)
+}
+
 fn log_of(server: &Server) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&std::fs::read(server.log())?).into_owned())
 }
@@ -222,9 +231,7 @@ fn in_each_way(place: &Place) -> Outcome {
             );
             let load_mode = sql::status(&late, "load_mode")?;
             ensure!((load_mode == "early") == (way == Way::SwitchedOn));
-            late.sql(trace::CREATE_FUNCTION)?;
-            let mut sums = Compared::default();
-            verification::compare_cached(&late, &mut sums)?;
+            let sums = compare(&late)?;
             ensure!(sums.compared > 0 && sums.wrong == 0, "{sums:?}");
             // The next one is loaded early, and knows what was not compared.
             late.sql("DELETE FROM mysql.plugin WHERE name = 'bpe'")?;
@@ -282,9 +289,7 @@ fn under_load(place: &Place) -> Outcome {
         check(&late, "d.rest", 0).with_context(context)?;
         ledger.verify(&late).with_context(context)?;
         taken.push(Taken::by(&late)?);
-        late.sql(trace::CREATE_FUNCTION)?;
-        let mut sums = Compared::default();
-        verification::compare_cached(&late, &mut sums).with_context(context)?;
+        let sums = compare(&late).with_context(context)?;
         ensure!(sums.compared > 0 && sums.wrong == 0, "{sums:?}");
         check(&late, "d.rest", 0)?;
         late.sql("DELETE FROM mysql.plugin WHERE name = 'bpe'")?;
