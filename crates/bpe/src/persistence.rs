@@ -151,8 +151,7 @@ pub fn loaded_early(
         return Ok(());
     }
     Err(obstacle(
-        "nothing in the server's option files loads the plugin before InnoDB, and a plugin that is loaded later can take nothing \
-         over",
+        "nothing in the server's option files loads the plugin before InnoDB",
         format!("let `bpe enable` write it, or write into an option file: {line}"),
     ))
 }

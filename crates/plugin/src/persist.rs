@@ -620,9 +620,9 @@ mod tests {
     fn records_and_the_file_that_grows_with_them_are_the_same_after_a_second_installation() {
         let _turn = crate::process::UNDER_TEST.lock();
         settings::PERSIST.store(1, Ordering::SeqCst);
-        begin(false);
+        begin(true);
         end(End::Uninstalled);
-        begin(false);
+        begin(true);
         let manifest = CORE.switch().manifest().unwrap();
         manifest.lay_out_for(0x1234_5678);
         // SAFETY: it is never closed.

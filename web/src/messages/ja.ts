@@ -520,6 +520,7 @@ export const ja: Messages = {
     "the clock was set back": "時計が戻されました",
     "its file system keeps no fractions of a second": "ファイルシステムの時刻に 1 秒未満がありません",
     "the extension was off meanwhile": "その間、拡張はオフでした",
+    "InnoDB had started before the extension was on": "拡張がオンになる前に InnoDB が起動していました",
     "it was open when the machine restarted": "マシンの再起動時に開いていました",
     "it was not seen to be flushed before the machine restarted": "マシンの再起動前にディスクへ書き込まれたことを確認できません",
     "it was not followed to the end before the machine restarted": "マシンの再起動前に最後まで追跡されていません",

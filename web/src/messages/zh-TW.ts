@@ -520,6 +520,7 @@ export const zhTW: Messages = {
     "the clock was set back": "時鐘曾被往回調",
     "its file system keeps no fractions of a second": "其檔案系統的時間沒有秒以下的精度",
     "the extension was off meanwhile": "擴充功能在此期間已關閉",
+    "InnoDB had started before the extension was on": "擴充功能開啟之前，InnoDB 已經啟動",
     "it was open when the machine restarted": "機器重新啟動時檔案仍開啟",
     "it was not seen to be flushed before the machine restarted": "未能確認機器重新啟動前檔案已寫入磁碟",
     "it was not followed to the end before the machine restarted": "機器重新啟動前未持續追蹤此檔案到最後",

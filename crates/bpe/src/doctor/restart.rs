@@ -38,7 +38,7 @@ pub fn look(
     {
         let options = ServerOptions::read(process, server.flavour, server.version);
         let early = persistence::loaded_early(&options, process, server.flavour);
-        findings.extend(early.err().map(warning));
+        findings.extend(early.err().map(compared));
     }
     let place = persistence::place(process, &folder, persistence::needed(size));
     if place.is_ok() {
@@ -51,6 +51,18 @@ pub fn look(
             .map(warning),
     );
     findings
+}
+
+/// It is kept, and takes its time.
+fn compared(obstacle: Obstacle) -> Finding {
+    Finding::warn(
+        TOPIC,
+        format!(
+            "after a restart each cached page is compared with the data file before it is served: {}",
+            obstacle.what
+        ),
+    )
+    .advise(obstacle.advice)
 }
 
 /// It works without.
