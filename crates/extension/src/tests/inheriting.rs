@@ -656,9 +656,9 @@ fn what_is_frozen_changes_no_more() {
         generations,
         directory: tempfile::tempdir().unwrap(),
     };
-    for number in 0..200 {
-        fixture.offer(page(0, number), 1, LENGTH);
-    }
+    // A busy machine's writer has not always room for more.
+    let taken = |&number: &u32| fixture.offer(page(0, number), 1, LENGTH) == OfferOutcome::Admitted;
+    let taken = (0..200).filter(taken).count() as u64;
     let patience = Duration::from_secs(10);
     let frozen = fixture.extension.freeze(patience).unwrap();
     assert_eq!(frozen.session, session_in(&place.arena()).unwrap());
@@ -678,7 +678,7 @@ fn what_is_frozen_changes_no_more() {
         place.open()
     };
     let inherited = fixture.extension.inherited();
-    assert_eq!(inherited.pages + inherited.dropped, 200, "{inherited:?}");
+    assert_eq!(inherited.pages + inherited.dropped, taken, "{inherited:?}");
     assert_eq!(hits(&fixture, |_| 1), inherited.pages);
     assert!(place.open_with_nothing_kept().freeze(patience).is_none());
 }
