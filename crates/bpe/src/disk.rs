@@ -89,6 +89,11 @@ pub fn part(percent: u64, paths: &[PathBuf], see: impl Fn(&Path) -> PathBuf) -> 
     extension::part(percent, &rooms).into_iter().flatten().sum()
 }
 
+/// Whether it can be seen how much room there is for a cache at this path.
+pub fn is_known(path: &Path) -> bool {
+    room_for_cache(path).is_some()
+}
+
 /// Whether the cache path lies on the file system of this folder.
 pub fn share_disk(path: &Path, folder: &Path) -> bool {
     let cache = room_for_cache(path).map(|room| room.file_system);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use crate::disk;
 use crate::failure::Failure;
-use crate::pool::{Pool, largest_cache};
+use crate::pool::largest_cache;
 use crate::process::Process;
 use crate::server::Server;
 use crate::size::{self, human};
@@ -52,7 +52,8 @@ pub struct Part {
     pub why: String,
 }
 
-/// So many percent of the room at `paths`, as the server sees them, but no more than can be looked after with 4 % of the buffer pool.
+/// So many percent of the room at `paths`, as the server sees them, but no more than can be looked after with 4 % of the buffer pool, which
+/// has `pool` bytes, or had before it was lowered for the cache.
 ///
 /// # Errors
 /// The room cannot be seen or is not the cache's alone, or there is none.
@@ -61,6 +62,7 @@ pub fn of_room(
     paths: &[PathBuf],
     server: &mut Server,
     process: Option<&Process>,
+    pool: u64,
 ) -> Result<Part, Failure> {
     let process = process.ok_or_else(|| {
         Failure::refused(format!(
@@ -83,8 +85,14 @@ pub fn of_room(
             .advise("name a path on a disk of its own, or give the size in bytes, such as 100G"));
         }
     }
+    if let Some(path) = paths.iter().find(|path| !disk::is_known(&see(path))) {
+        return Err(Failure::refused(format!(
+            "--size {percent}%: the room at {} cannot be seen: its folder does not exist; nothing was changed",
+            path.display()
+        ))
+        .advise("create a folder on a fast local disk and name it"));
+    }
     let room = disk::part(percent, paths, see);
-    let pool = Pool::of(server)?.size;
     let page_size = server.number("innodb_page_size")?.unwrap_or(16 << 10);
     let part = within(percent, room, pool, largest_cache(pool, page_size))?;
     let now = server.number("bpe_size")?.unwrap_or(0);

@@ -354,6 +354,11 @@ impl Manifest {
         crashed && taken_over != 0 && lived < SOON
     }
 
+    /// What was left turned out to be of no use: a crash has nothing to do with it.
+    pub fn took_nothing(&self) {
+        set(&self.head.taken_over, 0);
+    }
+
     /// Nothing is said of any file.
     pub fn clear(&self) {
         self.abandon();
@@ -391,6 +396,8 @@ impl Manifest {
     /// The same in a server that has opened and changed files before anybody followed them. So what is said of a file is not true any
     /// more, and goes: whoever dies now has left nothing.
     pub fn take_over_late(&self, os: &impl Os) -> Vec<Left> {
+        // A hook that follows a file for a recording writes to the record of another one.
+        self.abandon();
         let taken = self.take_over(os);
         let since = self.head.taken_over.load(Ordering::SeqCst);
         self.clear();

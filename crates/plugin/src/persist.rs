@@ -194,7 +194,7 @@ pub fn inherits() -> Option<u64> {
 
 /// The same if nobody has looked yet what was left, for InnoDB had started. Nobody follows files for the extension meanwhile.
 fn inherits_late() -> Option<u64> {
-    if settings::persist() == Persist::Off || is_kept() {
+    if !comes_late() {
         return None;
     }
     // Errors are said by whoever makes sure that there is something to leave.
@@ -214,7 +214,13 @@ pub fn is_late() -> bool {
 /// How the cache that is to be taken over is laid out, if it is by these settings: bytes of memory, and of each device.
 pub fn remembered(settings: &Settings) -> Option<(u64, Vec<u64>)> {
     let manifest = CORE.switch().manifest()?;
-    manifest.remembered(settings.layout_digest())
+    let (memory, sizes) = manifest.remembered(settings.layout_digest())?;
+    plan::suits_memory(settings, memory).then_some((memory, sizes))
+}
+
+/// Whether what was left may be taken over late when the extension is opened. Then it is used up, whether that succeeds or not.
+pub fn comes_late() -> bool {
+    settings::persist() != Persist::Off && !is_kept()
 }
 
 /// An extension was opened by this plan, for pages of so many bytes.
@@ -229,6 +235,7 @@ pub fn hand_over(extension: &Extension, settings: &Settings, plan: &Plan, page: 
         CORE.files.hand_over(extension);
     } else {
         CORE.files.forget_kept();
+        manifest.took_nothing();
     }
 }
 

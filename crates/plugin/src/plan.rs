@@ -331,6 +331,13 @@ fn enough_room(device: &DeviceConfig, path: &Path) -> Result<(), String> {
     Ok(())
 }
 
+/// Whether an extension of these settings may take so many bytes of memory as one before could. Where they follow InnoDB's pool, that may be
+/// another one; lowered or raised by what an extension takes, it is the same.
+pub fn suits_memory(settings: &Settings, before: u64) -> bool {
+    let follows_pool = settings.memory_limit == 0 && settings.percent().is_some();
+    !follows_pool || memory_limit(settings).abs_diff(before) <= before / 10
+}
+
 /// Bytes of memory that an extension may take.
 fn memory_limit(settings: &Settings) -> u64 {
     let usual = physical_memory() / MOST_OF_MEMORY;
@@ -494,6 +501,28 @@ mod tests {
         assert!(Plan::new(&settings).is_err());
         let again = Plan::as_it_was(&settings, 1 << 30, &[400 << 30]);
         assert!(again.is_err(), "{again:?}");
+    }
+
+    #[test]
+    fn a_cache_that_follows_the_pool_is_laid_out_anew_for_another_pool() {
+        let settings = |size, memory_limit| Settings {
+            path: "/a".into(),
+            size,
+            memory_limit,
+            ..Settings::current()
+        };
+        let follows = settings(50, 0);
+        let now = memory_limit(&follows);
+        for (before, suits) in [
+            (now, true),
+            (now / 100 * 96, true),
+            (now / 2, false),
+            (now * 2, false),
+        ] {
+            assert_eq!(suits_memory(&follows, before), suits, "{before} and {now}");
+        }
+        assert!(suits_memory(&settings(50, 1 << 30), now / 2));
+        assert!(suits_memory(&settings(1 << 30, 0), now / 2));
     }
 
     #[test]

@@ -12,13 +12,14 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::connection;
-use crate::disk;
 use crate::failure::{Exit, Failure};
 use crate::part::{self, Amount};
+use crate::pool::Pool;
 use crate::process::Process;
 use crate::server::Server;
 use crate::terminal::Paint;
 use crate::terminal::say;
+use crate::{disk, record};
 use finding::{Finding, Level};
 
 mod benefit;
@@ -59,6 +60,8 @@ pub struct Args {
     #[command(flatten)]
     connection: connection::Args,
 }
+
+const WILL_NOT_WORK: &str = "It will not work like this: fix what is marked fail.";
 
 /// Collects findings; on a terminal or in a pipe they appear as they come.
 struct Doctor {
@@ -106,7 +109,17 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             None
         }
     };
-    let size = size_in_bytes(&args, &paths, &mut connected, process.as_ref(), &mut doctor)?;
+    let size = match size_in_bytes(&args, &paths, &mut connected, process.as_ref(), &mut doctor) {
+        Ok(size) => size,
+        Err(failure) => {
+            let mut finding = Finding::fail("size", failure.what.clone());
+            finding.advice.clone_from(&failure.advice);
+            doctor.add(finding);
+            let worst = doctor.findings.iter().map(|finding| finding.level).max();
+            conclude(&doctor, worst, WILL_NOT_WORK, args.json);
+            return Ok(Exit::No.into());
+        }
+    };
     // A server on another host has other disks: nothing here says anything about them.
     let elsewhere = connected.is_ok() && process.is_none();
     if !elsewhere {
@@ -140,7 +153,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         _ => Exit::Ok,
     };
     let verdict = match worst {
-        Some(Level::Fail) => "It will not work like this: fix what is marked fail.",
+        Some(Level::Fail) => WILL_NOT_WORK,
         Some(Level::Warn) => "It will work; read the warnings first.",
         _ => "It will work.",
     };
@@ -157,7 +170,14 @@ fn size_in_bytes(
 ) -> Result<u64, Failure> {
     match (args.size, connected) {
         (Some(Amount::Percent(percent)), Ok(server)) => {
-            let part = part::of_room(percent, paths, server, process)?;
+            let place = record::Place::of(server, None)?;
+            let pool = Pool::of(server)?.size;
+            let pool = place
+                .read()?
+                .unwrap_or_default()
+                .original(pool)
+                .unwrap_or(pool);
+            let part = part::of_room(percent, paths, server, process, pool)?;
             doctor.add(Finding::ok("size", part.why));
             Ok(part.bytes)
         }

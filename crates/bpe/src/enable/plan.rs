@@ -91,9 +91,9 @@ impl Plan {
             }
         }
         let process = Process::find(server);
-        let wish = &wish.with_bytes(server, process.as_ref().ok(), &mut notes)?;
         let place = Place::of(server, args.places.state_dir.as_deref())?;
         let mut record = place.read()?.unwrap_or_default();
+        let wish = &wish.with_bytes(server, process.as_ref().ok(), &record, &mut notes)?;
         let title = title(server, process.as_ref().ok());
         record.server.clone_from(&title);
 

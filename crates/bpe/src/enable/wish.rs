@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use crate::failure::Failure;
 use crate::part::{self, Amount};
+use crate::pool::Pool;
 use crate::process::Process;
+use crate::record::Record;
 use crate::server::Server;
 use crate::{connection, disk};
 
@@ -91,13 +93,16 @@ impl Wish {
         &self,
         server: &mut Server,
         process: Option<&Process>,
+        record: &Record,
         notes: &mut Vec<String>,
     ) -> Result<Self, Failure> {
         let mut wish = self.clone();
         let Some(percent) = self.percent else {
             return Ok(wish);
         };
-        let part = part::of_room(percent, &self.paths, server, process)?;
+        let pool = Pool::of(server)?.size;
+        let pool = record.original(pool).unwrap_or(pool);
+        let part = part::of_room(percent, &self.paths, server, process, pool)?;
         notes.push(part.why);
         wish.size = part.bytes;
         for (name, value) in &mut wish.settings {

@@ -60,7 +60,7 @@ impl Record {
 
     /// Now it is still what it was when it was closed.
     pub fn is_still(&self, now: &Clocks) {
-        // In this order: whoever dies in between leaves a clock that was set back, and is not believed.
+        // In this order: whoever dies in between leaves a clock that was set back. What is said is true in any case.
         set(&self.file_time, word(now.file_time));
         set(&self.begun, word(now.since_boot));
     }

@@ -430,6 +430,8 @@ fn what_is_taken_over_late_is_said_by_nobody_afterwards() {
             // Whoever crashes with it may have crashed because of it.
             manifest.crash();
             assert!(manifest.crashed_soon());
+            manifest.took_nothing();
+            assert!(!manifest.crashed_soon());
             return;
         }
     }

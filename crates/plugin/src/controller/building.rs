@@ -47,6 +47,10 @@ pub fn lay_out(
     page: u32,
     refused: impl FnOnce(u32),
 ) -> Result<Built<Engine>, String> {
+    if persist::comes_late() {
+        // Whatever is in the way is said before what was left is used up.
+        Plan::new(settings)?.check_any()?;
+    }
     let inherit = persist::inherits();
     let page = match CORE.switch().manifest() {
         Some(manifest) if inherit.is_some() => manifest.page().unwrap_or(page),
