@@ -160,14 +160,13 @@ fn look(server: &Server) -> Outcome {
 
 /// The screen is taken and given back, whether it ends by a key or a signal.
 fn on_a_terminal(server: &Server) -> Outcome {
-    let command = format!(
-        "stty rows 24 cols 80; echo pid=$$.; exec {} top --no-defaults --user=root --socket {}",
-        env!("CARGO_BIN_EXE_bpe"),
-        server.socket().display()
-    );
+    // A shell would cut paths with blanks into pieces.
+    let command = "stty rows 24 cols 80; echo pid=$$.; exec \"$BPE\" top --no-defaults --user=root --socket \"$SOCKET\"";
     for by_signal in [false, true] {
         let mut child = Command::new("script")
-            .args(["--quiet", "--return", "--command", &command, "/dev/null"])
+            .args(["--quiet", "--return", "--command", command, "/dev/null"])
+            .env("BPE", env!("CARGO_BIN_EXE_bpe"))
+            .env("SOCKET", server.socket())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
