@@ -49,7 +49,9 @@ pub fn lay_out(
 ) -> Result<Built<Engine>, String> {
     if persist::comes_late() {
         // Whatever is in the way is said before what was left is used up.
-        Plan::new(settings)?.check_any()?;
+        let mut plan = Plan::new(settings)?;
+        plan.wait_for_room();
+        plan.check_any()?;
     }
     let inherit = persist::inherits();
     let page = match CORE.switch().manifest() {
