@@ -191,19 +191,19 @@ fn believed(place: &Place) -> Outcome {
 fn again_and_again(place: &Place) -> Outcome {
     let server = place.start(options(place)?)?;
     let ledger = filled(&server)?;
+    let mut verified = 0;
     let counts = ledger.run_beside(&server, || {
         for pause in [10, 50, 200, 500, 1000].into_iter().cycle().take(20) {
             server.sql("SET GLOBAL bpe_enabled = OFF")?;
             std::thread::sleep(Duration::from_millis(pause));
             server.sql("SET GLOBAL bpe_enabled = ON")?;
             std::thread::sleep(Duration::from_millis(1100 - pause));
+            // The ledger's files may all have been written, and so be new. Nobody writes this one.
+            check(&server, "d.rest", 0)?;
+            verified = verified.max(sql::figure(&server, "pages_verified")?);
         }
-        // A disk that did not answer in time was not read from, so nothing was compared.
-        sql::wait_until("pages are verified", PATIENCE, || {
-            Ok(sql::figure(&server, "pages_verified")? > 0)
-        })
+        Ok(())
     })?;
-    let verified = sql::figure(&server, "pages_verified")?;
     note(format!("{counts}; {verified} pages verified"));
     ensure!(verified > 0);
     sql::expect_state(&server, "active")?;
