@@ -90,7 +90,12 @@ fn stopped_and_killed(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     let ledger = Ledger::small(&server)?;
     ledger.run(&server, Duration::from_secs(3))?;
+    let log = server.log().to_owned();
     server.stop()?;
+    // A server's status variables end with it.
+    let text = std::fs::read_to_string(log)?;
+    let says = text.contains("the cache is left to the server's next start: it served ");
+    ensure!(says, "not said what the cache did");
     for round in 0..6 {
         let server = place.start(place.early(CACHE)?)?;
         let [inherited, trusted, dropped, held_up] = [

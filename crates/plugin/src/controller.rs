@@ -70,6 +70,11 @@ pub fn stop(end: impl FnOnce()) {
 /// The server stops, and what is cached is left to the next one. `end` as in [`stop`].
 pub fn leave(end: impl FnOnce()) {
     CONTROLLER.leave(end);
+    if let Some(active) = CORE.switch().active().as_ref()
+        && let Some(text) = texts::ended(&active.extension.statistics(), true)
+    {
+        Linux.note(&text);
+    }
     CONTROLLER.host.shelf.close();
 }
 

@@ -310,8 +310,6 @@ impl Sandbox {
                 "path=/mnt/cache",
                 &format!("size={CACHE}"),
                 "admission=all",
-                // A server that leaves its cache to the next one does not say what it served.
-                "persist=off",
             ] {
                 options.push(format!("--mysqld=--loose-bpe-{setting}"));
             }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// Sums over the servers that stopped in order; servers that a test kills say nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traffic {
-    /// Times a cache was closed: each stop of a server, and each change of its layout.
+    /// Times a cache was closed or left: each stop of a server, and each change of its layout.
     pub caches: u64,
     pub hits: u64,
     pub reads: u64,
@@ -55,9 +55,10 @@ impl Traffic {
     }
 }
 
-/// The figures of the extension's last line; its words are those of `say_what_it_did` in the plugin's controller.
+/// The figures of the extension's last line; its words are those of `ended` in the plugin's controller.
 fn of_line(line: &str) -> Option<Traffic> {
-    let (_, words) = line.split_once("the cache is closed: ")?;
+    let (_, words) = line.split_once("bpe: the cache is ")?;
+    let (_, words) = words.split_once(": it served ")?;
     let mut numbers = words
         .split_whitespace()
         .filter_map(|word| word.parse::<u64>().ok());
@@ -90,7 +91,9 @@ mod tests {
             failed_proofs: 1,
             device_errors: 2,
         };
-        assert_eq!(of_line(line), Some(expected));
+        assert_eq!(of_line(line).as_ref(), Some(&expected));
+        let left = line.replace("closed", "left to the server's next start");
+        assert_eq!(of_line(&left), Some(expected));
         assert_eq!(of_line("switched off; the cache files are removed"), None);
     }
 }

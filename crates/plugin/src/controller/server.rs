@@ -83,9 +83,8 @@ impl Host for Server {
         let Err(engine) = closed else {
             return;
         };
-        let figures = engine.extension.statistics();
-        if figures.hits + figures.misses > 0 {
-            Linux.note(&texts::closed(&figures));
+        if let Some(text) = texts::ended(&engine.extension.statistics(), false) {
+            Linux.note(&text);
         }
     }
 

@@ -175,10 +175,15 @@ pub fn not_kept(why: &str) -> String {
     format!("the cache works, but will be empty after a restart (bpe_persist): {why}")
 }
 
-/// What an extension that is closed did: a server's status variables end with the server.
-pub fn closed(figures: &Statistics) -> String {
-    format!(
-        "the cache is closed: it served {} of {} page reads; it took in {} pages and dropped {} because they were \
+/// What an extension did that ends: a server's status variables end with the server. Nothing, if nobody has read.
+pub fn ended(figures: &Statistics, is_left: bool) -> Option<String> {
+    let ends = if is_left {
+        "left to the server's next start"
+    } else {
+        "closed"
+    };
+    (figures.hits + figures.misses > 0).then(|| format!(
+        "the cache is {ends}: it served {} of {} page reads; it took in {} pages and dropped {} because they were \
          written; {} failed proofs, {} device errors",
         figures.hits,
         figures.hits + figures.misses,
@@ -186,5 +191,5 @@ pub fn closed(figures: &Statistics) -> String {
         figures.invalidated,
         figures.failed_proofs,
         figures.device_errors,
-    )
+    ))
 }
