@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
+use integration_tests::reboots::Machine;
 use integration_tests::taken::{Reads, Taken};
 use integration_tests::verification::Compared;
 use integration_tests::{
@@ -17,6 +18,8 @@ const CACHE: u64 = 256 << 20;
 /// Rows of a table besides the ledger's, and their bytes.
 const ROWS: u32 = 600;
 const WIDTH: u32 = 1300;
+/// Rows that fill the buffer pool, which has 8 MiB.
+const LARGE: u32 = 7000;
 const LONG: Duration = Duration::from_secs(150);
 const LATE: &str = "InnoDB had started before the extension was on";
 
@@ -27,6 +30,8 @@ fn main() -> ExitCode {
         .each("under_load_again_and_again", under_load)
         .each("scrubbed_and_then_early", scrubbed)
         .each("other_settings", other_settings)
+        .each("the_machine_restarts", the_machine_restarts)
+        .each("a_server_that_believes_an_image_is_noticed", image_believed)
         .run()
 }
 
@@ -252,13 +257,94 @@ fn in_each_way(place: &Place) -> Outcome {
     Ok(())
 }
 
+/// An image is there after a stop, and a server without the plugin has run since. Its pages are compared, however old it is.
+fn the_machine_restarts(place: &Place) -> Outcome {
+    let machine = Machine::new(place)?;
+    let start = |options| place.start(machine.options(options)?);
+    let (server, ledger) = filled(place)?;
+    sql::fill(&mut server.connect()?, "d.large", LARGE, WIDTH, "")?;
+    server.stop()?;
+    // With the number that the machine's start has in this test.
+    let server = start(early(place)?)?;
+    cache_again(&server, &ledger, 0)?;
+    let mut server = Some(server);
+    let mut version = 0;
+    for way in Way::all(place) {
+        let context = || format!("{way:?}");
+        let before = match server.take() {
+            Some(server) => server,
+            None => start(early(place)?)?,
+        };
+        cache_again(&before, &ledger, version).with_context(context)?;
+        before.stop()?;
+        ensure!(place.images_in(&place.cache()).len() == 1, "no image");
+        machine.start_anew()?;
+        version += 2;
+        let options = machine.options(way.options(place, place.library()?, CACHE)?)?;
+        let late = changed_and_loaded(place, way, options, &ledger, (version, false))
+            .with_context(context)?;
+        ensure!(place.images_in(&place.cache()).is_empty(), "used twice");
+        let first = read(&late, "d.rest", 0)?;
+        // The pool has no room for both.
+        sql::read_all(&mut late.connect()?, "d.large", LARGE)?;
+        let second = read(&late, "d.rest", 0)?;
+        let taken = Taken::by(&late)?;
+        note(format!(
+            "{}: {first:?}, then {second:?}; {taken:?}",
+            context()
+        ));
+        ensure!(taken.pages > 300, "{}: {taken:?}", context());
+        ensure!(taken.files == 0 && taken.trusted == 0, "{}", context());
+        ensure!(taken.verified > 20, "{}: {taken:?}", context());
+        ensure!(first.are_cold(), "{}: {first:?}", context());
+        ensure!(
+            second.hits > first.hits + 20,
+            "{}: {first:?}, {second:?}",
+            context()
+        );
+        let sums = compare(&late)?;
+        ensure!(sums.compared > 0 && sums.wrong == 0, "{sums:?}");
+        late.sql("DELETE FROM mysql.plugin WHERE name = 'bpe'")?;
+        // What it leaves is of this start of the machine.
+        ledger.run_and_kill(late, Duration::from_secs(1))?;
+        place.expect_left().with_context(context)?;
+        let next = start(early(place)?)?;
+        ledger.settle(&next)?;
+        let taken = Taken::by(&next)?;
+        ensure!(taken.pages > 300, "{}, then killed: {taken:?}", context());
+        cache_again(&next, &ledger, version).with_context(context)?;
+        server = Some(next);
+    }
+    let server = server.context("a server")?;
+    verification::stop_and_verify(place, server, &ledger, place.options())?;
+    Ok(())
+}
+
+/// A library that believes an image that is older than the data files shows rows of before.
+fn image_believed(place: &Place) -> Outcome {
+    let machine = Machine::new(place)?;
+    let (server, ledger) = filled(place)?;
+    server.stop()?;
+    let server = place.start(machine.options(early(place)?)?)?;
+    cache_again(&server, &ledger, 0)?;
+    server.stop()?;
+    machine.start_anew()?;
+    let options = Way::Installed.options(place, &library::canary()?, CACHE)?;
+    let options = machine.options(options.environment("BPE_CANARY", "inherit-blindly"))?;
+    expect_wrong_rows(place, options, &ledger)
+}
+
 /// A library that believes what was left shows rows of before.
 fn believed(place: &Place) -> Outcome {
     let (server, ledger) = filled(place)?;
     server.stop()?;
     let options = Way::Installed.options(place, &library::canary()?, CACHE)?;
     let options = options.environment("BPE_CANARY", "inherit-blindly");
-    let error = changed_and_loaded(place, Way::Installed, options, &ledger, (2, false))
+    expect_wrong_rows(place, options, &ledger)
+}
+
+fn expect_wrong_rows(place: &Place, options: Options, ledger: &Ledger) -> Outcome {
+    let error = changed_and_loaded(place, Way::Installed, options, ledger, (2, false))
         .err()
         .context("pages of before were believed, and nothing was wrong")?;
     note(format!("noticed: {:#}", error.root_cause()));

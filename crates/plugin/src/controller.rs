@@ -42,11 +42,7 @@ pub fn start(passive: Option<String>, early: bool) {
     let wanted = settings::ENABLED.load(Ordering::SeqCst) != 0;
     let began = Instant::now();
     let may_begin = early && !CONTROLLER.host.waits();
-    let begins = wanted && passive.is_none();
-    let inherits = begins && persist::begin(may_begin);
-    if !begins {
-        persist::pass();
-    }
+    let inherits = wanted && passive.is_none() && persist::begin(may_begin);
     if let Err(reason) = CONTROLLER.start(passive, unseen, wanted) {
         Linux.warning(&format!(
             "{reason}. The next switch or status query retries it."

@@ -35,6 +35,8 @@ use file::{Head, Image, Refused, useless};
 
 /// How long its start waits.
 pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How long whoever switches the extension on late waits, which the server does not.
+const PATIENCE_LATE: Duration = Duration::from_secs(10);
 /// How long the server's end waits for the image. Then there is none.
 const LONGEST_END: Duration = Duration::from_secs(5);
 /// How much of that is for writes of the cache that are under way.
@@ -184,17 +186,22 @@ struct Target {
 type Shared = Arc<Mutex<Option<Target>>>;
 
 /// Copies an image of this server to memory, if there is one that was written in another start of the machine, and nobody has run InnoDB
-/// since. Then it is not there any more. `records` are locked, and have no label.
-pub fn restore(owner: &OwnerIdentity, label: &Label, records: &File) -> Option<Restored> {
+/// since. Then it is not there any more. `records` are locked, and have no label. `is_late`: InnoDB runs, and so its log says nothing, and
+/// must not be opened: to close it would take InnoDB's locks away. All of it is to be compared then.
+pub fn restore(
+    owner: &OwnerIdentity,
+    label: &Label,
+    records: &File,
+    is_late: bool,
+) -> Option<Restored> {
     let (first, now) = (plan::first_path()?, data_device()?);
     let (arena, of) = (plan::kept_in(owner, "arena"), *owner);
-    match take(
-        move || image_at(&first, &of),
-        *label,
-        arena,
-        records,
-        fence::of,
-    ) {
+    let (patience, fence) = match is_late {
+        true => (PATIENCE_LATE, None),
+        false => (PATIENCE, Some(fence::of as fn(&Path) -> _)),
+    };
+    let path = move || image_at(&first, &of);
+    match take(path, *label, arena, records, fence, patience) {
         Ok(head) => {
             let head = head?;
             Some(Restored {
@@ -219,13 +226,14 @@ pub struct Restored {
     pub redo: PathBuf,
 }
 
-/// All of it, or nothing. `fence`: what the log in a folder is now.
+/// All of it, or nothing. `fence`: what the log in a folder is now, if that is to be asked.
 fn take(
     path: impl FnOnce() -> PathBuf + Send + 'static,
     label: Label,
     arena: PathBuf,
     records: &File,
-    fence: impl FnOnce(&Path) -> Result<Fence, String> + Send + 'static,
+    fence: Option<impl FnOnce(&Path) -> Result<Fence, String> + Send + 'static>,
+    patience: Duration,
 ) -> Result<Option<Head>, String> {
     let target = Target {
         records: records.try_clone().map_err(|error| error.to_string())?,
@@ -234,7 +242,7 @@ fn take(
     let target: Shared = Arc::new(Mutex::new(Some(target)));
     let copied = {
         let (target, arena) = (Arc::clone(&target), arena.clone());
-        within(PATIENCE, move || {
+        within(patience, move || {
             copy(&path(), &label, &arena, &target, fence)
         })
     };
@@ -259,13 +267,15 @@ fn copy(
     label: &Label,
     arena: &Path,
     target: &Shared,
-    fence: impl FnOnce(&Path) -> Result<Fence, String>,
+    fence: Option<impl FnOnce(&Path) -> Result<Fence, String>>,
 ) -> Result<Head, Refused> {
     // InnoDB may use its log, once the server has left this thread behind: to read and close it would take InnoDB's locks away.
-    let fence = |redo: &Path| match target.lock().is_some() {
-        true => fence(redo),
-        false => Err("it took too long".into()),
-    };
+    let fence = fence.map(|fence| {
+        |redo: &Path| match target.lock().is_some() {
+            true => fence(redo),
+            false => Err("it took too long".into()),
+        }
+    });
     let image = match Image::open(path).and_then(|image| suits(image, label, fence)) {
         Err(why @ (Refused::Useless(_) | Refused::Absent)) => {
             // One that was not finished, too.
@@ -321,7 +331,7 @@ fn fill(image: &Image, label: &Label, arena: &Path, target: &Shared) -> Result<(
 fn suits(
     image: Image,
     label: &Label,
-    fence: impl FnOnce(&Path) -> Result<Fence, String>,
+    fence: Option<impl FnOnce(&Path) -> Result<Fence, String>>,
 ) -> Result<Image, Refused> {
     let head = image.head();
     if head.owner != label.owner {
@@ -330,6 +340,9 @@ fn suits(
     if head.boot == label.boot {
         return Err(useless("the machine was not restarted since"));
     }
+    let Some(fence) = fence else {
+        return Ok(image);
+    };
     match fence(&head.redo) {
         Ok(_) if coherence::left_out!("fence") => Ok(image),
         Ok(fence) if fence == [0; 4] || head.fence != fence => {

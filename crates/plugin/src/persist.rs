@@ -69,7 +69,6 @@ pub fn begin(early: bool) -> bool {
         return false;
     }
     if !early {
-        pass();
         return false;
     }
     // Errors are said when the extension is opened.
@@ -82,11 +81,6 @@ pub fn begin(early: bool) -> bool {
     KNOWN.kept.session.store(session, Ordering::SeqCst);
     CORE.switch().start_tracking(|| ());
     true
-}
-
-/// The server is starting, and the extension is off: nobody sees what it does to its files.
-pub fn pass() {
-    image::discard(&plan::owner());
 }
 
 /// The server goes on with its start, which was held up for so long.
@@ -202,6 +196,13 @@ fn inherits_late() -> Option<u64> {
     let files = CORE.files.inherit_late();
     // Whatever log InnoDB has, all is compared. Not before: the next process would believe what it must not.
     release();
+    if is_of_image() {
+        // Records that are of no start of the machine yet.
+        let labelled = Label::now(plan::owner().0).and_then(write_label);
+        if labelled.is_err() {
+            return None;
+        }
+    }
     KNOWN.kept.late.store(files > 0, Ordering::SeqCst);
     (files > 0).then_some(session)
 }
@@ -355,16 +356,17 @@ fn remove(owner: &OwnerIdentity) {
     }
 }
 
-/// Opens the records, and keeps them. The session of what is left, if it shall be taken over (`comes`) and is of use at all. To somebody
-/// who comes late an image of before the machine's restart is of none: its records are about a log that InnoDB has written to since.
+/// Opens the records, and keeps them. The session of what is left, if it shall be taken over (`comes`) and is of use at all. Those of an
+/// image are about a log that InnoDB has written to, once somebody comes late. They have no label before he has read and cleared them.
 fn open(owner: &OwnerIdentity, comes: Option<Comes>) -> Result<Option<u64>, String> {
     let path = plan::kept_in(owner, "files");
     let file = extension::open_in_memory(&path).map_err(|error| error.to_string())?;
     check_ours(&file).map_err(|error| failed(&path, &error))?;
     let label = Label::now(owner.0).map_err(|error| failed(&path, &error))?;
+    let is_late = comes == Some(Comes::Late);
     let of_image = match CORE.switch().manifest() {
-        None if comes == Some(Comes::Early) && !label.is_of(&file) => {
-            image::restore(owner, &label, &file)
+        None if comes.is_some() && !label.is_of(&file) => {
+            image::restore(owner, &label, &file, is_late)
         }
         _ => {
             image::discard(owner);
@@ -390,8 +392,11 @@ fn open(owner: &OwnerIdentity, comes: Option<Comes>) -> Result<Option<u64>, Stri
     if let Some(restored) = &of_image {
         manifest.of_another_boot(restored.devices);
         // Whoever dies before has left nothing of this start.
-        let written = name_log(&labelled, &restored.redo)
-            .and_then(|()| labelled.write_all_at(&label.bytes(), 0));
+        let written = match is_late {
+            true => Ok(()),
+            false => name_log(&labelled, &restored.redo)
+                .and_then(|()| labelled.write_all_at(&label.bytes(), 0)),
+        };
         if let Err(error) = written {
             manifest.clear();
             return Err(failed(&path, &error));
@@ -399,7 +404,7 @@ fn open(owner: &OwnerIdentity, comes: Option<Comes>) -> Result<Option<u64>, Stri
     }
     match named_log(&labelled) {
         Ok(None) => {}
-        _ if comes == Some(Comes::Late) => {}
+        _ if is_late => {}
         log => {
             if let Ok(Some(folder)) = log {
                 let _ = KNOWN.kept.fenced.set(folder);
@@ -412,6 +417,9 @@ fn open(owner: &OwnerIdentity, comes: Option<Comes>) -> Result<Option<u64>, Stri
     if session.is_none() {
         manifest.clear();
         release();
+        if of_image.is_some() {
+            write_label(label).map_err(|error| failed(&path, &error))?;
+        }
     }
     let is_of_image = of_image.is_some() && session.is_some();
     KNOWN.kept.of_image.store(is_of_image, Ordering::SeqCst);
@@ -420,6 +428,18 @@ fn open(owner: &OwnerIdentity, comes: Option<Comes>) -> Result<Option<u64>, Stri
     CORE.switch().keep(manifest);
     image::watch_the_end();
     Ok(session)
+}
+
+/// The records are of this server, and of this start of the machine.
+fn write_label(label: Label) -> io::Result<()> {
+    let file = KNOWN.kept.records.load(Ordering::SeqCst);
+    // SAFETY: it is closed only when the plugin is uninstalled, which waits for whoever opens the extension.
+    let file = (file >= 0).then(|| unsafe { BorrowedFd::borrow_raw(file) });
+    let file = file.ok_or_else(|| io::Error::other("the plugin was uninstalled"))?;
+    match rustix::io::pwrite(file, &label.bytes(), 0)? == label.bytes().len() {
+        true => Ok(()),
+        false => Err(io::Error::other("no room")),
+    }
 }
 
 /// Whether what was taken over was left before the machine's restart.

@@ -57,7 +57,7 @@ impl Traffic {
 
 /// The figures of the extension's last line; its words are those of `ended` in the plugin's controller.
 fn of_line(line: &str) -> Option<Traffic> {
-    let (_, words) = line.split_once("bpe: the cache is ")?;
+    let (_, words) = line.split_once("the cache is ")?;
     let (_, words) = words.split_once(": it served ")?;
     let mut numbers = words
         .split_whitespace()
@@ -92,7 +92,9 @@ mod tests {
             device_errors: 2,
         };
         assert_eq!(of_line(line).as_ref(), Some(&expected));
-        let left = line.replace("closed", "left to the server's next start");
+        let left = line
+            .replace("closed", "left to the server's next start")
+            .replace("bpe:", "[bpe]");
         assert_eq!(of_line(&left), Some(expected));
         assert_eq!(of_line("switched off; the cache files are removed"), None);
     }

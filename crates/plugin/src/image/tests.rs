@@ -56,7 +56,29 @@ impl Place {
 
     fn take(&self) -> Result<Option<Head>, String> {
         let (path, label) = (self.path(), label());
-        take(move || path, label, self.arena(), &self.records, now)
+        let fence = Some(now);
+        take(
+            move || path,
+            label,
+            self.arena(),
+            &self.records,
+            fence,
+            PATIENCE,
+        )
+    }
+
+    /// The same of somebody who comes late.
+    fn take_late(&self) -> Result<Option<Head>, String> {
+        let (path, label) = (self.path(), label());
+        let fence = None::<fn(&Path) -> Result<Fence, String>>;
+        take(
+            move || path,
+            label,
+            self.arena(),
+            &self.records,
+            fence,
+            PATIENCE,
+        )
     }
 
     fn wait_until_invalid(&self) {
@@ -141,6 +163,22 @@ fn what_does_not_fit_is_refused_and_invalid_from_then_on() {
 }
 
 #[test]
+fn whoever_comes_late_asks_no_log() {
+    let place = Place::new();
+    for fence in [fence(), [1, 2, 3, 5]] {
+        place.write(BOOT + 1, OWNER, fence);
+        let head = place.take_late().unwrap().unwrap();
+        assert_eq!(head.session, 99);
+        assert!(!place.path().exists());
+        assert_eq!(place.take_late(), Ok(None));
+    }
+    for (owner, boot) in [([4; 16], BOOT + 1), (OWNER, BOOT)] {
+        place.write(boot, owner, fence());
+        assert!(place.take_late().is_err());
+    }
+}
+
+#[test]
 fn another_servers_is_left_alone() {
     let place = Place::new();
     place.write(BOOT + 1, [4; 16], fence());
@@ -189,7 +227,14 @@ fn a_disk_that_hangs_is_waited_for_a_second() {
         let _ = wait.lock().recv();
         path
     };
-    let taken = take(hangs, label(), place.arena(), &place.records, now);
+    let taken = take(
+        hangs,
+        label(),
+        place.arena(),
+        &place.records,
+        Some(now),
+        PATIENCE,
+    );
     assert!(taken.is_err_and(|why| why.contains("not answered")));
     assert!(began.elapsed() < Duration::from_secs(30));
     place.records.write_all_at(b"in use", 0).unwrap();
