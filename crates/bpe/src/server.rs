@@ -80,7 +80,7 @@ pub fn identify(text: &str, comment: &str) -> Option<(Flavour, Version)> {
 /// Which releases are known to work.
 pub fn support(flavour: Flavour, version: Version) -> Support {
     match (flavour, version.major, version.minor) {
-        (Flavour::MariaDb, 10, 11) | (Flavour::MariaDb, 11, 8) | (Flavour::MySql, 9, 7) => {
+        (Flavour::MariaDb, 10, 5 | 11) | (Flavour::MariaDb, 11, 4 | 8) | (Flavour::MySql, 9, 7) => {
             Support::Tested
         }
         (Flavour::MariaDb, 10, minor) if minor < 5 => Support::No,
@@ -477,9 +477,10 @@ mod tests {
             (Flavour::MariaDb, version(10, 11, 2), Tested),
             (Flavour::MariaDb, version(11, 8, 6), Tested),
             (Flavour::MySql, version(9, 7, 0), Tested),
+            (Flavour::MariaDb, version(11, 4, 5), Tested),
             (Flavour::MySql, version(8, 4, 3), Expected),
             (Flavour::MariaDb, version(10, 6, 3), Expected),
-            (Flavour::MariaDb, version(10, 5, 29), Expected),
+            (Flavour::MariaDb, version(10, 5, 29), Tested),
             (Flavour::MariaDb, version(10, 4, 3), No),
             (Flavour::MySql, version(5, 7, 44), No),
         ] {

@@ -11,6 +11,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::replaced::{self, Found};
 use crate::{Error, Result, maven, root};
 
 /// A server that this crate can start.
@@ -117,6 +118,11 @@ impl Flavour {
     /// # Errors
     /// [`Error::Unavailable`] with a reason fit for a "skipped" line.
     pub fn find(self) -> Result<Installation> {
+        if let Some(folder) = std::env::var_os(replaced::variable(self.name())) {
+            return self
+                .replaced_by(Path::new(&folder))
+                .map_err(|reason| self.unavailable(reason));
+        }
         let Some(recipe) = self.debian() else {
             let base = maven::existing().map_err(|reason| self.unavailable(reason))?;
             return self.examine_upstream(&base);
@@ -152,6 +158,10 @@ impl Flavour {
     pub fn provide(self, progress: &mut dyn FnMut(&str)) -> Result<Installation> {
         let missing = match self.find() {
             Ok(found) => return Ok(found),
+            // What somebody names is not replaced by something else.
+            Err(error) if std::env::var_os(replaced::variable(self.name())).is_some() => {
+                return Err(error);
+            }
             Err(error) => error,
         };
         let Some(recipe) = self.debian() else {
@@ -169,7 +179,35 @@ impl Flavour {
     fn examine_upstream(self, base: &Path) -> Result<Installation> {
         let program = base.join("bin/mariadbd");
         self.examine_program(vec![program.as_os_str().to_owned()], &program, base.into())
+            .and_then(|found| self.of_this_series(found))
             .map_err(|reason| self.unavailable(reason))
+    }
+
+    /// The server in the folder that the environment names ([`replaced`]), whatever its series is.
+    fn replaced_by(self, folder: &Path) -> std::result::Result<Installation, String> {
+        let name = Path::new(self.program_in_root()).file_name();
+        let name = name.and_then(|name| name.to_str()).unwrap_or_default();
+        match replaced::program(folder, name)? {
+            Found::Root(program) => {
+                let command = root::command_in(folder, &program)?;
+                self.examine_program(command, &program, folder.join("usr"))
+            }
+            Found::Base(program) => {
+                let command = vec![program.as_os_str().to_owned()];
+                self.examine_program(command, &program, folder.into())
+            }
+        }
+    }
+
+    fn of_this_series(self, found: Installation) -> std::result::Result<Installation, String> {
+        match found.version.starts_with(self.version_prefix()) {
+            true => Ok(found),
+            false => Err(format!(
+                "{} is version {}",
+                found.server_program().display(),
+                found.version
+            )),
+        }
     }
 
     pub(crate) fn unavailable(self, reason: String) -> Error {
@@ -212,6 +250,7 @@ impl Flavour {
             root::command_in(root, program)?
         };
         self.examine_program(command, program, root.join("usr"))
+            .and_then(|found| self.of_this_series(found))
     }
 
     fn examine_program(
@@ -235,7 +274,7 @@ impl Flavour {
             )
         })?;
         let is_maria = version.contains("MariaDB");
-        if !version.starts_with(self.version_prefix()) || is_maria == self.is_mysql() {
+        if is_maria == self.is_mysql() {
             return Err(format!("{} is version {version}", program.display()));
         }
         // MariaDB 11 moved its files from share/mysql to share/mariadb; the makers' builds have them in share.

@@ -36,6 +36,7 @@ mod initialise;
 mod maven;
 mod options;
 pub mod process;
+mod replaced;
 pub mod root;
 mod server;
 mod socket;
