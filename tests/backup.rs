@@ -3,7 +3,7 @@
 //! believed, not what was cached of the files before.
 
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
@@ -11,7 +11,7 @@ use integration_tests::ledger::Ledger;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::place::{ROOMY, copy_folder};
 use integration_tests::{
-    Options, Outcome, Place, Server, Suite, note, replacement, skip, sql, verification,
+    Options, Outcome, Place, Server, Suite, copies, note, replacement, sql, verification,
 };
 
 /// Larger than the data: what is cached stays cached.
@@ -47,52 +47,6 @@ fn wrong(place: &Place, rule: &str) -> anyhow::Result<Options> {
         .environment("BPE_CANARY_FOLDER", &folder.display().to_string()))
 }
 
-/// Takes a backup of a running server into the folder `copy` of the place, ready for a start.
-fn backup(place: &Place, server: &Server) -> Outcome {
-    let copy = place.root().join("copy");
-    if place.is_mysql() {
-        server.sql("INSTALL PLUGIN clone SONAME 'mysql_clone.so'")?;
-        server.sql(&format!(
-            "CLONE LOCAL DATA DIRECTORY = '{}'",
-            copy.display()
-        ))?;
-        return Ok(());
-    }
-    let tool = || {
-        let mut command = place
-            .installation
-            .tool("mariadb-backup")
-            .context("mariadb-backup is missing")
-            .map_err(|_| skip("mariadb-backup is not installed: apt-get install mariadb-backup"))?;
-        command
-            .arg("--no-defaults")
-            .arg(format!("--target-dir={}", copy.display()));
-        anyhow::Ok(command)
-    };
-    run(tool()?
-        .arg("--backup")
-        .arg("--user=root")
-        .arg(format!("--socket={}", server.socket().display()))
-        .arg(format!("--datadir={}", place.data().display())))?;
-    run(tool()?.arg("--prepare"))
-}
-
-fn run(command: &mut Command) -> Outcome {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("{command:?}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<&str> = said.lines().collect();
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}\n{}",
-        output.status,
-        lines[lines.len().saturating_sub(15)..].join("\n")
-    );
-    Ok(())
-}
-
 /// A backup under load, restored: a table at rest is equal, every other row is one that was committed meanwhile, and the sum
 /// of a moment.
 fn backup_and_restore(place: &Place, options: Options) -> Outcome {
@@ -112,7 +66,7 @@ fn backup_and_restore(place: &Place, options: Options) -> Outcome {
     let earliest = ledger.versions();
     let counts = ledger.run_while(&server, Duration::from_millis(3500), || {
         std::thread::sleep(Duration::from_millis(500));
-        backup(place, &server)
+        copies::of_running(place, &server, &place.data(), &place.root().join("copy"))
     })?;
     ensure!(sql::figure(&server, "hits")? > 0, "no hits");
     note(format!("beside the backup: {counts}"));

@@ -17,6 +17,7 @@
 //! [`ordinary`] is what happens to a server in an ordinary month.
 //! [`certificate`] makes one for TLS.
 //! [`console`] starts `bpe console`, or that of another command, and asks it.
+//! [`copies`] are physical copies of servers at work.
 //! [`altered`] makes servers out of others that import less.
 //! [`cached_pages`] finds and damages pages in a live cache file.
 //! [`lapses`] does for MariaDB what it forgets, before and after its disk loses power.
@@ -35,6 +36,7 @@ pub mod cached_pages;
 pub mod certificate;
 pub mod churn;
 pub mod console;
+pub mod copies;
 pub mod deterministic;
 pub mod exporter;
 pub mod harness;
