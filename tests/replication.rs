@@ -19,7 +19,7 @@ use integration_tests::{Options, Outcome, Place, Server, Suite, copies, library,
 /// Larger than the data: what is cached stays cached.
 const CACHE: u64 = 96 << 20;
 /// How long a replica may take for what its primary has done.
-const PATIENCE: u32 = 120;
+const PATIENCE: u32 = 600;
 
 fn main() -> ExitCode {
     Suite::new("replication")
