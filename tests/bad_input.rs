@@ -22,6 +22,11 @@ fn main() -> ExitCode {
             "path_of_another_user",
             path_of_another_user,
         )
+        .with(
+            Flavour::MariaDb1011,
+            "any_user_of_group_0",
+            any_user_of_group_0,
+        )
         .each("directory_without_room", directory_without_room)
         .each("links", links)
         .each("files_that_are_not_ours", files_that_are_not_ours)
@@ -181,6 +186,60 @@ fn path_of_another_user(_: &Place) -> Outcome {
     ensure!(std::fs::metadata(&file)?.len() == 0);
     std::fs::remove_file(&file)?;
     then_it_works(&place, &server)?;
+    server.stop()?;
+    Ok(())
+}
+
+/// As OpenShift runs containers: the user is a number that no file of accounts has, and only the group, 0, owns anything.
+fn any_user_of_group_0(place: &Place) -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        return Err(skip("starting a server as another user needs root"));
+    }
+    let place = Place::readable_by("root", place.installation.flavour)?;
+    // What the server makes in it is made beforehand, as in an image.
+    std::fs::create_dir_all(place.root().join("run/tmp"))?;
+    let owned = [place.root(), place.memory()];
+    let share = |folder: &Path| {
+        let status = std::process::Command::new("chmod")
+            .args(["-R", "g=u"])
+            .arg(folder)
+            .status()?;
+        ensure!(status.success(), "chmod ended with {status}");
+        anyhow::Ok(())
+    };
+    owned.into_iter().try_for_each(share)?;
+    let options = || {
+        let options = place.early(CACHE)?.option("--bpe-admission=all");
+        anyhow::Ok(options.wrapper(&["setpriv", "--reuid=1001", "--regid=0", "--clear-groups"]))
+    };
+    // The cache's directory is another user's alone.
+    let set_mode = |mode| {
+        std::fs::set_permissions(place.cache(), std::fs::Permissions::from_mode(mode))
+            .context("the cache's directory")
+    };
+    set_mode(0o700)?;
+    let server = place.start(options()?)?;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.pid()))?;
+    ensure!(status.contains("\nUid:\t1001\t1001\t1001"), "{status}");
+    sql::expect_state(&server, "failed")?;
+    let reason = sql::status(&server, "state_reason")?;
+    ensure!(reason.contains("Permission denied"), "{reason}");
+    server.sql("SELECT COUNT(*) FROM mysql.user")?;
+    server.stop()?;
+    // It is the group's as well.
+    set_mode(0o770)?;
+    let server = place.start(options()?)?;
+    sql::expect_state(&server, "active")?;
+    let ledger = Ledger::small(&server)?;
+    ledger.run_until_above(&server, Duration::from_secs(2), "hits", 100)?;
+    ledger.verify(&server)?;
+    server.kill();
+    let server = place.start(options()?)?;
+    ledger.settle(&server)?;
+    ledger.verify(&server)?;
+    let kept = sql::figure(&server, "pages_inherited")?;
+    note(format!("{kept} pages kept; refused before: {reason}"));
+    ensure!(kept > 0, "nothing was kept");
     server.stop()?;
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
-use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, verification};
+use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, taken, verification};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 const REFUSE: &str = "--refuse";
@@ -46,11 +46,16 @@ fn main() -> ExitCode {
     Suite::new("refused_calls")
         .each("io_uring", rings)
         .each("all_asynchronous_requests", all_asynchronous_requests)
+        .each(
+            "no_asynchronous_requests_left",
+            no_asynchronous_requests_left,
+        )
         .each("newer_calls", newer_calls)
         .run()
 }
 
-/// Returns only if it cannot become the server. `words` are the numbers of the calls, and the server's command.
+/// Returns only if it cannot become the server. `words` are the calls with the errors that they give, as `425:1,206:11`, and
+/// the server's command.
 fn become_refused(words: &[String]) -> anyhow::Error {
     match forbid(words) {
         Ok(command) => Command::new(&command[0]).args(&command[1..]).exec().into(),
@@ -61,23 +66,39 @@ fn become_refused(words: &[String]) -> anyhow::Error {
 fn forbid(words: &[String]) -> anyhow::Result<&[String]> {
     let (calls, command) = words.split_first().context("which calls")?;
     ensure!(!command.is_empty(), "no command");
-    let calls = calls.split(',').map(|call| Ok((call.parse()?, Vec::new())));
-    let rules: BTreeMap<i64, Vec<_>> = calls.collect::<anyhow::Result<_>>()?;
-    let filter = SeccompFilter::new(
-        rules,
-        SeccompAction::Allow,
-        SeccompAction::Errno(libc::EPERM as u32),
-        TargetArch::try_from(std::env::consts::ARCH)?,
-    )?;
-    let program: BpfProgram = filter.try_into()?;
-    seccompiler::apply_filter(&program)?;
+    let mut by_error: BTreeMap<u32, BTreeMap<i64, Vec<_>>> = BTreeMap::new();
+    for refusal in calls.split(',') {
+        let (call, error) = refusal.split_once(':').context("which error")?;
+        let rules = by_error.entry(error.parse()?).or_default();
+        rules.insert(call.parse()?, Vec::new());
+    }
+    for (error, rules) in by_error {
+        let filter = SeccompFilter::new(
+            rules,
+            SeccompAction::Allow,
+            SeccompAction::Errno(error),
+            TargetArch::try_from(std::env::consts::ARCH)?,
+        )?;
+        let program: BpfProgram = filter.try_into()?;
+        seccompiler::apply_filter(&program)?;
+    }
     Ok(command)
 }
 
+/// A call, and the error that it gives.
+type Refusal = (i64, i32);
+
+fn forbidden(calls: &[i64]) -> Vec<Refusal> {
+    calls.iter().map(|&call| (call, libc::EPERM)).collect()
+}
+
 /// Options of a server that is refused these calls.
-fn refused(place: &Place, calls: &[i64]) -> anyhow::Result<Options> {
+fn refused(place: &Place, calls: &[Refusal]) -> anyhow::Result<Options> {
     let launcher = std::env::current_exe()?.display().to_string();
-    let calls: Vec<_> = calls.iter().map(i64::to_string).collect();
+    let calls: Vec<_> = calls
+        .iter()
+        .map(|(call, error)| format!("{call}:{error}"))
+        .collect();
     Ok(place.early(CACHE)?.option("--bpe-admission=all").wrapper(&[
         &launcher,
         REFUSE,
@@ -86,7 +107,7 @@ fn refused(place: &Place, calls: &[i64]) -> anyhow::Result<Options> {
 }
 
 /// A life of such a server, a kill, and the next life. Returns what it says of its asynchronous reads, and the pages it was left.
-fn live(place: &Place, calls: &[i64]) -> anyhow::Result<(String, u64)> {
+fn live(place: &Place, calls: &[Refusal]) -> anyhow::Result<(String, u64)> {
     let server = place.start(refused(place, calls)?)?;
     ensure!(is_filtered(&server)?, "nothing is refused");
     let ledger = Ledger::small(&server)?;
@@ -102,6 +123,11 @@ fn live(place: &Place, calls: &[i64]) -> anyhow::Result<(String, u64)> {
     ensure!(sql::figure(&server, "failed_proofs")? == 0, "failed proofs");
     let mode = sql::status(&server, "async_mode")?;
     note(format!("asynchronous mode '{mode}', {kept} pages kept"));
+    // Reads of the cache wait as long as the disk takes then, which the devices' report says.
+    let devices = taken::report(&server, "devices")?;
+    let unbounded = devices.to_string().contains("no asynchronous reads");
+    let refused = calls.iter().any(|call| call.0 == libc::SYS_io_setup);
+    ensure!(unbounded == refused, "{devices:#}");
     verification::stop_and_verify(place, server, &ledger, place.options())?;
     Ok((mode, kept))
 }
@@ -113,13 +139,22 @@ fn is_filtered(server: &Server) -> anyhow::Result<bool> {
 }
 
 fn rings(place: &Place) -> Outcome {
-    let (_, kept) = live(place, &RINGS)?;
+    let (_, kept) = live(place, &forbidden(&RINGS))?;
     ensure!(kept > 0, "nothing was kept");
     Ok(())
 }
 
 fn all_asynchronous_requests(place: &Place) -> Outcome {
     let calls = [&RINGS[..], &[libc::SYS_io_setup]].concat();
+    let (_, kept) = live(place, &forbidden(&calls))?;
+    ensure!(kept > 0, "nothing was kept");
+    Ok(())
+}
+
+/// As in a container without io_uring, on a machine whose `fs.aio-max-nr` others have used up.
+fn no_asynchronous_requests_left(place: &Place) -> Outcome {
+    let mut calls = forbidden(&RINGS);
+    calls.push((libc::SYS_io_setup, libc::EAGAIN));
     let (_, kept) = live(place, &calls)?;
     ensure!(kept > 0, "nothing was kept");
     Ok(())
@@ -127,6 +162,6 @@ fn all_asynchronous_requests(place: &Place) -> Outcome {
 
 /// Nobody tells when a file was made then, and which mount it is on.
 fn newer_calls(place: &Place) -> Outcome {
-    live(place, &NEWER)?;
+    live(place, &forbidden(&NEWER))?;
     Ok(())
 }
