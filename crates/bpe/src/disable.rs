@@ -424,7 +424,7 @@ fn undo(
     if let (Some(path), Some(process)) = (&there.snippet, &there.process) {
         undoing.done(
             &format!("{} removed", path.display()),
-            remove(&process.seen(path)),
+            remove(&process.to_change(path)),
         );
     }
     if !there.views.is_empty() {
@@ -462,7 +462,7 @@ fn undo(
         let result = if is_loaded {
             Err("the plugin is still installed".to_owned())
         } else {
-            remove(&process.seen(path))
+            remove(&process.to_change(path))
         };
         undoing.done(&format!("{} removed", path.display()), result);
     }
@@ -471,14 +471,14 @@ fn undo(
         for path in there.cache.left(process) {
             undoing.done(
                 &format!("{} removed", path.display()),
-                remove(&process.seen(&path)),
+                remove(&process.to_change(&path)),
             );
         }
     }
     if let (Some(record), Some(process)) = (&there.record, &there.process) {
         for folder in &record.folders {
             // Only an empty one: other servers may have their cache there.
-            if fs::remove_dir(process.seen(folder)).is_ok() {
+            if fs::remove_dir(process.to_change(folder)).is_ok() {
                 undoing.done(&format!("{} removed", folder.display()), Ok(()));
             }
         }

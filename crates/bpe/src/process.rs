@@ -110,6 +110,21 @@ impl Process {
         }
     }
 
+    /// The same to write, make or remove what is there. The server's unit may show it folders read-only (`ProtectSystem=`), and its
+    /// view of files ends with it. So it is our own path where that leads to the same file, or to the same folder if there is
+    /// no file yet.
+    pub fn to_change(&self, path: &Path) -> PathBuf {
+        let seen = self.seen(path);
+        let identity = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+        let is_ours = path.is_absolute()
+            && path
+                .ancestors()
+                .map(|place| (identity(&self.seen(place)), identity(place)))
+                .find(|both| *both != (None, None))
+                .is_some_and(|(theirs, ours)| theirs == ours);
+        if is_ours { path.to_path_buf() } else { seen }
+    }
+
     /// The server's program file, even when it has been replaced on disk.
     pub fn executable(&self) -> PathBuf {
         let own = PathBuf::from(format!("/proc/{}/exe", self.pid));
@@ -224,6 +239,40 @@ mod tests {
         assert_eq!(process.option("defaults_file"), Some("/a"));
         assert_eq!(process.option("innodb_buffer_pool_size"), Some("5M"));
         assert_eq!(process.option("port"), None);
+    }
+
+    #[test]
+    fn what_is_changed_is_reached_by_our_own_path_if_it_is_the_same() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("root");
+        let shared = folder.path().join("shared");
+        // A root in which one folder is the same as here, and another is not.
+        let inside = root.join(shared.strip_prefix("/").unwrap());
+        fs::create_dir_all(inside.parent().unwrap()).unwrap();
+        fs::create_dir(&shared).unwrap();
+        std::os::unix::fs::symlink(&shared, &inside).unwrap();
+        let own = root
+            .join(folder.path().strip_prefix("/").unwrap())
+            .join("own");
+        fs::create_dir(&own).unwrap();
+        let process = Process {
+            pid: 1,
+            uid: 0,
+            groups: vec![],
+            command_line: vec![],
+            environment: BTreeMap::new(),
+            root,
+        };
+        let new = shared.join("new.cnf");
+        assert_eq!(process.to_change(&new), new);
+        fs::write(&new, "").unwrap();
+        assert_eq!(process.to_change(&new), new);
+        // There only.
+        let named = folder.path().join("own/new.cnf");
+        assert_eq!(process.to_change(&named), own.join("new.cnf"));
+        // Here and there, but not the same.
+        fs::create_dir(folder.path().join("own")).unwrap();
+        assert_eq!(process.to_change(&named), own.join("new.cnf"));
     }
 
     #[test]

@@ -249,7 +249,7 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         for folder in self.plan.folders.clone() {
-            let seen = process.seen(&folder);
+            let seen = process.to_change(&folder);
             fs::DirBuilder::new()
                 .mode(0o700)
                 .create(&seen)

@@ -83,7 +83,7 @@ pub fn library(
             return Ok(None);
         }
     };
-    let to = process.seen(&place);
+    let to = process.to_change(&place);
     let there = to.is_file();
     let from = match library::find(args.places.library.as_deref()) {
         Ok(from) => from,
@@ -100,7 +100,7 @@ pub fn library(
         return Ok(None);
     }
     let writable = rustix::fs::access(
-        process.seen(Path::new(&folder)),
+        process.to_change(Path::new(&folder)),
         rustix::fs::Access::WRITE_OK,
     );
     if let Err(error) = writable {
@@ -276,7 +276,7 @@ pub fn permanence(
             };
         }
     };
-    let seen = process.seen(&folder);
+    let seen = process.to_change(&folder);
     if let Err(error) = rustix::fs::access(&seen, rustix::fs::Access::WRITE_OK) {
         return Permanence::ByHand {
             why: format!(

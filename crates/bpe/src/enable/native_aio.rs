@@ -61,7 +61,7 @@ fn write(
     );
     say!("{}.", refusal.missing);
     say!("{}.", refusal.remedy);
-    let seen = process.seen(path);
+    let seen = process.to_change(path);
     let there = fs::read_to_string(&seen).ok();
     let Some(text) = snippet::without_native_aio(there.as_deref()) else {
         say!("{} says {OPTION} = OFF already. {NEXT}", path.display());

@@ -21,7 +21,7 @@ impl Run<'_> {
         else {
             return Ok(());
         };
-        let seen = process.seen(&path);
+        let seen = process.to_change(&path);
         let before = fs::read(&seen).ok();
         let undo_path = seen.clone();
         replace(&seen, snippet.text(self.server.flavour).as_bytes())
