@@ -2,7 +2,7 @@
 //!
 //! A policy of one's own is one file in `policy/` with a type that is a [`Policy`], and its lines here and in [`list`].
 //! `bpe-lab replay --policy NAME` then runs it in the engine over a recorded stream, and [`crate::Config::policy`] names it.
-//! [`frequency`] is what servers use; [`second_chance`] shows how little is needed.
+//! Servers use [`frequency`], or [`density`] if they are told to; [`second_chance`] shows how little is needed.
 //!
 //! Every instance has a policy of its own, which is called under the instance's lock, and all of them share a
 //! [`Policy::Model`]. The engine asks whether a page may come in only while pages compete for room, and who has to go only when
@@ -16,6 +16,7 @@
 //! the path of every read: one cache line, 150 instructions at most.
 
 pub(crate) mod admission;
+mod density;
 pub(crate) mod drift;
 mod frequency;
 pub(crate) mod list;
@@ -122,7 +123,7 @@ pub(crate) trait Policy: Sized + Send {
         u64::MAX
     }
 
-    fn look(&self, _totals: Totals) {}
+    fn look(&mut self, _totals: Totals) {}
 
     /// What a page had to exceed of late to get in: for people.
     fn threshold(&self) -> f64 {

@@ -144,7 +144,7 @@ impl Policy for Frequency {
         self.drift.look_every()
     }
 
-    fn look(&self, totals: Totals) {
+    fn look(&mut self, totals: Totals) {
         self.drift.look(totals.hits, totals.accesses, totals.full);
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use super::density::Density;
 use super::frequency::Frequency;
 use super::mode::AdmissionMode;
 use super::second_chance::SecondChance;
@@ -127,7 +128,7 @@ macro_rules! policies {
                 }
             }
 
-            pub fn look(&self, totals: Totals) {
+            pub fn look(&mut self, totals: Totals) {
                 match self {
                     $(Chosen::$policy(policy) => policy.look(totals)),+
                 }
@@ -144,6 +145,7 @@ macro_rules! policies {
 
 policies! {
     Frequency,
+    Density,
     SecondChance,
 }
 

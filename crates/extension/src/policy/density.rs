@@ -1,0 +1,327 @@
+//! Hit density, learned: a page is worth what pages in its state have brought, for each moment that they stayed.
+//!
+//! The state is what a counter remembers of the page ([`counters`]): how often it was read of late, how long ago, whether it was
+//! written since, and whether pages of its file usually are. What each state brings is learned from the stream ([`model`]), by all
+//! instances together. No rule says what a count or a write means; two loads may mean the opposite by them.
+//!
+//! Who has to go is the lowest of the entries in the bucket under a hand, and of one more: who came out second in the last search, or
+//! lowest if it could stay. A page gets in if it is worth clearly more. When that is hopeless most searches are spared.
+//! A page that was written is asked like one that was read, so pages that are written back come in when they are written.
+//!
+//! If a shadow of LRU ([`shadow`]) finds more than is found here, the working set has changed. Then for three cache sizes of
+//! reads everything that is read gets in, and who has to go is who was not read for longest.
+
+mod counters;
+mod model;
+mod shadow;
+
+use std::io;
+use std::sync::Arc;
+
+use super::{Candidate, Places, Policy, Room, Thrift, Totals};
+use crate::directory::{Entry, Slot};
+use crate::page::{PageId, mix64};
+use crate::policy::mode::AdmissionMode;
+use counters::{Counters, Newcomer};
+use model::{Model, Tally, WAYS};
+use shadow::{Recency, Shadow};
+
+/// Quarters of a byte of counters for each page that the instance can hold: normally, and when memory is scarce. A quarter more
+/// is the shadow's.
+const QUARTERS: u64 = 18;
+const LEAST_QUARTERS: u64 = 7;
+/// How much more a page must be worth than the one that goes: a write costs something.
+const MARGIN: f32 = 1.5;
+/// Of what victims were worth of late: below this part a search is hopeless, and made once in so many.
+const HOPELESS: f32 = 0.5;
+const TRIED_ONCE_IN: u32 = 8;
+/// Weight of a victim in the moving average.
+const WEIGHT: f32 = 1.0 / 128.0;
+/// Entries that a search should see, and while the working set changes; buckets that it passes at most.
+const SEEN: usize = 4;
+const SEEN_IN_CHANGE: usize = 8;
+const MOST_BUCKETS: usize = 64;
+/// Reads after which the pages of another set are looked at.
+const LOOK_EVERY: u64 = 16;
+/// Parts of the instance's pages of reads after which the model hears of them.
+const TELL_PART: u64 = 16;
+const LEAST_TELL: u64 = 64;
+
+/// An entry, wherever it is when it is needed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Known {
+    bucket: u32,
+    location: u32,
+}
+
+/// The two that a search found to be worth least.
+#[derive(Default)]
+struct Found {
+    lowest: Option<(f32, Known)>,
+    second: Option<Known>,
+}
+
+pub(crate) struct Density {
+    counters: Counters,
+    shadow: Shadow,
+    tally: Tally,
+    model: Arc<Model>,
+    tell_every: u64,
+    /// Where the next search begins.
+    bucket: u32,
+    carried: Option<Known>,
+    /// The page that has to go for the one that was let in last.
+    chosen: Option<Known>,
+    /// Moving average of what victims were worth.
+    victims: f32,
+    hopeless: u32,
+    /// The page that was hit, or compared with the shadow, last: either may be told first.
+    hit: Option<PageId>,
+    compared: Option<PageId>,
+}
+
+impl Density {
+    #[inline]
+    fn mixed(places: &Places<'_>, page: PageId) -> u64 {
+        mix_identity(places.identity(page))
+    }
+
+    fn worth_of(&self, identity: u64) -> f32 {
+        let place = self.counters.place(mix_identity(identity));
+        self.model.score(self.counters.look_up(place))
+    }
+
+    /// The higher the later it was read.
+    fn recency_of(&self, identity: u64) -> f32 {
+        let place = self.counters.place(mix_identity(identity));
+        let seen = self.counters.look_up(place);
+        seen.map_or(0.0, |seen| (WAYS - seen.way) as f32)
+    }
+
+    fn search(&mut self, places: &Places<'_>) -> Found {
+        let changing = self.model.changing();
+        let wanted = if changing { SEEN_IN_CHANGE } else { SEEN };
+        let mut found = Found::default();
+        let mut second = f32::INFINITY;
+        let mut ask = |policy: &Density, slot: Slot, known: Known| {
+            let identity = places.identity_at(slot);
+            let worth = if changing {
+                policy.recency_of(identity)
+            } else {
+                policy.worth_of(identity)
+            };
+            match found.lowest {
+                Some((lowest, _)) if worth >= lowest => {
+                    if worth < second {
+                        second = worth;
+                        found.second = Some(known);
+                    }
+                }
+                before => {
+                    if let Some((lowest, before)) = before {
+                        second = lowest;
+                        found.second = Some(before);
+                    }
+                    found.lowest = Some((worth, known));
+                }
+            }
+        };
+        let carried = self.carried.take();
+        if let Some(known) = carried {
+            if let Some(slot) = places.find_location(known.bucket, known.location) {
+                ask(self, slot, known);
+            }
+        }
+        let mut seen = 0;
+        for _ in 0..MOST_BUCKETS {
+            for (slot, entry) in places.on_devices(self.bucket) {
+                seen += 1;
+                let known = Known {
+                    bucket: self.bucket,
+                    location: entry.location,
+                };
+                if Some(known) != carried {
+                    ask(self, slot, known);
+                }
+            }
+            self.bucket += 1;
+            if self.bucket >= places.buckets() {
+                self.bucket = 0;
+            }
+            if seen >= wanted {
+                break;
+            }
+        }
+        found
+    }
+
+    /// A read that the shadow follows.
+    fn compare(&mut self, mixed: u64, page: PageId) {
+        let recency = self.shadow.read(mixed);
+        if recency == Recency::Front {
+            return;
+        }
+        self.tally.compared += 1;
+        self.tally.recent += u32::from(recency == Recency::Present);
+        if self.hit == Some(page) {
+            self.tally.ours += 1;
+        } else {
+            self.compared = Some(page);
+        }
+    }
+}
+
+fn mix_identity(identity: u64) -> u64 {
+    mix64(identity ^ 0x5851_f42d_4c95_7f2d)
+}
+
+impl Policy for Density {
+    const NAME: &'static str = "density";
+
+    type Model = Model;
+
+    fn model(pages: u64, _: usize) -> Model {
+        Model::new(pages)
+    }
+
+    fn bytes(pages: u64, thrift: Thrift) -> u64 {
+        Counters::memory_needed(pages, quarters(thrift)) + Shadow::memory_needed(pages)
+    }
+
+    fn new(room: Room, model: &Arc<Model>) -> io::Result<Density> {
+        Ok(Density {
+            counters: Counters::new(room.pages, quarters(room.thrift))?,
+            shadow: Shadow::new(room.pages)?,
+            tally: Tally::new(),
+            model: Arc::clone(model),
+            tell_every: (room.pages / TELL_PART).max(LEAST_TELL),
+            bucket: 0,
+            carried: None,
+            chosen: None,
+            victims: 0.0,
+            hopeless: 0,
+            hit: None,
+            compared: None,
+        })
+    }
+
+    #[cfg(test)]
+    fn memory_bytes(&self) -> u64 {
+        self.counters.memory_bytes() + self.shadow.memory_bytes()
+    }
+
+    #[inline]
+    fn accessed(&mut self, places: &mut Places<'_>, page: PageId) -> bool {
+        let mixed = Self::mixed(places, page);
+        let place = self.counters.place(mixed);
+        let newcomer = if self.model.changing() {
+            Newcomer::First
+        } else {
+            Newcomer::Modest
+        };
+        let (tally, model) = (&mut self.tally, &self.model);
+        let mut reads = 0;
+        let seen = self.counters.read(place, newcomer, |seen| {
+            reads = tally.read(page.file, seen);
+            model.class(page.file)
+        });
+        if reads.is_multiple_of(LOOK_EVERY) {
+            self.counters.expose(|seen| tally.stays(seen));
+        }
+        self.compared = None;
+        if Shadow::follows(mixed) {
+            self.compare(mixed, page);
+        }
+        self.hit = None;
+        seen.is_some()
+    }
+
+    #[inline]
+    fn hit(&mut self, _: &mut Places<'_>, page: PageId, _: Slot, _: Entry) {
+        if self.compared == Some(page) {
+            self.compared = None;
+            self.tally.ours += 1;
+        } else {
+            self.hit = Some(page);
+        }
+    }
+
+    fn written(&mut self, places: &mut Places<'_>, page: PageId) {
+        let place = self.counters.place(Self::mixed(places, page));
+        self.counters.written(place);
+    }
+
+    fn admits(
+        &mut self,
+        places: &mut Places<'_>,
+        page: PageId,
+        what: Candidate,
+        mode: AdmissionMode,
+    ) -> bool {
+        let all = mode == AdmissionMode::All;
+        let changing = self.model.changing();
+        if changing && what == Candidate::Written && !all {
+            return false;
+        }
+        let worth = self.worth_of(places.identity(page));
+        if !all && !changing && worth < self.victims * HOPELESS {
+            self.hopeless = self.hopeless.wrapping_add(1);
+            if !self.hopeless.is_multiple_of(TRIED_ONCE_IN) {
+                return false;
+            }
+        }
+        let Found { lowest, second } = self.search(places);
+        let Some((victim, known)) = lowest else {
+            return all;
+        };
+        if !changing {
+            self.victims += (victim - self.victims) * WEIGHT;
+        }
+        let admitted = all || changing || worth > victim * MARGIN;
+        if admitted {
+            self.chosen = Some(known);
+            self.carried = second;
+        } else {
+            self.carried = Some(known);
+        }
+        admitted
+    }
+
+    fn entered(&mut self, _: &mut Places<'_>, _: PageId) -> u8 {
+        0
+    }
+
+    fn victim(&mut self, places: &mut Places<'_>) -> Option<Slot> {
+        let chosen = self.chosen.take();
+        let slot = chosen.and_then(|known| places.find_location(known.bucket, known.location));
+        slot.or_else(|| {
+            let Found { lowest, second } = self.search(places);
+            self.carried = second;
+            let (_, known) = lowest?;
+            places.find_location(known.bucket, known.location)
+        })
+    }
+
+    fn worth(&self, places: &Places<'_>, page: PageId) -> u32 {
+        self.worth_of(places.identity(page)).to_bits()
+    }
+
+    fn look_every(&self) -> u64 {
+        self.tell_every
+    }
+
+    fn look(&mut self, totals: Totals) {
+        self.model.hear(&mut self.tally, totals.full);
+    }
+
+    fn threshold(&self) -> f64 {
+        f64::from(self.victims * MARGIN)
+    }
+}
+
+fn quarters(thrift: Thrift) -> u64 {
+    match thrift {
+        Thrift::Usual => QUARTERS,
+        Thrift::Scarce => LEAST_QUARTERS,
+    }
+}

@@ -1,0 +1,287 @@
+//! What all instances learn together: how many reads a page in a given state brings, for the time that it stays.
+//!
+//! The state of a page is what its counter shows: the class of its file, whether it was written since its last read, the step of
+//! its count, its position by recency. In each state reads are counted, and the time that pages are in it: at
+//! regular intervals some pages are looked at. What a page brings from here on, within the next ten ways of recency, is
+//! reads by time. States that are rarely seen borrow: a count from the one below it, a class from all classes.
+//!
+//! Instances count for themselves and tell the model from time to time, each when it can have the lock. What they read of it,
+//! the scores, is written once in a quarter of a cache size of reads: no line is hot.
+
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+
+use parking_lot::Mutex;
+
+use super::counters::Seen;
+use crate::page::{FileId, mix64};
+
+pub(crate) const WAYS: usize = 26;
+/// Ways that share a cell.
+pub(crate) const SPAN: usize = 4;
+pub(crate) const CLASS_BITS: usize = 2;
+const CLASSES: usize = 1 << CLASS_BITS;
+const STEPS: usize = 8;
+/// Of a class: written or not, and the step of the count.
+const STATES: usize = 2 * STEPS;
+pub(crate) const ROWS: usize = CLASSES * STATES;
+/// Cells of a row, of which the last is never used.
+const SPANS: usize = 8;
+const CELLS: usize = ROWS * SPANS;
+const LANES: usize = 32;
+/// Files have a place by their hash.
+const FILES: usize = 64;
+
+/// Ways ahead within which reads count.
+const HORIZON: usize = 10;
+/// Time for which the count below speaks, and for which all classes do.
+const BORROWED: f64 = 30.0;
+const BORROWED_OF_CLASSES: f64 = 20.0;
+/// What is left of the sums after they were looked at.
+const KEPT: f64 = 0.95;
+/// Parts of a cache size of reads after which scores are made anew.
+const PART: u64 = 4;
+const LEAST_READS: u64 = 256;
+/// Weight of one page that comes back in the share of its file.
+const WEIGHT: f64 = 1.0 / 1024.0;
+/// What LRU may find more than the policy, for each read that is compared, and what it must have found more altogether.
+const SLACK: f64 = 0.03;
+const SHOWN: f64 = 32.0;
+/// Cache sizes of reads for which recency alone counts after that.
+const CHANGE: u64 = 3;
+
+/// What an instance has counted and not told yet.
+pub(crate) struct Tally {
+    hits: Box<[u32; CELLS]>,
+    time: Box<[u32; CELLS]>,
+    /// Pages of files that came back, and how many of them had been written.
+    returned: Box<[(u32, u32); FILES]>,
+    reads: u64,
+    /// Reads that were compared with LRU, what LRU found, and what the policy found.
+    pub compared: u32,
+    pub recent: u32,
+    pub ours: u32,
+}
+
+impl Tally {
+    pub fn new() -> Tally {
+        Tally {
+            hits: Box::new([0; CELLS]),
+            time: Box::new([0; CELLS]),
+            returned: Box::new([(0, 0); FILES]),
+            reads: 0,
+            compared: 0,
+            recent: 0,
+            ours: 0,
+        }
+    }
+
+    /// A page in this state, or unknown, was read. How many reads were counted.
+    #[inline]
+    pub fn read(&mut self, file: FileId, seen: Option<Seen>) -> u64 {
+        if let Some(seen) = seen {
+            self.hits[seen.cell()] += 1;
+            let (all, written) = &mut self.returned[place_of(file)];
+            *all += 1;
+            *written += u32::from(seen.is_written());
+        }
+        self.reads += 1;
+        self.reads
+    }
+
+    #[inline]
+    pub fn stays(&mut self, seen: Seen) {
+        self.time[seen.cell()] += 1;
+    }
+}
+
+#[inline]
+fn place_of(file: FileId) -> usize {
+    mix64(file.0.into()) as usize % FILES
+}
+
+pub(crate) struct Model {
+    /// By row and way: the bits of numbers not below 0, which are in order like the numbers.
+    scores: Box<[AtomicU32; ROWS * LANES]>,
+    /// Class of the files at each place.
+    classes: [AtomicU8; FILES],
+    /// Like scores and classes it stands for itself: `Relaxed` everywhere. All are written under the lock.
+    changing: AtomicBool,
+    pages: u64,
+    learned: Mutex<Learned>,
+}
+
+struct Learned {
+    hits: [f64; CELLS],
+    time: [f64; CELLS],
+    /// Of the pages that come back, those that had been written.
+    shares: [f64; FILES],
+    /// Since scores were made.
+    reads: u64,
+    /// By how much LRU is ahead.
+    ahead: f64,
+    /// Reads since the change.
+    since: u64,
+}
+
+impl Model {
+    /// For a cache of so many pages.
+    pub fn new(pages: u64) -> Model {
+        let model = Model {
+            scores: Box::new([const { AtomicU32::new(0) }; ROWS * LANES]),
+            classes: [const { AtomicU8::new(0) }; FILES],
+            changing: AtomicBool::new(false),
+            pages,
+            learned: Mutex::new(Learned {
+                hits: [0.0; CELLS],
+                time: [0.0; CELLS],
+                shares: [0.5; FILES],
+                reads: 0,
+                ahead: 0.0,
+                since: 0,
+            }),
+        };
+        for class in &model.classes {
+            class.store(class_of(0.5), Ordering::Relaxed);
+        }
+        // Nothing is known yet: who was read more often is worth more, and of those who was read last.
+        for row in 0..ROWS {
+            for way in 0..WAYS {
+                let count = (row % STEPS) as f32;
+                let recency = (WAYS - way) as f32 / 64.0;
+                model.set_score(row, way, (count + recency) / 10.0);
+            }
+        }
+        model
+    }
+
+    #[inline]
+    pub fn score(&self, seen: Option<Seen>) -> f32 {
+        seen.map_or(0.0, |Seen { row, way }| {
+            let bits = &self.scores[(row * LANES + way) % (ROWS * LANES)];
+            f32::from_bits(bits.load(Ordering::Relaxed))
+        })
+    }
+
+    fn set_score(&self, row: usize, way: usize, score: f32) {
+        self.scores[row * LANES + way].store(score.to_bits(), Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub fn class(&self, file: FileId) -> u8 {
+        self.classes[place_of(file)].load(Ordering::Relaxed)
+    }
+
+    /// Whether the working set does.
+    #[inline]
+    pub fn changing(&self) -> bool {
+        self.changing.load(Ordering::Relaxed)
+    }
+
+    /// Takes over what an instance has counted, unless another one is at it: then it stays counted there. `full`: pages compete.
+    pub fn hear(&self, tally: &mut Tally, full: bool) {
+        let Some(mut learned) = self.learned.try_lock() else {
+            return;
+        };
+        let learned = &mut *learned;
+        for (sum, counted) in learned.hits.iter_mut().zip(tally.hits.iter_mut()) {
+            *sum += f64::from(std::mem::take(counted));
+        }
+        for (sum, counted) in learned.time.iter_mut().zip(tally.time.iter_mut()) {
+            *sum += f64::from(std::mem::take(counted));
+        }
+        for (place, counted) in tally.returned.iter_mut().enumerate() {
+            let (all, written) = std::mem::take(counted);
+            if all > 0 {
+                let share = &mut learned.shares[place];
+                let weight = 1.0 - (1.0 - WEIGHT).powi(all.min(1 << 20) as i32);
+                *share += (f64::from(written) / f64::from(all) - *share) * weight;
+                self.classes[place].store(class_of(*share), Ordering::Relaxed);
+            }
+        }
+        let reads = std::mem::take(&mut tally.reads);
+        let compared = f64::from(std::mem::take(&mut tally.compared));
+        let recent = f64::from(std::mem::take(&mut tally.recent));
+        let ours = f64::from(std::mem::take(&mut tally.ours));
+        learned.watch(
+            &self.changing,
+            self.pages,
+            full,
+            reads,
+            recent - ours - compared * SLACK,
+        );
+        learned.reads += reads;
+        if learned.reads >= (self.pages / PART).max(LEAST_READS) {
+            learned.reads = 0;
+            learned.learn(|row, way, score| self.set_score(row, way, score));
+        }
+    }
+}
+
+fn class_of(share: f64) -> u8 {
+    ((share * CLASSES as f64) as u8).min(CLASSES as u8 - 1)
+}
+
+impl Learned {
+    /// Whether LRU is better now: `ahead` is by how much it was of late.
+    fn watch(&mut self, changing: &AtomicBool, pages: u64, full: bool, reads: u64, ahead: f64) {
+        if !full {
+            self.ahead = 0.0;
+            changing.store(false, Ordering::Relaxed);
+        } else if changing.load(Ordering::Relaxed) {
+            self.since += reads;
+            if self.since >= pages * CHANGE {
+                changing.store(false, Ordering::Relaxed);
+            }
+        } else {
+            self.ahead = (self.ahead + ahead).max(0.0);
+            if self.ahead > SHOWN {
+                self.ahead = 0.0;
+                self.since = 0;
+                changing.store(true, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn learn(&mut self, mut tell: impl FnMut(usize, usize, f32)) {
+        let mut lower = [0.0; WAYS];
+        for states in 0..STATES {
+            if states % STEPS == 0 {
+                lower = [0.0; WAYS];
+            }
+            let rows: [usize; CLASSES] = std::array::from_fn(|class| class * STATES + states);
+            let sums = rows.map(|row| self.sums_ahead(row));
+            for (way, lower) in lower.iter_mut().enumerate() {
+                let (hits, time) = sums.iter().fold((0.0, 0.0), |(hits, time), of| {
+                    (hits + of[way].0, time + of[way].1)
+                });
+                let pooled = (hits + BORROWED * *lower) / (time + BORROWED);
+                *lower = pooled;
+                for (class, of) in sums.iter().enumerate() {
+                    let (hits, time) = of[way];
+                    let score =
+                        (hits + BORROWED_OF_CLASSES * pooled) / (time + BORROWED_OF_CLASSES);
+                    tell(rows[class], way, score as f32);
+                }
+            }
+        }
+        for sum in self.hits.iter_mut().chain(&mut self.time) {
+            *sum *= KEPT;
+        }
+    }
+
+    /// Hits and time of a row, for each way over the ways within the horizon.
+    fn sums_ahead(&self, row: usize) -> [(f64, f64); WAYS] {
+        let at = |way: usize| {
+            let span = way / SPAN;
+            let cell = row * SPANS + span;
+            let ways = (WAYS - span * SPAN).min(SPAN) as f64;
+            (self.hits[cell] / ways, self.time[cell] / ways)
+        };
+        std::array::from_fn(|way| {
+            let ahead = way..(way + HORIZON).min(WAYS);
+            ahead
+                .map(at)
+                .fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+        })
+    }
+}

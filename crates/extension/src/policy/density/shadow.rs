@@ -1,0 +1,107 @@
+//! What LRU would hit: tags of one page in eight in order of recency, as many as an eighth of the pages that fit.
+//!
+//! While LRU finds more than the policy does, what the policy has learned is of no use: the working set is another one.
+//! Memory: a quarter of a byte for each page of the cache.
+
+use std::io;
+
+use crate::memory::{Mapped, Zeroable};
+
+const WAYS: usize = 32;
+const SET_BYTES: u64 = 64;
+/// One page in so many.
+const ONE_IN: u64 = 8;
+
+#[repr(C, align(64))]
+struct Set([u16; WAYS]);
+
+// SAFETY: integers; zero is the empty set.
+unsafe impl Zeroable for Set {}
+
+/// What LRU would have found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Recency {
+    Absent,
+    /// It was the last page of its set that was read: nothing came between.
+    Front,
+    Present,
+}
+
+pub(crate) struct Shadow(Mapped<Set>);
+
+impl Shadow {
+    fn sets_for(pages: u64) -> u64 {
+        (pages / ONE_IN).div_ceil(WAYS as u64).max(1)
+    }
+
+    pub fn memory_needed(pages: u64) -> u64 {
+        (Self::sets_for(pages) * SET_BYTES).next_multiple_of(4096)
+    }
+
+    pub fn new(pages: u64) -> io::Result<Shadow> {
+        Ok(Shadow(Mapped::new(Self::sets_for(pages) as usize)?))
+    }
+
+    #[cfg(test)]
+    pub fn memory_bytes(&self) -> u64 {
+        self.0.memory_bytes()
+    }
+
+    /// `mixed`: of the page's identity. The lowest twelve bits are for counters.
+    #[inline]
+    pub fn follows(mixed: u64) -> bool {
+        (mixed >> 12).is_multiple_of(ONE_IN)
+    }
+
+    /// A page that it follows is read.
+    pub fn read(&mut self, mixed: u64) -> Recency {
+        let sets = self.0.len() as u64;
+        let set = &mut self.0[(((mixed >> 32) * sets) >> 32) as usize].0;
+        let tag = ((mixed >> 16) as u16).max(1);
+        let found = set.iter().position(|&other| other == tag);
+        set.copy_within(..found.unwrap_or(WAYS - 1), 1);
+        set[0] = tag;
+        match found {
+            None => Recency::Absent,
+            Some(0) => Recency::Front,
+            Some(_) => Recency::Present,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::page::mix64;
+
+    #[test]
+    fn it_finds_what_lru_would() {
+        let mut shadow = Shadow::new(8 * 320).unwrap();
+        let followed: Vec<u64> = (0..)
+            .map(mix64)
+            .filter(|&m| Shadow::follows(m))
+            .take(1000)
+            .collect();
+        let present = |shadow: &mut Shadow, pages: &[u64]| {
+            let found = pages.iter().filter(|&&m| shadow.read(m) != Recency::Absent);
+            found.count()
+        };
+        assert!(
+            present(&mut shadow, &followed[..200]) <= 1,
+            "nothing was read yet"
+        );
+        assert_eq!(shadow.read(followed[199]), Recency::Front);
+        assert!(present(&mut shadow, &followed[..200]) >= 199);
+        assert!(present(&mut shadow, &followed[200..]) <= 10, "a scan");
+        assert!(
+            present(&mut shadow, &followed[..200]) <= 5,
+            "which drove them out"
+        );
+    }
+
+    #[test]
+    fn one_page_in_eight_is_followed() {
+        let followed = (0..80_000).filter(|&n| Shadow::follows(mix64(n))).count();
+        assert!((9_500..10_500).contains(&followed), "{followed}");
+    }
+}
