@@ -51,7 +51,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
     }
     ensure!(shown.len() == variables::ALL.len(), "{shown:?}");
     for (name, values) in [
-        ("bpe_admission", ["all", "frequency"]),
+        ("bpe_admission", ["density", "frequency"]),
         ("bpe_compression", ["lz4", "off"]),
         ("bpe_daily_write_limit", ["107374182400", "0"]),
         ("bpe_io_capacity", ["200", "0"]),
@@ -591,9 +591,11 @@ fn changed_under_load(place: &Place) -> Outcome {
         "SET GLOBAL bpe_instances = 8".into(),
         "SET GLOBAL bpe_compression = 'lz4'".into(),
         format!("SET GLOBAL bpe_path = '{cache}:{other}'"),
+        "SET GLOBAL bpe_admission = 'density'".into(),
         "SET GLOBAL bpe_admission = 'all'".into(),
         "SET GLOBAL bpe_io_capacity = 500".into(),
         format!("SET GLOBAL bpe_size = {}", CACHE * 2),
+        "SET GLOBAL bpe_admission = 'density'".into(),
         "SET GLOBAL bpe_instances = 1".into(),
         "SET GLOBAL bpe_io_capacity = 0".into(),
         "SET GLOBAL bpe_compression = 'off'".into(),

@@ -14,7 +14,8 @@ use bpe::process::{CORE, KNOWN};
 use bpe::settings;
 use bpe::switch::{Active, Bypass};
 use extension::{
-    AdmissionMode, Compression, Config, DeviceConfig, Extension, OwnerIdentity, Statistics,
+    AdmissionMode, Compression, Config, DeviceConfig, Extension, OwnerIdentity, PolicyName,
+    Statistics,
 };
 use parking_lot::Mutex;
 
@@ -353,6 +354,7 @@ pub fn on() {
         } else {
             Compression::Off
         },
+        policy: PolicyName::ALL[below(PolicyName::ALL.len())],
         admission: if one_in(2) {
             AdmissionMode::All
         } else {

@@ -20,7 +20,7 @@
 //!
 //! # Locks, in the order in which they may be taken
 //!
-//! 1. the writers of an extension without threads ([`Extension::pump`])
+//! 1. the writers of an extension without threads ([`Extension::pump`]); the name of the policy, while another one comes
 //! 2. the lock of one instance (never two)
 //! 3. leaves, under which nothing else is taken: free frames of staging; reason and remark of a device's health; the
 //!    pacer's bucket; the account of the daily write budget; the mutex on which writers sleep; a slot for reads with a
@@ -48,6 +48,7 @@ use crate::instance::Spot;
 use crate::left_out::{Rule, leaves_out};
 use crate::measure::histogram::HistogramSnapshot;
 use crate::page::{EXTENT_SHIFT, FileId, PageId};
+use crate::policy::list::PolicyName;
 use crate::policy::mode::AdmissionMode;
 use crate::shared::Shared;
 use crate::staging::Staging;
@@ -424,6 +425,20 @@ impl Extension {
 
     pub fn set_admission(&self, mode: AdmissionMode) {
         self.shared.set_mode(mode);
+    }
+
+    /// Another policy is wanted. It only says so: [`follow_policy`](Self::follow_policy) does it.
+    pub fn set_policy(&self, policy: PolicyName) {
+        self.shared.want_policy(policy);
+    }
+
+    /// Goes on with the policy that is wanted, if it is another one. What is cached stays; what was learned is lost. It takes the
+    /// memory of the new one before it gives back that of the old one. The policy, if it is another one now.
+    ///
+    /// # Errors
+    /// If there is no memory. Then nothing has changed.
+    pub fn follow_policy(&self) -> std::io::Result<Option<PolicyName>> {
+        self.shared.follow_policy()
     }
 
     /// For an extension opened without threads: writes what is staged. Whether there was anything to do.

@@ -169,6 +169,16 @@ impl Instance {
         self.removals.store(removals, Ordering::SeqCst);
     }
 
+    /// Goes on with another policy, which knows nothing yet. What is cached stays.
+    pub fn change_policy(&self, policy: Chosen) {
+        let mut state = self.lock();
+        state.look_every = policy.look_every();
+        state.looked_at = state.accesses;
+        let before = std::mem::replace(&mut state.policy, policy);
+        drop(state);
+        drop(before);
+    }
+
     pub fn statistics(&self) -> InstanceStatistics {
         let state = self.state.lock();
         InstanceStatistics {

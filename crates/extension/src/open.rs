@@ -16,7 +16,7 @@ use crate::page::{EXTENT_SHIFT, is_page_length, mix64};
 use crate::policy::list::PolicyName;
 use crate::policy::{Room, Thrift};
 use crate::segment::{Geometry, LEAST_DEVICE_BYTES, Table};
-use crate::shared::{Parts, Shared};
+use crate::shared::{Parts, Policies, Shared};
 use crate::spread::most_uniform_units;
 use crate::staging::{Staging, UNIT};
 use crate::statistics::Padded;
@@ -290,6 +290,7 @@ pub(crate) fn open(
         devices: devices.into(),
         compression: config.compression,
         admission: config.admission,
+        policies: Policies::new(plan.policy, plan.pages, plan.thrift),
         io_capacity: config.io_capacity,
         budget: Arc::clone(&config.budget),
         nominal_page: config.nominal_page as usize,
@@ -335,20 +336,25 @@ mod tests {
 
     #[test]
     fn at_most_sixteen_bytes_a_page_for_directory_and_sketch() {
-        for (bytes, instances) in [(1 << 30, 1), (64 << 30, 8), (1 << 40, 16)] {
-            let plan = plan(&config(bytes, instances));
-            let pages = bytes / 16384;
-            let memory = without_the_rest(&plan);
-            let most = if instances > 8 || instances == 1 {
-                16 * pages
-            } else {
-                17 * pages
-            };
-            assert!(
-                memory <= most,
-                "{bytes}: {} bytes a page",
-                memory as f64 / pages as f64
-            );
+        for &policy in PolicyName::ALL {
+            for (bytes, instances) in [(1 << 30, 1), (64 << 30, 8), (1 << 40, 16)] {
+                let plan = plan(&Config {
+                    policy,
+                    ..config(bytes, instances)
+                });
+                let pages = bytes / 16384;
+                let memory = without_the_rest(&plan);
+                let most = if instances > 8 || instances == 1 {
+                    16 * pages
+                } else {
+                    17 * pages
+                };
+                assert!(
+                    memory <= most,
+                    "{policy}, {bytes}: {} bytes a page",
+                    memory as f64 / pages as f64
+                );
+            }
         }
     }
 

@@ -1,8 +1,11 @@
 //! What the facade and the writers share.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use crate::arena::{Arena, Inherited};
 use crate::budget::WriteBudget;
@@ -14,8 +17,9 @@ use crate::instance::Instance;
 use crate::measure::histogram::LatencyHistogram;
 use crate::pace::{Clock, Pacer};
 use crate::page::PageId;
-use crate::policy::Totals;
+use crate::policy::list::PolicyName;
 use crate::policy::mode::AdmissionMode;
+use crate::policy::{Room, Thrift, Totals};
 use crate::staging::Staging;
 use crate::statistics::{Counter, Padded};
 use crate::store::Store;
@@ -36,10 +40,33 @@ pub(crate) struct Shared {
     pub memory_bytes: u64,
     /// Stands for itself: `Relaxed` everywhere.
     mode: AtomicU8,
+    policies: Policies,
     /// What was taken over when it was opened.
     pub inherited: Inherited,
     /// Last, after the directories that lie in it.
     pub arena: Option<Arena>,
+}
+
+/// Which policy the instances have, and which one they are to have.
+pub(crate) struct Policies {
+    /// Index in the list of all. Stands for itself: `Relaxed` everywhere.
+    wanted: AtomicU8,
+    /// Held while they are exchanged.
+    now: Mutex<PolicyName>,
+    /// Pages of an instance on average.
+    pages: u64,
+    thrift: Thrift,
+}
+
+impl Policies {
+    pub fn new(policy: PolicyName, pages: u64, thrift: Thrift) -> Policies {
+        Policies {
+            wanted: AtomicU8::new(policy as u8),
+            now: Mutex::new(policy),
+            pages,
+            thrift,
+        }
+    }
 }
 
 /// Where a writer works: its device, among what all share.
@@ -73,6 +100,7 @@ pub(crate) struct Parts {
     pub devices: Box<[Device]>,
     pub compression: Compression,
     pub admission: AdmissionMode,
+    pub policies: Policies,
     /// Bytes per second; 0: no limit.
     pub io_capacity: u64,
     pub budget: Arc<WriteBudget>,
@@ -107,6 +135,7 @@ impl Shared {
             written: Written::default(),
             memory_bytes: parts.memory_bytes,
             mode: AtomicU8::new(0),
+            policies: parts.policies,
             inherited: Inherited::default(),
             arena: parts.arena,
         };
@@ -127,6 +156,39 @@ impl Shared {
             u8::from(mode == AdmissionMode::Frequency),
             Ordering::Relaxed,
         );
+    }
+
+    /// Which policy instances are to have, as soon as [`follow_policy`](Self::follow_policy) comes by.
+    pub fn want_policy(&self, policy: PolicyName) {
+        self.policies.wanted.store(policy as u8, Ordering::Relaxed);
+    }
+
+    /// Gives the instances the policy that is wanted. What the one before has learned is lost, what is cached stays. The policy,
+    /// if it is another one now.
+    ///
+    /// # Errors
+    /// If there is no memory for it. Then nothing has changed.
+    pub fn follow_policy(&self) -> io::Result<Option<PolicyName>> {
+        let policies = &self.policies;
+        let mut now = policies.now.lock();
+        let wanted = PolicyName::ALL[usize::from(policies.wanted.load(Ordering::Relaxed))];
+        if *now == wanted {
+            return Ok(None);
+        }
+        let room = |instance: &Padded<Instance>| Room {
+            pages: policies.pages,
+            entries: instance.0.capacity(),
+            thrift: policies.thrift,
+        };
+        let rooms: Vec<Room> = self.instances.iter().map(room).collect();
+        let pages = rooms.iter().map(|room| room.entries).sum();
+        let model = wanted.model(pages, rooms.len());
+        let made: io::Result<Vec<_>> = rooms.into_iter().map(|room| model.policy(room)).collect();
+        for (instance, policy) in self.instances.iter().zip(made?) {
+            instance.0.change_policy(policy);
+        }
+        *now = wanted;
+        Ok(Some(wanted))
     }
 
     pub fn instance(&self, page: PageId) -> &Instance {

@@ -4,8 +4,8 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bpe::plan::Plan;
-use bpe::settings::Settings;
-use extension::{AdmissionMode, Compression};
+use bpe::settings::{Admission, Settings};
+use extension::Compression;
 
 static FOLDER: LazyLock<Option<tempfile::TempDir>> = LazyLock::new(|| tempfile::tempdir().ok());
 static RUN: AtomicU64 = AtomicU64::new(0);
@@ -26,7 +26,7 @@ pub fn settings(bytes: &[u8]) {
         instances: number(8) as u32,
         io_capacity: number(8) >> 32,
         memory_limit: number(16),
-        admission: AdmissionMode::Frequency,
+        admission: Admission::Density,
         compression: if number(8) & 1 == 0 {
             Compression::Off
         } else {

@@ -57,7 +57,7 @@ variables! {
     MEMORY_LIMIT c"memory_limit" "0"
         c"Bytes of memory the extension may take; 0: what bpe_size needs, or if that is a percentage, 4 % of the buffer pool, at least 4 MiB for each path"
     ADMISSION c"admission" "frequency"
-        c"Which pages are admitted when the cache is full: all, or those asked for more often than the ones they would replace"
+        c"Which pages are admitted when the cache is full: all; frequency: those asked for more often than the ones they would replace; density: those that promise more hits, by what is learned of the load"
     COMPRESSION c"compression" "off"
         c"Whether pages are stored compressed"
     DIAGNOSTICS_KEY c"diagnostics_key" ""

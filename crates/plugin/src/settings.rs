@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use coherence::controller::Layout;
-use extension::{AdmissionMode, Compression, ReadTimeout, WriteBudget};
+use extension::{AdmissionMode, Compression, PolicyName, ReadTimeout, WriteBudget};
 use parking_lot::Mutex;
 
 /// Behind `bpe_enabled`.
@@ -69,6 +69,33 @@ pub enum AsyncIo {
     Off,
 }
 
+/// What `bpe_admission` says of pages that compete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// Every page gets in.
+    All,
+    /// What was asked for more often.
+    Frequency,
+    /// What is expected to bring more hits, by what was learned.
+    Density,
+}
+
+impl Admission {
+    pub fn mode(self) -> AdmissionMode {
+        match self {
+            Admission::All => AdmissionMode::All,
+            Admission::Frequency | Admission::Density => AdmissionMode::Frequency,
+        }
+    }
+
+    pub fn policy(self) -> PolicyName {
+        match self {
+            Admission::All | Admission::Frequency => PolicyName::Frequency,
+            Admission::Density => PolicyName::Density,
+        }
+    }
+}
+
 /// All settings at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -83,7 +110,7 @@ pub struct Settings {
     /// Bytes; 0: by the size.
     pub memory_limit: u64,
     /// `bpe_admission`.
-    pub admission: AdmissionMode,
+    pub admission: Admission,
     /// `bpe_compression`.
     pub compression: Compression,
 }
@@ -237,11 +264,11 @@ pub fn read_timeout() -> Arc<ReadTimeout> {
 }
 
 /// `bpe_admission`.
-pub fn admission() -> AdmissionMode {
-    if ADMISSION.load(Ordering::SeqCst) == 0 {
-        AdmissionMode::All
-    } else {
-        AdmissionMode::Frequency
+pub fn admission() -> Admission {
+    match ADMISSION.load(Ordering::SeqCst) {
+        0 => Admission::All,
+        2 => Admission::Density,
+        _ => Admission::Frequency,
     }
 }
 
@@ -302,6 +329,27 @@ pub fn intern(text: &CStr) -> *mut c_char {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_admission_has_its_policy() {
+        use Admission::{All, Density, Frequency};
+        assert_eq!(
+            [All, Frequency, Density].map(Admission::mode),
+            [
+                AdmissionMode::All,
+                AdmissionMode::Frequency,
+                AdmissionMode::Frequency
+            ]
+        );
+        assert_eq!(
+            [All, Frequency, Density].map(Admission::policy),
+            [
+                PolicyName::Frequency,
+                PolicyName::Frequency,
+                PolicyName::Density
+            ]
+        );
+    }
 
     #[test]
     fn the_path_does_not_lie_in_memory_of_the_server() {

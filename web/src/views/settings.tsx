@@ -23,7 +23,7 @@ const FIELDS: Field[] = [
   { name: "bpe_instances", kind: "count", rebuilds: true },
   { name: "bpe_memory_limit", kind: "size", rebuilds: true },
   { name: "bpe_compression", kind: "choice", choices: ["off", "lz4"], rebuilds: true },
-  { name: "bpe_admission", kind: "choice", choices: ["frequency", "all"] },
+  { name: "bpe_admission", kind: "choice", choices: ["frequency", "density", "all"] },
   { name: "bpe_io_capacity", kind: "count" },
   { name: "bpe_daily_write_limit", kind: "size" },
   { name: "bpe_read_timeout", kind: "count" },

@@ -225,7 +225,7 @@ impl Policy for Density {
             reads = tally.read(page.file, seen);
             model.class(page.file)
         });
-        if reads.is_multiple_of(LOOK_EVERY) {
+        if reads % LOOK_EVERY == 0 {
             self.counters.expose(|seen| tally.stays(seen));
         }
         self.compared = None;
@@ -266,7 +266,7 @@ impl Policy for Density {
         let worth = self.worth_of(places.identity(page));
         if !all && !changing && worth < self.victims * HOPELESS {
             self.hopeless = self.hopeless.wrapping_add(1);
-            if !self.hopeless.is_multiple_of(TRIED_ONCE_IN) {
+            if self.hopeless % TRIED_ONCE_IN != 0 {
                 return false;
             }
         }

@@ -15,7 +15,12 @@ fn ask(f: &Fixture, page: PageId) -> Option<OfferOutcome> {
 
 /// A full cache of pages of file 1, each asked for so many times.
 fn full(times: u32) -> Fixture {
+    full_with(PolicyName::Frequency, times)
+}
+
+fn full_with(policy: PolicyName, times: u32) -> Fixture {
     let f = inline(|c| {
+        c.policy = policy;
         c.admission = AdmissionMode::Frequency;
         c.instances = 1;
     });
@@ -159,6 +164,111 @@ fn another_policy_runs_in_the_same_engine() {
     );
     let kept = (0..2000).filter(|&n| ask(&f, page(2, n)).is_none()).count();
     assert!(kept < 100, "{kept} of 2000 that were not");
+    f.check_books();
+}
+
+/// What is hit all the time stays, whatever is scanned beside it.
+#[test]
+fn density_keeps_what_comes_back_and_lets_scans_pass() {
+    let f = full_with(PolicyName::Density, 20);
+    let held: Vec<PageId> = (0..500)
+        .map(|n| page(1, n))
+        .filter(|&page| ask(&f, page).is_none())
+        .collect();
+    assert!(held.len() > 300, "{} of 500 are cached", held.len());
+    let admitted = (0..4000)
+        .filter(|&n| {
+            let outcome = ask(&f, page(2, n));
+            ask(&f, held[n as usize % held.len()]);
+            outcome == Some(OfferOutcome::Admitted)
+        })
+        .count();
+    assert!(admitted < 120, "{admitted} of 4000 pages of a scan");
+    let kept = held.iter().filter(|&&page| ask(&f, page).is_none());
+    let kept = kept.count();
+    assert!(kept * 100 > held.len() * 95, "{kept} of {}", held.len());
+    f.check_books();
+}
+
+#[test]
+fn density_learns_of_pages_that_are_written_back() {
+    let f = full_with(PolicyName::Density, 4);
+    // A file of which every page that is read is also written.
+    for n in 0..6000 {
+        ask(&f, page(2, n % 400));
+        f.write(page(2, n % 400), 1, LENGTH);
+        f.pump();
+    }
+    let hits = (0..400).filter(|&n| {
+        let hit = ask(&f, page(2, n)).is_none();
+        f.write(page(2, n), 1, LENGTH);
+        f.pump();
+        hit
+    });
+    let hits = hits.count();
+    assert!(hits > 200, "{hits} of 400");
+    f.check_books();
+}
+
+#[test]
+fn density_believes_in_a_new_working_set_soon() {
+    let f = full_with(PolicyName::Density, 40);
+    let before = f.extension.statistics();
+    let mut asked = 0;
+    for _ in 0..24 {
+        for n in 0..400 {
+            ask(&f, page(9, n));
+            asked += 1;
+        }
+    }
+    let hits = f.extension.statistics().hits - before.hits;
+    assert!(hits * 2 > asked, "{hits} hits of {asked}");
+    f.check_books();
+}
+
+/// Of one page, of one file, of writes only: nothing is divided by nothing, and what fits is served.
+#[test]
+fn density_serves_streams_that_teach_nothing() {
+    let f = full_with(PolicyName::Density, 1);
+    (0..5000).for_each(|_| _ = ask(&f, page(3, 1)));
+    assert_eq!(ask(&f, page(3, 1)), None, "the only page there is");
+    let f = inline(|c| c.policy = PolicyName::Density);
+    for n in 0..5000 {
+        f.write(page(1, n % 700), 1, LENGTH);
+        f.pump();
+    }
+    let s = f.extension.statistics();
+    assert!(s.admission_threshold.is_finite(), "{s:?}");
+    assert!(s.pages_cached > 100, "{s:?}");
+    f.check_books();
+}
+
+#[test]
+fn another_policy_takes_over_what_is_cached() {
+    let f = full_with(PolicyName::Frequency, 8);
+    let cached = f.extension.statistics().pages_cached;
+    assert_eq!(f.extension.follow_policy().unwrap(), None);
+    f.extension.set_policy(PolicyName::Density);
+    let followed = f.extension.follow_policy().unwrap();
+    assert_eq!(followed, Some(PolicyName::Density));
+    assert_eq!(f.extension.follow_policy().unwrap(), None, "it is done");
+    let s = f.extension.statistics();
+    assert_eq!(s.pages_cached, cached);
+    for _ in 0..20 {
+        (0..400).for_each(|n| _ = ask(&f, page(1, n)));
+    }
+    let hits = || (0..400).filter(|&n| f.read(page(1, n), 1, LENGTH) == ReadOutcome::Hit);
+    let before = hits().count();
+    assert!(before > 300, "{before} of 400");
+    for n in 0..1500 {
+        ask(&f, page(2, n));
+        ask(&f, page(1, n % 400));
+    }
+    let after = hits().count();
+    assert!(after + 20 > before, "{after} of {before} after a scan");
+    f.extension.set_policy(PolicyName::Frequency);
+    let followed = f.extension.follow_policy().unwrap();
+    assert_eq!(followed, Some(PolicyName::Frequency));
     f.check_books();
 }
 

@@ -98,7 +98,7 @@ macro_rules! names {
     };
 }
 
-names!(ADMISSION_NAMES, 2, [c"all": 3, c"frequency": 9]);
+names!(ADMISSION_NAMES, 3, [c"all": 3, c"frequency": 9, c"density": 7]);
 names!(COMPRESSION_NAMES, 2, [c"off": 3, c"lz4": 3]);
 names!(BYPASS_NAMES, 3, [c"OFF": 3, c"ON": 2, c"REFILL": 6]);
 names!(PERSIST_NAMES, 2, [c"off": 3, c"restart": 7]);
@@ -801,7 +801,7 @@ mod tests {
     fn enumerations_name_their_values() {
         for (list, names) in [
             (&BYPASS_NAMES, &["OFF", "ON", "REFILL"][..]),
-            (&ADMISSION_NAMES, &["all", "frequency"]),
+            (&ADMISSION_NAMES, &["all", "frequency", "density"]),
             (&COMPRESSION_NAMES, &["off", "lz4"]),
             (&ASYNC_IO_NAMES, &["auto", "native", "off"]),
         ] {

@@ -69,7 +69,9 @@ impl Host for Server {
 
     fn adjust(&self, active: &Active) {
         active.extension.set_io_capacity(settings::io_capacity());
-        active.extension.set_admission(settings::admission());
+        let admission = settings::admission();
+        active.extension.set_admission(admission.mode());
+        active.extension.set_policy(admission.policy());
     }
 
     /// Says what it did: a server's status variables end with the server. What a client has switched off is kept for a while.
@@ -101,6 +103,7 @@ impl Host for Server {
         KNOWN.bypassing.look(&CORE);
         self.shelf.look();
         watch.note();
+        watch.follow_policy();
         watch.scrub.look();
         if let Some(page) = nominal.and_then(|nominal| watch.smaller_page(nominal)) {
             let settings = Settings::current();

@@ -3,7 +3,7 @@
 use coherence::controller::{Refused, Shown, Told};
 use coherence::inheritance::Reasons;
 use coherence::manifest::Doubt;
-use extension::{Inherited, Statistics};
+use extension::{Inherited, PolicyName, Statistics};
 
 use super::shelf;
 use crate::linux::Linux;
@@ -109,6 +109,26 @@ pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
         (Shown::Passive(why), _) => (State::Passive, why.into()),
         (Shown::Failed(why), _) => (State::Failed, why.into()),
         (Shown::Broken, _) => (State::Failed, PANIC.into()),
+    }
+}
+
+/// What has become of another `bpe_admission`, if there is something to say. That there is no memory is said once.
+pub fn policy(
+    followed: &std::io::Result<Option<PolicyName>>,
+    refused: &mut bool,
+) -> Option<String> {
+    match followed {
+        Ok(None) => None,
+        Ok(Some(policy)) => {
+            *refused = false;
+            Some(format!(
+                "pages compete by {policy} now (bpe_admission); what is cached stays"
+            ))
+        }
+        Err(_) if std::mem::replace(refused, true) => None,
+        Err(error) => Some(format!(
+            "bpe_admission cannot be followed yet, the extension goes on as before: {error}; tried again each second"
+        )),
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Watch {
     pages_looked_at: Option<Instant>,
     noted: Option<Instant>,
     inherited: Look,
+    /// There was no memory for another policy, which was said.
+    refused: bool,
     pub scrub: Scrub,
 }
 
@@ -50,6 +52,7 @@ impl Default for Watch {
             pages_looked_at: None,
             noted: None,
             inherited: Look::Due(None, 0),
+            refused: false,
             scrub: Scrub::default(),
         }
     }
@@ -79,6 +82,18 @@ impl Watch {
         CORE.end_unseen(crate::aio::UNSEEN);
         if let Some(active) = &*CORE.switch().active() {
             persist::note(&active.extension);
+        }
+    }
+
+    /// Lets the extension go on with the policy that `bpe_admission` asks for. That takes memory, so it is done here.
+    pub fn follow_policy(&mut self) {
+        let guard = CORE.switch().active();
+        let Some(active) = &*guard else {
+            return;
+        };
+        let followed = active.extension.follow_policy();
+        if let Some(text) = texts::policy(&followed, &mut self.refused) {
+            Linux.note(&text);
         }
     }
 

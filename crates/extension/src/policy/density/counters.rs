@@ -108,7 +108,7 @@ impl Set {
 
     /// Moves a way to the front, where it gets this counter and class, and is not written.
     #[inline]
-    fn to_front(&mut self, way: usize, counter: u16, class: u8) {
+    fn bring_to_front(&mut self, way: usize, counter: u16, class: u8) {
         self.0.copy_within(..way, 1);
         self.0[0] = counter;
         let before = (1u32 << way) - 1;
@@ -209,9 +209,9 @@ impl Counters {
         if let Some(Seen { way, .. }) = seen {
             // Read again at once: that is one visit.
             let count = (set.0[way] & MOST) + u16::from(way > 0);
-            set.to_front(way, place.tag | count.min(MOST), class);
+            set.bring_to_front(way, place.tag | count.min(MOST), class);
         } else if let Some(way) = set.vacancy(newcomer) {
-            set.to_front(way, place.tag | 1, class);
+            set.bring_to_front(way, place.tag | 1, class);
         }
         self.since_ageing += 1;
         if self.since_ageing >= self.age_every {
@@ -268,7 +268,7 @@ mod tests {
         for way in 0..WAYS as u16 {
             let tag = (way + 1) << COUNT_BITS;
             let free = set.vacancy(Newcomer::Modest).unwrap();
-            set.to_front(free, tag | 1, (way % 4) as u8);
+            set.bring_to_front(free, tag | 1, (way % 4) as u8);
             if way % 3 == 0 {
                 set.set_bits(WRITTEN, set.bits(WRITTEN) | 1);
             }
@@ -277,7 +277,7 @@ mod tests {
             let at = set.position((way + 1) << COUNT_BITS).unwrap();
             let seen = set.seen(at);
             assert_eq!(seen.row >> 4, usize::from(way % 4), "class of {way}");
-            assert_eq!(seen.is_written(), way.is_multiple_of(3), "{way}");
+            assert_eq!(seen.is_written(), way % 3 == 0, "{way}");
             assert_eq!(seen.row & 7, 1);
             at
         };
@@ -287,7 +287,7 @@ mod tests {
         // One from the middle: it is written no more, the others are as before.
         let at = set.position(10 << COUNT_BITS).unwrap();
         assert!(set.seen(at).is_written());
-        set.to_front(at, 10 << COUNT_BITS | 2, 3);
+        set.bring_to_front(at, 10 << COUNT_BITS | 2, 3);
         assert_eq!(
             set.seen(0),
             Seen {

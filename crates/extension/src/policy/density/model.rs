@@ -285,3 +285,117 @@ impl Learned {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(step: usize, way: usize) -> Seen {
+        Seen { row: step, way }
+    }
+
+    fn score(model: &Model, step: usize, way: usize) -> f32 {
+        model.score(Some(seen(step, way)))
+    }
+
+    /// As an instance reads and tells.
+    fn read(model: &Model, tally: &mut Tally, reads: u64, state: Option<Seen>) {
+        for _ in 0..reads {
+            tally.read(FileId(1), state);
+        }
+        model.hear(tally, true);
+    }
+
+    #[test]
+    fn before_it_knows_anything_more_reads_and_later_reads_are_worth_more() {
+        let model = Model::new(1000);
+        assert!(score(&model, 2, 5) > score(&model, 1, 5));
+        assert!(score(&model, 1, 0) > score(&model, 1, 25));
+        assert!(score(&model, 1, 25) > model.score(None));
+    }
+
+    #[test]
+    fn states_are_worth_what_they_brought() {
+        let model = Model::new(1000);
+        let mut tally = Tally::new();
+        for _ in 0..40 {
+            // Pages that were read three times stay as long as others, and come back ten times as often.
+            for (step, reads) in [(1, 20), (3, 200)] {
+                (0..400).for_each(|_| tally.stays(seen(step, 8)));
+                read(&model, &mut tally, reads, Some(seen(step, 8)));
+            }
+        }
+        let (one, three) = (score(&model, 1, 8), score(&model, 3, 8));
+        assert!((0.04..0.07).contains(&one), "{one}");
+        assert!((0.4..0.6).contains(&three), "{three}");
+        // Reads and time within ten ways ahead count, and nothing beyond.
+        assert!(score(&model, 3, 2) > 0.4);
+        assert!(score(&model, 3, 20) < 0.1);
+        // What was never seen borrows from the count below it.
+        assert!(score(&model, 4, 8) > 0.3);
+        assert_eq!(model.score(None), 0.0);
+    }
+
+    #[test]
+    fn instances_learn_together_and_keep_what_they_cannot_tell() {
+        let model = Model::new(4000);
+        let (mut one, mut two) = (Tally::new(), Tally::new());
+        for tally in [&mut one, &mut two] {
+            (0..1000).for_each(|_| tally.stays(seen(2, 0)));
+            (0..600).for_each(|_| _ = tally.read(FileId(1), Some(seen(2, 0))));
+        }
+        let before = score(&model, 2, 0);
+        {
+            let _busy = model.learned.lock();
+            model.hear(&mut one, true);
+        }
+        assert_eq!(one.reads, 600, "another one was at it");
+        model.hear(&mut one, true);
+        assert_eq!(score(&model, 2, 0), before, "too few yet");
+        model.hear(&mut two, true);
+        let after = score(&model, 2, 0);
+        assert!((0.55..0.62).contains(&after), "{after}");
+        assert_eq!((one.reads, two.reads), (0, 0));
+    }
+
+    #[test]
+    fn files_are_classed_by_what_becomes_of_their_pages() {
+        let model = Model::new(1_000_000);
+        let mut tally = Tally::new();
+        let written = Seen { row: 8 | 1, way: 3 };
+        for _ in 0..20 {
+            (0..1000).for_each(|_| _ = tally.read(FileId(1), Some(written)));
+            (0..1000).for_each(|_| _ = tally.read(FileId(2), Some(seen(1, 3))));
+            model.hear(&mut tally, true);
+        }
+        assert_eq!((model.class(FileId(1)), model.class(FileId(2))), (3, 0));
+    }
+
+    #[test]
+    fn a_change_begins_when_lru_is_ahead_and_lasts_three_cache_sizes() {
+        let model = Model::new(1000);
+        let mut tally = Tally::new();
+        let tell = |tally: &mut Tally, recent, ours, full| {
+            (tally.compared, tally.recent, tally.ours) = (100, recent, ours);
+            (0..200).for_each(|_| _ = tally.read(FileId(1), None));
+            model.hear(tally, full);
+            model.changing()
+        };
+        for _ in 0..100 {
+            assert!(!tell(&mut tally, 52, 50, true), "within the slack");
+        }
+        assert!(!tell(&mut tally, 80, 50, true), "not for long enough");
+        assert!(!tell(&mut tally, 20, 50, true), "and it is behind again");
+        assert!(!tell(&mut tally, 80, 50, true));
+        assert!(!tell(&mut tally, 80, 50, false), "there is room");
+        assert!(!tell(&mut tally, 80, 50, true));
+        assert!(tell(&mut tally, 80, 50, true));
+        for _ in 0..14 {
+            assert!(tell(&mut tally, 0, 100, true));
+        }
+        assert!(!tell(&mut tally, 80, 50, true), "3000 reads");
+        assert!(!tell(&mut tally, 80, 50, true), "counted anew");
+        assert!(tell(&mut tally, 80, 50, true));
+        assert!(!tell(&mut tally, 80, 50, false), "there is room");
+    }
+}

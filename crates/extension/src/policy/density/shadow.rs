@@ -50,7 +50,7 @@ impl Shadow {
     /// `mixed`: of the page's identity. The lowest twelve bits are for counters.
     #[inline]
     pub fn follows(mixed: u64) -> bool {
-        (mixed >> 12).is_multiple_of(ONE_IN)
+        (mixed >> 12) % ONE_IN == 0
     }
 
     /// A page that it follows is read.
