@@ -353,8 +353,8 @@ mod tests {
             read(&mut c, 1, 0);
             // Others of its set come between.
             let set = c.place(mix64(1)).set;
-            let next = (0..).map(page).filter(|&p| c.place(mix64(p)).set == set);
-            let other = next.skip(n).next().unwrap();
+            let mut next = (0..).map(page).filter(|&p| c.place(mix64(p)).set == set);
+            let other = next.nth(n).unwrap();
             read(&mut c, other, 0);
         });
         assert_eq!(look_up(&c, 1).unwrap().row & 7, 6);
