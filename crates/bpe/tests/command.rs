@@ -40,6 +40,7 @@ fn main() -> ExitCode {
         )
         .each("settings_change_or_stay", settings_change_or_stay)
         .each("a_part_of_the_room", a_part_of_the_room)
+        .each("what_failed_is_tried_again", what_failed_is_tried_again)
         .each("without_option_folder", without_option_folder)
         .each("doctor_tells", doctor_tells)
         .with(
@@ -548,6 +549,35 @@ fn a_part_of_the_room(place: &Place) -> Outcome {
     host.unchanged_since(&enabled)?;
     host.disable()?;
     host.unchanged_since(&before)
+}
+
+/// A server that could not switch it on at its start: once what was in the way is gone, the same command switches it on.
+fn what_failed_is_tried_again(place: &Place) -> Outcome {
+    let mut host = Host::new(place)?;
+    host.enable_well()?;
+    let away = place.root().join("away");
+    fs::rename(place.cache(), &away)?;
+    fs::write(place.cache(), "not a cache file")?;
+    host.restart(true)?;
+    host.bpe(&["status"])?.expect(1, &["failed"])?;
+    let size = CACHE.to_string();
+    let run = host.enable(&place.cache(), &size, &[])?;
+    ensure!(run.code != 0, "{}", run.text);
+    fs::remove_file(place.cache())?;
+    fs::rename(&away, place.cache())?;
+    let run = host.enable(&place.cache(), &size, &[])?.expect(0, &[])?;
+    // The extension, which tries again by itself, may have been faster.
+    let is_on = run.text.contains("nothing to change");
+    ensure!(
+        is_on || run.text.contains("switch it off and on again"),
+        "{}",
+        run.text
+    );
+    host.bpe(&["status"])?.expect(0, &["active"])?;
+    host.enable(&place.cache(), &size, &[])?
+        .expect(0, &["nothing to change"])?;
+    host.disable()?;
+    Ok(())
 }
 
 fn settings_change_or_stay(place: &Place) -> Outcome {

@@ -351,7 +351,12 @@ impl<'a> Run<'a> {
 
     fn settings(&mut self) -> Result<(), Failure> {
         let mut changes: Vec<_> = self.plan.changes().cloned().collect();
-        if self.plan.rebuilds() {
+        if self.plan.tries_again() {
+            // There is nothing to put back: it was not on.
+            self.sql("SET GLOBAL bpe_enabled = OFF")?;
+            changes.retain(|setting| setting.name != "bpe_enabled");
+            changes.extend(self.plan.settings.last().cloned());
+        } else if self.plan.rebuilds() {
             // Off and on, as only switching on says at once what is wrong with the new settings.
             self.sql_and_undo(
                 "SET GLOBAL bpe_enabled = OFF",

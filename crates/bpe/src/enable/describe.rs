@@ -160,7 +160,7 @@ impl Plan {
     /// What is worth knowing before.
     pub fn warnings(&self) -> Vec<String> {
         let mut warnings = self.notes.clone();
-        if self.rebuilds() {
+        if self.rebuilds() && !self.tries_again() {
             warnings.push("the cache is rebuilt and starts empty".to_owned());
         }
         if self.lower_pool && self.pool.lowered_for(self.expected_memory).is_none() {

@@ -17,6 +17,7 @@ use crate::server::{Flavour, Server, Support, quoted, support};
 use crate::server_options;
 use crate::size::human;
 use crate::snippet::Snippet;
+use crate::state;
 use crate::views;
 
 /// Variables whose change builds the cache anew.
@@ -70,6 +71,8 @@ pub struct Plan {
     pub kept: Option<String>,
     /// Nothing but the permanent part differs from what is there.
     pub permanent_differs: bool,
+    /// The server was told to switch it on, and that failed: the extension waits, and says why it failed then.
+    pub has_failed: bool,
     pub notes: Vec<String>,
 }
 
@@ -179,6 +182,7 @@ impl Plan {
             permanence,
             kept,
             permanent_differs: true,
+            has_failed: loaded && state::state(server)?.0 == "failed",
             notes,
             process: process.ok(),
         };
@@ -233,6 +237,12 @@ impl Plan {
             .any(|setting| REBUILDING.contains(&setting.name))
     }
 
+    /// Whether it is on in name alone, so that to switch it on needs switching off before.
+    pub fn tries_again(&self) -> bool {
+        let is_on = |s: &Setting| s.name == "bpe_enabled" && s.before.as_deref() == Some("ON");
+        self.has_failed && self.settings.iter().any(is_on)
+    }
+
     pub fn is_empty(&self) -> bool {
         self.copy.is_none()
             && !self.install
@@ -240,6 +250,7 @@ impl Plan {
             && !self.make_views
             && !self.permanent_differs
             && self.changes().next().is_none()
+            && !self.tries_again()
     }
 
     /// The snippet for this plan, with the pool as it came to be.
@@ -375,7 +386,9 @@ impl fmt::Display for Plan {
             };
             step(format!("SET GLOBAL {} = {shown}{before}", setting.name))?;
         }
-        if self.rebuilds() {
+        if self.tries_again() {
+            step("switch it off and on again, as it could not be switched on before".to_owned())?;
+        } else if self.rebuilds() {
             step("the cache is rebuilt and starts empty".to_owned())?;
         }
         if self.lower_pool {
