@@ -193,22 +193,33 @@ fn catch_up(replica: &Server, primary: &Server) -> Outcome {
 }
 
 fn wait_for(replica: &Server, wait: &str, position: &str) -> Outcome {
+    /// Seconds after which is asked whether it is still at it.
+    const SLICE: u32 = 5;
     let position = position.replace('\n', "");
-    let outcome = replica.value(&format!("SELECT {wait}('{position}', {PATIENCE})"))?;
-    let state = match replica.flavour().is_mysql() {
-        true => {
-            "SELECT CONCAT(LAST_ERROR_MESSAGE, '') FROM performance_schema.replication_applier_status_by_worker LIMIT 1"
+    for _ in 0..PATIENCE / SLICE {
+        let outcome = replica.value(&format!("SELECT {wait}('{position}', {SLICE})"))?;
+        if outcome.as_deref() == Some("0") {
+            return Ok(());
         }
-        false => {
-            "SELECT VARIABLE_VALUE FROM information_schema.GLOBAL_STATUS WHERE VARIABLE_NAME = 'SLAVE_RUNNING'"
-        }
+        let error = stopped_by(replica)?;
+        ensure!(error.is_none(), "the replica has stopped: {error:?}");
+    }
+    anyhow::bail!("the replica has not come to {position} in {PATIENCE} s")
+}
+
+/// Why the replica does not apply any more.
+fn stopped_by(replica: &Server) -> anyhow::Result<Option<String>> {
+    let (statement, names) = match replica.flavour().is_mysql() {
+        true => (
+            "SHOW REPLICA STATUS",
+            ["Replica_SQL_Running", "Last_SQL_Error"],
+        ),
+        false => ("SHOW SLAVE STATUS", ["Slave_SQL_Running", "Last_SQL_Error"]),
     };
-    ensure!(
-        outcome.as_deref() == Some("0"),
-        "the replica has not come to {position} in {PATIENCE} s: {:?}",
-        replica.value(state)?
-    );
-    Ok(())
+    let row: Option<mysql::Row> = replica.connect()?.query_first(statement)?;
+    let row = row.context("it is no replica")?;
+    let [runs, error] = names.map(|name| row.get::<Option<String>, _>(name).flatten());
+    Ok((runs.as_deref() == Some("No")).then(|| error.unwrap_or_default()))
 }
 
 /// From now on each commit waits for the replica, however long that takes.
