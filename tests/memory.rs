@@ -1,7 +1,7 @@
 //! `Bpe_memory_bytes` is what the server's resident memory grows by, and little compared with the pool.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use integration_tests::mysql::prelude::Queryable;
@@ -88,21 +88,29 @@ fn grows_by_no_more_under_load(place: &Place) -> Outcome {
     let before = resident(&server);
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     exercise()?;
-    // What a burst took is given back by and by: it counts if it is said before or after.
-    let said_before = sql::figure(&server, "memory_bytes")?;
-    let grown = resident(&server).saturating_sub(before);
-    let said = sql::figure(&server, "memory_bytes")?.max(said_before);
     ensure!(sql::figure(&server, "pages_cached")? > 4000, "not filled");
-    note(format!(
-        "filled: Bpe_memory_bytes {:.2} MiB, resident memory grew by {:.2} MiB",
-        said as f64 / MIB as f64,
-        grown as f64 / MIB as f64
-    ));
-    // The server's own allocations come and go by a MiB.
-    ensure!(
-        grown < said + said / 10 + MIB,
-        "Bpe_memory_bytes {said}, resident memory grew by {grown}"
-    );
+    // What a burst took is given back by and by, by threads that wait for a busy machine's processors, too.
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let said_before = sql::figure(&server, "memory_bytes")?;
+        let grown = resident(&server).saturating_sub(before);
+        let said = sql::figure(&server, "memory_bytes")?.max(said_before);
+        // The server's own allocations come and go by a MiB.
+        let is_said = grown < said + said / 10 + MIB;
+        if is_said || Instant::now() > end {
+            note(format!(
+                "filled: Bpe_memory_bytes {:.2} MiB, resident memory grew by {:.2} MiB",
+                said as f64 / MIB as f64,
+                grown as f64 / MIB as f64
+            ));
+            ensure!(
+                is_said,
+                "Bpe_memory_bytes {said}, resident memory grew by {grown}"
+            );
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(500));
+    }
     server.stop()?;
     Ok(())
 }

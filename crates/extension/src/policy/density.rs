@@ -14,6 +14,7 @@
 mod counters;
 mod model;
 mod shadow;
+mod state;
 
 use std::io;
 use std::sync::Arc;
@@ -23,8 +24,9 @@ use crate::directory::{Entry, Slot};
 use crate::page::{PageId, mix64};
 use crate::policy::mode::AdmissionMode;
 use counters::{Counters, Newcomer};
-use model::{Model, Tally, WAYS};
+use model::{Model, Tally};
 use shadow::{Recency, Shadow};
+use state::WAYS;
 
 /// Quarters of a byte of counters for each page that the instance can hold: normally, and when memory is scarce. A quarter more
 /// is the shadow's.

@@ -8,11 +8,10 @@
 
 use std::io;
 
-use super::model::{CLASS_BITS, ROWS, SPAN, WAYS};
+use super::state::{CLASS_BITS, LANES, Seen, WAYS};
 use crate::memory::{Mapped, Zeroable};
 
 const SET_BYTES: u64 = 64;
-const LANES: usize = 32;
 const COUNT_BITS: u32 = 4;
 const MOST: u16 = (1 << COUNT_BITS) - 1;
 /// Where the bits of all counters begin, two lanes each.
@@ -37,26 +36,6 @@ pub(crate) struct Place {
     set: usize,
     /// In the upper twelve bits, not 0.
     tag: u16,
-}
-
-/// A counter as scores see it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Seen {
-    /// Class of the file, written or not, step of the count: below [`ROWS`].
-    pub row: usize,
-    pub way: usize,
-}
-
-impl Seen {
-    /// The cell in which it is counted.
-    #[inline]
-    pub fn cell(self) -> usize {
-        self.row % ROWS * (LANES / SPAN) + self.way % LANES / SPAN
-    }
-
-    pub fn is_written(self) -> bool {
-        self.row & 8 != 0
-    }
 }
 
 /// What a newcomer takes the place of.

@@ -12,22 +12,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use super::counters::Seen;
+use super::state::{CELLS, CLASSES, LANES, ROWS, SPAN, SPANS, STATES, STEPS, Seen, WAYS};
 use crate::page::{FileId, mix64};
 
-pub(crate) const WAYS: usize = 26;
-/// Ways that share a cell.
-pub(crate) const SPAN: usize = 4;
-pub(crate) const CLASS_BITS: usize = 2;
-const CLASSES: usize = 1 << CLASS_BITS;
-const STEPS: usize = 8;
-/// Of a class: written or not, and the step of the count.
-const STATES: usize = 2 * STEPS;
-pub(crate) const ROWS: usize = CLASSES * STATES;
-/// Cells of a row, of which the last is never used.
-const SPANS: usize = 8;
-const CELLS: usize = ROWS * SPANS;
-const LANES: usize = 32;
 /// Files have a place by their hash.
 const FILES: usize = 64;
 
