@@ -42,7 +42,8 @@ pub fn of_running(place: &Place, server: &Server, data: &Path, copy: &Path) -> O
     run(tool()?.arg("--prepare"))
 }
 
-fn run(command: &mut Command) -> Outcome {
+/// Runs a command that must succeed; what it said last is in the error.
+pub fn run(command: &mut Command) -> Outcome {
     let output = command
         .stdin(Stdio::null())
         .output()

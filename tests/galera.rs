@@ -1,14 +1,13 @@
 //! Three nodes of a Galera cluster, with the extension on in each: a node joins by a copy of another one's data, while that one is
 //! switched; a node is killed and comes back by what it has missed; the node that is written to dies.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use integration_tests::cluster::{expect_the_same, free_ports};
 use integration_tests::ledger::Ledger;
-use integration_tests::mysql::prelude::Queryable;
 use integration_tests::place::{POOL, extended};
 use integration_tests::verification::{self, Compared};
 use integration_tests::{
@@ -58,17 +57,9 @@ impl<'a> Cluster<'a> {
                 "Galera is not installed: scripts/install-dependencies tests",
             ));
         }
-        // All at once, so that no two are the same.
-        let taken = (0..NODES * 4)
-            .map(|_| TcpListener::bind("127.0.0.1:0"))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut ports = [[0; 4]; NODES];
-        for (port, listener) in ports.as_flattened_mut().iter_mut().zip(&taken) {
-            *port = listener.local_addr()?.port();
-        }
         Ok(Cluster {
             place,
-            ports,
+            ports: free_ports()?,
             rules,
             programs,
         })
@@ -184,21 +175,6 @@ fn wait_until_synced(server: &Server) -> Outcome {
         let state = server.status("wsrep_local_state_comment")?;
         Ok(state.values().any(|state| state == "Synced"))
     })
-}
-
-/// All tables of the ledger are the same, by the servers' own sums, and as its clients know them.
-fn expect_the_same(ledger: &Ledger, servers: &[&Server]) -> Outcome {
-    let mut sums = Vec::new();
-    for (node, server) in servers.iter().enumerate() {
-        ledger
-            .verify(server)
-            .with_context(|| format!("server {node}"))?;
-        let statement = "CHECKSUM TABLE ledger.t0, ledger.t1 EXTENDED";
-        let sum: Vec<(String, Option<String>)> = server.connect()?.query(statement)?;
-        sums.push(sum);
-    }
-    ensure!(sums.windows(2).all(|pair| pair[0] == pair[1]), "{sums:?}");
-    Ok(())
 }
 
 fn run_a_cluster(place: &Place, rules: Option<&str>) -> Outcome {

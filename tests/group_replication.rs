@@ -1,12 +1,12 @@
 //! Three members of a group of MySQL servers with one primary, and the extension on in each: a server joins by a clone, which replaces
 //! its data directory under a plugin that is loaded, and restarts itself; a member is killed and comes back; the primary dies.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use integration_tests::cluster::{expect_the_same, free_ports};
 use integration_tests::ledger::Ledger;
 use integration_tests::mysql::{self, prelude::Queryable};
 use integration_tests::place::{copy_folder, extended};
@@ -39,15 +39,10 @@ struct Group<'a> {
 
 impl<'a> Group<'a> {
     fn new(place: &'a Place) -> anyhow::Result<Group<'a>> {
-        // All at once, so that no two are the same.
-        let taken = (0..MEMBERS * 2)
-            .map(|_| TcpListener::bind("127.0.0.1:0"))
-            .collect::<Result<Vec<_>, _>>()?;
-        let mut ports = [[0; 2]; MEMBERS];
-        for (port, listener) in ports.as_flattened_mut().iter_mut().zip(&taken) {
-            *port = listener.local_addr()?.port();
-        }
-        Ok(Group { place, ports })
+        Ok(Group {
+            place,
+            ports: free_ports()?,
+        })
     }
 
     fn data(&self, member: usize) -> PathBuf {
@@ -185,21 +180,6 @@ fn is_primary(server: &Server) -> anyhow::Result<bool> {
     )?;
     Ok(primary.as_deref() == Some("1")
         && server.value("SELECT @@GLOBAL.super_read_only")?.as_deref() == Some("0"))
-}
-
-/// All tables of the ledger are the same, by the servers' own sums, and as its clients know them.
-fn expect_the_same(ledger: &Ledger, servers: &[&Server]) -> Outcome {
-    let mut sums = Vec::new();
-    for (member, server) in servers.iter().enumerate() {
-        ledger
-            .verify(server)
-            .with_context(|| format!("server {member}"))?;
-        let statement = "CHECKSUM TABLE ledger.t0, ledger.t1 EXTENDED";
-        let sum: Vec<(String, Option<String>)> = server.connect()?.query(statement)?;
-        sums.push(sum);
-    }
-    ensure!(sums.windows(2).all(|pair| pair[0] == pair[1]), "{sums:?}");
-    Ok(())
 }
 
 fn members_come_and_go(place: &Place) -> Outcome {

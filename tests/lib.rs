@@ -17,6 +17,7 @@
 //! [`ordinary`] is what happens to a server in an ordinary month.
 //! [`certificate`] makes one for TLS.
 //! [`console`] starts `bpe console`, or that of another command, and asks it.
+//! [`cluster`] is of several servers that have the same rows.
 //! [`copies`] are physical copies of servers at work.
 //! [`altered`] makes servers out of others that import less.
 //! [`cached_pages`] finds and damages pages in a live cache file.
@@ -35,6 +36,7 @@ pub mod altered;
 pub mod cached_pages;
 pub mod certificate;
 pub mod churn;
+pub mod cluster;
 pub mod console;
 pub mod copies;
 pub mod deterministic;

@@ -8,7 +8,7 @@
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, bail, ensure};
@@ -18,7 +18,7 @@ use private_server::{Options, Server};
 use crate::harness::Outcome;
 use crate::place::Place;
 use crate::verification::Compared;
-use crate::{churn, sql, trace, verification};
+use crate::{churn, copies, sql, trace, verification};
 
 /// Long enough for files to count as quiet.
 pub const REST: Duration = Duration::from_secs(8);
@@ -296,7 +296,7 @@ impl<'a> Month<'a> {
     fn access_times(&mut self) -> Outcome {
         std::thread::sleep(REST);
         for file in self.files()? {
-            run(Command::new("touch").arg("-a").arg(&file))?;
+            copies::run(Command::new("touch").arg("-a").arg(&file))?;
         }
         Ok(())
     }
@@ -335,7 +335,7 @@ impl<'a> Month<'a> {
                 format!("--datadir={}", self.data().display()),
                 format!("--target-dir={}", copy.display()),
             ];
-            run(command.args(arguments))?;
+            copies::run(command.args(arguments))?;
         } else {
             return Ok(()); // a machine without it has the other copies
         }
@@ -386,20 +386,4 @@ fn touch(path: &Path) -> Outcome {
         .write(true)
         .open(path)?
         .set_modified(SystemTime::now())?)
-}
-
-fn run(command: &mut Command) -> Outcome {
-    let output = command
-        .stdin(Stdio::null())
-        .output()
-        .with_context(|| format!("{command:?}"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let lines: Vec<&str> = said.lines().collect();
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}\n{}",
-        output.status,
-        lines[lines.len().saturating_sub(15)..].join("\n")
-    );
-    Ok(())
 }

@@ -4,12 +4,12 @@
 //!
 //! Replication is semi-synchronous when the primary dies, so that whatever a client was told to be committed is on the replica, too.
 
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use integration_tests::cluster::{expect_equal_sums, free_ports};
 use integration_tests::ledger::Ledger;
 use integration_tests::mysql::{self, prelude::Queryable};
 use integration_tests::place::extended;
@@ -59,7 +59,7 @@ impl Node<'_> {
         let place = self.place;
         let cache = place.root().join(format!("cache-{}", self.number));
         std::fs::create_dir_all(&cache)?;
-        let free = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let [[free]] = free_ports()?;
         let of_this = place.options_of(&self.folder(), &format!("run-{}", self.number));
         let options = match self.rules {
             Some(rules) => extended(of_this, &library::canary()?, &cache, CACHE)
@@ -306,17 +306,6 @@ fn meet(event: Event, node: &Node, replica: Server, primary: &Server) -> anyhow:
     Ok(replica)
 }
 
-/// All tables of the ledger are the same in both, by the servers' own sums.
-fn expect_the_same(one: &Server, other: &Server) -> Outcome {
-    let sums = |server: &Server| -> anyhow::Result<Vec<(String, Option<String>)>> {
-        let statement = "CHECKSUM TABLE ledger.t0, ledger.t1 EXTENDED";
-        Ok(server.connect()?.query(statement)?)
-    };
-    let (one, other) = (sums(one)?, sums(other)?);
-    ensure!(one == other, "{one:?} and {other:?}");
-    Ok(())
-}
-
 /// Kills the primary again and again; in between something happens to the replica.
 fn fail_over(place: &Place, rules: Option<&str>, failovers: usize) -> Outcome {
     let nodes = [1, 2].map(|number| Node {
@@ -347,7 +336,7 @@ fn fail_over(place: &Place, rules: Option<&str>, failovers: usize) -> Outcome {
             replica = after.with_context(context)?;
             catch_up(&replica, &primary).with_context(context)?;
             ledger.verify(&replica).with_context(context)?;
-            expect_the_same(&primary, &replica).with_context(context)?;
+            expect_equal_sums(&[&primary, &replica]).with_context(context)?;
         }
         hits += sql::figure(&replica, "hits")?;
         verification::compare_cached(&replica, &mut compared)?;

@@ -228,19 +228,20 @@ impl Plan {
 
     /// Whether a running cache must be built anew, empty.
     pub fn rebuilds(&self) -> bool {
-        let on = self
-            .settings
-            .iter()
-            .any(|s| s.name == "bpe_enabled" && s.before.as_deref() == Some("ON"));
-        on && self
-            .changes()
-            .any(|setting| REBUILDING.contains(&setting.name))
+        self.was_on()
+            && self
+                .changes()
+                .any(|setting| REBUILDING.contains(&setting.name))
+    }
+
+    fn was_on(&self) -> bool {
+        let is_on = |s: &Setting| s.name == "bpe_enabled" && s.before.as_deref() == Some("ON");
+        self.settings.iter().any(is_on)
     }
 
     /// Whether it is on in name alone, so that to switch it on needs switching off before.
     pub fn tries_again(&self) -> bool {
-        let is_on = |s: &Setting| s.name == "bpe_enabled" && s.before.as_deref() == Some("ON");
-        self.has_failed && self.settings.iter().any(is_on)
+        self.has_failed && self.was_on()
     }
 
     pub fn is_empty(&self) -> bool {

@@ -55,30 +55,21 @@ impl Place {
     }
 
     fn take(&self) -> Result<Option<Head>, String> {
-        let (path, label) = (self.path(), label());
-        let fence = Some(now);
-        take(
-            move || path,
-            label,
-            self.arena(),
-            &self.records,
-            fence,
-            PATIENCE,
-        )
+        self.take_with(Some(now))
     }
 
     /// The same of somebody who comes late.
     fn take_late(&self) -> Result<Option<Head>, String> {
+        self.take_with(None::<fn(&Path) -> Result<Fence, String>>)
+    }
+
+    fn take_with(
+        &self,
+        fence: Option<impl FnOnce(&Path) -> Result<Fence, String> + Send + 'static>,
+    ) -> Result<Option<Head>, String> {
         let (path, label) = (self.path(), label());
-        let fence = None::<fn(&Path) -> Result<Fence, String>>;
-        take(
-            move || path,
-            label,
-            self.arena(),
-            &self.records,
-            fence,
-            PATIENCE,
-        )
+        let path = move || path;
+        take(path, label, self.arena(), &self.records, fence, PATIENCE)
     }
 
     fn wait_until_invalid(&self) {
