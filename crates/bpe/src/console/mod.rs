@@ -19,6 +19,7 @@ use tokio_rustls::TlsAcceptor;
 use crate::connection::{self, Target};
 use crate::enable::Places;
 use crate::failure::{Exit, Failure};
+use crate::servers_file;
 use crate::terminal::{complain, say};
 
 mod answer;
@@ -31,9 +32,7 @@ mod guard;
 mod guest;
 mod listen;
 mod page;
-mod private_file;
 mod sampler;
-mod servers_file;
 mod state;
 mod switching;
 mod task;
@@ -41,13 +40,13 @@ mod tasks;
 mod token;
 mod watched;
 
+pub use crate::private_file::may_own;
 pub use answer::{Answer, Said, blocking};
 pub use error::Refusal;
 use events::Events;
 pub use events::{Level, now_ms, shortened};
 use guard::Guard;
 pub use guest::Guest;
-pub use private_file::may_own;
 use state::Console;
 pub use switching::set;
 use token::Token;
@@ -367,11 +366,7 @@ fn servers(args: &Args) -> Result<Vec<Named>, Failure> {
         named.push((args.name.clone().unwrap_or_default(), target));
     }
     for server in in_file {
-        let mut target = server.connection.target()?;
-        if let Some(password) = server.password {
-            target.set_password(password);
-        }
-        target.ask_password()?;
+        let target = server.target()?;
         named.push((server.name, target));
     }
     Ok(named)

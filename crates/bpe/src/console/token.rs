@@ -10,9 +10,9 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use subtle::ConstantTimeEq;
 
-use super::private_file::PrivateFile;
 use crate::diagnostics::random;
 use crate::failure::Failure;
+use crate::private_file::PrivateFile;
 
 /// Random bytes of a token that is made here.
 const BYTES: usize = 32;

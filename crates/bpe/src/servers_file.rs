@@ -1,13 +1,14 @@
-//! The file that names further servers (`--servers`): TOML, a table `[[server]]` for each.
+//! The file that names servers (`--servers`): TOML, a table `[[server]]` for each. The console, the commands for whole
+//! clusters and `bpe warm` read the same one.
 
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::private_file::PrivateFile;
-use crate::connection;
+use crate::connection::{self, Target};
 use crate::failure::Failure;
+use crate::private_file::PrivateFile;
 
 /// Bytes read of it.
 const MOST: u64 = 1 << 20;
@@ -23,6 +24,7 @@ struct File {
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Entry {
     name: String,
+    cluster: Option<String>,
     socket: Option<String>,
     host: Option<String>,
     port: Option<u16>,
@@ -36,8 +38,47 @@ struct Entry {
 /// line.
 pub struct Named {
     pub name: String,
+    /// Which servers it belongs together with, in the user's own word.
+    pub cluster: Option<String>,
     pub connection: connection::Args,
     pub password: Option<String>,
+}
+
+impl Named {
+    /// How to reach it. Asks for its password where that is wished.
+    ///
+    /// # Errors
+    /// When its option file or address cannot be used.
+    pub fn target(&self) -> Result<Target, Failure> {
+        let mut target = self.connection.target()?;
+        if let Some(password) = &self.password {
+            target.set_password(password.clone());
+        }
+        target.ask_password()?;
+        Ok(target)
+    }
+}
+
+/// The one server of this name.
+///
+/// # Errors
+/// When there is none, or more than one.
+pub fn by_name<'a>(servers: &'a [Named], name: &str) -> Result<&'a Named, Failure> {
+    let mut found = servers.iter().filter(|server| server.name == name);
+    match (found.next(), found.next()) {
+        (Some(server), None) => Ok(server),
+        (Some(_), Some(_)) => Err(Failure::usage(format!(
+            "the file of servers has more than one with the name `{name}`"
+        ))
+        .advise("give each server a name of its own")),
+        (None, _) => {
+            let names: Vec<_> = servers.iter().map(|server| server.name.as_str()).collect();
+            Err(Failure::usage(format!(
+                "the file of servers has none with the name `{name}`"
+            ))
+            .advise(format!("it has: {}", names.join(", "))))
+        }
+    }
 }
 
 /// Reads the file.
@@ -68,6 +109,16 @@ fn parse(text: &str) -> Result<Vec<Named>, String> {
             if entry.name.trim().is_empty() {
                 return Err("a server has an empty name".to_owned());
             }
+            if entry
+                .cluster
+                .as_deref()
+                .is_some_and(|name| name.trim().is_empty())
+            {
+                return Err(format!(
+                    "the cluster of server `{}` has an empty name",
+                    entry.name
+                ));
+            }
             // What stands here is all there is, unless an option file is named.
             let connection = connection::Args {
                 no_defaults: entry.defaults_file.is_none(),
@@ -91,6 +142,7 @@ fn parse(text: &str) -> Result<Vec<Named>, String> {
             };
             Ok(Named {
                 name: entry.name,
+                cluster: entry.cluster,
                 connection,
                 password,
             })
@@ -121,7 +173,7 @@ mod tests {
     fn servers_are_read() {
         let servers = parse(
             "[[server]]\nname = 'primary'\nsocket = '/run/a.sock'\n\
-             [[server]]\nname = 'replica'\nhost = 'db2'\nport = 3307\nuser = 'bpe'\npassword = 'p'\n\
+             [[server]]\nname = 'replica'\nhost = 'db2'\nport = 3307\nuser = 'bpe'\npassword = 'p'\ncluster = 'shop'\n\
              [[server]]\nname = 'third'\ndefaults-file = '/root/third.cnf'\n",
         )
         .unwrap();
@@ -129,11 +181,14 @@ mod tests {
         assert_eq!(servers[0].connection.socket.as_deref(), Some("/run/a.sock"));
         assert!(servers[0].connection.no_defaults && !servers[2].connection.no_defaults);
         assert_eq!(servers[1].connection.port, Some(3307));
+        assert_eq!(servers[1].cluster.as_deref(), Some("shop"));
+        assert_eq!(servers[0].cluster, None);
         assert_eq!(servers[1].password.as_deref(), Some("p"));
         for wrong in [
             "[[server]]\nsocket = 'a'",
             "[[server]]\nname = ''",
             "[[server]]\nname = 'a'\nhots = 'b'",
+            "[[server]]\nname = 'a'\ncluster = ' '",
             "x",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");
@@ -144,6 +199,18 @@ mod tests {
                 .iter()
                 .all(|server| server.connection.no_environment)
         );
+    }
+
+    #[test]
+    fn a_server_is_found_by_its_name_if_that_is_its_own() {
+        let servers = parse(
+            "[[server]]\nname = 'a'\n[[server]]\nname = 'b'\nhost = 'x'\n[[server]]\nname = 'b'\n",
+        )
+        .unwrap();
+        assert_eq!(by_name(&servers, "a").unwrap().name, "a");
+        let what = |name| by_name(&servers, name).err().unwrap().to_string();
+        assert!(what("b").contains("more than one"), "{}", what("b"));
+        assert!(what("c").contains("it has: a, b, b"), "{}", what("c"));
     }
 
     #[test]
