@@ -53,6 +53,8 @@ export class MockConsole {
     replica.reachable = false;
     replica.since = Date.now();
     this.servers = [this.demo, replica];
+    /** What is being done to the pretended cluster. @type {any} */
+    this.rolling = null;
     /** @type {Set<{id: string, response: import("node:http").ServerResponse}>} */
     this.streams = new Set();
     /** @type {any[]} */
@@ -236,6 +238,7 @@ export class MockConsole {
     const body = request.method === "POST" ? await bodyOf(request) : {};
     if (kind === "about") return answer(response, 200, { version: "0.1.0", experience: true });
     if (kind === "events") return answer(response, 200, this.events);
+    if (kind === "clusters") return this.clusters(id, what, body, response);
     if (kind === "tasks") return answer(response, 200, this.tasks.get(id));
     if (kind === "experience") return this.experience(id, what, body, url, response);
     if (kind !== "servers") return answer(response, 404, { error: "There is no such thing.", advice: null });
@@ -270,6 +273,34 @@ export class MockConsole {
         return answer(response, 200, { applied: body, warnings: [] });
     }
     return answer(response, 404, { error: "There is no such thing.", advice: null });
+  }
+
+  /** Both servers are a cluster. @param {string} name @param {string} what @param {any} body @param {import("node:http").ServerResponse} response */
+  clusters(name, what, body, response) {
+    const order = [...this.servers].reverse();
+    if (!name) {
+      return answer(response, 200, [{
+        name: "shop", configured: true, problem: null, advice: null, order: order.map((server) => server.id), task: this.rolling,
+        members: this.servers.map((server) => ({
+          id: server.id, name: server.name, address: server.about().address, reachable: server.reachable, error: server.about().error,
+          role: server === this.demo ? "primary" : "replica", state: "", in_step: server.reachable, lag_s: server.reachable ? 0 : null, read_only: false, unseen: [],
+          extension: server.state, installed: true, hit_ratio_percent: null, qps: 1, warm_percent: null, warm_age_s: null, ready: server.reachable,
+          ready_reason: server.reachable ? `${server.name} is ready: primary, 0 s behind` : `${server.name} is not ready: Connection refused`,
+        })),
+      }]);
+    }
+    if (what === "plan") return answer(response, 200, { nodes: order.map((server) => ({ id: server.id, name: server.name, plan: server.plan(body) })), refused: null });
+    if (what === "stop") return answer(response, 204, null);
+    const task = { id: "cluster shop", server: "", title: "Switching on: shop", state: "running", steps: order.map((server) => ({ text: server.name, state: "waiting" })), error: null, advice: null };
+    this.rolling = task;
+    setTimeout(() => {
+      // The replica is away: nothing is changed.
+      const away = !this.servers.every((server) => server.reachable);
+      const first = task.steps[0];
+      if (first) first.state = away ? "failed" : "done";
+      Object.assign(task, { state: away ? "failed" : "done", error: away ? "stopped: replica: not changed, as replica is away. Done: none. Not reached: demo." : null });
+    }, 1200);
+    return answer(response, 202, task);
   }
 
   /** @param {PretendedServer} server @param {import("node:http").IncomingMessage} request @param {import("node:http").ServerResponse} response */

@@ -11,6 +11,7 @@ import { connection, findToken, token } from "./state/session";
 import { current, lookAt } from "./state/server";
 import { text } from "./state/text";
 import { type Language, LANGUAGE_NAMES, languageOf, LANGUAGES } from "./messages";
+import { ClusterPage } from "./views/cluster";
 import { ExperiencePage } from "./views/experience";
 import { ServerPage } from "./views/server";
 import { ServersPage } from "./views/servers";
@@ -48,7 +49,7 @@ export function App() {
   useEffect(() => {
     if (token.value === null) lookAt(null);
     else if (at.page === "server") lookAt(at.id);
-    else if (at.page === "servers") lookAt(null);
+    else if (at.page === "servers" || at.page === "cluster") lookAt(null);
   }, [at, token.value]);
 
   return (
@@ -64,6 +65,7 @@ export function App() {
       <main id="content" tabIndex={-1}>
         {token.value === null ? <TokenForm />
           : at.page === "servers" ? <ServersPage />
+          : at.page === "cluster" ? <ClusterPage key={at.name} name={at.name} />
           : at.page === "experience" ? <ExperiencePage />
           : current.value && <ServerPage key={at.id} store={current.value} view={at.view} />}
       </main>

@@ -6,8 +6,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::terminal::complain;
 use crate::{
-    compare, console, disable, doctor, enable, failure, manual, moved, recording, status, top,
-    verify, views,
+    compare, console, disable, doctor, enable, failure, manual, moved, ready, recording, status,
+    top, verify, views,
 };
 
 #[derive(Parser)]
@@ -54,6 +54,8 @@ enum Command {
     ///
     /// The account needs the right to SET GLOBAL: SUPER on MariaDB, SYSTEM_VARIABLES_ADMIN on MySQL.
     Verify(verify::Args),
+    /// Say whether a server may get traffic, for the checks of load balancers: exit code 0 or 1, and a line of reason
+    Ready(ready::Args),
     /// Create, drop or print the views of schema bpe, which show the extension in SQL
     Views(views::Args),
     /// Print completions for a shell
@@ -81,6 +83,7 @@ pub fn main() -> ExitCode {
         Command::Record(args) => recording::run(args),
         Command::Console(args) => console::run(args),
         Command::Verify(args) => verify::run(args),
+        Command::Ready(args) => ready::run(args),
         Command::Views(args) => views::run(args),
         Command::Completions(args) => manual::completions(args, Cli::command()),
         Command::Man(args) => manual::pages(args, Cli::command()),

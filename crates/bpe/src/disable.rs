@@ -9,6 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::cluster::look;
+use crate::cluster::rolling::{self, Change, Pace, Step};
 use crate::connection::{self, plain};
 use crate::digest::Part;
 use crate::enable::Places;
@@ -24,7 +26,7 @@ use crate::size::human;
 use crate::terminal::say;
 use crate::told::Told;
 use crate::views;
-use crate::{disk, leftover, persistence, terminal, told};
+use crate::{disk, leftover, persistence, servers_file, terminal, told};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -37,11 +39,62 @@ pub struct Args {
     /// Folder that was given to `bpe enable --state-dir`
     #[arg(long, value_name = "FOLDER", env = "BPE_STATE_DIR")]
     state_dir: Option<PathBuf>,
+    /// Disable it on all servers of a cluster, one after the other: replicas first, the primary last. FILE names them, as for
+    /// `bpe console --servers`
+    #[arg(long, value_name = "FILE", conflicts_with = "connection")]
+    all: Option<PathBuf>,
+    #[command(flatten)]
+    pace: Pace,
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
     #[command(flatten)]
     connection: connection::Args,
+}
+
+/// The same on all servers of a cluster.
+struct All<'a> {
+    file: &'a Path,
+    args: &'a Args,
+}
+
+impl Change for All<'_> {
+    fn is_on(&self) -> bool {
+        false
+    }
+
+    fn back(&self) -> String {
+        format!(
+            "bpe enable --all {} --path PATH --size SIZE",
+            self.file.display()
+        )
+    }
+
+    fn plan(&self, server: &mut Server, _: usize) -> Result<Step<'_>, Failure> {
+        check_rights(server)?;
+        let there = There::look(
+            server,
+            self.args.conf_dir.as_deref(),
+            self.args.state_dir.as_deref(),
+        )?;
+        let is_nothing = there.is_nothing();
+        let lines: Vec<_> = there
+            .describe(self.args.keep_library)
+            .iter()
+            .map(|line| format!("  - {line}"))
+            .collect();
+        let text = match is_nothing {
+            true => "The extension is not on this server; nothing to undo.".to_owned(),
+            false => format!("This will be undone:\n{}", lines.join("\n")),
+        };
+        Ok(Step {
+            text,
+            is_nothing,
+            carry_out: Box::new(move |server, told, _| {
+                concluded(&undo(server, &there, self.args.keep_library, told))
+            }),
+        })
+    }
 }
 
 /// All that `bpe disable` would undo on a server.
@@ -104,6 +157,11 @@ fn concluded(failures: &[String]) -> Result<(), Failure> {
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.all {
+        let nodes = look::nodes(&servers_file::read(file)?)?;
+        let change = All { file, args: &args };
+        return Ok(rolling::run(&nodes, &args.pace, args.yes, &change)?.into());
+    }
     let mut server = Server::connect(&args.connection)?;
     check_rights(&mut server)?;
     let there = There::look(

@@ -12,6 +12,11 @@ pub const ALIGNMENT: usize = 4096;
 /// The first bytes of a cache file.
 const MAGIC: &[u8; 8] = b"BPECACHE";
 
+/// A path below the data directory of a Galera node.
+pub const COPIED: &str = "lies in the data directory of a Galera node: a node that joins by rsync gets a copy of the cache \
+                          file, and one that joins by mariabackup loses it";
+pub const COPIED_ADVICE: &str = "name a folder outside the data directory, on a fast local disk";
+
 /// What is said of a file that is no cache.
 pub const FOREIGN: &str = "is a file with other contents, which the extension does not touch";
 pub const FOREIGN_ADVICE: &str = "name a folder, or a file that does not exist yet";

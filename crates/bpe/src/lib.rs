@@ -2,11 +2,12 @@
 //! how it does, and says beforehand whether it will help.
 //!
 //! Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`; [`command`] names them
-//! all. `connection`, `server` and `process` find the server and its process; `library`, `server_options`, `snippet`,
+//! all. `cluster` knows which servers belong together. `connection`, `server` and `process` find the server and its process; `library`, `server_options`, `snippet`,
 //! `pool` and `record` are the things `enable` changes and `disable` puts back.
 //!
 //! What is public is what the command `bpe-lab` needs to talk to servers and people as this one does.
 
+mod cluster;
 pub mod command;
 mod compare;
 pub mod connection;
@@ -33,6 +34,7 @@ mod pool;
 mod private_file;
 mod process;
 mod progress;
+mod ready;
 mod record;
 mod recording;
 mod report;

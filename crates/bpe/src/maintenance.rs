@@ -78,15 +78,7 @@ fn probe(server: &mut Server, count: usize) -> Result<(), Failure> {
     if missing.is_empty() {
         return Ok(());
     }
-    let account = server
-        .value("SELECT CURRENT_USER()")
-        .ok()
-        .flatten()
-        .unwrap_or_else(|| server.user.clone());
-    let account = match account.rsplit_once('@') {
-        Some((user, host)) => format!("'{user}'@'{host}'"),
-        None => account,
-    };
+    let account = account(server);
     let grants: Vec<_> = missing
         .iter()
         .map(|grant| format!("{grant}{account};"))
@@ -99,6 +91,19 @@ fn probe(server: &mut Server, count: usize) -> Result<(), Failure> {
         "log in as an administrator, or as one:\n{}",
         grants.join("\n")
     )))
+}
+
+/// The account that one is logged in as, as GRANT wants it.
+pub fn account(server: &mut Server) -> String {
+    let account = server
+        .value("SELECT CURRENT_USER()")
+        .ok()
+        .flatten()
+        .unwrap_or_else(|| server.user.clone());
+    match account.rsplit_once('@') {
+        Some((user, host)) => format!("'{user}'@'{host}'"),
+        None => account,
+    }
 }
 
 /// A session in which nothing reaches a replica; `end` puts the server's switches back.

@@ -105,6 +105,8 @@ pub enum Lost {
 
 /// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
+/// ER_UNKNOWN_COM_ERROR, as Galera uses it: "WSREP has not yet prepared node for application use".
+const NOT_PREPARED: u16 = 1047;
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
 
@@ -148,14 +150,20 @@ impl Server {
     /// Logs in to a known target. `limit`: how long an answer is waited for; None: as long as it takes.
     pub fn open(target: &mut Target, limit: Option<Duration>) -> Result<Self, Failure> {
         let mut conn = target.connect(limit)?;
-        let row: Option<(String, String)> = conn
-            .query_first("SELECT @@version, @@version_comment")
-            .map_err(|error| {
-                Failure::new(
-                    Exit::Connect,
-                    format!("the server does not tell its version: {}", plain(&error)),
-                )
-            })?;
+        const WHICH: &str = "SELECT @@version, @@version_comment";
+        let mut row: Result<Option<(String, String)>, _> = conn.query_first(WHICH);
+        if matches!(&row, Err(error) if error_code(error) == NOT_PREPARED) {
+            // A Galera node that is no part of its cluster: it may be looked at all the same.
+            row = conn
+                .query_drop("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON")
+                .and_then(|()| conn.query_first(WHICH));
+        }
+        let row = row.map_err(|error| {
+            Failure::new(
+                Exit::Connect,
+                format!("the server does not tell its version: {}", plain(&error)),
+            )
+        })?;
         let (version_text, comment) = row.unwrap_or_default();
         let Some((flavour, version)) = identify(&version_text, &comment) else {
             return Err(Failure::refused(format!(
@@ -307,6 +315,11 @@ impl Server {
     /// The first row.
     pub fn row<T: FromRow>(&mut self, sql: &str) -> Result<Option<T>, mysql::Error> {
         self.ask(|conn| conn.query_first(sql))
+    }
+
+    /// Every row.
+    pub fn rows<T: FromRow>(&mut self, sql: &str) -> Result<Vec<T>, mysql::Error> {
+        self.ask(|conn| conn.query(sql))
     }
 
     /// Two columns of every row.

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::connection::{self, Target};
 use crate::failure::Failure;
+use crate::part::{self, Amount};
 use crate::private_file::PrivateFile;
 
 /// Bytes read of it.
@@ -32,6 +33,8 @@ struct Entry {
     /// Of any type, so that no message about a wrong one quotes it.
     password: Option<Value>,
     defaults_file: Option<PathBuf>,
+    path: Option<String>,
+    size: Option<String>,
 }
 
 /// A server as the file names it. The password is not among the options, where it would be warned of as on a command
@@ -42,6 +45,9 @@ pub struct Named {
     pub cluster: Option<String>,
     pub connection: connection::Args,
     pub password: Option<String>,
+    /// Cache paths and size for `bpe enable --all`, where this server's differ from the others'.
+    pub path: Option<String>,
+    pub size: Option<Amount>,
 }
 
 impl Named {
@@ -140,7 +146,11 @@ fn parse(text: &str) -> Result<Vec<Named>, String> {
                     ));
                 }
             };
+            let size = entry.size.as_deref().map(part::parse).transpose();
+            let size = size.map_err(|why| format!("the size of server `{}`: {why}", entry.name))?;
             Ok(Named {
+                path: entry.path,
+                size,
                 name: entry.name,
                 cluster: entry.cluster,
                 connection,
@@ -174,6 +184,7 @@ mod tests {
         let servers = parse(
             "[[server]]\nname = 'primary'\nsocket = '/run/a.sock'\n\
              [[server]]\nname = 'replica'\nhost = 'db2'\nport = 3307\nuser = 'bpe'\npassword = 'p'\ncluster = 'shop'\n\
+             path = '/mnt/b'\nsize = '80%'\n\
              [[server]]\nname = 'third'\ndefaults-file = '/root/third.cnf'\n",
         )
         .unwrap();
@@ -183,12 +194,15 @@ mod tests {
         assert_eq!(servers[1].connection.port, Some(3307));
         assert_eq!(servers[1].cluster.as_deref(), Some("shop"));
         assert_eq!(servers[0].cluster, None);
+        assert_eq!(servers[1].path.as_deref(), Some("/mnt/b"));
+        assert_eq!(servers[1].size, Some(Amount::Percent(80)));
         assert_eq!(servers[1].password.as_deref(), Some("p"));
         for wrong in [
             "[[server]]\nsocket = 'a'",
             "[[server]]\nname = ''",
             "[[server]]\nname = 'a'\nhots = 'b'",
             "[[server]]\nname = 'a'\ncluster = ' '",
+            "[[server]]\nname = 'a'\nsize = 'much'",
             "x",
         ] {
             assert!(parse(wrong).is_err(), "{wrong}");

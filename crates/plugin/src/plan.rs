@@ -305,6 +305,14 @@ impl Plan {
                     facts.path.display()
                 ));
             }
+            let place = facts.path.canonicalize();
+            if place.is_ok_and(|place| place.starts_with(&self.data)) {
+                warnings.push(format!(
+                    "'{}' lies in the data directory, where the server takes folders for databases and a node of a Galera \
+                     cluster that joins gets a copy of the cache file; name a folder elsewhere",
+                    facts.path.display()
+                ));
+            }
             if !facts.direct {
                 warnings.push(format!(
                     "the file system of '{}' has no O_DIRECT; the cache works, but takes memory from the page cache",

@@ -2,7 +2,7 @@
 
 import { token, tokenRefused } from "../state/session";
 import type {
-  About, Action, CompareRequest, Comparing, ConsoleEvent, Details, Experience, Figures, Plan, PlanChanged, Run, RunRequest, Server, Settings, SwitchRequest, Task,
+  About, Action, Cluster, ClusterPlan, ClusterRequest, CompareRequest, Comparing, ConsoleEvent, Details, Experience, Figures, Plan, PlanChanged, Run, RunRequest, Server, Settings, SwitchRequest, Task, Way,
 } from "./types";
 
 export class ApiError extends Error {
@@ -64,6 +64,7 @@ async function post<T>(path: string, body: unknown): Promise<T> {
   return (text ? JSON.parse(text) : null) as T;
 }
 
+const of = (name: string) => `/api/clusters/${encodeURIComponent(name)}`;
 const at = (id: string) => `/api/servers/${encodeURIComponent(id)}`;
 
 export const api = {
@@ -78,6 +79,10 @@ export const api = {
     post<{ applied: Settings; warnings: string[] }>(`${at(id)}/settings`, changed),
   compare: (id: string, wanted: CompareRequest) => post<Comparing>(`${at(id)}/compare`, wanted),
   stopComparing: (id: string) => post<unknown>(`${at(id)}/compare/stop`, {}),
+  clusters: () => get<Cluster[]>("/api/clusters"),
+  planCluster: (name: string, wanted: ClusterRequest) => post<ClusterPlan>(`${of(name)}/plan`, wanted),
+  switchCluster: (name: string, wanted: ClusterRequest & { way: Way; digests: Record<string, string | null> }) => post<Task>(`${of(name)}/switch`, wanted),
+  stopCluster: (name: string) => post<unknown>(`${of(name)}/stop`, {}),
   events: () => get<ConsoleEvent[]>("/api/events"),
   experience: () => get<Experience>("/api/experience"),
   run: (wanted: RunRequest) => post<Run>("/api/experience/run", wanted),

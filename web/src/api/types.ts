@@ -1,7 +1,7 @@
 // What the console's server sends and takes. Rates are per second, sizes bytes, times of the clock milliseconds since 1970,
 // latencies microseconds unless the name says otherwise.
 
-import type { Comparing, ConsoleEvent, Device, Figures, FileRow, Instance, Run, RunMode, RunPoint, Sentence, Side, State, Task, TestName } from "./figures";
+import type { Comparing, ConsoleEvent, Device, Figures, FileRow, Instance, Plan, Run, RunMode, RunPoint, Sentence, Side, State, Task, TestName } from "./figures";
 
 export type * from "./figures";
 export { PLAN_PARTS } from "./figures";
@@ -29,6 +29,65 @@ export interface Server {
   installed: boolean;
   state: State | null;
   state_reason: string | null;
+  /** Its place among others; null until it is known. */
+  role?: Role | null;
+}
+
+export type Role = "standalone" | "primary" | "replica" | "galera" | "group-primary" | "group-secondary" | "unknown";
+
+/** A server as its cluster sees it. */
+export interface Member {
+  id: string;
+  name: string;
+  address: string;
+  reachable: boolean;
+  error: string | null;
+  role: Role;
+  /** In the server's own words, such as Synced. */
+  state: string | null;
+  /** Whether it takes part and follows. */
+  in_step: boolean;
+  /** null where it cannot be told. */
+  lag_s: number | null;
+  read_only: boolean;
+  /** What the account may not see. */
+  unseen: string[];
+  extension: State | null;
+  installed: boolean;
+  hit_ratio_percent: number | null;
+  qps: number | null;
+  /** null without a list of hot pages. */
+  warm_percent: number | null;
+  warm_age_s: number | null;
+  ready: boolean;
+  ready_reason: string;
+}
+
+export interface Cluster {
+  name: string;
+  /** By the file of servers, not by what they say. */
+  configured: boolean;
+  problem: string | null;
+  advice: string | null;
+  members: Member[];
+  /** Ids, in the order in which they are changed. */
+  order: string[];
+  /** What is being done to it, or was done last. */
+  task: Task | null;
+}
+
+export type Way = "rolling" | "all";
+
+export interface ClusterRequest {
+  action: Action;
+  path?: string;
+  size?: number | string;
+  uninstall?: boolean;
+}
+
+export interface ClusterPlan {
+  nodes: { id: string; name: string; plan: Plan }[];
+  refused: string | null;
 }
 
 export interface TableRow {

@@ -161,7 +161,7 @@ export function SwitchDialog(props: { store: ServerStore; server: Server; action
 
 const show = (value: Change["from"]) => (value === null || value === "" ? "–" : String(value));
 
-function ThePlan(props: { plan: Plan }) {
+export function ThePlan(props: { plan: Plan }) {
   const t = text.value.switch;
   const plan = props.plan;
   return (

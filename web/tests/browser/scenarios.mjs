@@ -169,6 +169,48 @@ export async function latencies(watched) {
   await page.context().close();
 }
 
+/** Servers that belong together: each with its role, and a change of all that stops where one is away. @param {Watched} watched */
+export async function clusters(watched) {
+  const { subject } = watched;
+  if (!subject.cluster) return "one server";
+  const page = await watched.page();
+  await page.goto(`${subject.url}#token=${subject.token}`);
+  await page.getByRole("link", { name: `Cluster ${subject.cluster}`, exact: true }).click();
+  const row = (/** @type {string} */ name) => page.locator(`[data-member="${name}"]`);
+  await row("demo").locator("[data-role=primary]").waitFor();
+  await row("replica").getByText("unreachable").waitFor();
+  assert.match(await row("demo").innerText(), /the measure/);
+  assert.match(await row("replica").innerText(), /not ready/);
+  await accessible(page, "a cluster");
+  await watched.picture(page, "cluster", true);
+
+  await page.getByRole("button", { name: "Switch all on …" }).click();
+  const dialog = page.getByRole("dialog");
+  assert.ok(await dialog.getByLabel("One after the other").isChecked());
+  await dialog.getByLabel("Size").fill("many");
+  await dialog.getByText("Not a size.").waitFor();
+  assert.ok(await dialog.locator("[data-confirm]").isDisabled());
+  await dialog.getByLabel("Size").fill(subject.size);
+  await dialog.getByLabel("Path on the fast disk").fill(subject.path);
+  await dialog.locator("[data-plan=replica]").waitFor();
+  const order = await dialog.locator("[data-plan] > h3").first().innerText();
+  assert.equal(order, "replica", "the primary is the last");
+  await dialog.getByText("It stops at the first that fails").waitFor();
+  await accessible(page, "the dialog for a cluster");
+  await dialog.locator("[data-confirm]:enabled").click();
+  await page.locator("[data-task=failed]").waitFor();
+  await page.getByText("Not reached: demo.").waitFor();
+  await page.getByRole("log").getByText("replica", { exact: true }).first().waitFor();
+  await page.locator("[data-preference=language]").selectOption("ja");
+  await page.getByRole("heading", { name: "クラスター shop" }).waitFor();
+  await page.locator("[data-preference=language]").selectOption("zh-TW");
+  await page.getByRole("heading", { name: "叢集 shop" }).waitFor();
+  await page.setViewportSize({ width: 360, height: 740 });
+  assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, "it fits a phone");
+  await page.context().close();
+  return undefined;
+}
+
 /** Serving and bypass in turn: it begins, another page sees how far it is, it is stopped, and what was found is shown. @param {Watched} watched */
 export async function compare(watched) {
   const page = await watched.at("compare");

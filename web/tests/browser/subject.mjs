@@ -17,6 +17,7 @@ import { MockConsole } from "../../mock/console.mjs";
  * @property {string} seconds of each phase of an experience
  * @property {boolean} experience whether there is an experience page
  * @property {boolean} tls whether it can be started with a certificate
+ * @property {string | null} cluster the name of a cluster of the server `demo` and one called `replica`, which is away
  * @property {boolean} older whether it can do as with an older plugin that cannot report
  * @property {(command: string) => Promise<void>} do
  * @property {() => Promise<void>} end
@@ -36,7 +37,7 @@ export async function pretended() {
     "start-console": () => mock.open(),
   };
   return {
-    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, tls: false, older: true,
+    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, tls: false, cluster: "shop", older: true,
     do: async (command) => void (await commands[command]?.()),
     end: () => mock.end(),
   };
@@ -48,7 +49,7 @@ export function real(options) {
   const answers = input[Symbol.asyncIterator]();
   const { url = "", token = "", server = "", path = "", size = "", seconds = "3" } = options;
   return {
-    url, token, server, path, size, seconds, experience: "experience" in options, tls: true, older: false,
+    url, token, server, path, size, seconds, experience: "experience" in options, tls: true, cluster: null, older: false,
     do: async (command) => {
       console.log(`do: ${command}`);
       const { value } = await answers.next();

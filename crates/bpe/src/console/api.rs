@@ -22,7 +22,7 @@ use super::state::Console;
 use super::switching;
 use super::task::Task;
 use super::watched::{Line, Watched};
-use super::{guard, guest};
+use super::{clusters, guard, guest, rolling};
 
 /// The most a request may bring; a file of SQL statements is the largest.
 const BODY: usize = 256 << 10;
@@ -46,6 +46,10 @@ pub fn router(console: Arc<Console>, pages: Pages) -> Router {
         .route("/servers/{id}/settings", post(settings))
         .route("/servers/{id}/compare", post(compare))
         .route("/servers/{id}/compare/stop", post(stop_comparing))
+        .route("/clusters", get(all_clusters))
+        .route("/clusters/{name}/plan", post(plan_cluster))
+        .route("/clusters/{name}/switch", post(switch_cluster))
+        .route("/clusters/{name}/stop", post(stop_cluster))
         .route("/events", get(events))
         .route("/tasks/{id}", get(task))
         .nest("/experience", experience.with_state(()))
@@ -211,6 +215,37 @@ async fn compare(
 async fn stop_comparing(State(console): Shared, Path(id): Path<String>) -> Answer<StatusCode> {
     console.server(&id)?.stop_comparing();
     Ok(StatusCode::NO_CONTENT)
+}
+
+async fn all_clusters(State(console): Shared) -> Json<Vec<Value>> {
+    Json(clusters::summaries(&console))
+}
+
+async fn plan_cluster(
+    State(console): Shared,
+    Path(name): Path<String>,
+    Said(request): Said<rolling::Request>,
+) -> Answer<Json<Value>> {
+    let first = clusters::first(&console, &name)?;
+    let asked = Arc::clone(&console);
+    blocking(&first, move || {
+        rolling::preview(&asked, &name, &request).map(Json)
+    })
+    .await
+}
+
+async fn switch_cluster(
+    State(console): Shared,
+    Path(name): Path<String>,
+    Said(request): Said<rolling::Request>,
+) -> Answer<(StatusCode, Json<Task>)> {
+    let task = rolling::begin(&console, &name, request)?;
+    Ok((StatusCode::ACCEPTED, Json(task)))
+}
+
+async fn stop_cluster(State(console): Shared, Path(name): Path<String>) -> StatusCode {
+    console.rolling.stop(&name);
+    StatusCode::NO_CONTENT
 }
 
 async fn events(State(console): Shared) -> Json<Vec<Event>> {

@@ -59,6 +59,13 @@ impl Refusal {
     }
 }
 
+impl Refusal {
+    /// What happened.
+    pub fn what(&self) -> &str {
+        &self.what
+    }
+}
+
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
         Self {

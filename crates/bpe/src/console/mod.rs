@@ -16,22 +16,28 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+use crate::cluster::ready::Limits;
 use crate::connection::{self, Target};
 use crate::enable::Places;
 use crate::failure::{Exit, Failure};
+use crate::part::Amount;
 use crate::servers_file;
 use crate::terminal::{complain, say};
 
 mod answer;
 mod api;
+mod cluster_tasks;
+mod clusters;
 mod comparing;
 mod details;
 mod error;
 mod events;
 mod guard;
 mod guest;
+mod health;
 mod listen;
 mod page;
+mod rolling;
 mod sampler;
 mod state;
 mod switching;
@@ -51,6 +57,7 @@ use state::Console;
 pub use switching::set;
 use token::Token;
 pub use watched::Watched;
+use watched::Wish;
 
 /// How pages reach the console.
 #[derive(clap::Args, Debug, Clone)]
@@ -113,6 +120,8 @@ pub struct Args {
           value_parser = clap::value_parser!(u64).range(1..=86_400))]
     change_timeout: u64,
     #[command(flatten)]
+    health: health::Args,
+    #[command(flatten)]
     places: Places,
     #[command(flatten)]
     connection: connection::Args,
@@ -125,6 +134,7 @@ pub type Named = (String, Target);
 pub struct Opening {
     listening: Listening,
     tls: Option<TlsAcceptor>,
+    health: health::Args,
     console: Console,
 }
 
@@ -140,9 +150,13 @@ pub fn run_with(
     args: &Args,
     add: impl FnOnce(&mut Opening) -> Result<(), Failure>,
 ) -> anyhow::Result<ExitCode> {
-    let mut opening = Opening::new(&args.listening, servers(args)?, &args.places)?;
-    for server in &opening.console.servers {
+    let (named, wishes): (Vec<_>, Vec<_>) = servers(args)?.into_iter().unzip();
+    let mut opening = Opening::new(&args.listening, named, &args.places)?;
+    opening.health = args.health.clone();
+    opening.console.limits = args.health.limits();
+    for (server, wish) in opening.console.servers.iter().zip(wishes) {
         server.set_change_limit(args.change_timeout);
+        server.wish(wish);
     }
     add(&mut opening)?;
     end_on_signal(
@@ -207,12 +221,15 @@ impl Opening {
             servers: watch(servers, &events),
             events,
             tasks: Arc::default(),
+            rolling: cluster_tasks::All::default(),
             places: places.clone(),
+            limits: Limits::default(),
             guest: None,
         };
         Ok(Self {
             listening: listening.clone(),
             tls,
+            health: health::Args::default(),
             console,
         })
     }
@@ -265,12 +282,9 @@ impl Opening {
             let hidden = hidden.filter(|_| !std::io::stdout().is_terminal());
             announce(address, host, self.tls.is_some(), &self.console, hidden);
             let door = listen::Door::new(tcp, self.tls);
-            listen::serve(
-                door,
-                api::router(Arc::new(self.console), pages),
-                listen::HEAD,
-            )
-            .await;
+            let console = Arc::new(self.console);
+            health::open(&self.health, &console).await?;
+            listen::serve(door, api::router(console, pages), listen::HEAD).await;
             Ok(())
         })
     }
@@ -353,7 +367,7 @@ fn end_on_signal(servers: Vec<Arc<Watched>>, guest: Option<Arc<dyn Guest>>) -> a
 }
 
 /// The servers of the connection options and of the file.
-fn servers(args: &Args) -> Result<Vec<Named>, Failure> {
+fn servers(args: &Args) -> Result<Vec<(Named, Wish)>, Failure> {
     let in_file = match &args.servers {
         Some(path) => servers_file::read(path)?,
         None => Vec::new(),
@@ -363,11 +377,21 @@ fn servers(args: &Args) -> Result<Vec<Named>, Failure> {
     if args.name.is_some() || !args.connection.is_default() || in_file.is_empty() {
         let mut target = args.connection.target()?;
         target.ask_password()?;
-        named.push((args.name.clone().unwrap_or_default(), target));
+        let name = args.name.clone().unwrap_or_default();
+        named.push(((name, target), Wish::default()));
     }
     for server in in_file {
         let target = server.target()?;
-        named.push((server.name, target));
+        let wish = Wish {
+            cluster: server.cluster,
+            path: server.path,
+            // A part of the room is for the command, which says what it came to.
+            size: match server.size {
+                Some(Amount::Bytes(bytes)) => Some(bytes.into()),
+                _ => None,
+            },
+        };
+        named.push(((server.name, target), wish));
     }
     Ok(named)
 }

@@ -9,6 +9,9 @@ use serde_json::{Map, Value, json};
 use super::events::Level;
 use super::switching;
 use super::watched::Watched;
+use crate::cluster::look::Seen;
+use crate::cluster::membership::{Membership, Role};
+use crate::cluster::warmth::Warmth;
 use crate::failure::Failure;
 use crate::observe::{Figures, Observer};
 use crate::server::Server;
@@ -20,6 +23,8 @@ const RETRY: Duration = Duration::from_secs(3);
 const AT_ONCE: u32 = 10;
 /// Seconds between two looks at what hardly changes.
 const FACTS_EVERY: u32 = 10;
+/// Between two looks at its place in a cluster.
+const PLACE_EVERY: Duration = Duration::from_secs(2);
 
 /// Starts the thread, which runs as long as the process.
 ///
@@ -52,6 +57,7 @@ struct Sampler<'a> {
     failures: u32,
     /// Seconds until facts are looked at again.
     facts_in: u32,
+    place_at: Instant,
     before: Before,
 }
 
@@ -61,6 +67,8 @@ struct Before {
     state: Option<(String, String)>,
     troubles: u64,
     suspicions: u64,
+    role: Option<Role>,
+    in_step: Option<bool>,
 }
 
 impl<'a> Sampler<'a> {
@@ -70,6 +78,7 @@ impl<'a> Sampler<'a> {
             observer: Observer::of(server.target().clone()),
             failures: 0,
             facts_in: 0,
+            place_at: Instant::now(),
             before: Before::default(),
         }
     }
@@ -103,6 +112,7 @@ impl<'a> Sampler<'a> {
 
     fn lost(&mut self, failure: &Failure) {
         self.observer.disconnect();
+        self.place_at = Instant::now();
         self.failures = self.failures.saturating_add(1);
         // Its state is said again when it is back.
         self.before = Before::default();
@@ -117,6 +127,7 @@ impl<'a> Sampler<'a> {
         }
         let figures = self.observer.figures()?;
         self.look_at_facts()?;
+        self.look_at_place()?;
         self.server.show_answer();
         if let Some(places) = self.server.take_remains() {
             switching::note_remains(self.server, self.observer.server()?, &places);
@@ -137,6 +148,39 @@ impl<'a> Sampler<'a> {
             self.facts_in = FACTS_EVERY;
         }
         self.facts_in -= 1;
+        Ok(())
+    }
+
+    fn look_at_place(&mut self) -> Result<(), Failure> {
+        let now = Instant::now();
+        if now < self.place_at {
+            return Ok(());
+        }
+        self.place_at = now + PLACE_EVERY;
+        let membership = Membership::look(self.observer.server()?)?;
+        let status = self.observer.last().map(|sample| &sample.status);
+        let warmth = status.map(Warmth::of).unwrap_or_default();
+        let before = self.before.role.replace(membership.role);
+        if let Some(before) = before.filter(|before| *before != membership.role) {
+            self.server.note(
+                Level::Warning,
+                format!(
+                    "it is {}, and was {}",
+                    membership.role.words(),
+                    before.words()
+                ),
+            );
+        }
+        let before = self.before.in_step.replace(membership.in_step);
+        if before.is_some_and(|before| before != membership.in_step) {
+            let (level, said) = match membership.in_step {
+                true => (Level::Info, "it is in step with the others again"),
+                false => (Level::Warning, "it is not in step with the others"),
+            };
+            self.server
+                .note(level, format!("{said}: {}", membership.words()));
+        }
+        self.server.show_place(Seen { membership, warmth });
         Ok(())
     }
 

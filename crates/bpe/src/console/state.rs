@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use super::cluster_tasks;
 use super::events::Events;
 use super::guard::Guard;
 use super::guest::Guest;
 use super::tasks::Tasks;
 use super::watched::Watched;
+use crate::cluster::ready::Limits;
 use crate::enable::Places;
 
 /// The servers, and what is kept beside them.
@@ -15,6 +17,9 @@ pub struct Console {
     pub servers: Vec<Arc<Watched>>,
     pub events: Arc<Events>,
     pub tasks: Arc<Tasks>,
+    pub rolling: cluster_tasks::All,
     pub places: Places,
+    /// From which on a server is ready.
+    pub limits: Limits,
     pub guest: Option<Arc<dyn Guest>>,
 }

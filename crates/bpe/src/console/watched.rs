@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
@@ -15,6 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast};
 use super::details::Details;
 use super::events::{Event, Events, Level, now_ms, shortened};
 use super::task::{State as TaskState, Task};
+use crate::cluster::look;
 use crate::connection::Target;
 use crate::enable::Places;
 use crate::failure::{Exit, Failure};
@@ -43,6 +44,7 @@ pub struct Watched {
     pub id: String,
     pub name: String,
     pub address: String,
+    wish: OnceLock<Wish>,
     target: Target,
     events: Arc<Events>,
     live: broadcast::Sender<Line>,
@@ -57,6 +59,15 @@ pub struct Watched {
     turns: Arc<Semaphore>,
 }
 
+/// What a file of servers may say of a server.
+#[derive(Clone, Default)]
+pub struct Wish {
+    pub cluster: Option<String>,
+    pub path: Option<String>,
+    /// As a request has it: bytes, or text.
+    pub size: Option<Value>,
+}
+
 #[derive(Default)]
 struct Seen {
     /// Oldest first.
@@ -66,6 +77,10 @@ struct Seen {
     trouble: Option<Trouble>,
     /// Whether the last look at it had an answer.
     answers: bool,
+    /// When it last answered.
+    answered: Option<Instant>,
+    /// Its place among others, and how warm it was, when it last answered.
+    place: Option<look::Seen>,
     task: Option<Task>,
     run: Option<Value>,
     comparing: Option<Value>,
@@ -85,6 +100,7 @@ impl Watched {
             id,
             name,
             address: target.address.to_string(),
+            wish: OnceLock::new(),
             target,
             events,
             live: broadcast::channel(BEHIND).0,
@@ -97,6 +113,16 @@ impl Watched {
             asked: (Mutex::new(true), Condvar::new()),
             turns: Arc::new(Semaphore::new(TURNS)),
         }
+    }
+
+    /// Notes what the file of servers says of it besides; once.
+    pub fn wish(&self, wish: Wish) {
+        let _ = self.wish.set(wish);
+    }
+
+    /// What the file of servers says of it besides.
+    pub fn wished(&self) -> Wish {
+        self.wish.get().cloned().unwrap_or_default()
     }
 
     /// Logs in, to look.
@@ -181,6 +207,7 @@ impl Watched {
     pub fn show_answer(&self) {
         let mut seen = self.seen();
         seen.answers = true;
+        seen.answered = Some(Instant::now());
         if seen.trouble.take().is_some() {
             drop(seen);
             self.note(Level::Info, "the server answers again".to_owned());
@@ -213,6 +240,35 @@ impl Watched {
     /// What is known of the server besides its figures.
     pub fn show_facts(&self, facts: Map<String, Value>) {
         self.seen().facts = facts;
+    }
+
+    pub fn show_place(&self, place: look::Seen) {
+        self.seen().place = Some(place);
+    }
+
+    /// Its place among others when it last answered.
+    pub fn place(&self) -> Option<look::Seen> {
+        self.seen().place.clone()
+    }
+
+    /// The same, if it answers now.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn present(&self) -> Result<look::Seen, Failure> {
+        let seen = self.seen();
+        let lost = |why: String| Err(Failure::new(Exit::Connect, why));
+        if let Some(trouble) = &seen.trouble {
+            return lost(trouble.error.clone());
+        }
+        match (&seen.place, seen.answered) {
+            (Some(place), Some(at)) if at.elapsed() < PATIENCE => Ok(place.clone()),
+            (_, Some(at)) => lost(format!(
+                "it has not answered for {} s",
+                at.elapsed().as_secs()
+            )),
+            _ => lost("it was not asked yet".to_owned()),
+        }
     }
 
     /// Why the server did not answer when it was last looked at.
@@ -310,6 +366,8 @@ impl Watched {
             );
             put("state_reason", json!(""));
         }
+        let place = seen.place.as_ref().filter(|_| seen.answers);
+        summary["role"] = json!(place.map(|place| place.membership.role));
         let state = summary["state"].as_str();
         summary["installed"] = json!(state.is_some_and(|state| state != "not installed"));
         summary

@@ -2,7 +2,7 @@
 //!
 //! It changes nothing. With `--server-binary` it looks at an executable alone ([`executable`]). Each room looks at one thing: [`server`] at the version, the executable's
 //! imports and how it does I/O, [`place`] at the cache paths, [`restart`] at what is kept over one, [`confinement`] at AppArmor, SELinux
-//! and systemd, [`benefit`] at memory and at what there is to gain, [`instances`] at how InnoDB's pool and
+//! and systemd, [`cluster`] at a server's place among others, [`benefit`] at memory and at what there is to gain, [`instances`] at how InnoDB's pool and
 //! the extension are cut up, [`measure`] at both disks.
 
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ use crate::{disk, record};
 use finding::{Finding, Level};
 
 mod benefit;
+mod cluster;
 mod confinement;
 mod executable;
 mod finding;
@@ -136,6 +137,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             process.as_ref(),
             data.clone(),
         );
+        if let (Ok(server), Some(data)) = (&mut connected, &data) {
+            doctor.extend(cluster::paths(server, &paths, data));
+        }
         if let (Ok(server), Some(process)) = (&mut connected, &process) {
             let data = data.map(|path| process.seen(&path));
             doctor.extend(restart::look(server, process, size, data.as_deref()));
@@ -213,6 +217,7 @@ fn look_at_executable(args: &Args, file: &Path) -> ExitCode {
 fn look_at_server(doctor: &mut Doctor, server: &mut Server) -> Option<Process> {
     doctor.add(server::version(server));
     doctor.extend(server::bypass(server));
+    doctor.extend(cluster::look(server));
     match Process::find(server) {
         Ok(process) => {
             doctor.extend(server::engine(server, &process));

@@ -129,12 +129,18 @@ pub fn library(
     }))
 }
 
+/// Whether other nodes get copies of the server's data directory.
+pub fn is_copied(server: &mut Server) -> Result<bool, Failure> {
+    Ok(server.variable("wsrep_on")?.as_deref() == Some("ON"))
+}
+
 /// Checks every cache path as the server sees it. Returns the folders that must be made.
-/// `data` is the data directory; what is worth knowing goes into `notes`.
+/// `data` is the data directory, `copied` whether other nodes get copies of it; what is worth knowing goes into `notes`.
 pub fn check_paths(
     process: &Process,
     wish: &Wish,
     data: &str,
+    copied: bool,
     notes: &mut Vec<String>,
 ) -> Result<Vec<PathBuf>, Failure> {
     let mut folders = Vec::new();
@@ -185,6 +191,9 @@ pub fn check_paths(
             return Err(refuse(
                 "is on a file system mounted read-only for the server".to_owned(),
             ));
+        }
+        if path.starts_with(data) && copied {
+            return Err(refuse(disk::COPIED.to_owned()).advise(disk::COPIED_ADVICE));
         }
         if path.starts_with(data) {
             notes.push(format!(

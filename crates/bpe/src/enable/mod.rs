@@ -4,12 +4,14 @@
 //! [`plan`] finds out what there is and what must change, with the help of [`checks`], and refuses
 //! what cannot work before anything is touched; [`apply`] does it step by step and puts everything back when one fails.
 //! Where the server's native asynchronous I/O cannot be followed, [`native_aio`] offers to switch it off for the next start.
+//! [`all`] does it on all servers of a cluster, one after the other.
 //! What was there before is kept in a [`crate::record::Record`] for `bpe disable`. Running it again
 //! changes only what differs.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use crate::cluster::rolling::Pace;
 use crate::connection;
 use crate::failure::{Exit, Failure};
 use crate::maintenance::check_rights;
@@ -19,6 +21,7 @@ use crate::server::Server;
 use crate::terminal::say;
 use crate::{disk, terminal, told};
 
+mod all;
 mod apply;
 mod checks;
 mod describe;
@@ -38,12 +41,14 @@ pub use wish::{Args, Places};
 /// Whatever stands in the way; nothing was changed.
 pub fn plan(server: &mut Server, path: &str, size: u64, places: &Places) -> Result<Plan, Failure> {
     let args = Args {
-        path: path.to_owned(),
-        size: Amount::Bytes(size),
+        path: Some(path.to_owned()),
+        size: Some(Amount::Bytes(size)),
         instances: None,
         io_capacity: None,
         keep_pool: false,
         views: false,
+        all: None,
+        pace: Pace::default(),
         places: places.clone(),
         yes: true,
         connection: connection::Args::default(),
@@ -71,10 +76,14 @@ pub fn check_paths(
         settings: Vec::new(),
     };
     let data = server.variable("datadir")?.unwrap_or_default();
-    checks::check_paths(process, &wish, &data, notes)
+    let copied = checks::is_copied(server)?;
+    checks::check_paths(process, &wish, &data, copied, notes)
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &args.all {
+        return all::run(file, &args);
+    }
     let wish = Wish::of(&args)?;
     let mut target = args.connection.target()?;
     let mut server = Server::log_in(&mut target)?;

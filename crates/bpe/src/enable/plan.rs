@@ -118,7 +118,10 @@ impl Plan {
         let copy = checks::library(server, &process, args, loaded, &mut notes)?;
         let data = server.variable("datadir")?.unwrap_or_default();
         let folders = match &process {
-            Ok(process) => checks::check_paths(process, wish, &data, &mut notes)?,
+            Ok(process) => {
+                let copied = checks::is_copied(server)?;
+                checks::check_paths(process, wish, &data, copied, &mut notes)?
+            }
             Err(_) => Vec::new(),
         };
         let row = server

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::cluster::rolling::Pace;
 use crate::failure::Failure;
 use crate::part::{self, Amount};
 use crate::pool::Pool;
@@ -15,11 +16,11 @@ const SIZE: &str = "bpe_size";
 #[derive(clap::Args)]
 pub struct Args {
     /// Folders (or files) on fast local disks for the cache, separated by `:`
-    #[arg(long, value_name = "PATH[:PATH...]")]
-    pub path: String,
+    #[arg(long, value_name = "PATH[:PATH...]", required_unless_present = "all")]
+    pub path: Option<String>,
     /// Size of the cache, all disks together, such as 100G, or as a part of the room there, such as 80%
-    #[arg(long, value_name = "SIZE|PERCENT%", value_parser = part::parse)]
-    pub size: Amount,
+    #[arg(long, value_name = "SIZE|PERCENT%", value_parser = part::parse, required_unless_present = "all")]
+    pub size: Option<Amount>,
     /// Number of cache instances, 0 to 64; 0 chooses by the number of CPU cores
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(0..=64))]
     pub instances: Option<u64>,
@@ -32,6 +33,12 @@ pub struct Args {
     /// Also create views in schema bpe; `bpe views create` does it later
     #[arg(long)]
     pub views: bool,
+    /// Enable it on all servers of a cluster, one after the other: replicas first, the primary last. FILE names them, as for
+    /// `bpe console --servers`; `path` and `size` there come before these options
+    #[arg(long, value_name = "FILE", conflicts_with = "connection")]
+    pub all: Option<PathBuf>,
+    #[command(flatten)]
+    pub pace: Pace,
     #[command(flatten)]
     pub places: Places,
     /// Do not ask
@@ -55,9 +62,12 @@ pub struct Wish {
 
 impl Wish {
     pub fn of(args: &Args) -> Result<Self, Failure> {
-        let paths =
-            disk::split(&args.path).map_err(|why| Failure::usage(format!("--path: {why}")))?;
-        if args.size == Amount::Bytes(0) {
+        let (Some(path), Some(size)) = (args.path.as_deref(), args.size) else {
+            return Err(Failure::usage("no path or no size is given for the cache")
+                .advise("add --path and --size, or `path` and `size` to the server in the file"));
+        };
+        let paths = disk::split(path).map_err(|why| Failure::usage(format!("--path: {why}")))?;
+        if size == Amount::Bytes(0) {
             return Err(Failure::usage(
                 "--size is 0: give the cache some room, such as 8 times the buffer pool",
             ));
@@ -66,7 +76,7 @@ impl Wish {
             .iter()
             .map(|p| p.to_string_lossy().into_owned())
             .collect();
-        let (size, percent) = match args.size {
+        let (size, percent) = match size {
             Amount::Bytes(bytes) => (bytes, None),
             Amount::Percent(percent) => (0, Some(percent)),
         };

@@ -18,6 +18,8 @@ mod sample;
 mod sentence;
 mod waits;
 
+#[cfg(test)]
+pub use figures::tests as figures_tests;
 pub use figures::{Figures, percent};
 pub use histogram::Quantiles;
 pub use sample::Sample;
@@ -87,6 +89,11 @@ impl Observer {
             self.disconnect();
         }
         sample
+    }
+
+    /// The reading that figures were made of last.
+    pub fn last(&self) -> Option<&Sample> {
+        self.before.as_ref()
     }
 
     /// Takes a reading; what it and the one before say. `None` for the first one, after an error too, and when the server was

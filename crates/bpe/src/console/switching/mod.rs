@@ -24,11 +24,11 @@ mod values;
 mod words;
 
 use aftermath::after_failure;
-use plan::{Action, Plan, tied};
+use plan::{Plan, tied};
 use words::failure_on_a_form;
 
 pub use aftermath::note_remains;
-pub use plan::{Preview, Request, preview};
+pub use plan::{Action, Preview, Request, preview};
 
 /// Begins to do it, beside the thread that answers requests.
 ///

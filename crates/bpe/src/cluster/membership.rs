@@ -1,0 +1,390 @@
+//! What a server is among others, by SQL: primary, replica, Galera node, member of a replication group, or none of these.
+//!
+//! Three short statements, or five for a member of a group. What the account may not see is no error: the rest is told, and
+//! [`Membership::unseen`] says which right is missing.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::connection::plain;
+use crate::failure::{Exit, Failure};
+use crate::maintenance::account;
+use crate::server::{Flavour, Server, Version, error_code};
+
+/// ER_SPECIFIC_ACCESS_DENIED_ERROR, ER_TABLEACCESS_DENIED_ERROR, ER_DBACCESS_DENIED_ERROR.
+const DENIED: [u16; 3] = [1227, 1142, 1044];
+/// Since when `SHOW REPLICA STATUS` is understood by MySQL.
+const SAYS_REPLICA: Version = Version {
+    major: 8,
+    minor: 0,
+    patch: 22,
+};
+
+const VARIABLES: &str = "'server_id','server_uuid','port','read_only','wsrep_on','wsrep_cluster_name',\
+    'group_replication_group_name'";
+const STATUS: &str = "'wsrep_local_state_comment','wsrep_cluster_status','wsrep_cluster_size','wsrep_ready',\
+    'wsrep_cluster_state_uuid','wsrep_local_recv_queue','Slaves_connected','Slaves_running'";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// Neither replicates nor is replicated from, as far as can be seen.
+    Standalone,
+    /// Others replicate from it, and it from nobody.
+    Primary,
+    Replica,
+    /// All nodes of Galera are equal.
+    Galera,
+    GroupPrimary,
+    GroupSecondary,
+    /// The account may not see it.
+    Unknown,
+}
+
+impl Role {
+    /// In words for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Standalone => "standalone",
+            Self::Primary => "primary",
+            Self::Replica => "replica",
+            Self::Galera => "Galera node",
+            Self::GroupPrimary => "primary of the group",
+            Self::GroupSecondary => "secondary of the group",
+            Self::Unknown => "of unknown role",
+        }
+    }
+
+    /// Whether applications write there, so that it is what others are warmed by.
+    pub fn is_primary(self) -> bool {
+        matches!(self, Self::Primary | Self::GroupPrimary | Self::Standalone)
+    }
+}
+
+/// Whom a replica replicates from, as far as it knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub server_id: u64,
+    pub uuid: Option<String>,
+    pub host: String,
+    pub port: u64,
+}
+
+/// A server's place among others.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Membership {
+    pub role: Role,
+    /// In the server's own words, such as `Synced`, `ONLINE` or `SQL thread: No`; empty for a server that has none.
+    pub state: String,
+    /// It takes part and follows: Synced, ONLINE, both threads of a replica running. A server without others is, too.
+    pub in_step: bool,
+    /// Seconds it is behind; `None` where that cannot be told. A Galera node that is Synced is not: flow control sees to that.
+    pub lag_s: Option<f64>,
+    /// Nobody but administrators writes there.
+    pub read_only: bool,
+    /// The name that the cluster has for itself: Galera's, or that of the replication group.
+    pub cluster: Option<String>,
+    /// How many nodes its cluster has, as it sees it.
+    pub nodes: Option<u64>,
+    pub server_id: u64,
+    pub uuid: Option<String>,
+    pub port: u64,
+    pub sources: Vec<Source>,
+    /// What the account may not see, with the GRANT that is missing.
+    pub unseen: Vec<String>,
+}
+
+impl Membership {
+    /// Asks the server.
+    ///
+    /// # Errors
+    /// When it does not answer.
+    pub fn look(server: &mut Server) -> Result<Self, Failure> {
+        let variables = shown(server, "VARIABLES", VARIABLES)?;
+        let text = |name: &str| variables.get(name).map(String::as_str).unwrap_or_default();
+        let number = |name: &str| text(name).parse::<u64>().unwrap_or(0);
+        let mut membership = Self {
+            role: Role::Standalone,
+            state: String::new(),
+            in_step: true,
+            lag_s: Some(0.0),
+            read_only: text("read_only") != "OFF" && text("read_only") != "0",
+            cluster: None,
+            nodes: None,
+            server_id: number("server_id"),
+            uuid: variables.get("server_uuid").cloned(),
+            port: number("port"),
+            sources: Vec::new(),
+            unseen: Vec::new(),
+        };
+        if text("wsrep_on") == "ON" {
+            // A node that is no part of the cluster answers no other question without this, and none is to wait for writes.
+            let _ = server.execute("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
+            membership.cluster = Some(text("wsrep_cluster_name").to_owned());
+            membership.galera(&shown(server, "STATUS", STATUS)?);
+            return Ok(membership);
+        }
+        let group = text("group_replication_group_name");
+        if !group.is_empty() {
+            membership.cluster = Some(group.to_owned());
+            membership.group(server)?;
+            return Ok(membership);
+        }
+        let status = shown(server, "STATUS", STATUS)?;
+        membership.replication(server, &status)?;
+        Ok(membership)
+    }
+
+    fn galera(&mut self, status: &BTreeMap<String, String>) {
+        let text = |name: &str| status.get(name).map(String::as_str).unwrap_or_default();
+        self.role = Role::Galera;
+        let state = text("wsrep_local_state_comment");
+        let part = text("wsrep_cluster_status");
+        self.in_step = state == "Synced" && part == "Primary" && text("wsrep_ready") == "ON";
+        self.lag_s = self.in_step.then_some(0.0);
+        self.nodes = text("wsrep_cluster_size").parse().ok();
+        self.state = state.to_owned();
+        if part != "Primary" {
+            self.state = format!("{state}, cluster {part}");
+        } else if let Ok(queue @ 1..) = text("wsrep_local_recv_queue").parse::<u64>() {
+            self.state = format!("{state}, {queue} write sets to apply");
+        }
+    }
+
+    fn group(&mut self, server: &mut Server) -> Result<(), Failure> {
+        const MEMBERS: &str = "SELECT MEMBER_ID, CONCAT(MEMBER_STATE, ' ', MEMBER_ROLE) \
+                               FROM performance_schema.replication_group_members";
+        const QUEUE: &str = "SELECT COUNT_TRANSACTIONS_REMOTE_IN_APPLIER_QUEUE \
+                             FROM performance_schema.replication_group_member_stats WHERE MEMBER_ID = @@GLOBAL.server_uuid";
+        const BEHIND: &str = "SELECT COALESCE(MAX(TIMESTAMPDIFF(MICROSECOND, \
+                              APPLYING_TRANSACTION_ORIGINAL_COMMIT_TIMESTAMP, NOW(6))), 0) / 1000000 \
+                              FROM performance_schema.replication_applier_status_by_worker \
+                              WHERE CHANNEL_NAME = 'group_replication_applier' AND APPLYING_TRANSACTION <> ''";
+        const RIGHT: &str = "SELECT ON performance_schema.*";
+        let Some(members) = self.may_see(server, RIGHT, |server| server.pairs(MEMBERS))? else {
+            return Ok(());
+        };
+        let own = self.uuid.clone().unwrap_or_default();
+        let words = members
+            .iter()
+            .find(|(id, _)| *id == own)
+            .map_or("OFFLINE", |(_, words)| words.as_str());
+        let (state, role) = words.split_once(' ').unwrap_or((words, ""));
+        self.role = match role {
+            "PRIMARY" => Role::GroupPrimary,
+            _ => Role::GroupSecondary,
+        };
+        self.state = state.to_owned();
+        self.in_step = state == "ONLINE";
+        self.nodes = Some(members.iter().filter(|(id, _)| !id.is_empty()).count() as u64);
+        self.lag_s = None;
+        if self.role == Role::GroupPrimary {
+            self.lag_s = Some(0.0);
+            return Ok(());
+        }
+        let queue = self.may_see(server, RIGHT, |server| server.value(QUEUE))?;
+        let number = |text: Option<String>| text.and_then(|text| text.parse::<f64>().ok());
+        self.lag_s = match queue.map(number) {
+            Some(Some(queue)) if queue > 0.0 => {
+                self.state = format!("{state}, {queue} transactions to apply");
+                let behind = self.may_see(server, RIGHT, |server| server.value(BEHIND))?;
+                behind.and_then(number)
+            }
+            Some(Some(_)) => Some(0.0),
+            _ => None,
+        };
+        Ok(())
+    }
+
+    fn replication(
+        &mut self,
+        server: &mut Server,
+        status: &BTreeMap<String, String>,
+    ) -> Result<(), Failure> {
+        let count = |name: &str| {
+            status
+                .get(name)
+                .and_then(|text| text.parse::<u64>().ok())
+                .unwrap_or(0)
+        };
+        let (statement, right) = match server.flavour {
+            Flavour::MariaDb => ("SHOW ALL SLAVES STATUS", "SLAVE MONITOR ON *.*"),
+            Flavour::MySql if server.version < SAYS_REPLICA => {
+                ("SHOW SLAVE STATUS", "REPLICATION CLIENT ON *.*")
+            }
+            Flavour::MySql => ("SHOW REPLICA STATUS", "REPLICATION CLIENT ON *.*"),
+        };
+        let rows = self.may_see(server, right, |server| server.rows::<mysql::Row>(statement))?;
+        match rows {
+            Some(rows) => {
+                let channels: Vec<Channel> = rows
+                    .iter()
+                    .map(Channel::of)
+                    .filter(|channel| !channel.name.starts_with("group_replication_"))
+                    .collect();
+                if !channels.is_empty() {
+                    self.replica(&channels);
+                } else if count("slaves_connected") > 0 || dumps(server) > 0 {
+                    self.role = Role::Primary;
+                }
+            }
+            // These may be seen by everybody, on MariaDB.
+            None if count("slaves_running") > 0 => self.role = Role::Replica,
+            None => {}
+        }
+        Ok(())
+    }
+
+    fn replica(&mut self, channels: &[Channel]) {
+        self.role = Role::Replica;
+        self.sources = channels
+            .iter()
+            .map(|channel| channel.source.clone())
+            .collect();
+        let stopped: Vec<_> = channels.iter().filter_map(Channel::stopped).collect();
+        self.in_step = stopped.is_empty();
+        self.state = stopped.join("; ");
+        self.lag_s = channels
+            .iter()
+            .map(|channel| channel.behind)
+            .try_fold(0.0, |most: f64, behind| Some(most.max(behind?)));
+    }
+
+    /// What a statement says; `None` where the account may not see it, which is noted.
+    fn may_see<T>(
+        &mut self,
+        server: &mut Server,
+        right: &str,
+        ask: impl FnOnce(&mut Server) -> Result<T, mysql::Error>,
+    ) -> Result<Option<T>, Failure> {
+        match ask(server) {
+            Ok(answer) => Ok(Some(answer)),
+            Err(error) if DENIED.contains(&error_code(&error)) => {
+                self.role = Role::Unknown;
+                self.in_step = false;
+                self.lag_s = None;
+                let account = account(server);
+                self.unseen = vec![format!(
+                    "the account {account} may not see how it replicates: GRANT {right} TO {account}"
+                )];
+                Ok(None)
+            }
+            Err(error) => Err(gone(&error)),
+        }
+    }
+
+    /// In a line: role, state and lag.
+    pub fn words(&self) -> String {
+        let mut words = self.role.words().to_owned();
+        if !self.state.is_empty() {
+            words.push_str(&format!(", {}", self.state));
+        }
+        if matches!(self.role, Role::Replica | Role::GroupSecondary) {
+            words.push_str(&match self.lag_s {
+                Some(lag) => format!(", {lag:.0} s behind"),
+                None => ", lag unknown".to_owned(),
+            });
+        }
+        words
+    }
+}
+
+/// One source of a replica.
+struct Channel {
+    name: String,
+    source: Source,
+    behind: Option<f64>,
+    io: String,
+    sql: String,
+    error: String,
+}
+
+impl Channel {
+    /// MariaDB, and MySQL before and after it renamed the columns.
+    fn of(row: &mysql::Row) -> Self {
+        let text = |names: [&str; 2]| {
+            names
+                .into_iter()
+                .find_map(|name| row.get_opt::<Option<String>, _>(name))
+                .and_then(Result::ok)
+                .flatten()
+                .unwrap_or_default()
+        };
+        let number = |names| text(names).parse().unwrap_or(0);
+        let uuid = text(["Source_UUID", "Master_UUID"]);
+        Self {
+            name: text(["Channel_Name", "Connection_name"]),
+            source: Source {
+                server_id: number(["Source_Server_Id", "Master_Server_Id"]),
+                uuid: (!uuid.is_empty()).then_some(uuid),
+                host: text(["Source_Host", "Master_Host"]),
+                port: number(["Source_Port", "Master_Port"]),
+            },
+            behind: text(["Seconds_Behind_Source", "Seconds_Behind_Master"])
+                .parse()
+                .ok(),
+            io: text(["Replica_IO_Running", "Slave_IO_Running"]),
+            sql: text(["Replica_SQL_Running", "Slave_SQL_Running"]),
+            error: ["Last_SQL_Error", "Last_IO_Error"]
+                .into_iter()
+                .map(|name| text([name, name]))
+                .find(|text| !text.is_empty())
+                .unwrap_or_default(),
+        }
+    }
+
+    /// What does not run, in words.
+    fn stopped(&self) -> Option<String> {
+        if self.io == "Yes" && self.sql == "Yes" {
+            return None;
+        }
+        let mut words = if self.sql == "Yes" {
+            format!("IO thread: {}", self.io)
+        } else {
+            format!("SQL thread: {}", self.sql)
+        };
+        if !self.error.is_empty() {
+            words.push_str(&format!(" ({})", self.error));
+        }
+        Some(words)
+    }
+}
+
+/// Replicas that fetch from a MySQL server; those that the account does not see are not counted.
+fn dumps(server: &mut Server) -> u64 {
+    if server.is_mariadb() {
+        return 0;
+    }
+    server
+        .value(
+            "SELECT COUNT(*) FROM performance_schema.processlist WHERE COMMAND LIKE 'Binlog Dump%'",
+        )
+        .ok()
+        .flatten()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}
+
+fn shown(
+    server: &mut Server,
+    what: &str,
+    names: &str,
+) -> Result<BTreeMap<String, String>, Failure> {
+    let pairs = server
+        .pairs(&format!(
+            "SHOW GLOBAL {what} WHERE Variable_name IN ({names})"
+        ))
+        .map_err(|error| gone(&error))?;
+    Ok(pairs
+        .into_iter()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        .collect())
+}
+
+fn gone(error: &mysql::Error) -> Failure {
+    Failure::new(
+        Exit::Connect,
+        format!("the server does not answer: {}", plain(error)),
+    )
+}

@@ -1,0 +1,299 @@
+//! Whether a node may get traffic: it answers, takes part, is not far behind, and is warm.
+//!
+//! Warmth never takes the last node away. A cold node is held back only while another one of its group is ready and warm enough;
+//! below two candidates warmth is ignored.
+
+use super::look::Seen;
+use super::membership::Role;
+use crate::failure::Failure;
+
+/// Which nodes are wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Wanted {
+    #[default]
+    Any,
+    /// One that applications may write to: a primary, a server without replicas, or a Galera node.
+    Primary,
+    /// One that follows another: a replica, a secondary, or a Galera node.
+    Replica,
+}
+
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct Limits {
+    /// Least warmth in percent of the list that was fetched last; 0 ignores warmth
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, value_parser = percent)]
+    pub min_warm: f64,
+    /// Most seconds that a node may be behind
+    #[arg(long, value_name = "SECONDS", default_value_t = 10.0, value_parser = seconds)]
+    pub max_lag: f64,
+    /// Take a node without a list of hot pages for a cold one, not for a warm one
+    #[arg(long)]
+    pub require_list: bool,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            min_warm: 0.0,
+            max_lag: 10.0,
+            require_list: false,
+        }
+    }
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    match text.trim_end_matches('%').parse::<f64>() {
+        Ok(percent) if (0.0..=100.0).contains(&percent) => Ok(percent),
+        _ => Err("must be 0 to 100".to_owned()),
+    }
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e9).contains(&seconds) => Ok(seconds),
+        _ => Err("must be a number of seconds".to_owned()),
+    }
+}
+
+/// A node as it was last seen.
+pub struct Node<'a> {
+    pub name: &'a str,
+    /// As its group knows it.
+    pub role: Role,
+    pub seen: Result<&'a Seen, &'a Failure>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub struct Verdict {
+    pub ready: bool,
+    /// In a line.
+    pub reason: String,
+    /// Percent of the traffic that it should have among others: its warmth, or 100; at least 1, so that a group of cold nodes
+    /// still serves.
+    pub weight: u8,
+}
+
+/// What keeps a node from traffic besides warmth.
+fn obstacle(node: &Node, limits: &Limits, wanted: Wanted) -> Option<String> {
+    let seen = match node.seen {
+        Ok(seen) => &seen.membership,
+        Err(failure) => return Some(failure.what.clone()),
+    };
+    let fits = match (wanted, node.role) {
+        (Wanted::Any, _) | (_, Role::Galera | Role::Unknown) => true,
+        (Wanted::Primary, role) => role.is_primary(),
+        (Wanted::Replica, role) => matches!(role, Role::Replica | Role::GroupSecondary),
+    };
+    if !seen.unseen.is_empty() {
+        return Some(seen.unseen.join("; "));
+    }
+    if !fits {
+        return Some(format!("it is {}", node.role.words()));
+    }
+    if !seen.in_step {
+        return Some(seen.words());
+    }
+    match seen.lag_s {
+        None => Some("it does not tell how far it is behind".to_owned()),
+        Some(lag) if lag > limits.max_lag => Some(format!(
+            "it is {lag:.0} s behind, and {} are allowed",
+            limits.max_lag
+        )),
+        Some(_) => None,
+    }
+}
+
+/// How warm a node is; `None` where nothing says that it is cold.
+fn percent_of(node: &Node, limits: &Limits) -> Option<f64> {
+    let known = node.seen.ok().and_then(|seen| seen.warmth.percent);
+    // It is what the others are warmed by.
+    if node.role.is_primary() {
+        return None;
+    }
+    known.or(limits.require_list.then_some(0.0))
+}
+
+/// Judges the node of this number. `nodes`: all of its group.
+pub fn judge(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> Verdict {
+    let node = &nodes[number];
+    if let Some(why) = obstacle(node, limits, wanted) {
+        return Verdict {
+            ready: false,
+            reason: format!("{} is not ready: {why}", node.name),
+            weight: 0,
+        };
+    }
+    let warmth = percent_of(node, limits);
+    let weight = warmth.map_or(100, |percent| percent.clamp(1.0, 100.0) as u8);
+    let mut what = vec![node.role.words().to_owned()];
+    if let Ok(seen) = node.seen {
+        if !seen.membership.state.is_empty() {
+            what.push(seen.membership.state.clone());
+        }
+        let lag = seen.membership.lag_s.unwrap_or(0.0);
+        what.push(format!("{lag:.0} s behind"));
+        what.push(match seen.warmth.percent {
+            Some(percent) => format!("{percent:.0} % warm"),
+            None => "no list of hot pages".to_owned(),
+        });
+    }
+    let what = what.join(", ");
+    let is_cold =
+        |node: &Node| percent_of(node, limits).is_some_and(|percent| percent < limits.min_warm);
+    if !is_cold(node) {
+        return Verdict {
+            ready: true,
+            reason: format!("{} is ready: {what}", node.name),
+            weight,
+        };
+    }
+    let other = nodes.iter().enumerate().find(|(other, node)| {
+        *other != number && obstacle(node, limits, wanted).is_none() && !is_cold(node)
+    });
+    match other {
+        Some((_, other)) => Verdict {
+            ready: false,
+            reason: format!(
+                "{} is not ready: {what}, and {} % is asked for; {} is warm enough",
+                node.name, limits.min_warm, other.name
+            ),
+            weight,
+        },
+        None => Verdict {
+            ready: true,
+            reason: format!(
+                "{} is ready though cold, as no other node is both ready and warm enough: {what}",
+                node.name
+            ),
+            weight,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::group::tests::{replica, server};
+    use super::super::membership::Membership;
+    use super::super::warmth::Warmth;
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        min_warm: 90.0,
+        max_lag: 5.0,
+        require_list: false,
+    };
+
+    fn seen(membership: Membership, percent: Option<f64>) -> Seen {
+        Seen {
+            membership,
+            warmth: Warmth {
+                percent,
+                age_s: None,
+            },
+        }
+    }
+
+    fn node(seen: &Seen) -> Node<'_> {
+        Node {
+            name: "a",
+            role: seen.membership.role,
+            seen: Ok(seen),
+        }
+    }
+
+    #[test]
+    fn a_cold_node_waits_while_another_is_warm() {
+        let (cold, warm) = (
+            seen(replica(1, 9), Some(41.0)),
+            seen(replica(2, 9), Some(95.0)),
+        );
+        let both = [node(&cold), node(&warm)];
+        let verdict = judge(0, &both, &LIMITS, Wanted::Replica);
+        assert!(!verdict.ready && verdict.weight == 41, "{verdict:?}");
+        assert!(verdict.reason.contains("41 % warm"), "{verdict:?}");
+        assert!(judge(1, &both, &LIMITS, Wanted::Replica).ready);
+        // Alone, or among cold ones, it serves.
+        let alone = [node(&cold)];
+        let verdict = judge(0, &alone, &LIMITS, Wanted::Any);
+        assert!(
+            verdict.ready && verdict.reason.contains("though cold"),
+            "{verdict:?}"
+        );
+        let cold_too = seen(replica(2, 9), Some(3.0));
+        for number in 0..2 {
+            assert!(
+                judge(
+                    number,
+                    &[node(&cold), node(&cold_too)],
+                    &LIMITS,
+                    Wanted::Any
+                )
+                .ready
+            );
+        }
+        // The warm one is far behind: it is no candidate.
+        let mut behind = warm.clone();
+        behind.membership.lag_s = Some(60.0);
+        let both = [node(&cold), node(&behind)];
+        assert!(judge(0, &both, &LIMITS, Wanted::Any).ready);
+        let verdict = judge(1, &both, &LIMITS, Wanted::Any);
+        assert!(
+            !verdict.ready && verdict.reason.contains("60 s behind"),
+            "{verdict:?}"
+        );
+    }
+
+    #[test]
+    fn a_primary_is_warm_and_only_wanted_as_one() {
+        let (primary, cold) = (
+            seen(server(9, Role::Primary), None),
+            seen(replica(1, 9), Some(10.0)),
+        );
+        let both = [node(&primary), node(&cold)];
+        assert!(judge(0, &both, &LIMITS, Wanted::Any).ready);
+        assert!(!judge(0, &both, &LIMITS, Wanted::Replica).ready);
+        // The only replica.
+        assert!(judge(1, &both, &LIMITS, Wanted::Replica).ready);
+        assert!(!judge(1, &both, &LIMITS, Wanted::Any).ready);
+    }
+
+    #[test]
+    fn who_has_no_list_is_cold_only_where_that_is_said() {
+        let (without, warm) = (seen(replica(1, 9), None), seen(replica(2, 9), Some(99.0)));
+        let both = [node(&without), node(&warm)];
+        assert!(judge(0, &both, &LIMITS, Wanted::Any).ready);
+        let strict = Limits {
+            require_list: true,
+            ..LIMITS
+        };
+        let verdict = judge(0, &both, &strict, Wanted::Any);
+        assert!(!verdict.ready && verdict.weight == 1, "{verdict:?}");
+    }
+
+    #[test]
+    fn who_stands_still_or_may_not_be_seen_is_not_ready() {
+        let mut stopped = seen(replica(1, 9), Some(100.0));
+        stopped.membership.in_step = false;
+        stopped.membership.state = "SQL thread: No".into();
+        let verdict = judge(0, &[node(&stopped)], &LIMITS, Wanted::Any);
+        assert!(
+            !verdict.ready && verdict.reason.contains("SQL thread: No"),
+            "{verdict:?}"
+        );
+        let mut hidden = seen(server(1, Role::Unknown), None);
+        hidden.membership.in_step = false;
+        hidden.membership.unseen = vec!["GRANT it".into()];
+        let verdict = judge(0, &[node(&hidden)], &LIMITS, Wanted::Any);
+        assert!(
+            !verdict.ready && verdict.reason.contains("GRANT it"),
+            "{verdict:?}"
+        );
+        let lost = Failure::step("cannot connect");
+        let lost = Node {
+            name: "l",
+            role: Role::Unknown,
+            seen: Err(&lost),
+        };
+        assert!(!judge(0, &[lost], &LIMITS, Wanted::Any).ready);
+    }
+}

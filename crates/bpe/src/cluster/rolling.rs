@@ -1,0 +1,406 @@
+//! A change of several servers, one after the other: replicas first, the primary last.
+//!
+//! All are looked at and every plan is made before anything is changed. Then each server is watched, changed, waited for until it is
+//! in step and not behind, and watched again. The first that fails, leaves, or is worse off by its own figures ([`worse`]) ends it;
+//! what was done to servers before stays, and the report says how to go on or back.
+
+use std::time::{Duration, Instant};
+
+use super::group::{self, Group, Known};
+use super::look::{self, Node, Seen};
+use super::worse::{self, Window};
+use crate::failure::{Exit, Failure};
+use crate::journal::Reopen;
+use crate::observe::Observer;
+use crate::server::Server;
+use crate::terminal::{confirm, say};
+use crate::told::{self, Told};
+
+/// Between two looks at a server that is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How a rolling change goes about.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub struct Pace {
+    /// With --all: the cluster of the file to change, where it has several
+    #[arg(long, value_name = "NAME", requires = "all")]
+    pub cluster: Option<String>,
+    /// With --all: most seconds that a server may be behind before the next one is changed
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "all")]
+    pub max_lag: u64,
+    /// With --all: seconds to wait until a changed server is in step again
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, requires = "all")]
+    pub wait: u64,
+    /// With --all: seconds to watch each server before and after its change
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, requires = "all",
+          value_parser = clap::value_parser!(u64).range(2..=3600))]
+    pub watch: u64,
+}
+
+/// What will be done to one server.
+pub struct Step<'a> {
+    /// For people.
+    pub text: String,
+    pub is_nothing: bool,
+    #[expect(clippy::type_complexity)]
+    pub carry_out:
+        Box<dyn FnOnce(&mut Server, &mut dyn Told, Reopen<'_>) -> Result<(), Failure> + 'a>,
+}
+
+/// The change.
+pub trait Change {
+    /// Whether the extension is on after it.
+    fn is_on(&self) -> bool;
+
+    /// The command that undoes it.
+    fn back(&self) -> String;
+
+    /// Looks at a server, and changes nothing.
+    ///
+    /// # Errors
+    /// What stands in the way.
+    fn plan(&self, server: &mut Server, node: usize) -> Result<Step<'_>, Failure>;
+}
+
+/// How far it came.
+#[derive(Default)]
+struct Report {
+    done: Vec<String>,
+    /// Where nothing had to be done.
+    same: Vec<String>,
+    failed: Option<String>,
+    left: Vec<String>,
+}
+
+impl Report {
+    fn lines(&self) -> String {
+        let mut text = String::new();
+        for (what, names) in [("changed:    ", &self.done), ("as wished:  ", &self.same)] {
+            if !names.is_empty() {
+                text.push_str(&format!("\n  {what}{}", names.join(", ")));
+            }
+        }
+        if let Some(failed) = &self.failed {
+            text.push_str(&format!("\n  stopped at: {failed}"));
+        }
+        if !self.left.is_empty() {
+            text.push_str(&format!("\n  not reached: {}", self.left.join(", ")));
+        }
+        text
+    }
+}
+
+/// Changes all servers of the file that belong to one cluster.
+///
+/// # Errors
+/// What stopped it, with what was done and what was not.
+pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &dyn Change) -> Result<Exit, Failure> {
+    let seen = look::at_all(nodes, look::PATIENCE);
+    // Of one that does not answer nobody knows where it belongs.
+    let elsewhere = |node: &Node| match (&pace.cluster, &node.cluster) {
+        (Some(wanted), Some(of)) => wanted != of,
+        _ => false,
+    };
+    for (node, seen) in nodes.iter().zip(&seen) {
+        if let (Err(failure), false) = (seen, elsewhere(node)) {
+            let mut refused = Failure::new(
+                failure.exit,
+                format!("{}: {}; nothing was changed", node.name, failure.what),
+            );
+            refused.advice.clone_from(&failure.advice);
+            return Err(refused);
+        }
+    }
+    let (group, order) = choose(nodes, &seen, pace)?;
+    say!(
+        "Cluster {}: {} servers, one after the other",
+        group.name,
+        order.len()
+    );
+    let mut nothing = true;
+    for number in &order {
+        let node = &nodes[*number];
+        let mut server = open(node)?;
+        let named = |mut failure: Failure| {
+            failure.what = format!("{}: {}", node.name, failure.what);
+            failure
+        };
+        let step = change.plan(&mut server, *number).map_err(named)?;
+        let role = seen[*number].as_ref().map(|seen| seen.membership.words());
+        say!("\n{} ({})", node.name, role.unwrap_or_default());
+        say!("{}", step.text.trim_end());
+        nothing &= step.is_nothing;
+    }
+    if nothing {
+        return Ok(Exit::Ok);
+    }
+    if !yes {
+        match confirm("\nContinue?") {
+            Some(true) => {}
+            Some(false) => {
+                say!("Nothing was changed.");
+                return Ok(Exit::No);
+            }
+            None => {
+                return Err(Failure::usage(
+                    "there is no terminal to ask on: add --yes to proceed without asking",
+                ));
+            }
+        }
+    }
+    let mut told = told::Terminal::catching_signals()?;
+    let mut report = Report::default();
+    for (place, number) in order.iter().enumerate() {
+        let node = &nodes[*number];
+        say!("\n{} ({} of {})", node.name, place + 1, order.len());
+        match one(nodes, &order, *number, pace, change, &mut told) {
+            Ok(true) => report.done.push(node.name.clone()),
+            Ok(false) => report.same.push(node.name.clone()),
+            Err(failure) => {
+                let later = &order[place + 1..];
+                report.left = later.iter().map(|i| nodes[*i].name.clone()).collect();
+                report.failed = Some(node.name.clone());
+                let mut advice = format!(
+                    "to go on, mend that and run the same command again: servers that are as wished are left as they are\n\
+                     to go back: {}",
+                    change.back()
+                );
+                if let Some(more) = &failure.advice {
+                    advice = format!("{more}\n{advice}");
+                }
+                return Err(Failure::new(
+                    Exit::Failed,
+                    format!("{}: {}{}", node.name, failure.what, report.lines()),
+                )
+                .advise(advice));
+            }
+        }
+    }
+    say!(
+        "\nAll of cluster {} are done.{}",
+        group.name,
+        report.lines()
+    );
+    Ok(Exit::Ok)
+}
+
+fn open(node: &Node) -> Result<Server, Failure> {
+    Server::log_in(&mut node.target.clone()).map_err(|mut failure| {
+        failure.what = format!("{}: {}", node.name, failure.what);
+        failure
+    })
+}
+
+/// The group that is meant, and the order of its members.
+fn choose(
+    nodes: &[Node],
+    seen: &[Result<Seen, Failure>],
+    pace: &Pace,
+) -> Result<(Group, Vec<usize>), Failure> {
+    let known: Vec<Known> = nodes
+        .iter()
+        .zip(seen)
+        .map(|(node, seen)| Known {
+            name: &node.name,
+            cluster: node.cluster.as_deref(),
+            membership: seen.as_ref().ok().map(|seen| &seen.membership),
+        })
+        .collect();
+    if known.is_empty() {
+        return Err(Failure::usage("the file names no server"));
+    }
+    let mut groups = group::groups(&known);
+    let names: Vec<_> = groups.iter().map(|group| group.name.clone()).collect();
+    let group = match &pace.cluster {
+        Some(name) => groups
+            .into_iter()
+            .find(|group| group.name == *name)
+            .ok_or_else(|| {
+                Failure::usage(format!("there is no cluster `{name}`"))
+                    .advise(format!("the file has: {}", names.join(", ")))
+            })?,
+        None if groups.len() > 1 => {
+            return Err(Failure::usage(format!(
+                "the file names servers of several clusters: {}",
+                names.join(", ")
+            ))
+            .advise("choose one with --cluster NAME"));
+        }
+        // Servers that say nothing of each other are all that the file names.
+        None => match groups
+            .pop()
+            .filter(|group| group.members.len() == nodes.len())
+        {
+            Some(group) => group,
+            None if nodes.len() == 1 => Group {
+                name: nodes[0].name.clone(),
+                configured: false,
+                members: vec![0],
+            },
+            None => {
+                return Err(lonely(nodes, &known));
+            }
+        },
+    };
+    group::check(&known, &group).map_err(|(what, advice)| {
+        Failure::refused(format!("{what}; nothing was changed")).advise(advice)
+    })?;
+    let order = group::order(&known, &group);
+    Ok((group, order))
+}
+
+/// Servers of the file that belong to nobody.
+fn lonely(nodes: &[Node], known: &[Known]) -> Failure {
+    let groups = group::groups(known);
+    let alone: Vec<_> = (0..nodes.len())
+        .filter(|i| !groups.iter().any(|group| group.members.contains(i)))
+        .map(|i| nodes[i].name.as_str())
+        .collect();
+    Failure::refused(format!(
+        "it cannot be told which cluster these belong to: {}; nothing was changed",
+        alone.join(", ")
+    ))
+    .advise("give servers that belong together the same `cluster = \"NAME\"` in the file")
+}
+
+/// Changes one. Returns whether anything had to be done.
+fn one(
+    nodes: &[Node],
+    order: &[usize],
+    number: usize,
+    pace: &Pace,
+    change: &dyn Change,
+    told: &mut told::Terminal,
+) -> Result<bool, Failure> {
+    // A node that has left meanwhile ends it: no second one is to be taken away.
+    let all: Vec<Node> = order.iter().map(|i| nodes[*i].clone()).collect();
+    for (node, seen) in all.iter().zip(look::at_all(&all, look::PATIENCE)) {
+        let membership = seen
+            .map_err(|failure| {
+                Failure::step(format!("not changed: {} {}", node.name, away(&failure)))
+            })?
+            .membership;
+        if !membership.in_step {
+            return Err(Failure::step(format!(
+                "not changed: {} is {}",
+                node.name,
+                membership.words()
+            )));
+        }
+    }
+    let node = &nodes[number];
+    let mut server = open(node)?;
+    let step = change.plan(&mut server, number)?;
+    if step.is_nothing {
+        say!("  nothing to change");
+        return Ok(false);
+    }
+    let mut observer = Observer::with_limit(node.target.clone(), look::PATIENCE);
+    let length = Duration::from_secs(pace.watch);
+    say!("  watching it for {} s first", pace.watch);
+    let before = Window::of(&mut observer, length, &|| told.interrupted())?;
+    let reopen = || Server::log_in(&mut node.target.clone());
+    (step.carry_out)(&mut server, told, &reopen)?;
+    drop(server);
+    observer.disconnect();
+    wait_until_in_step(&mut observer, pace, told)?;
+    say!("  watching it for {} s", pace.watch);
+    let after =
+        Window::of(&mut observer, length, &|| told.interrupted()).map_err(|mut failure| {
+            failure.what = format!("it was changed, but then: {}", failure.what);
+            failure
+        })?;
+    if let Some(worse) = worse::judge(&before, &after, change.is_on(), pace.max_lag as f64) {
+        return Err(Failure::step(format!(
+            "it was changed and is worse off: {}",
+            worse.text
+        )));
+    }
+    say!("  {}", told_of(&after));
+    Ok(true)
+}
+
+fn away(failure: &Failure) -> String {
+    format!("does not answer ({})", failure.what)
+}
+
+/// How a server is doing, in a line.
+fn told_of(window: &Window) -> String {
+    let figures = &window.figures;
+    let hits = figures
+        .hit_ratio_percent
+        .map_or("no reads yet".to_owned(), |percent| {
+            format!("hit ratio {percent:.0} %")
+        });
+    format!(
+        "in step: the extension is {}, {hits}, {}, {:.0} threads running",
+        figures.state,
+        window.seen.membership.words(),
+        window.threads_running
+    )
+}
+
+fn wait_until_in_step(
+    observer: &mut Observer,
+    pace: &Pace,
+    told: &told::Terminal,
+) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let mut said = None;
+    loop {
+        let seen = observer.server().and_then(Seen::of);
+        let words = match seen {
+            Ok(Seen { membership, .. }) => {
+                let near = membership
+                    .lag_s
+                    .is_some_and(|lag| lag <= pace.max_lag as f64);
+                if membership.in_step && near {
+                    return Ok(());
+                }
+                membership.words()
+            }
+            Err(failure) => {
+                observer.disconnect();
+                failure.what
+            }
+        };
+        if begin.elapsed() > Duration::from_secs(pace.wait) {
+            return Err(Failure::step(format!(
+                "it was changed, but is not in step after {} s: {words}",
+                pace.wait
+            )));
+        }
+        if told.interrupted() {
+            return Err(Failure::step("interrupted; it was changed"));
+        }
+        if said.as_ref() != Some(&words) {
+            say!("  waiting for it: {words}");
+            said = Some(words);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_says_what_was_done_and_what_was_not() {
+        let report = Report {
+            done: vec!["c".into()],
+            same: vec!["d".into()],
+            failed: Some("b".into()),
+            left: vec!["a".into()],
+        };
+        let lines = report.lines();
+        for part in [
+            "changed:    c",
+            "as wished:  d",
+            "stopped at: b",
+            "not reached: a",
+        ] {
+            assert!(lines.contains(part), "{lines}");
+        }
+    }
+}

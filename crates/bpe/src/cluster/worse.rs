@@ -1,0 +1,237 @@
+//! Whether a server is worse off after a change than before, by its own figures.
+//!
+//! The number of statements is none of them: what applications ask for changes by itself. Nor is the hit ratio, which begins at 0
+//! in a new cache.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+
+use super::look::Seen;
+use crate::failure::Failure;
+use crate::observe::{Figures, Observer};
+use crate::state::is_on;
+
+/// Running threads below which nothing piles up, and times those of before, as `bpe compare` judges.
+const FEW_THREADS: f64 = 8.0;
+const PILED_UP: f64 = 2.0;
+/// Reads that a latency must be of.
+const FEW_READS: f64 = 200.0;
+/// Times the latency of before.
+const SLOWER: f64 = 2.0;
+
+/// What a server did over some seconds.
+#[derive(Clone, Debug)]
+pub struct Window {
+    pub figures: Figures,
+    /// Mean of the seconds.
+    pub threads_running: f64,
+    /// At its end.
+    pub seen: Seen,
+}
+
+/// In which figure a server is worse off.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Worse {
+    /// `state`, `replication`, `lag`, `errors`, `threads`, `cache-latency` or `data-latency`.
+    pub figure: &'static str,
+    pub text: String,
+}
+
+impl Window {
+    /// Watches a server for so long, and for two readings at least.
+    ///
+    /// # Errors
+    /// When it does not answer, or `interrupted` says so.
+    pub fn of(
+        observer: &mut Observer,
+        length: Duration,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Self, Failure> {
+        let begin = Instant::now();
+        let first = observer.sample()?;
+        let mut threads = Vec::new();
+        loop {
+            std::thread::sleep(Duration::from_secs(1).min(length));
+            if interrupted() {
+                return Err(Failure::step("interrupted"));
+            }
+            let last = observer.sample()?;
+            threads.push(last.number("threads_running"));
+            if begin.elapsed() >= length {
+                let seen = Seen::of(observer.server()?)?;
+                return Ok(Self {
+                    figures: Figures::between(&first, &last),
+                    threads_running: threads.iter().sum::<f64>() / threads.len() as f64,
+                    seen,
+                });
+            }
+        }
+    }
+}
+
+/// In what a server is worse off, if it is. `on`: it was switched on, or changed while on.
+pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Option<Worse> {
+    let worse = |figure, text: String| Some(Worse { figure, text });
+    let (was, is) = (&before.figures, &after.figures);
+    if on && !is_on(&is.state) {
+        return worse(
+            "state",
+            format!("the extension is {}: {}", is.state, is.state_reason),
+        );
+    }
+    let now = &after.seen.membership;
+    if before.seen.membership.in_step && !now.in_step {
+        return worse("replication", format!("it is {}", now.words()));
+    }
+    if let Some(lag) = now.lag_s {
+        let earlier = before.seen.membership.lag_s.unwrap_or(0.0);
+        if lag > max_lag_s && lag > earlier {
+            return worse(
+                "lag",
+                format!("it is {lag:.0} s behind, {earlier:.0} s before"),
+            );
+        }
+    }
+    let troubles = |figures: &Figures| {
+        figures.device_errors
+            + figures.failed_proofs
+            + figures.audit_suspicions
+            + figures.reads_given_up
+    };
+    // They are counted anew where the cache was opened anew.
+    let known = if is_on(&was.state) { troubles(was) } else { 0 };
+    if on && troubles(is) > known {
+        return worse(
+            "errors",
+            format!(
+                "{} errors of cache disks, {} failed proofs, {} reads given up, {} data files that somebody else changed",
+                is.device_errors, is.failed_proofs, is.reads_given_up, is.audit_suspicions
+            ),
+        );
+    }
+    let (threads, usual) = (after.threads_running, before.threads_running);
+    if threads >= FEW_THREADS && threads > PILED_UP * usual {
+        return worse(
+            "threads",
+            format!("{threads:.0} threads run at a time, {usual:.0} before"),
+        );
+    }
+    let many = |figures: &Figures, rate: f64| rate * figures.interval_s >= FEW_READS;
+    if let (true, Some(cache), Some(data)) = (on, &is.cache_read_us, &is.data_read_us) {
+        let of_both = many(is, is.cache_reads_per_s) && many(is, is.data_reads_per_s);
+        if is.latency_of == "interval" && of_both && cache.p50 > SLOWER * data.p50 {
+            return worse(
+                "cache-latency",
+                format!(
+                    "a read of the cache takes {:.0} us, one of the data disk {:.0} us (p50)",
+                    cache.p50, data.p50
+                ),
+            );
+        }
+    }
+    if let (Some(earlier), Some(later)) = (&was.data_read_us, &is.data_read_us) {
+        let of_both = many(was, was.data_reads_per_s) && many(is, is.data_reads_per_s);
+        let timed = was.latency_of == "interval" && is.latency_of == "interval";
+        if timed && of_both && later.p95 > SLOWER * earlier.p95 {
+            return worse(
+                "data-latency",
+                format!(
+                    "a read of the data disk takes {:.0} us, {:.0} us before (p95)",
+                    later.p95, earlier.p95
+                ),
+            );
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::group::tests::replica;
+    use super::super::warmth::Warmth;
+    use super::*;
+    use crate::observe::Quantiles;
+    use crate::observe::figures_tests::sample;
+
+    fn window(state: &str) -> Window {
+        let start = Instant::now();
+        let mut of = Figures::between(&sample(start, 0, &[]), &sample(start, 10_000, &[]));
+        of.state = state.to_owned();
+        of.latency_of = "interval";
+        Window {
+            figures: of,
+            threads_running: 4.0,
+            seen: Seen {
+                membership: replica(1, 9),
+                warmth: Warmth::default(),
+            },
+        }
+    }
+
+    fn figure(before: &Window, after: &Window) -> Option<&'static str> {
+        judge(before, after, true, 10.0).map(|worse| worse.figure)
+    }
+
+    #[test]
+    fn what_makes_a_server_worse_off() {
+        let (before, after) = (window("disabled"), window("active"));
+        assert_eq!(figure(&before, &after), None);
+        assert_eq!(figure(&before, &window("passive")), Some("state"));
+        let changed = |change: fn(&mut Window)| {
+            let mut after = after.clone();
+            change(&mut after);
+            figure(&before, &after)
+        };
+        assert_eq!(
+            changed(|after| after.seen.membership.in_step = false),
+            Some("replication")
+        );
+        assert_eq!(
+            changed(|after| after.seen.membership.lag_s = Some(30.0)),
+            Some("lag")
+        );
+        assert_eq!(
+            changed(|after| after.figures.device_errors = 1),
+            Some("errors")
+        );
+        assert_eq!(changed(|after| after.threads_running = 7.0), None);
+        assert_eq!(
+            changed(|after| after.threads_running = 9.0),
+            Some("threads")
+        );
+        // Fewer statements and no hit yet are nobody's fault.
+        assert_eq!(
+            changed(|after| {
+                after.figures.qps = 0.0;
+                after.figures.hit_ratio_percent = Some(0.0);
+            }),
+            None
+        );
+        let slow = |after: &mut Window| {
+            let quantiles = |us| {
+                Some(Quantiles {
+                    p50: us,
+                    p95: us,
+                    p99: us,
+                })
+            };
+            after.figures.interval_s = 10.0;
+            after.figures.cache_reads_per_s = 100.0;
+            after.figures.data_reads_per_s = 100.0;
+            after.figures.cache_read_us = quantiles(900.0);
+            after.figures.data_read_us = quantiles(400.0);
+        };
+        assert_eq!(changed(slow), Some("cache-latency"));
+        let mut earlier = after.clone();
+        slow(&mut earlier);
+        earlier.figures.cache_read_us = None;
+        let mut later = earlier.clone();
+        later.figures.data_read_us = Some(Quantiles {
+            p50: 900.0,
+            p95: 900.0,
+            p99: 900.0,
+        });
+        assert_eq!(figure(&earlier, &later), Some("data-latency"));
+    }
+}

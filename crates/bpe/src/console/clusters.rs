@@ -1,0 +1,169 @@
+//! The console's servers as clusters: who belongs together, the role of each, how far behind and how warm it is.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use super::error::Refusal;
+use super::state::Console;
+use super::watched::Watched;
+use crate::cluster::group::{self, Group, Known};
+use crate::cluster::look::Seen;
+use crate::cluster::membership::Role;
+use crate::cluster::ready::{self, Limits, Verdict, Wanted};
+use crate::failure::Failure;
+
+/// All servers as they were last seen. Groups are of what each said when it last answered.
+pub struct View {
+    pub servers: Vec<Arc<Watched>>,
+    clusters: Vec<Option<String>>,
+    places: Vec<Option<Seen>>,
+    present: Vec<Result<Seen, Failure>>,
+}
+
+impl View {
+    pub fn of(console: &Console) -> Self {
+        let servers = console.servers.clone();
+        Self {
+            clusters: servers
+                .iter()
+                .map(|server| server.wished().cluster)
+                .collect(),
+            places: servers.iter().map(|server| server.place()).collect(),
+            present: servers.iter().map(|server| server.present()).collect(),
+            servers,
+        }
+    }
+
+    fn known(&self) -> Vec<Known<'_>> {
+        (0..self.servers.len())
+            .map(|i| Known {
+                name: &self.servers[i].name,
+                cluster: self.clusters[i].as_deref(),
+                membership: self.places[i].as_ref().map(|seen| &seen.membership),
+            })
+            .collect()
+    }
+
+    pub fn groups(&self) -> Vec<Group> {
+        group::groups(&self.known())
+    }
+
+    /// The group of this name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn group(&self, name: &str) -> Answer<Group> {
+        self.groups()
+            .into_iter()
+            .find(|group| group.name == name)
+            .ok_or_else(|| Refusal::not_found(format!("the console knows no cluster `{name}`")))
+    }
+
+    /// The members in the order in which they are changed.
+    ///
+    /// # Errors
+    /// Nobody can say which is to be the last.
+    pub fn order(&self, group: &Group) -> Result<Vec<Arc<Watched>>, Failure> {
+        let known = self.known();
+        group::check(&known, group)
+            .map_err(|(what, advice)| Failure::refused(what).advise(advice))?;
+        let order = group::order(&known, group);
+        Ok(order
+            .iter()
+            .map(|i| Arc::clone(&self.servers[*i]))
+            .collect())
+    }
+
+    /// Whether a server may get traffic, among its group.
+    pub fn judge(&self, number: usize, limits: &Limits, wanted: Wanted) -> Verdict {
+        let members = self
+            .groups()
+            .into_iter()
+            .find(|group| group.members.contains(&number))
+            .map_or(vec![number], |group| group.members);
+        let roles = group::roles(&self.known(), &members);
+        let nodes: Vec<ready::Node> = members
+            .iter()
+            .zip(roles)
+            .map(|(i, role)| ready::Node {
+                name: &self.servers[*i].name,
+                role,
+                seen: self.present[*i].as_ref(),
+            })
+            .collect();
+        let among = members.iter().position(|i| *i == number).unwrap_or(0);
+        ready::judge(among, &nodes, limits, wanted)
+    }
+
+    fn member(&self, number: usize, role: Role, limits: &Limits) -> Value {
+        let server = &self.servers[number];
+        let summary = server.summary();
+        let figures = server.latest();
+        let verdict = self.judge(number, limits, Wanted::Any);
+        let place = self.places[number].as_ref();
+        let present = self.present[number].is_ok();
+        let membership = place.filter(|_| present).map(|place| &place.membership);
+        let warmth = place.filter(|_| present).map(|place| &place.warmth);
+        json!({
+            "id": server.id,
+            "name": server.name,
+            "address": server.address,
+            "reachable": present,
+            "error": self.present[number].as_ref().err().map(|failure| &failure.what),
+            "role": role,
+            "state": membership.map(|membership| &membership.state),
+            "in_step": membership.is_some_and(|membership| membership.in_step),
+            "lag_s": membership.and_then(|membership| membership.lag_s),
+            "read_only": membership.is_some_and(|membership| membership.read_only),
+            "unseen": membership.map(|membership| membership.unseen.clone()).unwrap_or_default(),
+            "extension": summary["state"],
+            "installed": summary["installed"],
+            "hit_ratio_percent": figures.as_ref().and_then(|figures| figures.hit_ratio_percent),
+            "qps": figures.as_ref().map(|figures| figures.qps),
+            "warm_percent": warmth.and_then(|warmth| warmth.percent),
+            "warm_age_s": warmth.and_then(|warmth| warmth.age_s),
+            "ready": verdict.ready,
+            "ready_reason": verdict.reason,
+        })
+    }
+}
+
+/// A server to wait for on behalf of a cluster: its first.
+pub fn first(console: &Console, name: &str) -> Answer<Arc<Watched>> {
+    let view = View::of(console);
+    let group = view.group(name)?;
+    Ok(Arc::clone(&view.servers[group.members[0]]))
+}
+
+/// All clusters, as a list shows them.
+pub fn summaries(console: &Console) -> Vec<Value> {
+    let view = View::of(console);
+    let known = view.known();
+    let limits = &console.limits;
+    view.groups()
+        .iter()
+        .map(|group| {
+            let roles = group::roles(&known, &group.members);
+            let members: Vec<Value> = group
+                .members
+                .iter()
+                .zip(roles)
+                .map(|(i, role)| view.member(*i, role, limits))
+                .collect();
+            let problem = group::check(&known, group).err();
+            let order = group::order(&known, group);
+            let order: Vec<_> = order.iter().map(|i| &view.servers[*i].id).collect();
+            json!({
+                "name": group.name,
+                "configured": group.configured,
+                "problem": problem.as_ref().map(|(what, _)| what),
+                "advice": problem.as_ref().map(|(_, advice)| advice),
+                "members": members,
+                "order": order,
+                "task": console.rolling.task(&group.name),
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,380 @@
+//! The switch for all servers of a cluster: at once, or one after the other.
+//!
+//! Each server is switched as its own switch does it ([`switching`]), with the plan that was shown. One after the other means replicas
+//! first and the primary last; each is watched before and after, and the first that fails, leaves or is worse off
+//! ([`crate::cluster::worse`]) ends it. What was done to servers before stays.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::answer::Answer;
+use super::cluster_tasks::Work;
+use super::clusters::View;
+use super::error::Refusal;
+use super::events::Level;
+use super::state::Console;
+use super::switching::{self, Action};
+use super::task::{State, Step, StepState, Task};
+use super::watched::Watched;
+use crate::cluster::look::{PATIENCE, Seen};
+use crate::cluster::worse::{self, Window};
+use crate::failure::Failure;
+use crate::observe::Observer;
+
+/// Between two looks at what is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long a server may take until it is in step again.
+const IN_STEP_WITHIN: Duration = Duration::from_secs(600);
+/// Seconds that each server is watched before and after, where the request says nothing.
+const WATCH_SECONDS: u64 = 10;
+/// Seconds that a server may be behind before the next one is changed.
+const MAX_LAG_SECONDS: f64 = 10.0;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Way {
+    #[default]
+    Rolling,
+    All,
+}
+
+/// What a page asks for.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request {
+    action: Action,
+    #[serde(default)]
+    path: Option<String>,
+    #[serde(default)]
+    size: Option<Value>,
+    #[serde(default)]
+    uninstall: bool,
+    #[serde(default)]
+    way: Way,
+    #[serde(default)]
+    watch_s: Option<u64>,
+    #[serde(default)]
+    max_lag_s: Option<f64>,
+    /// Of the plans that were shown, by the server's id.
+    #[serde(default)]
+    digests: BTreeMap<String, Option<String>>,
+}
+
+impl Request {
+    /// As for one server. What the file says of it comes first.
+    fn of(&self, server: &Watched) -> switching::Request {
+        let wish = server.wished();
+        let on = self.action == Action::On;
+        switching::Request {
+            action: self.action,
+            path: wish.path.or_else(|| self.path.clone()).filter(|_| on),
+            size: wish.size.or_else(|| self.size.clone()).filter(|_| on),
+            uninstall: self.uninstall,
+            digest: self.digests.get(&server.id).cloned().flatten(),
+        }
+    }
+}
+
+/// The plans of all servers, in the order in which they will be changed.
+///
+/// # Errors
+/// There is no such cluster.
+pub fn preview(console: &Console, cluster: &str, request: &Request) -> Answer<Value> {
+    let view = View::of(console);
+    let group = view.group(cluster)?;
+    let order = match view.order(&group) {
+        Ok(order) => order,
+        Err(failure) => {
+            return Ok(json!({ "nodes": [], "refused": failure.to_string() }));
+        }
+    };
+    let plans = std::thread::scope(|scope| {
+        let asked: Vec<_> = order
+            .iter()
+            .map(|server| {
+                scope.spawn(|| switching::preview(server, &request.of(server), &console.places))
+            })
+            .collect();
+        asked
+            .into_iter()
+            .map(|asked| asked.join().ok())
+            .collect::<Vec<_>>()
+    });
+    let mut nodes = Vec::new();
+    for (server, plan) in order.iter().zip(plans) {
+        let plan = match plan {
+            Some(Ok(plan)) => serde_json::to_value(plan).unwrap_or_default(),
+            Some(Err(refusal)) => json!({
+                "changes": [], "warnings": [], "refused": refusal.what(), "digest": null,
+            }),
+            None => json!({
+                "changes": [], "warnings": [], "refused": "the console failed at this plan", "digest": null,
+            }),
+        };
+        nodes.push(json!({ "id": server.id, "name": server.name, "plan": plan }));
+    }
+    Ok(json!({ "nodes": nodes, "refused": null }))
+}
+
+/// Begins to do it, in a thread of its own.
+///
+/// # Errors
+/// There is no such cluster, it is being changed, or nobody can say which server is to be the last.
+pub fn begin(console: &Arc<Console>, cluster: &str, request: Request) -> Answer<Task> {
+    let view = View::of(console);
+    let group = view.group(cluster)?;
+    let order = view.order(&group)?;
+    let watch = request.watch_s.unwrap_or(WATCH_SECONDS);
+    let lag = request.max_lag_s.unwrap_or(MAX_LAG_SECONDS);
+    if !(2..=3600).contains(&watch) || !(0.0..=1e9).contains(&lag) {
+        return Err(Refusal::bad(
+            "watch_s must be 2 to 3600, and max_lag_s a number of seconds",
+        ));
+    }
+    let title = match (request.action, request.uninstall) {
+        (Action::On, _) => "Switching on",
+        (Action::Off, false) => "Switching off",
+        (Action::Off, true) => "Uninstalling",
+    };
+    let task = Task {
+        id: format!("cluster {cluster}"),
+        server: String::new(),
+        title: format!("{title}: {cluster}"),
+        state: State::Running,
+        steps: order
+            .iter()
+            .map(|server| Step {
+                text: server.name.clone(),
+                state: StepState::Waiting,
+            })
+            .collect(),
+        error: None,
+        advice: None,
+    };
+    let work = console
+        .rolling
+        .begin(cluster, task.clone())
+        .ok_or_else(|| {
+            Refusal::conflict("this cluster is already being changed")
+                .advise("wait until that is done")
+        })?;
+    let console = Arc::clone(console);
+    let run = Run {
+        order,
+        request,
+        watch: Duration::from_secs(watch),
+        max_lag_s: lag,
+        title,
+        console,
+        work: Arc::clone(&work),
+    };
+    let started = std::thread::Builder::new()
+        .name("rolling".into())
+        .spawn(move || {
+            let result = catch_unwind(AssertUnwindSafe(|| match run.request.way {
+                Way::Rolling => run.one_after_the_other(),
+                Way::All => run.at_once(),
+            }));
+            run.work.end(result.unwrap_or_else(|_| {
+                Err(Failure::step(
+                    "the console failed at this; its terminal shows where",
+                ))
+            }));
+        });
+    if let Err(error) = started {
+        let failure = Failure::step(format!("cannot start a thread: {error}"));
+        work.end(Err(Failure::step("it could not be begun")));
+        return Err(failure.into());
+    }
+    Ok(task)
+}
+
+struct Run {
+    console: Arc<Console>,
+    order: Vec<Arc<Watched>>,
+    request: Request,
+    watch: Duration,
+    max_lag_s: f64,
+    title: &'static str,
+    work: Arc<Work>,
+}
+
+impl Run {
+    fn one_after_the_other(&self) -> Result<(), Failure> {
+        for (step, server) in self.order.iter().enumerate() {
+            if self.work.is_to_stop() {
+                return Err(self.stopped_at(step, "it was told to stop".to_owned(), false));
+            }
+            match self.one(step, server) {
+                Ok(how) => self
+                    .work
+                    .show(step, StepState::Done, format!("{}: {how}", server.name)),
+                Err(failure) => {
+                    let text = format!("{}: {}", server.name, failure.what);
+                    self.work.show(step, StepState::Failed, text.clone());
+                    server.note(
+                        Level::Error,
+                        format!(
+                            "{} of the cluster stopped here: {}",
+                            self.title, failure.what
+                        ),
+                    );
+                    return Err(self.stopped_at(step, text, true));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn stopped_at(&self, step: usize, why: String, failed: bool) -> Failure {
+        let names = |servers: &[Arc<Watched>]| {
+            let names: Vec<_> = servers.iter().map(|server| server.name.as_str()).collect();
+            match names.is_empty() {
+                true => "none".to_owned(),
+                false => names.join(", "),
+            }
+        };
+        let later = &self.order[(step + usize::from(failed)).min(self.order.len())..];
+        Failure::step(format!(
+            "stopped: {why}. Done: {}. Not reached: {}.",
+            names(&self.order[..step]),
+            names(later)
+        ))
+        .advise(
+            "mend that and switch the cluster again to go on: servers that are as wished are left as they are; or switch \
+             back those that are done",
+        )
+    }
+
+    fn one(&self, step: usize, server: &Arc<Watched>) -> Result<String, Failure> {
+        let say = |what: &str| {
+            self.work
+                .show(step, StepState::Running, format!("{}: {what}", server.name))
+        };
+        // A node that has left meanwhile ends it: no second one is to be taken away.
+        for other in &self.order {
+            let place = other.present().map_err(|failure| {
+                Failure::step(format!(
+                    "not changed, as {} is away: {}",
+                    other.name, failure.what
+                ))
+            })?;
+            if !place.membership.in_step {
+                return Err(Failure::step(format!(
+                    "not changed, as {} is {}",
+                    other.name,
+                    place.membership.words()
+                )));
+            }
+        }
+        let mut observer = Observer::with_limit(server.target().clone(), PATIENCE);
+        let interrupted = || self.work.is_to_stop();
+        say("watching it first");
+        let before = Window::of(&mut observer, self.watch, &interrupted)?;
+        say(self.title);
+        self.change(server)?;
+        observer.disconnect();
+        say("waiting until it is in step");
+        self.wait_until_in_step(&mut observer)?;
+        say("watching it");
+        // It is changed: that it was told to stop is looked at after it.
+        let after = Window::of(&mut observer, self.watch, &|| false)?;
+        let on = self.request.action == Action::On;
+        match worse::judge(&before, &after, on, self.max_lag_s) {
+            Some(worse) => Err(Failure::step(format!(
+                "it was changed and is worse off: {}",
+                worse.text
+            ))),
+            None => Ok(after.seen.membership.words()),
+        }
+    }
+
+    /// Switches one, as its own switch does, and waits for the end.
+    fn change(&self, server: &Arc<Watched>) -> Result<(), Failure> {
+        let request = self.request.of(server);
+        let task = self.begin(server, &request)?;
+        self.wait_for(&task)
+    }
+
+    fn begin(&self, server: &Arc<Watched>, request: &switching::Request) -> Result<Task, Failure> {
+        switching::begin(&self.console, server, request)
+            .map_err(|refusal| Failure::refused(refusal.what().to_owned()))
+    }
+
+    fn wait_for(&self, task: &Task) -> Result<(), Failure> {
+        loop {
+            let now = self.console.tasks.get(&task.id);
+            match now.as_ref().map(|task| task.state) {
+                Some(State::Running) => std::thread::sleep(LOOK_EVERY),
+                Some(State::Done) => return Ok(()),
+                _ => {
+                    let why = now.and_then(|task| task.error);
+                    return Err(Failure::step(why.unwrap_or_else(|| "it failed".to_owned())));
+                }
+            }
+        }
+    }
+
+    fn wait_until_in_step(&self, observer: &mut Observer) -> Result<(), Failure> {
+        let begin = Instant::now();
+        loop {
+            let words = match observer.server().and_then(Seen::of) {
+                Ok(Seen { membership, .. }) => {
+                    let near = membership.lag_s.is_some_and(|lag| lag <= self.max_lag_s);
+                    if membership.in_step && near {
+                        return Ok(());
+                    }
+                    membership.words()
+                }
+                Err(failure) => {
+                    observer.disconnect();
+                    failure.what
+                }
+            };
+            if begin.elapsed() > IN_STEP_WITHIN || self.work.is_to_stop() {
+                return Err(Failure::step(format!(
+                    "it was changed, but is not in step: {words}"
+                )));
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+
+    /// All begin at the same time; none is judged.
+    fn at_once(&self) -> Result<(), Failure> {
+        let begun: Vec<_> = self
+            .order
+            .iter()
+            .enumerate()
+            .map(|(step, server)| {
+                self.work.show(
+                    step,
+                    StepState::Running,
+                    format!("{}: {}", server.name, self.title),
+                );
+                self.begin(server, &self.request.of(server))
+            })
+            .collect();
+        let mut failed = Vec::new();
+        for (step, (server, task)) in self.order.iter().zip(begun).enumerate() {
+            match task.and_then(|task| self.wait_for(&task)) {
+                Ok(()) => self.work.show(step, StepState::Done, server.name.clone()),
+                Err(failure) => {
+                    let text = format!("{}: {}", server.name, failure.what);
+                    self.work.show(step, StepState::Failed, text.clone());
+                    failed.push(text);
+                }
+            }
+        }
+        match failed.is_empty() {
+            true => Ok(()),
+            false => Err(Failure::step(failed.join("; "))
+                .advise("mend that, and switch the cluster again: servers that are as wished are left as they are")),
+        }
+    }
+}

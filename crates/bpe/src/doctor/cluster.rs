@@ -1,0 +1,65 @@
+//! A server's place among others, and what the extension means for them.
+
+use std::path::{Path, PathBuf};
+
+use super::finding::Finding;
+use crate::cluster::membership::{Membership, Role};
+use crate::disk;
+use crate::server::Server;
+
+/// What reaches the other nodes, and what becomes of one without the library.
+pub fn look(server: &mut Server) -> Vec<Finding> {
+    let Ok(membership) = Membership::look(server) else {
+        // It is said elsewhere that it does not answer.
+        return Vec::new();
+    };
+    let words = membership.words();
+    let mut findings = Vec::new();
+    if let Some(unseen) = membership.unseen.first() {
+        findings.push(Finding::warn("cluster", unseen.clone()));
+    }
+    let text = match membership.role {
+        Role::Standalone | Role::Unknown => return findings,
+        Role::Galera => format!(
+            "{words}: `bpe enable` changes this node alone. By hand, INSTALL SONAME and CREATE FUNCTION reach all nodes: one \
+             without bpe.so logs an error and goes on (wsrep_ignore_apply_errors)"
+        ),
+        Role::Primary | Role::GroupPrimary => format!(
+            "{words}: `bpe enable` changes this server alone. By hand, CREATE FUNCTION goes to the replicas: one without bpe.so \
+             stops replicating with error 1126"
+        ),
+        Role::Replica | Role::GroupSecondary => {
+            format!(
+                "{words}: `bpe enable` changes this server alone, and the primary needs nothing"
+            )
+        }
+    };
+    findings.push(match membership.in_step {
+        true => Finding::ok("cluster", text),
+        false => Finding::warn("cluster", text)
+            .advise("have it follow the others again before you change it"),
+    });
+    let all = "copies of its data directory name the function bpe_report and, on MariaDB, the plugin: a node without bpe.so starts \
+               all the same, and its log says that the library is missing";
+    findings.push(
+        Finding::ok("copies", all)
+            .advise("have bpe.so in the plugin directory of every node: `bpe enable --all SERVERS.toml` sees to it"),
+    );
+    findings
+}
+
+/// Cache paths below the data directory of a Galera node.
+pub fn paths(server: &mut Server, paths: &[PathBuf], data: &Path) -> Vec<Finding> {
+    let copied = server.variable("wsrep_on").ok().flatten();
+    if copied.as_deref() != Some("ON") {
+        return Vec::new();
+    }
+    paths
+        .iter()
+        .filter(|path| path.starts_with(data))
+        .map(|path| {
+            Finding::fail("cluster", format!("{} {}", path.display(), disk::COPIED))
+                .advise(disk::COPIED_ADVICE)
+        })
+        .collect()
+}
