@@ -305,7 +305,11 @@ impl Plan {
                     facts.path.display()
                 ));
             }
-            let place = facts.path.canonicalize();
+            // A file that is to be made lies where its folder does.
+            let place = device.path.canonicalize().or_else(|_| {
+                let folder = device.path.parent().unwrap_or(Path::new("/"));
+                folder.canonicalize()
+            });
             if place.is_ok_and(|place| place.starts_with(&self.data)) {
                 warnings.push(format!(
                     "'{}' lies in the data directory, where the server takes folders for databases and a node of a Galera \
@@ -510,6 +514,24 @@ mod tests {
         assert!(Plan::new(&settings).is_err());
         let again = Plan::as_it_was(&settings, 1 << 30, &[400 << 30]);
         assert!(again.is_err(), "{again:?}");
+    }
+
+    #[test]
+    fn a_path_in_the_data_directory_is_warned_of() {
+        let warned = |folder: &Path| {
+            let settings = Settings {
+                path: folder.join("cache").display().to_string(),
+                size: 64 << 20,
+                ..Settings::current()
+            };
+            let warnings = Plan::new(&settings).unwrap().check(&[]).unwrap();
+            warnings
+                .iter()
+                .any(|text| text.contains("lies in the data directory"))
+        };
+        let inside = tempfile::tempdir_in(data_directory()).unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        assert!(warned(inside.path()) && !warned(outside.path()));
     }
 
     #[test]
