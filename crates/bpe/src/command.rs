@@ -7,7 +7,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 use crate::terminal::complain;
 use crate::{
     compare, console, disable, doctor, enable, failure, manual, moved, ready, recording, status,
-    top, verify, views,
+    top, verify, views, warm,
 };
 
 #[derive(Parser)]
@@ -56,6 +56,11 @@ enum Command {
     Verify(verify::Args),
     /// Say whether a server may get traffic, for the checks of load balancers: exit code 0 or 1, and a line of reason
     Ready(ready::Args),
+    /// Hand the warmth of one server's cache over to another, so that it is as fast after a failover
+    ///
+    /// On the server that is made warm the account needs the right to SET GLOBAL (SUPER on MariaDB, SYSTEM_VARIABLES_ADMIN on
+    /// MySQL) and SELECT on the tables; on the other one it needs none.
+    Warm(warm::Args),
     /// Create, drop or print the views of schema bpe, which show the extension in SQL
     Views(views::Args),
     /// Print completions for a shell
@@ -84,6 +89,7 @@ pub fn main() -> ExitCode {
         Command::Console(args) => console::run(args),
         Command::Verify(args) => verify::run(args),
         Command::Ready(args) => ready::run(args),
+        Command::Warm(args) => warm::run(args),
         Command::Views(args) => views::run(args),
         Command::Completions(args) => manual::completions(args, Cli::command()),
         Command::Man(args) => manual::pages(args, Cli::command()),

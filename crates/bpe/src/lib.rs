@@ -50,3 +50,4 @@ pub mod told;
 mod top;
 mod verify;
 mod views;
+mod warm;

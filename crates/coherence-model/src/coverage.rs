@@ -15,6 +15,8 @@ counted! {
     Reads = "page reads",
     AsyncReads = "asynchronous reads",
     VectoredReads = "vectored reads",
+    Warmed = "runs of pages loaded for another server",
+    WarmedTooLate = "of them: with pages that were written meanwhile, or are others",
     OddReads = "reads of other lengths (headers, blocks of an import)",
     Redirected = "submits with a read pointed at a cache file",
     Writes = "page writes",

@@ -103,6 +103,14 @@ pub const RULES: &[(&str, &str)] = &[
         "a doubtful page is served without comparing it",
     ),
     (
+        "warm-ticket-after-read",
+        "a page that is loaded for another server gets its ticket when it was read",
+    ),
+    (
+        "warm-one-ticket",
+        "all pages that are loaded at once get the ticket of the first",
+    ),
+    (
         "doubt-forgotten",
         "the next process is not told which files are doubtful",
     ),

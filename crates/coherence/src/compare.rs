@@ -161,7 +161,7 @@ impl<O: Os> Core<O> {
     }
 
     /// A descriptor of an open file, and how many pages it has; `None` if nothing of it can be cached.
-    fn open_pages(&self, file: &'static DataFile) -> Option<(i32, u32)> {
+    pub fn open_pages(&self, file: &'static DataFile) -> Option<(i32, u32)> {
         let size = u64::from(file.page_size());
         if size == 0 {
             return None;

@@ -200,6 +200,17 @@ impl DataFile {
         None
     }
 
+    /// Learns the page size from the file's own first page, unless it is known already.
+    pub fn learn_page_size(&self, bytes: u32) {
+        // As when it is learned from a read: `learn`.
+        let learned = self
+            .page_size
+            .compare_exchange(0, bytes, Ordering::SeqCst, Ordering::SeqCst);
+        if learned.is_ok() {
+            self.note_shape();
+        }
+    }
+
     /// Whether a page with this header page number is the one that was cached from this place of the file.
     #[inline]
     pub fn header_is(&self, page: u32, header_page: u32) -> bool {

@@ -8,11 +8,11 @@
 //! 1. [`sync`] and [`os`]: locks and atomics; the machine. [`control`]: reads that are compared.
 //! 2. [`manifest`]: what the next process has to know. [`doubtful`]: pages that are compared before they are served. [`switch`]: the mode that every hook reads first, requests under way, the
 //!    active extension.
-//! 3. [`files`]: which descriptors are data files, and what became of them. [`header`]: what a page says of itself.
+//! 3. [`files`]: which descriptors are data files, and what became of them. [`header`], [`print`]: what a page says of itself.
 //! 4. [`notes`]: what hooks note for a recording. [`target`]: what is read or written. `aio::requests`: what is under way.
 //! 5. [`core`]: the value.
 //! 6. [`rules`]: around a read and a write. [`scan`]: the files that are open already. [`aio`]: asynchronous I/O from submit to
-//!    harvest. [`compare`]: cached pages and data files. [`audit`]: whether somebody else writes to them.
+//!    harvest. [`compare`]: cached pages and data files. [`warm`]: pages that another server has cached. [`audit`]: whether somebody else writes to them.
 //!
 //! Above them stands [`controller`]: switching on and off as a table, which knows none of them, and the lock and the threads that
 //! do what it says.
@@ -67,6 +67,7 @@ mod machine_for_tests;
 pub mod manifest;
 pub mod notes;
 pub mod os;
+pub mod print;
 pub mod rules;
 #[cfg(test)]
 mod rules_tests;
@@ -74,3 +75,4 @@ pub mod scan;
 pub mod switch;
 pub mod sync;
 pub mod target;
+pub mod warm;

@@ -12,7 +12,7 @@
 //!
 //! In bypass the first rule rests, since no read is served or offered. The others hold as ever.
 
-use extension::{Comparison, PageId, ReadOutcome, ReadTicket, Source};
+use extension::{Comparison, OfferOutcome, PageId, ReadOutcome, ReadTicket, Source};
 
 use crate::control::Timed;
 use crate::core::Core;
@@ -229,7 +229,7 @@ impl<O: Os> Core<O> {
     }
 
     /// Offers a page to the cache if its header says that it is the page that belongs there. In bypass it offers nothing, but what
-    /// was written where that is wanted.
+    /// was written where that is wanted. What became of it; `None` if it was not offered.
     pub fn offer(
         &self,
         active: &Active,
@@ -237,15 +237,13 @@ impl<O: Os> Core<O> {
         bytes: &[u8],
         ticket: ReadTicket,
         source: Source,
-    ) {
+    ) -> Option<OfferOutcome> {
         // Under an identity of before it would take room that nobody asks for.
-        if self.switch().mode().fills()
+        let is_it = self.switch().mode().fills()
             && target.file.id() == target.page.file
             && header_page(bytes)
-                .is_some_and(|header| target.file.header_fits(target.page.page, header))
-        {
-            active.extension.offer(target.page, bytes, ticket, source);
-        }
+                .is_some_and(|header| target.file.header_fits(target.page.page, header));
+        is_it.then(|| active.extension.offer(target.page, bytes, ticket, source))
     }
 
     /// Before a write is passed on. [`finish_write`](Self::finish_write) is to be called when it has completed; a write whose end

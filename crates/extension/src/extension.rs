@@ -92,6 +92,11 @@ pub enum MissReason {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Source {
     Read,
+    /// Read on behalf of another server, which has asked for the page so often of late: [`Extension::heat`].
+    Warm {
+        /// 1 to [`MOST_HEAT`](crate::MOST_HEAT).
+        count: u8,
+    },
     Write {
         /// What `invalidate` returned before the write.
         was_cached: bool,

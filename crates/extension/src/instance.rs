@@ -85,6 +85,8 @@ impl Counters {
 pub(crate) struct InstanceState {
     pub directory: Directory,
     pub policy: Chosen,
+    /// The bucket where the search goes on for a page that has to go for one that another server wants.
+    pub warm_hand: u32,
     /// Every file that has had a page here and is not forgotten.
     files: HashMap<FileId, FilePages, BuildHasherDefault<NumberHasher>>,
     staged: FrameList,
@@ -131,6 +133,7 @@ impl Instance {
                 look_every: policy.look_every(),
                 directory,
                 policy,
+                warm_hand: 0,
                 files: HashMap::default(),
                 staged: FrameList::EMPTY,
                 accesses: 0,
@@ -300,26 +303,31 @@ impl InstanceState {
         })
     }
 
-    /// Enters a filled frame as a staged page, in place of whatever its key finds. The caller has compared generations.
+    /// Enters a filled frame as a staged page, in place of whatever its key finds. The caller has compared generations. `warmed`: it
+    /// comes in on behalf of another server, which has asked for it so often.
     pub fn stage(
         &mut self,
         store: &Store,
         instance: &Instance,
         page: PageId,
         filling: Filling<'_>,
+        warmed: Option<u32>,
     ) {
         let key = self.directory.key(page);
         if let Some(slot) = self.directory.find(key) {
             self.remove(store, slot);
         }
         let frame = filling.stage();
+        let places = &mut Places::new(&mut self.directory);
+        let clock = match warmed {
+            None => self.policy.entered(places, page),
+            Some(count) => self.policy.seed(places, page, count),
+        };
         let entry = Entry {
             check: store.staging.check(frame),
             location: frame,
             kind: Kind::STAGED,
-            clock: self
-                .policy
-                .entered(&mut Places::new(&mut self.directory), page),
+            clock,
         };
         if let Some(victim) = self.directory.insert(key, entry) {
             self.entry_removed(store, victim);
@@ -384,7 +392,7 @@ impl InstanceState {
         MOST_EVICTIONS
     }
 
-    fn evict_this(&mut self, store: &Store, slot: Slot) {
+    pub fn evict_this(&mut self, store: &Store, slot: Slot) {
         let entry = self.directory.remove(slot);
         #[cfg(test)]
         if store.canary.skip_counting_evictions() {

@@ -52,6 +52,7 @@ mod tests;
 mod thread;
 mod validate;
 mod wake;
+mod warming;
 mod writer;
 
 pub use arena::{Inherited, open_in_memory};
@@ -81,3 +82,4 @@ pub use share::{Room, divide, part};
 pub use statistics::{DeviceStatistics, InstanceStatistics, Statistics};
 pub use thread::spawn;
 pub use validate::Figures;
+pub use warming::{EXTENT_PAGES, Heat, MOST_HEAT, Wanted};

@@ -20,11 +20,16 @@ impl Extension {
         let instance = self.shared.instance(page);
         let counters = &instance.counters;
         counters.offered.add(1);
-        let outcome = self.try_offer(instance, page, bytes, ticket, source);
+        let outcome = match source {
+            Source::Warm { count } => self.try_warm(instance, page, bytes, ticket, count),
+            _ => self.try_offer(instance, page, bytes, ticket, source),
+        };
         match outcome {
             OfferOutcome::Admitted => counters.admitted.add(1),
             OfferOutcome::AlreadyCached => counters.already_cached.add(1),
             OfferOutcome::Rejected => counters.rejected.add(1),
+            // It comes again when there is room.
+            OfferOutcome::StagingFull if matches!(source, Source::Warm { .. }) => {}
             OfferOutcome::StagingFull => counters.staging_full.add(1),
             OfferOutcome::WriteLimit => counters.write_limit.add(1),
             OfferOutcome::Stale => counters.stale.add(1),
@@ -59,7 +64,7 @@ impl Extension {
             if source != Source::Read {
                 state.record_write(page);
             }
-            if self.has(&state, page, source) {
+            if self.has(&state, page, source == Source::Read) {
                 return OfferOutcome::AlreadyCached;
             }
             let welcome = source == Source::Write { was_cached: true }
@@ -78,14 +83,14 @@ impl Extension {
         if !self.is_current(ticket) {
             return OfferOutcome::Stale;
         }
-        if self.has(&state, page, source) {
+        if self.has(&state, page, source == Source::Read) {
             return OfferOutcome::AlreadyCached;
         }
         let evicted = state.evict(&shared.store);
         if evicted > 0 {
             shared.written.evicted.add(evicted);
         }
-        state.stage(&shared.store, instance, page, filling);
+        state.stage(&shared.store, instance, page, filling, None);
         drop(state);
         if shared.store.waiting() >= shared.wake.staged {
             shared.wake.announce();
@@ -121,13 +126,13 @@ impl Extension {
     /// Whether the page is worth a place for which it has to compete.
     fn wins_place(&self, state: &mut InstanceState, page: PageId, source: Source) -> bool {
         let what = match source {
-            Source::Read => Candidate::Read,
             Source::Write { .. } => Candidate::Written,
+            Source::Read | Source::Warm { .. } => Candidate::Read,
         };
         state.admits(page, what, self.shared.mode())
     }
 
-    fn is_current(&self, ticket: ReadTicket) -> bool {
+    pub(crate) fn is_current(&self, ticket: ReadTicket) -> bool {
         #[cfg(test)]
         if self.shared.store.canary.skip_generation() {
             return true;
@@ -140,12 +145,12 @@ impl Extension {
     }
 
     /// Whether the page has an entry that can serve it. After a write it cannot have one: what looks like it is another's.
-    fn has(&self, state: &InstanceState, page: PageId, source: Source) -> bool {
+    pub(crate) fn has(&self, state: &InstanceState, page: PageId, was_read: bool) -> bool {
         let Some((_, entry)) = state.find(&self.shared.store, page) else {
             return false;
         };
         entry.kind == Kind::STAGED
-            || source == Source::Read
+            || was_read
                 && self
                     .shared
                     .store

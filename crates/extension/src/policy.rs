@@ -31,6 +31,9 @@ use crate::directory::{Directory, Entry, Hand, Slot};
 use crate::page::PageId;
 use mode::AdmissionMode;
 
+/// The most that is remembered of how often a page was read.
+pub(crate) const MOST_COUNT: u32 = 15;
+
 /// A page that asks for a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Candidate {
@@ -117,6 +120,19 @@ pub(crate) trait Policy: Sized + Send {
 
     /// How much the page is worth among those that wait in a full staging: the one that is worth least goes.
     fn worth(&self, places: &Places<'_>, page: PageId) -> u32;
+
+    /// How often the page of this identity was read of late, 0 to [`MOST_COUNT`], as far as is remembered. All policies mean the
+    /// same by it, so that one server can tell another.
+    fn count(&self, _identity: u64) -> u32 {
+        0
+    }
+
+    /// A page gets an entry on behalf of another server, which has read it about so often of late: it is remembered as read
+    /// so often at least. Counts as no read, and ages nobody. The clock of the entry, 0 to 3.
+    fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8;
+
+    /// Another server, on whose behalf the page of this identity was let in, has no use for it any more.
+    fn cool(&mut self, _identity: u64) {}
 
     /// Accesses of an instance after which it looks at the totals.
     fn look_every(&self) -> u64 {

@@ -36,6 +36,7 @@ pub const TARGETS: &[Target] = &[
     ("report", report),
     ("settings", settings::settings),
     ("executable", executable),
+    ("heat_list", heat_list),
 ];
 
 /// `bpe replay`: a recorded trace, plain or compressed.
@@ -51,6 +52,32 @@ pub fn trace(bytes: &[u8]) {
         let unpacked = replay::Trace::from_reader("input", &packed[..]);
         assert_eq!(unpacked.is_ok(), plain.is_ok(), "the same, packed");
     }
+}
+
+/// What another server's heat list may be: for the command, and for the server that it is handed to.
+pub fn heat_list(bytes: &[u8]) {
+    use interface::heat::{BITS_GIVEN, BITS_TAKEN, Decoder, Encoder};
+    for bits in [BITS_GIVEN, BITS_TAKEN] {
+        let mut last = None;
+        let mut again = Encoder::new(0, bits);
+        for entry in Decoder::new(bytes, 0, bits) {
+            let Ok((page, heat)) = entry else {
+                break;
+            };
+            assert!(last.is_none_or(|last| last < page) && u32::from(heat) < 1 << bits);
+            assert!(again.push(page, heat));
+            last = Some(page);
+        }
+        let back = Decoder::new(again.bytes(), 0, bits).filter_map(Result::ok);
+        assert_eq!(back.count(), again.pages());
+    }
+    let mut list = bpe::warm::list::List::default();
+    let text = String::from_utf8_lossy(bytes);
+    let _ = (list.put(&text), list.put(&text));
+    let listed: u64 = list.counts().iter().sum();
+    assert!(listed <= bytes.len() as u64 && list.memory() <= bpe::warm::list::MOST_MEMORY);
+    // What a page is told by.
+    let _ = coherence::print::Print::of(bytes);
 }
 
 /// The servers' option files, which the command reads.

@@ -13,6 +13,7 @@
 
 pub mod calls;
 pub mod code;
+pub mod heat;
 pub mod in_use;
 pub mod limits;
 pub mod owner;

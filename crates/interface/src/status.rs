@@ -164,6 +164,13 @@ status! {
     FailedProofs "failed_proofs" Counter Pages "pages that came back from a cache disk altered; the data file was read instead"
     AuditSuspicions "audit_suspicions" Counter Number "how often a data file changed, but not by the server"
     SuspendedFiles "suspended_files" Gauge Number "data files that are not cached for that reason now"
+    WarmState "warm_state" Text Word "what became of the list of another server: `none`, `receiving`, `loading`, `paused` while the server itself needs the data disk, `loaded`, `limited` by `bpe_daily_write_limit`, or `ended` before all was loaded"
+    WarmPercent "warm_percent" Gauge Percent "how warm the cache is: share of the pages of that list that are cached, of which the hottest count for most; -1 without a list"
+    WarmAgeSeconds "warm_age_seconds" Gauge Seconds "age of that list"
+    WarmPagesListed "warm_pages_listed" Gauge Pages "pages in that list"
+    WarmPagesLoaded "warm_pages_loaded" Counter Pages "pages that were loaded because another server has them cached"
+    WarmPagesSkipped "warm_pages_skipped" Gauge Pages "pages of that list that were left out: their files are not open or are others, they were written meanwhile, or pages that are asked for more often have their place"
+    WarmReads "warm_reads" Counter Reads "reads of the data disk for that"
     InstanceLockAccesses "instance_lock_accesses" Counter Number "accesses to the locks of instances"
     InstanceLockWaits "instance_lock_waits" Counter Number "accesses that found the lock held"
 }

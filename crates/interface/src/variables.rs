@@ -72,6 +72,8 @@ variables! {
         c"Pages per second that are compared in the background, of files that may have been changed while the server was down; 0: only those that are asked for"
     PERSIST_PATH c"persist_path" "/dev/shm"
         c"Directory on a file system in memory (tmpfs), in which the server keeps what it needs to find cached pages again after a restart"
+    WARM_IO_CAPACITY c"warm_io_capacity" "0"
+        c"At most this many reads of the data disk per second while pages that another server has cached are loaded (bpe warm); 0: none are loaded"
     REPORT c"report" ""
         c"Set in a session to the name of a report (summary, status, instances, devices, files, suspended, latency), it reads as that report in JSON; what bpe_report() gives, for servers without that function"
 }

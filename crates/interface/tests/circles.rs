@@ -24,6 +24,7 @@ const LEFT: [(&str, &[&str]); 1] = [(
         "operations::ranges",
         "operations::replaced",
         "operations::ring",
+        "operations::warm",
         "switching",
         "world",
     ],

@@ -13,7 +13,8 @@
 //! 6. [`controller`] is the one value of the crate `coherence` that builds, replaces and retires the extension, and what it needs of
 //!    a server.
 //!
-//! [`recorder`] notes the stream of page reads and writes for `bpe record`; [`keys`] says who may begin that, or [`verify`].
+//! [`recorder`] notes the stream of page reads and writes for `bpe record`; [`keys`] says who may begin that, or [`verify`], or [`warm`],
+//! which loads what another server has cached, as that one's [`heat`] says.
 //!
 //! How pages are stored is the business of the crate `extension`.
 //!
@@ -21,6 +22,7 @@
 //! An outer lock may be held while taking an inner one, never the reverse:
 //! recording session → controller's thread → controller → file registry → file identity → reads given up →
 //! in-flight table shard → (extension's locks, slots of bounded reads last).
+//! A warming's session comes before its list, and both before leaves only.
 //! The state text, the log, keys for diagnostics, verifications under way, what bypass is set to and the list of suspended files
 //! are leaves.
 
@@ -38,6 +40,7 @@ pub mod controller;
 pub mod diagnostics;
 pub mod fence;
 pub mod got;
+pub mod heat;
 mod image;
 pub mod journal;
 pub mod keys;
@@ -58,3 +61,4 @@ pub mod table_name;
 pub mod unseen;
 pub mod uring;
 pub mod verify;
+pub mod warm;

@@ -36,6 +36,8 @@ pub struct Known {
     pub suspensions: Suspensions,
     pub bypassing: Bypassing,
     pub kept: Kept,
+    /// Behind `bpe_warm_io_capacity`: reads of the data disk in a second, while pages are loaded; 0: none are loaded.
+    pub warm_io_capacity: AtomicU64,
 }
 
 /// What is known of what outlives the process.
@@ -85,6 +87,7 @@ pub static KNOWN: Known = Known {
     uses_io_uring: AtomicBool::new(false),
     suspensions: Suspensions::new(),
     bypassing: Bypassing::new(),
+    warm_io_capacity: AtomicU64::new(0),
     kept: Kept {
         session: AtomicU64::new(0),
         held_up: AtomicU64::new(0),

@@ -62,7 +62,10 @@ pub fn totals() -> Totals {
         devices: devices.len() as u64,
         devices_failed: devices.iter().filter(|device| !device.active).count() as u64,
         data_reads,
-        memory_bytes: memory + controller::kept_bytes() + DIAGNOSTICS.recordings.memory_bytes(),
+        memory_bytes: memory
+            + controller::kept_bytes()
+            + DIAGNOSTICS.recordings.memory_bytes()
+            + DIAGNOSTICS.warming.memory_bytes(),
         instances,
         cache,
     }

@@ -52,6 +52,9 @@ pub const DEFAULT_SCRUB_RATE: u64 = 64;
 /// The highest one.
 pub const MOST_SCRUB_RATE: u64 = 1_000_000;
 
+/// The highest `bpe_warm_io_capacity`.
+pub const MOST_WARM_IO_CAPACITY: u64 = 1_000_000;
+
 /// `bpe_io_capacity` counts writes of this many bytes.
 pub const CAPACITY_UNIT: u64 = 16 * 1024;
 

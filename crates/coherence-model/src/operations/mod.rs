@@ -6,6 +6,7 @@ mod pages;
 mod ranges;
 mod replaced;
 mod ring;
+mod warm;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ const OPERATIONS: &[(u32, Operation)] = &[
     (60, pages::flush),
     (30, looks::set_times),
     (300, looks::look),
+    (400, warm::load),
 ];
 
 /// What only the exact mode does by itself.

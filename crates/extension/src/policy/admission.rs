@@ -84,15 +84,38 @@ impl Set {
     }
 
     fn halve(&mut self) {
-        for counter in &mut self.0 {
-            let count = (*counter & MOST) >> 1;
-            *counter = if count == 0 {
-                0
-            } else {
-                *counter & !MOST | count
-            };
+        self.0.iter_mut().for_each(halve);
+    }
+
+    /// As if the page had been read so often at least, before all others.
+    fn seed(&mut self, tag: u16, count: u16) {
+        if let Some(way) = self.position(tag) {
+            let counted = (self.0[way] & MOST).max(count);
+            self.0[way] = tag | counted;
+            return;
+        }
+        // The last of the lowest: nobody who came back is forgotten for it.
+        let lowest = (0..WAYS).rev().min_by_key(|&way| self.0[way] & MOST);
+        if let Some(way) = lowest.filter(|&way| self.0[way] & MOST <= 1) {
+            self.0.copy_within(way + 1.., way);
+            self.0[WAYS - 1] = tag | count;
         }
     }
+
+    fn cool(&mut self, tag: u16) {
+        if let Some(way) = self.position(tag) {
+            halve(&mut self.0[way]);
+        }
+    }
+}
+
+fn halve(counter: &mut u16) {
+    let count = (*counter & MOST) >> 1;
+    *counter = if count == 0 {
+        0
+    } else {
+        *counter & !MOST | count
+    };
 }
 
 pub(crate) struct Admission {
@@ -159,6 +182,18 @@ impl Admission {
     pub fn frequency(&self, hash: u64) -> u32 {
         let (set, tag) = self.place(hash);
         self.sets[set].count(tag)
+    }
+
+    /// The page with this hash is remembered as asked for so often at least. That is no access.
+    pub fn seed(&mut self, hash: u64, count: u32) {
+        let (set, tag) = self.place(hash);
+        self.sets[set].seed(tag, count.clamp(1, u32::from(MOST)) as u16);
+    }
+
+    /// The page with this hash was asked for half as often.
+    pub fn cool(&mut self, hash: u64) {
+        let (set, tag) = self.place(hash);
+        self.sets[set].cool(tag);
     }
 
     /// Whether a page may take the place of another.

@@ -308,6 +308,23 @@ impl Policy for Density {
         self.worth_of(places.identity(page)).to_bits()
     }
 
+    fn count(&self, identity: u64) -> u32 {
+        let place = self.counters.place(mix_identity(identity));
+        self.counters.count(place)
+    }
+
+    fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8 {
+        let place = self.counters.place(Self::mixed(places, page));
+        let class = self.model.class(page.file);
+        self.counters.seed(place, count, class);
+        0
+    }
+
+    fn cool(&mut self, identity: u64) {
+        let place = self.counters.place(mix_identity(identity));
+        self.counters.cool(place);
+    }
+
     fn look_every(&self) -> u64 {
         self.tell_every
     }

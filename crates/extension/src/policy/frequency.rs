@@ -140,6 +140,19 @@ impl Policy for Frequency {
         self.admission.frequency(places.identity(page))
     }
 
+    fn count(&self, identity: u64) -> u32 {
+        self.admission.frequency(identity)
+    }
+
+    fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8 {
+        self.admission.seed(places.identity(page), count);
+        count.min(3) as u8
+    }
+
+    fn cool(&mut self, identity: u64) {
+        self.admission.cool(identity);
+    }
+
     fn look_every(&self) -> u64 {
         self.drift.look_every()
     }

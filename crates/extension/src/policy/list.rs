@@ -122,6 +122,24 @@ macro_rules! policies {
                 }
             }
 
+            pub fn count(&self, identity: u64) -> u32 {
+                match self {
+                    $(Chosen::$policy(policy) => policy.count(identity)),+
+                }
+            }
+
+            pub fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8 {
+                match self {
+                    $(Chosen::$policy(policy) => policy.seed(places, page, count)),+
+                }
+            }
+
+            pub fn cool(&mut self, identity: u64) {
+                match self {
+                    $(Chosen::$policy(policy) => policy.cool(identity)),+
+                }
+            }
+
             pub fn look_every(&self) -> u64 {
                 match self {
                     $(Chosen::$policy(policy) => policy.look_every()),+

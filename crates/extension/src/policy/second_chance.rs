@@ -70,4 +70,8 @@ impl Policy for SecondChance {
     fn worth(&self, _: &Places<'_>, _: PageId) -> u32 {
         0
     }
+
+    fn seed(&mut self, _: &mut Places<'_>, _: PageId, _: u32) -> u8 {
+        0
+    }
 }

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::ServerTable;
 use crate::controller;
+use crate::diagnostics::DIAGNOSTICS;
 use crate::persist;
 use crate::process::{CORE, KNOWN};
 use crate::report;
@@ -119,6 +120,7 @@ fn figures() -> Vec<(Status, Figure)> {
     let bypass = KNOWN.bypassing.shown(&CORE);
     let (state, reason) = controller::state();
     let inherited = persist::inherited();
+    let warm = DIAGNOSTICS.warming.figures();
     let text = |text: &str| {
         Figure::Text(CString::new(text.chars().take(900).collect::<String>()).unwrap_or_default())
     };
@@ -171,6 +173,13 @@ fn figures() -> Vec<(Status, Figure)> {
             Status::DevicesFailed => Number(totals.devices_failed),
             Status::AuditSuspicions => Number(KNOWN.suspensions.suspicions()),
             Status::SuspendedFiles => Number(KNOWN.suspensions.count()),
+            Status::WarmState => text(warm.state),
+            Status::WarmPercent => Real(warm.percent),
+            Status::WarmAgeSeconds => Number(warm.age_seconds),
+            Status::WarmPagesListed => Number(warm.listed),
+            Status::WarmPagesLoaded => Number(warm.loaded),
+            Status::WarmPagesSkipped => Number(warm.skipped),
+            Status::WarmReads => Number(warm.reads),
             Status::InstanceLockAccesses => Number(cache.lock_accesses),
             Status::InstanceLockWaits => Number(cache.lock_waits),
             // The extension counts it by the same name.

@@ -205,6 +205,15 @@ static BPE_IO_CAPACITY: ServerTable<SystemVariable> = variable(
     [0, 0, u64::MAX, 0],
 );
 
+static BPE_WARM_IO_CAPACITY: ServerTable<SystemVariable> = variable(
+    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
+    &variables::WARM_IO_CAPACITY,
+    None,
+    Some(update_number),
+    KNOWN.warm_io_capacity.as_ptr().cast(),
+    [0, 0, settings::MOST_WARM_IO_CAPACITY, 0],
+);
+
 static BPE_DAILY_WRITE_LIMIT: ServerTable<SystemVariable> = variable(
     LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
     &variables::DAILY_WRITE_LIMIT,
@@ -333,6 +342,7 @@ pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
         VariablePointer(BPE_PERSIST.get()),
         VariablePointer(BPE_SCRUB_RATE.get()),
         VariablePointer(BPE_PERSIST_PATH.get()),
+        VariablePointer(BPE_WARM_IO_CAPACITY.get()),
         VariablePointer(BPE_REPORT.get()),
         VariablePointer(std::ptr::null_mut()),
     ]);

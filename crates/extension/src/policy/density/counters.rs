@@ -110,16 +110,33 @@ impl Set {
         })
     }
 
-    fn halve(&mut self) {
-        for counter in &mut self.0[..WAYS] {
-            let count = (*counter & MOST) >> 1;
-            *counter = if count == 0 {
-                0
-            } else {
-                *counter & !MOST | count
-            };
+    /// Moves a way behind all others, where it gets this counter and class, and is not written.
+    fn bring_to_back(&mut self, way: usize, counter: u16, class: u8) {
+        self.0.copy_within(way + 1..WAYS, way);
+        self.0[WAYS - 1] = counter;
+        let before = (1u32 << way) - 1;
+        let moved = |bits: u32, last: u8| {
+            let behind = bits & !before & !(1 << way);
+            bits & before | behind >> 1 & ((1 << (WAYS - 1)) - 1) | u32::from(last) << (WAYS - 1)
+        };
+        self.set_bits(WRITTEN, moved(self.bits(WRITTEN), 0));
+        for (bit, lane) in CLASS.into_iter().enumerate() {
+            self.set_bits(lane, moved(self.bits(lane), class >> bit & 1));
         }
     }
+
+    fn halve(&mut self) {
+        self.0[..WAYS].iter_mut().for_each(halve);
+    }
+}
+
+fn halve(counter: &mut u16) {
+    let count = (*counter & MOST) >> 1;
+    *counter = if count == 0 {
+        0
+    } else {
+        *counter & !MOST | count
+    };
 }
 
 pub(crate) struct Counters {
@@ -199,6 +216,32 @@ impl Counters {
             self.next_aged = (self.next_aged + 1) % self.sets.len();
         }
         seen
+    }
+
+    /// How often the page was read of late.
+    pub fn count(&self, place: Place) -> u32 {
+        let set = &self.sets[place.set];
+        let way = set.position(place.tag);
+        way.map_or(0, |way| u32::from(set.0[way] & MOST))
+    }
+
+    /// The page is remembered as read so often at least, before all others. That is no read.
+    pub fn seed(&mut self, place: Place, count: u32, class: u8) {
+        let set = &mut self.sets[place.set];
+        let count = count.clamp(1, u32::from(MOST)) as u16;
+        if let Some(way) = set.position(place.tag) {
+            set.0[way] = place.tag | (set.0[way] & MOST).max(count);
+        } else if let Some(way) = set.vacancy(Newcomer::Modest) {
+            set.bring_to_back(way, place.tag | count, class);
+        }
+    }
+
+    /// The page was read half as often.
+    pub fn cool(&mut self, place: Place) {
+        let set = &mut self.sets[place.set];
+        if let Some(way) = set.position(place.tag) {
+            halve(&mut set.0[way]);
+        }
     }
 
     /// The page is written.

@@ -1,0 +1,359 @@
+//! A heat list, as the command holds it: which pages of which files a server has cached, and how hot each is.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use interface::heat::{
+    BITS_GIVEN, BITS_TAKEN, CLASSES, Decoder, Encoder, GRANULE_PAGES, is_listed,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::prints::{self, Print};
+use crate::failure::Failure;
+use crate::report;
+use crate::server::Server;
+
+/// The share of pages that is hotter than the pages of a class, at most.
+const HOTTER: [f64; CLASSES] = [0.05, 0.20, 0.50, 1.0];
+/// Levels of heat.
+const LEVELS: usize = 1 << BITS_GIVEN;
+/// A list that is longer cannot be of any server.
+const MOST_PAGES: u64 = 1 << 32;
+
+/// A table, as SQL names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    pub schema: String,
+    pub table: String,
+    pub partition: Option<String>,
+}
+
+/// A file of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct File {
+    pub table: Option<Table>,
+    /// Bytes.
+    pub page_size: u32,
+    /// How many the file has.
+    pub pages: u32,
+    pub space: Option<u32>,
+    pub flags: Option<u32>,
+    /// Pages that are cached in ascending order, and how hot each is.
+    pub hot: Vec<(u32, u8)>,
+}
+
+/// What a server has cached.
+#[derive(Clone, Debug)]
+pub struct List {
+    pub files: BTreeMap<String, File>,
+    pub taken: Instant,
+    /// Queries that it took.
+    pub queries: u64,
+    /// By what some pages of the largest files are told.
+    pub prints: BTreeMap<String, Sample>,
+}
+
+/// Some pages of a file, and by what they are told there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sample {
+    /// Of the tablespace that they are of.
+    pub space: Option<u32>,
+    pub pages: Vec<u32>,
+    pub prints: Vec<Option<Print>>,
+}
+
+/// Files of which pages are looked at.
+const SAMPLED: usize = 64;
+
+/// A part of a list as a server takes it: pages and their classes.
+pub type Granule = Vec<(u32, u8)>;
+
+impl List {
+    /// Asks a server for its list. `tell` hears how many pages there are so far. `before`: the list of the last round.
+    ///
+    /// # Errors
+    /// The server has no such report, is off, or went away.
+    pub fn fetch(
+        server: &mut Server,
+        before: Option<&List>,
+        tell: impl FnMut(u64),
+    ) -> Result<List, Failure> {
+        let mut list = List {
+            files: BTreeMap::new(),
+            taken: Instant::now(),
+            queries: 0,
+            prints: BTreeMap::new(),
+        };
+        list.fetch_pages(server, tell)?;
+        list.fetch_prints(server, before)?;
+        Ok(list)
+    }
+
+    fn fetch_pages(
+        &mut self,
+        server: &mut Server,
+        mut tell: impl FnMut(u64),
+    ) -> Result<(), Failure> {
+        let list = self;
+        let mut argument = "heat".to_owned();
+        let mut pages = 0;
+        loop {
+            let answer = report::ask(server, &argument, "has no heat list")
+                .map_err(|failure| server.without_answer(failure))?;
+            list.queries += 1;
+            if let Some(why) = answer["error"].as_str() {
+                return Err(Failure::refused(format!("it has no heat list: {why}"))
+                    .advise("switch the extension on there with SET GLOBAL bpe_enabled = ON, and let it fill"));
+            }
+            pages += list.add(&answer).ok_or_else(misunderstood)?;
+            tell(pages);
+            let next = match &answer["next"] {
+                Value::Null => return Ok(()),
+                next => next.as_str().filter(|next| is_cursor(next)),
+            };
+            next.ok_or_else(misunderstood)?.clone_into(&mut argument);
+        }
+    }
+
+    fn fetch_prints(&mut self, server: &mut Server, before: Option<&List>) -> Result<(), Failure> {
+        let mut largest: Vec<(&String, &File)> = self.files.iter().collect();
+        largest.sort_by_key(|(_, file)| std::cmp::Reverse(file.hot.len()));
+        for (name, file) in largest.into_iter().take(SAMPLED) {
+            let known = before.and_then(|before| before.prints.get(name));
+            if let Some(known) = known.filter(|known| known.space == file.space) {
+                self.prints.insert(name.clone(), known.clone());
+                continue;
+            }
+            let pages = prints::spread(&file.hot);
+            if pages.is_empty() {
+                continue;
+            }
+            let argument = format!("heat-prints {name}:{}", prints::joined(&pages));
+            let answer = prints::ask(server, &argument)?;
+            self.queries += 1;
+            let sample = Sample {
+                space: file.space,
+                prints: prints::parse(&answer, pages.len()).ok_or_else(misunderstood)?,
+                pages,
+            };
+            self.prints.insert(name.clone(), sample);
+        }
+        Ok(())
+    }
+
+    /// Takes the files of an answer in. How many pages they had; `None` if it cannot be understood.
+    fn add(&mut self, answer: &Value) -> Option<u64> {
+        let mut pages = 0;
+        for one in answer["files"].as_array()? {
+            let name = one["file"].as_str().filter(|name| is_listed(name))?;
+            let number = |name: &str| one[name].as_u64().and_then(|n| u32::try_from(n).ok());
+            let from = number("from")?;
+            let bytes = BASE64.decode(one["list"].as_str()?).ok()?;
+            let file = self.files.entry(name.to_owned()).or_default();
+            let text = |name: &str| one[name].as_str().map(str::to_owned);
+            if let (Some(schema), Some(table)) = (text("schema"), text("table")) {
+                file.table = Some(Table {
+                    schema,
+                    table,
+                    partition: text("partition"),
+                });
+            }
+            file.page_size = number("page_size")?;
+            file.pages = number("pages")?;
+            file.space = number("space");
+            file.flags = number("flags");
+            // It may have been made anew in between, or be two of a name.
+            file.hot.retain(|&(page, _)| page < from);
+            for entry in Decoder::new(&bytes, from, BITS_GIVEN) {
+                file.hot.push(entry.ok()?);
+                pages += 1;
+            }
+            if self.pages() > MOST_PAGES {
+                return None;
+            }
+        }
+        Some(pages)
+    }
+
+    pub fn pages(&self) -> u64 {
+        self.files.values().map(|file| file.hot.len() as u64).sum()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        let files = self.files.values();
+        files
+            .map(|file| file.hot.len() as u64 * u64::from(file.page_size))
+            .sum()
+    }
+
+    pub fn age(&self) -> Duration {
+        self.taken.elapsed()
+    }
+
+    /// The class of each level of heat: by the share of all pages that are hotter.
+    fn classes(&self) -> [u8; LEVELS] {
+        let mut levels = [0u64; LEVELS];
+        for (_, heat) in self.files.values().flat_map(|file| &file.hot) {
+            levels[usize::from(*heat) % LEVELS] += 1;
+        }
+        let all = levels.iter().sum::<u64>().max(1) as f64;
+        let mut hotter = 0;
+        let mut classes = [0; LEVELS];
+        for level in (0..LEVELS).rev() {
+            let share = hotter as f64 / all;
+            let class = HOTTER.iter().position(|most| share < *most);
+            classes[level] = class.unwrap_or(CLASSES - 1) as u8;
+            hotter += levels[level];
+        }
+        classes
+    }
+
+    /// The granules of each file: by file and number. At most so many pages, the hottest.
+    pub fn granules(&self, most: u64) -> BTreeMap<(&str, u32), Granule> {
+        let classes = self.classes();
+        let mut counts = [0u64; CLASSES];
+        for (_, heat) in self.files.values().flat_map(|file| &file.hot) {
+            counts[usize::from(classes[usize::from(*heat) % LEVELS])] += 1;
+        }
+        let mut room = most;
+        let room = counts.map(|count| {
+            let fits = count.min(room);
+            room -= fits;
+            fits
+        });
+        let mut left = room;
+        let mut granules: BTreeMap<(&str, u32), Granule> = BTreeMap::new();
+        for (name, file) in &self.files {
+            for &(page, heat) in &file.hot {
+                let class = classes[usize::from(heat) % LEVELS];
+                let left = &mut left[usize::from(class)];
+                if *left == 0 {
+                    continue;
+                }
+                *left -= 1;
+                let granule = (name.as_str(), page / GRANULE_PAGES);
+                granules.entry(granule).or_default().push((page, class));
+            }
+        }
+        granules
+    }
+}
+
+/// A granule as it is handed over.
+pub fn encoded(number: u32, granule: &Granule) -> String {
+    let mut list = Encoder::new(number * GRANULE_PAGES, BITS_TAKEN);
+    for &(page, class) in granule {
+        list.push(page, class);
+    }
+    BASE64.encode(list.bytes())
+}
+
+/// It goes into the next statement.
+fn is_cursor(next: &str) -> bool {
+    next.len() < 64
+        && next.starts_with("heat:")
+        && next.bytes().all(|b| b.is_ascii_alphanumeric() || b == b':')
+}
+
+pub fn misunderstood() -> Failure {
+    Failure::step("the server's answer cannot be understood").advise(
+        "the bpe.so on both servers and this command must be of versions that know each other",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn answer(name: &str, from: u32, hot: &[(u32, u8)]) -> Value {
+        let mut list = Encoder::new(from, BITS_GIVEN);
+        hot.iter()
+            .for_each(|&(page, heat)| assert!(list.push(page, heat)));
+        json!({ "files": [{
+            "file": name, "schema": "d", "table": "t", "partition": null, "page_size": 16384, "pages": 100_000, "space": 7,
+            "flags": 21, "from": from, "list": BASE64.encode(list.bytes())
+        }], "next": null })
+    }
+
+    fn empty() -> List {
+        List {
+            files: BTreeMap::new(),
+            taken: Instant::now(),
+            queries: 0,
+            prints: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn answers_make_a_list() {
+        let mut list = empty();
+        assert_eq!(list.add(&answer("d/t.ibd", 0, &[(3, 1), (4, 9)])), Some(2));
+        assert_eq!(list.add(&answer("d/t.ibd", 64, &[(70, 1)])), Some(1));
+        assert_eq!(list.files["d/t.ibd"].hot, [(3, 1), (4, 9), (70, 1)]);
+        assert_eq!((list.pages(), list.bytes()), (3, 3 * 16384));
+        // Made anew while it was asked for.
+        assert_eq!(list.add(&answer("d/t.ibd", 4, &[(5, 2)])), Some(1));
+        assert_eq!(list.files["d/t.ibd"].hot, [(3, 1), (5, 2)]);
+    }
+
+    #[test]
+    fn what_is_no_answer_is_told() {
+        let good = answer("d/t.ibd", 0, &[(3, 1)]);
+        for (member, value) in [
+            ("file", json!("../t.ibd")),
+            ("file", json!("d/t';x.ibd")),
+            ("page_size", json!(-1)),
+            ("pages", json!(1u64 << 40)),
+            ("from", json!(null)),
+            ("list", json!("A")),
+            ("list", json!("////////////")),
+        ] {
+            let mut wrong = good.clone();
+            wrong["files"][0][member] = value.clone();
+            assert_eq!(empty().add(&wrong), None, "{member} {value}");
+        }
+        assert_eq!(empty().add(&json!({})), None);
+        for wrong in ["heat:1:2'", "verify 1", "heat:1 2", &"heat:".repeat(40)] {
+            assert!(!is_cursor(wrong), "{wrong}");
+        }
+        assert!(is_cursor("heat:12:4096"));
+    }
+
+    #[test]
+    fn classes_go_by_shares() {
+        let mut list = empty();
+        let hot: Vec<(u32, u8)> = (0..1000)
+            .map(|n| {
+                (
+                    n,
+                    match n {
+                        0..50 => 15,
+                        50..200 => 9,
+                        200..500 => 4,
+                        _ => 1,
+                    },
+                )
+            })
+            .collect();
+        list.add(&answer("d/t.ibd", 0, &hot));
+        let granules = list.granules(u64::MAX);
+        let granule = &granules[&("d/t.ibd", 0)];
+        let count = |class| granule.iter().filter(|(_, of)| *of == class).count();
+        assert_eq!([0, 1, 2, 3].map(count), [50, 150, 300, 500]);
+        // A smaller cache gets the hottest.
+        let granules = list.granules(300);
+        let granule = &granules[&("d/t.ibd", 0)];
+        assert_eq!(granule.len(), 300);
+        assert!(granule.iter().filter(|(_, class)| *class == 2).count() == 100);
+        // All alike: all are hot.
+        let mut alike = empty();
+        alike.add(&answer("d/t.ibd", 0, &[(1, 2), (GRANULE_PAGES, 2)]));
+        let granules = alike.granules(u64::MAX);
+        assert_eq!(granules[&("d/t.ibd", 0)], [(1, 0)]);
+        assert_eq!(granules[&("d/t.ibd", 1)], [(GRANULE_PAGES, 0)]);
+    }
+}

@@ -1,0 +1,297 @@
+//! `bpe warm`: hands the warmth of one server's cache over to another, once, or again and again, so that a standby stays as warm as
+//! the server that it may have to stand in for.
+//!
+//! This command holds both connections; the servers do not know each other. One says which pages it has cached and how hot they are
+//! (`bpe_report('heat')`), the other loads those that it has not from its own data files (`bpe_report('warm-...')`).
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::connection::{self, Target};
+use crate::failure::{Exit, Failure};
+use crate::progress::Progress as Bar;
+use crate::report;
+use crate::terminal::{complain, say};
+
+mod endpoint;
+mod list;
+mod prints;
+mod receiver;
+
+use list::List;
+use receiver::{LeftOut, Progress, Receiver};
+
+/// Files that are named for each reason.
+const NAMED: usize = 5;
+/// Between two attempts to reach a server that went away.
+const AGAIN: Duration = Duration::from_secs(5);
+/// Between two questions while nothing is loaded: the server forgets a command that it does not hear of for 15 s.
+const HEARTBEAT: Duration = Duration::from_secs(3);
+
+#[derive(clap::Args)]
+pub struct Args {
+    /// Server whose cache is warm: its name in the file of --servers, the path of its socket, or HOST:PORT
+    #[arg(long, value_name = "SERVER")]
+    from: String,
+    /// Server that is to be made warm, named likewise
+    #[arg(long, value_name = "SERVER")]
+    to: String,
+    /// File that names servers, as `bpe console --servers` takes it
+    #[arg(long, value_name = "FILE")]
+    servers: Option<PathBuf>,
+    /// Go on for ever, and hand over what has changed
+    #[arg(long)]
+    follow: bool,
+    /// Seconds between two rounds of --follow
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "follow", value_parser = clap::value_parser!(u64).range(5..=86_400))]
+    every: u64,
+    /// Reads of the data disk per second that loading may make: sets bpe_warm_io_capacity while this command runs
+    #[arg(long, value_name = "READS", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    io_capacity: Option<u64>,
+    #[command(flatten)]
+    connection: connection::Args,
+}
+
+/// The two servers, and how to reach them.
+struct Ends {
+    from: Target,
+    to: Target,
+}
+
+pub fn run(args: Args) -> anyhow::Result<ExitCode> {
+    let target = |text: &str| endpoint::target(text, args.servers.as_deref(), &args.connection);
+    let mut ends = Ends {
+        from: target(&args.from)?,
+        to: target(&args.to)?,
+    };
+    if ends.from.address == ends.to.address {
+        return Err(Failure::usage("--from and --to are the same server").into());
+    }
+    ends.from.ask_password()?;
+    ends.to.ask_password()?;
+    if args.follow {
+        follow(&args, &mut ends)
+    } else {
+        Ok(once(&args, &mut ends)?)
+    }
+}
+
+/// Says of which server a failure is.
+fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
+    let whose = format!("{end} ({})", target.address);
+    move |mut failure| {
+        failure.what = format!("{whose}: {}", failure.what);
+        failure
+    }
+}
+
+fn fetch(ends: &mut Ends, before: Option<&List>) -> Result<List, Failure> {
+    let at_source = of("--from", &ends.from);
+    let mut fetched = || {
+        let mut server = endpoint::log_in(&mut ends.from)?;
+        report::require_plugin(&mut server)?;
+        let mut bar = Bar::new(0, "{spinner} {elapsed_precise} {msg}");
+        List::fetch(&mut server, before, |pages| {
+            let text = format!("{pages} hot pages so far");
+            bar.show(None, &text, || text.clone());
+        })
+    };
+    fetched().map_err(at_source)
+}
+
+fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
+    let list = fetch(ends, None)?;
+    if list.pages() == 0 {
+        return Err(Failure::refused(format!(
+            "--from ({}): nothing is cached there yet",
+            ends.from.address
+        ))
+        .advise("let its cache fill first"));
+    }
+    say!(
+        "Source      {} pages of {} files are cached ({} MiB)",
+        list.pages(),
+        list.files.len(),
+        list.bytes() >> 20
+    );
+    let at_target = of("--to", &ends.to);
+    let server = endpoint::log_in(&mut ends.to).map_err(&at_target)?;
+    let mut receiver = Receiver::begin(server, args.io_capacity).map_err(&at_target)?;
+    let began = Instant::now();
+    let result = load(&mut receiver, &list);
+    let denied = receiver.denied.clone();
+    receiver.end();
+    let (progress, left_out) = result.map_err(&at_target)?;
+    tell(&progress, &left_out, denied.as_deref(), began.elapsed());
+    let nothing = progress.listed == 0 && !list.files.is_empty();
+    Ok(if nothing { Exit::No } else { Exit::Ok }.into())
+}
+
+fn load(
+    receiver: &mut Receiver,
+    list: &List,
+) -> Result<(Progress, BTreeMap<String, LeftOut>), Failure> {
+    let before = receiver.progress()?;
+    let left_out = receiver.hand_over(list)?;
+    let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {msg}";
+    let mut bar = Bar::new(1000, template);
+    loop {
+        let mut now = receiver.progress()?;
+        let text = format!(
+            "{:.1} % warm, {} pages loaded{}",
+            now.percent.max(0.0),
+            now.loaded.saturating_sub(before.loaded),
+            if now.state == "paused" {
+                ", waits: the server needs its data disk"
+            } else {
+                ""
+            }
+        );
+        bar.show(Some((now.percent.max(0.0) * 10.0) as u64), &text, || {
+            text.clone()
+        });
+        if now.done {
+            now.loaded = now.loaded.saturating_sub(before.loaded);
+            now.reads = now.reads.saturating_sub(before.reads);
+            return Ok((now, left_out));
+        }
+        sleep(Receiver::PAUSE);
+    }
+}
+
+fn tell(
+    progress: &Progress,
+    left_out: &BTreeMap<String, LeftOut>,
+    denied: Option<&str>,
+    took: Duration,
+) {
+    say!(
+        "Loaded      {} pages in {} reads of the data disk, {:.1} s",
+        progress.loaded,
+        progress.reads,
+        took.as_secs_f64()
+    );
+    if progress.skipped > 0 {
+        say!(
+            "Skipped     {} pages: written meanwhile, beyond the end of their files, or others are asked for more often",
+            progress.skipped
+        );
+    }
+    if progress.state == "limited" {
+        say!(
+            "Stopped     bpe_daily_write_limit is used up; the rest is loaded when it has room again"
+        );
+    }
+    tell_left_out(left_out, denied);
+    say!("Warm        {:.1} %", progress.percent.max(0.0));
+}
+
+fn tell_left_out(left_out: &BTreeMap<String, LeftOut>, denied: Option<&str>) {
+    let mut reasons: BTreeMap<&LeftOut, Vec<&str>> = BTreeMap::new();
+    for (name, why) in left_out {
+        reasons.entry(why).or_default().push(name);
+    }
+    for (why, names) in reasons {
+        let more = if names.len() > NAMED { ", ..." } else { "" };
+        say!(
+            "Left out    {} files, as {}: {}{more}",
+            names.len(),
+            why.text(),
+            names[..names.len().min(NAMED)].join(", ")
+        );
+    }
+    if let Some(denied) = denied {
+        say!(
+            "            {denied}; grant SELECT on the tables that are to be kept warm, or on *.*"
+        );
+    }
+}
+
+/// What to say once, and not in each round.
+#[derive(Default)]
+struct Said(String);
+
+impl Said {
+    fn say(&mut self, text: String) {
+        if self.0 != text {
+            complain!("bpe: {text}");
+            self.0 = text;
+        }
+    }
+}
+
+fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
+    let (mut said, mut receiver, mut rounds) = (Said::default(), None::<Receiver>, 0u64);
+    let mut last: Option<List> = None;
+    loop {
+        let round = Instant::now();
+        let at_target = of("--to", &ends.to);
+        let list = fetch(ends, last.as_ref());
+        let mut handed = || {
+            let mut with = match receiver.take() {
+                Some(receiver) => receiver,
+                None => Receiver::begin(endpoint::log_in(&mut ends.to)?, args.io_capacity)?,
+            };
+            let left_out = match &list {
+                Ok(list) => Some(with.hand_over(list)?),
+                Err(_) => None,
+            };
+            let until = round + Duration::from_secs(args.every);
+            let mut progress = with.progress()?;
+            while Instant::now() < until {
+                let pause = if progress.done {
+                    HEARTBEAT
+                } else {
+                    Receiver::PAUSE * 3
+                };
+                sleep(pause.min(until.saturating_duration_since(Instant::now())));
+                progress = with.progress()?;
+            }
+            receiver = Some(with);
+            Ok((progress, left_out))
+        };
+        let handed = handed().map_err(&at_target);
+        match (&list, handed) {
+            (Ok(list), Ok((progress, left_out))) => {
+                rounds += 1;
+                let left_out = left_out.unwrap_or_default();
+                let text = format!(
+                    "{} pages listed in {} queries, {:.1} % warm, {} loaded so far in {} reads{}",
+                    list.pages(),
+                    list.queries,
+                    progress.percent.max(0.0),
+                    progress.loaded,
+                    progress.reads,
+                    if left_out.is_empty() {
+                        String::new()
+                    } else {
+                        format!(", {} files left out", left_out.len())
+                    }
+                );
+                if rounds == 1 {
+                    tell_left_out(&left_out, None);
+                }
+                said.say(text);
+            }
+            (Err(failure), Ok(_)) => {
+                said.say(format!(
+                    "{}; what was loaded stays, and it is tried again",
+                    failure.what
+                ));
+            }
+            (_, Err(failure)) => {
+                // What will never work without somebody's doing.
+                if rounds == 0 && failure.exit != Exit::Connect {
+                    return Err(failure.into());
+                }
+                said.say(format!("{}; it is tried again", failure.what));
+                receiver = None;
+                sleep(AGAIN);
+            }
+        }
+        last = list.ok().or(last);
+    }
+}

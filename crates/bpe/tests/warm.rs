@@ -1,0 +1,196 @@
+//! `bpe warm` between real servers: a physical copy gets as warm as the server that it was made from, from its own data files and
+//! under writes; and what is no copy, is cold, or may not be loaded is told.
+
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use integration_tests::harness::Outcome;
+use integration_tests::mysql::prelude::Queryable;
+use integration_tests::place::extended;
+use integration_tests::trace::CREATE_FUNCTION;
+use integration_tests::verification::{Compared, compare_cached};
+use integration_tests::{Options, Place, Server, Suite, copies, note, sql};
+
+/// Larger than the data.
+const CACHE: u64 = 96 << 20;
+/// Of 2,000 bytes: twice the pool, about 1,200 pages.
+const ROWS: u32 = 8_000;
+
+fn main() -> ExitCode {
+    Suite::new("warm")
+        .each("a_copy_is_made_warm", a_copy_is_made_warm)
+        .each("what_is_no_copy_is_told", what_is_no_copy_is_told)
+        .run()
+}
+
+fn options(place: &Place, number: usize) -> anyhow::Result<Options> {
+    let cache = place.root().join(format!("cache-{number}"));
+    std::fs::create_dir_all(&cache)?;
+    let folder = format!("node-{number}");
+    let options = place.options_of(&folder, &format!("run-{number}"));
+    Ok(extended(options, place.library()?, &cache, CACHE).option("--loose-bpe-admission=all"))
+}
+
+fn data(place: &Place, number: usize) -> PathBuf {
+    place.root().join(format!("node-{number}"))
+}
+
+/// The first server, whose data were read several times.
+fn source(place: &Place) -> anyhow::Result<Server> {
+    std::fs::rename(place.data(), data(place, 1))?;
+    let server = place.start(options(place, 1)?)?;
+    sql::expect_state(&server, "active")?;
+    server.sql(CREATE_FUNCTION)?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", ROWS, 2000, "")?;
+    sql::fill(&mut connection, "d.other", 200, 2000, "")?;
+    for _ in 0..2 {
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+    }
+    Ok(server)
+}
+
+fn warm(from: &Server, to: &Server, arguments: &[&str]) -> anyhow::Result<(i32, String)> {
+    warm_from(from.socket(), to, arguments)
+}
+
+fn warm_from(
+    from: impl AsRef<std::ffi::OsStr>,
+    to: &Server,
+    arguments: &[&str],
+) -> anyhow::Result<(i32, String)> {
+    let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
+        .args(["warm", "--no-defaults", "--user", "root", "--from"])
+        .arg(from)
+        .arg("--to")
+        .arg(to.socket())
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .context("bpe")?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Ok((output.status.code().unwrap_or(-1), text))
+}
+
+fn expect(given: (i32, String), code: i32, parts: &[&str]) -> anyhow::Result<String> {
+    let (exit, text) = given;
+    ensure!(exit == code, "{exit} instead of {code}:\n{text}");
+    for part in parts {
+        ensure!(text.contains(part), "`{part}` is missing in:\n{text}");
+    }
+    Ok(text)
+}
+
+fn percent(server: &Server) -> anyhow::Result<f64> {
+    Ok(sql::status(server, "warm_percent")?.parse()?)
+}
+
+fn a_copy_is_made_warm(place: &Place) -> Outcome {
+    let first = source(place)?;
+    copies::of_running(place, &first, &data(place, 1), &data(place, 2))?;
+    let second = place.start(options(place, 2)?)?;
+    sql::expect_state(&second, "active")?;
+    let cached = sql::figure(&first, "pages_cached")?;
+    ensure!(cached > 800, "{cached}");
+    ensure!(percent(&second)? == -1.0 && sql::status(&second, "warm_state")? == "none");
+
+    // Nobody has said that it may.
+    let refused = warm(&first, &second, &[])?;
+    expect(refused, 1, &["bpe_warm_io_capacity is 0", "--io-capacity"])?;
+
+    let before = sql::figure(&second, "misses")?;
+    let told = warm(&first, &second, &["--io-capacity", "5000"])?;
+    let told = expect(told, 0, &["Loaded", "Warm"])?;
+    note(told.lines().collect::<Vec<_>>().join("; "));
+    let loaded = sql::figure(&second, "warm_pages_loaded")?;
+    let reads = sql::figure(&second, "warm_reads")?;
+    let listed = sql::figure(&second, "warm_pages_listed")?;
+    ensure!(
+        listed > 800 && loaded > 800,
+        "{listed} listed, {loaded} loaded"
+    );
+    ensure!(reads < loaded / 4, "{reads} reads for {loaded} pages");
+    ensure!(percent(&second)? >= 95.0, "{} %", percent(&second)?);
+    ensure!(sql::status(&second, "warm_state")? == "loaded");
+    ensure!(
+        second
+            .value("SELECT @@GLOBAL.bpe_warm_io_capacity")?
+            .as_deref()
+            == Some("0")
+    );
+    // What was loaded was not asked for.
+    let misses = sql::figure(&second, "misses")? - before;
+    ensure!(misses < 100, "{misses} misses");
+
+    // It serves, and its own writes drop what they touch.
+    let from = sql::figure(&second, "data_reads")?;
+    sql::read_all(&mut second.connect()?, "d.t", ROWS)?;
+    let of_disk = sql::figure(&second, "data_reads")? - from;
+    ensure!(of_disk < loaded / 10, "{of_disk} reads of the data files");
+    second
+        .connect()?
+        .query_drop("UPDATE d.t SET pad = REVERSE(pad) WHERE id % 7 = 0")?;
+    let again = warm(&first, &second, &["--io-capacity", "5000"])?;
+    expect(again, 0, &["Warm"])?;
+    let mut compared = Compared::default();
+    compare_cached(&second, &mut compared)?;
+    ensure!(
+        compared.wrong == 0 && compared.compared > 500,
+        "{compared:?}"
+    );
+
+    // Warmth goes with the pages.
+    second.sql("TRUNCATE TABLE d.t")?;
+    sql::wait_until("it is less warm", Duration::from_secs(60), || {
+        Ok(percent(&second)? < 50.0)
+    })?;
+    second.sql("SET GLOBAL bpe_enabled = OFF")?;
+    ensure!(percent(&second)? == 0.0);
+    let off = warm(&first, &second, &["--io-capacity", "5000"])?;
+    expect(off, 1, &["the extension is disabled"])?;
+    second.stop()?;
+    first.stop()?;
+    Ok(())
+}
+
+/// The same table by other statements, as in a replica that was loaded from a dump.
+fn what_is_no_copy_is_told(place: &Place) -> Outcome {
+    let other = place.root().join("other");
+    let status = Command::new("cp")
+        .arg("-a")
+        .arg(place.data())
+        .arg(&other)
+        .status()?;
+    ensure!(status.success(), "cp ended with {status}");
+    let first = source(place)?;
+    std::fs::rename(&other, data(place, 2))?;
+    let _ = std::fs::remove_file(data(place, 2).join("auto.cnf"));
+    let second = place.start(options(place, 2)?)?;
+    sql::expect_state(&second, "active")?;
+    second.sql(CREATE_FUNCTION)?;
+    let mut connection = second.connect()?;
+    sql::fill(&mut connection, "d.before", 300, 2000, "")?;
+    sql::fill(&mut connection, "d.t", ROWS, 1500, "")?;
+    let loaded = sql::figure(&second, "warm_pages_loaded")?;
+    let told = warm(&first, &second, &["--io-capacity", "5000"])?;
+    expect(told, 1, &["no physical copy"])?;
+    ensure!(sql::figure(&second, "warm_pages_loaded")? == loaded);
+    // What cannot be reached, or is not on.
+    second.sql("SET GLOBAL bpe_enabled = OFF")?;
+    let told = warm(&second, &first, &[])?;
+    expect(told, 1, &["--from", "the extension is disabled"])?;
+    second.stop()?;
+    let socket = second_socket(&first);
+    let told = warm_from(&socket, &first, &[])?;
+    expect(told, 3, &["--from"])?;
+    first.stop()?;
+    Ok(())
+}
+
+/// Where nobody listens.
+fn second_socket(server: &Server) -> PathBuf {
+    server.socket().with_file_name("nobody.sock")
+}

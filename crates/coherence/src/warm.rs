@@ -1,0 +1,281 @@
+//! Warming: reads pages of the server's own data files that another server has cached, and offers them.
+//!
+//! The rules are those of any read that misses: a ticket for each page before the read, and what was read is offered under it, so
+//! that a page that is written meanwhile is turned away. The data file is read through the server's own descriptor, as in
+//! [`compare`](crate::compare).
+
+use std::alloc::{Layout, alloc_zeroed};
+
+use extension::{Inspected, OfferOutcome, PageId, ReadTicket, Source};
+
+use crate::core::Core;
+use crate::files::DataFile;
+use crate::header::header_page;
+use crate::os::Os;
+use crate::print::Print;
+use crate::switch::Active;
+use crate::target::Target;
+
+/// Bytes that are read at once at most: what cloud volumes count as one operation.
+pub const RUN_BYTES: usize = 256 << 10;
+/// Bytes of page 0 that are looked at.
+const HEAD: usize = 4096;
+
+/// A page that another server has cached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hot {
+    /// In its file.
+    pub page: u32,
+    /// How often it was asked for of late there: [`extension::Extension::heat`].
+    pub count: u8,
+}
+
+/// What has become of the pages of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Warmed {
+    /// Offered and let in.
+    pub admitted: u64,
+    /// They were cached already.
+    pub cached: u64,
+    /// Others are asked for more often.
+    pub rejected: u64,
+    /// Written meanwhile, or not the page that belongs there.
+    pub skipped: u64,
+    /// There was no room in staging, or the daily write limit is used up: to be tried again.
+    pub postponed: u64,
+    /// The daily write limit is used up.
+    pub is_limited: bool,
+    /// The data file was read.
+    pub was_read: bool,
+}
+
+impl Warmed {
+    /// Adds what has become of others.
+    pub fn add(&mut self, other: Warmed) {
+        self.admitted += other.admitted;
+        self.cached += other.cached;
+        self.rejected += other.rejected;
+        self.skipped += other.skipped;
+        self.postponed += other.postponed;
+        self.is_limited |= other.is_limited;
+        self.was_read |= other.was_read;
+    }
+
+    fn count(&mut self, outcome: Option<OfferOutcome>) {
+        match outcome {
+            Some(OfferOutcome::Admitted) => self.admitted += 1,
+            Some(OfferOutcome::AlreadyCached) => self.cached += 1,
+            Some(OfferOutcome::Rejected) => self.rejected += 1,
+            Some(OfferOutcome::StagingFull) => self.postponed += 1,
+            Some(OfferOutcome::WriteLimit) => {
+                self.postponed += 1;
+                self.is_limited = true;
+            }
+            Some(OfferOutcome::Stale | OfferOutcome::Unsuitable) | None => self.skipped += 1,
+        }
+    }
+}
+
+/// Page-aligned memory for direct reads.
+#[repr(C, align(4096))]
+struct Aligned([u8; RUN_BYTES]);
+
+/// Memory for a run, which never was on the stack.
+pub struct RunBuffer(Box<Aligned>);
+
+impl RunBuffer {
+    /// `None` if the machine has no memory left.
+    pub fn new() -> Option<RunBuffer> {
+        let layout = Layout::new::<Aligned>();
+        // SAFETY: the layout has a size, the memory is zeroed, which is a value of it, and is given back by the box.
+        unsafe {
+            let memory = alloc_zeroed(layout).cast::<Aligned>();
+            (!memory.is_null()).then(|| RunBuffer(Box::from_raw(memory)))
+        }
+    }
+}
+
+/// What page 0 says of a tablespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tablespace {
+    /// Its number on this server.
+    pub space: u32,
+    /// `FSP_SPACE_FLAGS`.
+    pub flags: u32,
+}
+
+/// Physical page size by the flags of a tablespace, bytes; `None` for flags that no server writes. MariaDB marks its format
+/// full_crc32 by a bit that is 0 in all others.
+pub fn page_size_of(flags: u32) -> Option<u32> {
+    const FULL_CRC32: u32 = 1 << 4;
+    let size = |base: u32, shift: u32| base << shift;
+    let (of_compressed, of_others) = (flags >> 1 & 15, flags >> 6 & 15);
+    let bytes = if flags & FULL_CRC32 != 0 {
+        size(512, flags & 15)
+    } else if of_compressed != 0 {
+        size(512, of_compressed)
+    } else if of_others != 0 {
+        size(512, of_others)
+    } else {
+        16384
+    };
+    extension::is_page_length(bytes as usize).then_some(bytes)
+}
+
+impl<O: Os> Core<O> {
+    /// What page 0 of an open file says; `None` if it cannot be read, or is no page 0.
+    pub fn tablespace(
+        &'static self,
+        file: &'static DataFile,
+        buffer: &mut RunBuffer,
+    ) -> Option<Tablespace> {
+        let fd = self.files.descriptor_of(file)?;
+        let head = &mut buffer.0.0[..HEAD];
+        // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
+        let read = unsafe { self.os().read(fd, head.as_mut_ptr(), HEAD, 0) };
+        let word =
+            |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
+        let is_head = read == Ok(HEAD) && header_page(head) == Some(0);
+        let still = self.files.of_descriptor(fd);
+        (is_head && still.is_some_and(|now| std::ptr::eq(now, file))).then(|| Tablespace {
+            space: word(34),
+            flags: word(54),
+        })
+    }
+
+    /// What a page is told by, as it is cached, or if `may_read` as the data file has it. `None` if it is neither, or has no print.
+    pub fn print(
+        &'static self,
+        file: &'static DataFile,
+        page: u32,
+        may_read: bool,
+        buffer: &mut RunBuffer,
+    ) -> Option<Print> {
+        let guard = self.switch().active();
+        let active = guard.as_ref()?;
+        let bytes = buffer.0.0.get_mut(..file.page_size() as usize)?;
+        let id = file.cacheable()?;
+        let (fd, pages) = self.open_pages(file)?;
+        if page >= pages {
+            return None;
+        }
+        let inspected = active.extension.inspect(PageId::new(id, page), bytes);
+        if inspected != Inspected::Copied {
+            let offset = u64::from(page) * bytes.len() as u64;
+            // SAFETY: a read into our own buffer. What it brings is looked at and forgotten, so it matters little if the descriptor
+            // stands for another file by now.
+            let read = may_read.then(|| unsafe {
+                self.os()
+                    .read(fd, bytes.as_mut_ptr(), bytes.len(), offset as i64)
+            });
+            if read != Some(Ok(bytes.len())) {
+                return None;
+            }
+        }
+        Print::of(bytes)
+    }
+
+    /// Reads pages of a file at once, in ascending order and within [`RUN_BYTES`], and offers them. `None` if nothing of the file can
+    /// be cached just now: the extension is off or bypassed, or the server does not have the file open.
+    pub fn warm(
+        &'static self,
+        file: &'static DataFile,
+        hot: &[Hot],
+        buffer: &mut RunBuffer,
+    ) -> Option<Warmed> {
+        let guard = self.switch().active();
+        let active = guard.as_ref()?;
+        let size = file.page_size() as usize;
+        let (first, last) = (hot.first()?.page, hot.last()?.page);
+        let length = (last.checked_sub(first)? as usize + 1).checked_mul(size)?;
+        if !self.switch().mode().fills() || size == 0 || length > RUN_BYTES {
+            return None;
+        }
+        let id = file.cacheable()?;
+        let fd = self.files.descriptor_of(file)?;
+        let mut warmed = Warmed::default();
+        if active.extension.warm_room() < length as u64 {
+            warmed.postponed = hot.len() as u64;
+            return Some(warmed);
+        }
+        let mut tickets = [const { None }; RUN_BYTES / extension::MIN_PAGE];
+        self.take_tickets(file, hot, &mut tickets);
+        let offset = u64::from(first) * size as u64;
+        let bytes = &mut buffer.0.0[..length];
+        // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
+        let read = unsafe {
+            self.os()
+                .read(fd, bytes.as_mut_ptr(), length, offset as i64)
+        };
+        warmed.was_read = true;
+        if left_out!("warm-ticket-after-read") {
+            self.take_tickets(file, hot, &mut tickets);
+        }
+        let read = read.unwrap_or(0).min(length);
+        // Whoever changes the whole file gives it another identity before.
+        let unchanged = file.id() == id
+            && self
+                .files
+                .of_descriptor(fd)
+                .is_some_and(|now| std::ptr::eq(now, file));
+        for (hot, ticket) in hot.iter().zip(tickets) {
+            let from = (hot.page - first) as usize * size;
+            let whole = unchanged && from + size <= read;
+            let page = PageId::new(id, hot.page);
+            let outcome = ticket.filter(|_| whole).and_then(|ticket| {
+                let bytes = &buffer.0.0[from..from + size];
+                self.offer_warm(active, Target { file, page }, bytes, ticket, hot.count)
+            });
+            warmed.count(outcome);
+        }
+        Some(warmed)
+    }
+
+    fn take_tickets(&self, file: &DataFile, hot: &[Hot], tickets: &mut [Option<ReadTicket>]) {
+        let generations = self.switch().generations();
+        for (hot_page, ticket) in hot.iter().zip(&mut *tickets) {
+            *ticket = generations.begin_read(file.owner, hot_page.page);
+        }
+        if left_out!("warm-one-ticket") {
+            if let Some(Some(first)) = tickets.first().copied() {
+                tickets[..hot.len()].fill(Some(first));
+            }
+        }
+    }
+
+    fn offer_warm(
+        &self,
+        active: &Active,
+        target: Target,
+        bytes: &[u8],
+        ticket: ReadTicket,
+        count: u8,
+    ) -> Option<OfferOutcome> {
+        self.offer(active, target, bytes, ticket, Source::Warm { count })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_sizes_by_flags_of_both_servers() {
+        for (flags, size) in [
+            (0, Some(16384)),      // MySQL and MariaDB, old: redundant or compact
+            (0x21, Some(16384)),   // dynamic
+            (0x4021, Some(16384)), // MySQL 8.0 and later: with dictionary information
+            (0x15, Some(16384)),   // MariaDB full_crc32
+            (0x13, Some(4096)),
+            (0x17, Some(65536)),
+            (0x29, Some(8192)), // ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8
+            (0x23, Some(1024)),
+            (0x21 | 3 << 6, Some(4096)),
+            (0x21 | 7 << 6, Some(65536)),
+            (0x1f, None),
+            (15 << 6, None),
+        ] {
+            assert_eq!(page_size_of(flags), size, "{flags:#x}");
+        }
+    }
+}

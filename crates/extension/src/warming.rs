@@ -1,0 +1,236 @@
+//! Warming: what this server's pages are worth, for another server that wants to be warm; and pages that come in on behalf of
+//! another server.
+//!
+//! Warming is a guest. Its pages are no accesses, age no counter and move no clock's hand. They take at most half of staging, room
+//! that nobody else has, or the place of a page that was asked for less often; never that of one that was asked for as often.
+//! What the other server says is remembered as if the page had been asked for so often here, so that the pages of the next
+//! day can take the place of those of the day before.
+
+use crate::directory::Slot;
+use crate::extension::{Extension, OfferOutcome};
+use crate::generation::ReadTicket;
+use crate::instance::{Instance, InstanceState};
+use crate::page::{EXTENT_SHIFT, FileId, PageId, check, is_page_length};
+use crate::policy::{MOST_COUNT, Places};
+use crate::store::Store;
+
+/// Pages of an extent.
+pub const EXTENT_PAGES: usize = 1 << EXTENT_SHIFT;
+/// The hottest that a page can be: [`Extension::heat`].
+pub const MOST_HEAT: u8 = MOST_COUNT as u8;
+/// Entries among which the coldest is looked for, and buckets passed for them at most.
+const AMONG: usize = 12;
+const MOST_BUCKETS: usize = 64;
+/// Pages that may have to go for one.
+const MOST_EVICTIONS: usize = 4;
+
+/// How hot the cached pages of an extent are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heat {
+    /// A bit for each page that is cached; one in 1,400 others may seem so.
+    pub cached: u64,
+    /// How often each was asked for of late, 0 to [`MOST_HEAT`]; 0 where none is cached.
+    pub of: [u8; EXTENT_PAGES],
+}
+
+/// What has become of pages of an extent that another server has cached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Bits of those that are cached here, too.
+    pub cached: u64,
+    /// Of those that are not cached: they would get in now.
+    pub welcome: u64,
+}
+
+impl InstanceState {
+    fn heat_of(&self, clock: u8, identity: u64) -> u32 {
+        (self.policy.count(identity) + u32::from(clock)).min(MOST_COUNT)
+    }
+
+    /// Of a few pages on devices the one that was asked for least, and how often.
+    fn coldest(&mut self) -> Option<(u32, Slot)> {
+        let places = Places::new(&mut self.directory);
+        let mut coldest: Option<(u32, Slot)> = None;
+        let mut seen = 0;
+        for _ in 0..MOST_BUCKETS.min(places.buckets() as usize) {
+            for (slot, entry) in places.on_devices(self.warm_hand) {
+                seen += 1;
+                let count = self.policy.count(places.identity_at(slot));
+                let count = count.max(u32::from(entry.clock));
+                if coldest.is_none_or(|(least, _)| count < least) {
+                    coldest = Some((count, slot));
+                }
+            }
+            self.warm_hand += 1;
+            if self.warm_hand >= places.buckets() {
+                self.warm_hand = 0;
+            }
+            if seen >= AMONG {
+                break;
+            }
+        }
+        coldest
+    }
+
+    /// Makes room for a page that was asked for so often elsewhere, at the cost of pages that were asked for less.
+    fn make_room_for(&mut self, store: &Store, count: u32) -> Result<u64, u64> {
+        for evicted in 0..MOST_EVICTIONS as u64 {
+            if store.spread().has_room(0) && self.directory.used() < self.directory.capacity() {
+                return Ok(evicted);
+            }
+            match self.coldest() {
+                Some((least, slot)) if least < count => self.evict_this(store, slot),
+                _ => return Err(evicted),
+            }
+        }
+        Ok(MOST_EVICTIONS as u64)
+    }
+
+    fn has_spare_room(&self, store: &Store) -> bool {
+        self.directory.used() < self.directory.capacity() && store.has_spare_room()
+    }
+}
+
+impl Extension {
+    /// How hot the pages of an extent (64 pages from `extent * 64` on) are that are cached. One lock; counts nothing, and leaves
+    /// all as it is for the policy.
+    pub fn heat(&self, file: FileId, extent: u32) -> Heat {
+        let shared = &*self.shared;
+        let first = extent << EXTENT_SHIFT;
+        let mut heat = Heat {
+            cached: 0,
+            of: [0; EXTENT_PAGES],
+        };
+        let mut state = shared.instance(PageId::new(file, first)).lock();
+        if state.highest_page(file).is_none_or(|page| page < first) {
+            return heat;
+        }
+        for (n, of) in heat.of.iter_mut().enumerate() {
+            let page = PageId::new(file, first + n as u32);
+            if let Some((_, entry)) = state.find(&shared.store, page) {
+                let identity = Places::new(&mut state.directory).identity(page);
+                heat.cached |= 1 << n;
+                *of = state.heat_of(entry.clock, identity) as u8;
+            }
+        }
+        heat
+    }
+
+    /// What has become of the pages of an extent whose bits are set, which were asked for so often elsewhere. Counts nothing.
+    pub fn wanted(
+        &self,
+        file: FileId,
+        extent: u32,
+        asked: u64,
+        counts: &[u8; EXTENT_PAGES],
+    ) -> Wanted {
+        let shared = &*self.shared;
+        let first = extent << EXTENT_SHIFT;
+        let mut wanted = Wanted::default();
+        let mut state = shared.instance(PageId::new(file, first)).lock();
+        let state = &mut *state;
+        // Asked for more often than this.
+        let mut bar = None;
+        for n in (0..EXTENT_PAGES).filter(|n| asked >> n & 1 != 0) {
+            let page = PageId::new(file, first + n as u32);
+            if state.find(&shared.store, page).is_some() {
+                wanted.cached |= 1 << n;
+                continue;
+            }
+            let identity = Places::new(&mut state.directory).identity(page);
+            let own = state.policy.count(identity);
+            let bar = *bar.get_or_insert_with(|| {
+                if state.has_spare_room(&shared.store) {
+                    return -1;
+                }
+                let coldest = state.coldest();
+                coldest.map_or(i64::MAX, |(count, _)| i64::from(count))
+            });
+            let count = own.max(u32::from(counts[n]));
+            wanted.welcome |= u64::from(i64::from(count) > bar) << n;
+        }
+        wanted
+    }
+
+    /// Another server has no use for these cached pages of an extent any more: they are remembered as asked for half as often, and
+    /// the clock passes over them no more.
+    pub fn cool(&self, file: FileId, extent: u32, asked: u64) {
+        let shared = &*self.shared;
+        let first = extent << EXTENT_SHIFT;
+        let mut state = shared.instance(PageId::new(file, first)).lock();
+        let state = &mut *state;
+        for n in (0..EXTENT_PAGES).filter(|n| asked >> n & 1 != 0) {
+            let page = PageId::new(file, first + n as u32);
+            if let Some((slot, _)) = state.find(&shared.store, page) {
+                let mut places = Places::new(&mut state.directory);
+                state.policy.cool(places.identity(page));
+                places.set_clock(slot, 0);
+            }
+        }
+    }
+
+    /// Bytes that warming may stage now.
+    pub fn warm_room(&self) -> u64 {
+        let staging = &self.shared.store.staging;
+        (staging.capacity() / 2).saturating_sub(staging.used())
+    }
+
+    /// An offer on behalf of another server, which has asked for the page so often of late.
+    pub(crate) fn try_warm(
+        &self,
+        instance: &Instance,
+        page: PageId,
+        bytes: &[u8],
+        ticket: ReadTicket,
+        count: u8,
+    ) -> OfferOutcome {
+        let shared = &*self.shared;
+        if !is_page_length(bytes.len()) || !shared.store.any_active() {
+            return OfferOutcome::Unsuitable;
+        }
+        let staged = shared.store.staging.used() + bytes.len() as u64;
+        if !shared.budget.allows(staged) {
+            return OfferOutcome::WriteLimit;
+        }
+        if self.warm_room() < bytes.len() as u64 {
+            shared.wake.announce();
+            return OfferOutcome::StagingFull;
+        }
+        if !self.is_current(ticket) {
+            return OfferOutcome::Stale;
+        }
+        let Some(mut filling) = shared.store.staging.allocate(bytes.len()) else {
+            return OfferOutcome::StagingFull;
+        };
+        filling.fill(page, bytes, check(page, bytes));
+        let mut locked = instance.lock();
+        let state = &mut *locked;
+        if !self.is_current(ticket) {
+            return OfferOutcome::Stale;
+        }
+        if self.has(state, page, true) {
+            return OfferOutcome::AlreadyCached;
+        }
+        let identity = Places::new(&mut state.directory).identity(page);
+        let count = state.policy.count(identity).max(u32::from(count));
+        let spare = state.has_spare_room(&shared.store);
+        let evicted = if spare {
+            Ok(0)
+        } else {
+            state.make_room_for(&shared.store, count)
+        };
+        let (Ok(gone) | Err(gone)) = evicted;
+        if gone > 0 {
+            shared.written.evicted.add(gone);
+        }
+        if evicted.is_err() {
+            return OfferOutcome::Rejected;
+        }
+        state.stage(&shared.store, instance, page, filling, Some(count));
+        drop(locked);
+        if shared.store.waiting() >= shared.wake.staged {
+            shared.wake.announce();
+        }
+        OfferOutcome::Admitted
+    }
+}

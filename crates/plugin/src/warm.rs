@@ -1,0 +1,590 @@
+//! Loads what another server has cached, for `bpe warm`, through `bpe_report()`:
+//!
+//! | argument | answer, a JSON object |
+//! |---|---|
+//! | `warm-start KEY` | begins a warming with a [key](crate::keys); `warming` is its name |
+//! | `warm-files NAME NAMES` | what this server knows of files, a JSON array of names: `open`, `page_size`, `pages`, `space`, `flags` |
+//! | `warm-prints NAME FILE:PAGES` | as `heat-prints` ([`crate::heat`]), and of pages that are not cached |
+//! | `warm-put NAME GRANULES` | takes a part of the list, in the place of what was there of it: `[{file, page_size, granule, list}, ...]` |
+//! | `warm-go NAME SECONDS` | the list is whole, and so many seconds old: what is not cached of it is loaded |
+//! | `warm-next NAME` | how far it is, and says that the client is still there |
+//! | `warm-stop NAME` | ends it; the list stays, and what was loaded |
+//!
+//! `error` stands in an answer when something could not be done.
+//!
+//! Whoever has a key can bring about no more than this: one warming at a time, [`list::MOST_MEMORY`] twice, as many reads of the data
+//! disk in a second as `bpe_warm_io_capacity` says (none by default), and an end by itself [`LEASE`] after the client was last heard of.
+//!
+//! Pages are read from the server's own files ([`coherence::warm`]). What another server says decides which of them, and nothing else.
+//!
+//! Locks: the session, then the list; both are held for moments only, and nothing but leaves is taken under them.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+
+use crate::heat::{Heads, Prints, io_capacity};
+use crate::keys::Keys;
+use crate::linux::Linux;
+use crate::os::Os as _;
+use crate::process::CORE;
+
+pub mod list;
+mod load;
+mod pace;
+
+use list::List;
+use load::{Pass, Present, Unfit};
+use pace::{Busy, Pace};
+
+/// A warming ends by itself when nobody has asked for it for this long.
+pub const LEASE: Duration = Duration::from_secs(15);
+/// Between two looks at the clock, the server's reads and the settings.
+const TICK: Duration = Duration::from_millis(20);
+/// Reads in a second for which another thread is started, and threads at most.
+const READS_A_THREAD: u64 = 250;
+const MOST_THREADS: u64 = 8;
+/// Passes over a list in which staging had no room, or pages were written meanwhile.
+const MOST_PASSES: u32 = 3;
+/// Between two counts of what is cached: while pages are loaded, and else.
+const COUNT_EVERY: Duration = Duration::from_secs(2);
+const COUNT_SELDOM: Duration = Duration::from_secs(10);
+/// A count may take this part of the time.
+const COUNT_PART: u32 = 20;
+/// How long an unload waits for threads.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    None,
+    Receiving,
+    Loading,
+    Loaded,
+    Limited,
+    Ended,
+}
+
+struct Session {
+    name: String,
+    heard_of: Instant,
+    /// What was put in since the last `warm-go`.
+    next: List,
+    /// The list that is to be loaded, until the thread takes it, and the one before.
+    due: Option<(Arc<List>, Arc<List>)>,
+    /// The thread is about to begin a pass, or counts what one has brought.
+    prepares: bool,
+    pass: Option<Arc<Pass>>,
+    pace: Arc<Pace>,
+}
+
+/// The list that was handed over last, and what has become of it.
+#[derive(Default)]
+struct Known {
+    list: Arc<List>,
+    taken: Option<Instant>,
+    present: Option<Present>,
+    counted: Option<Instant>,
+    took: Duration,
+    unfit: Vec<(Arc<str>, Unfit)>,
+    unfit_files: u64,
+}
+
+/// Figures for people.
+pub struct Figures {
+    pub state: &'static str,
+    pub percent: f64,
+    pub age_seconds: u64,
+    pub listed: u64,
+    pub loaded: u64,
+    pub skipped: u64,
+    pub reads: u64,
+}
+
+pub struct Warming {
+    session: Mutex<Option<Session>>,
+    known: Mutex<Option<Known>>,
+    state: Mutex<State>,
+    loaded: AtomicU64,
+    skipped: AtomicU64,
+    reads: AtomicU64,
+    counting: AtomicBool,
+    threads: AtomicU64,
+    heads: Heads,
+    prints: Prints,
+}
+
+impl Session {
+    /// The pass under way, and whether it rests.
+    fn seen(&self) -> Option<(Arc<Pass>, bool)> {
+        let paused = self.pace.paused.load(Ordering::SeqCst);
+        Some((self.pass.clone()?, paused))
+    }
+}
+
+fn named<'a>(session: &'a mut Option<Session>, name: &str) -> Result<&'a mut Session, String> {
+    let session = session.as_mut().filter(|session| session.name == name);
+    session.ok_or_else(|| {
+        format!(
+            "there is no such warming: it has ended, or was not asked for during {} seconds",
+            LEASE.as_secs()
+        )
+    })
+}
+
+fn off() -> Option<String> {
+    if CORE.switch().active().is_some() {
+        return None;
+    }
+    let (state, reason) = crate::controller::state();
+    Some(if reason.is_empty() {
+        format!("the extension is {}", state.name())
+    } else {
+        format!("the extension is {}: {reason}", state.name())
+    })
+}
+
+const REFUSED: &str = "loading is refused on this server: bpe_warm_io_capacity is 0. It says how many reads of the data disk loading may \
+                       make in a second: SET GLOBAL bpe_warm_io_capacity = 500";
+
+impl Warming {
+    pub(crate) const fn new() -> Warming {
+        Warming {
+            session: Mutex::new(None),
+            known: Mutex::new(None),
+            state: Mutex::new(State::None),
+            loaded: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            counting: AtomicBool::new(false),
+            threads: AtomicU64::new(0),
+            heads: Heads::new(),
+            prints: Prints::new(),
+        }
+    }
+
+    /// The answer to an argument of `bpe_report()` that begins with `warm-` or `heat`; `None` for one that is not known.
+    pub fn answer(&'static self, keys: &Keys, argument: &str) -> Option<Value> {
+        if let Some(pages) = argument.strip_prefix("heat-prints ") {
+            let result = self.prints.answer(pages, false)?;
+            return Some(result.unwrap_or_else(|reason| json!({ "error": reason })));
+        }
+        if argument.starts_with("heat") {
+            return self.heads.answer(argument);
+        }
+        let (what, rest) = argument
+            .strip_prefix("warm-")?
+            .split_once(' ')
+            .unwrap_or((argument.strip_prefix("warm-")?, ""));
+        let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+        let result = match (what, name, rest) {
+            ("start", key, "") => self.start(keys, key),
+            ("files", name, names) if !names.is_empty() => self.files(name, names),
+            ("prints", name, pages) if !pages.is_empty() => match self.hear(name) {
+                Ok(()) => self.prints.answer(pages, true)?,
+                Err(why) => Err(why),
+            },
+            ("put", name, granules) if !granules.is_empty() => self.put(name, granules),
+            ("go", name, seconds) => self.go(name, seconds.parse().ok()?),
+            ("next", name, "") if !name.is_empty() => self.next(name),
+            ("stop", name, "") if !name.is_empty() => self.stop_named(name),
+            _ => return None,
+        };
+        Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
+    }
+
+    fn start(&'static self, keys: &Keys, key: &str) -> Result<Value, String> {
+        keys.spend(Some(key), "loading pages", "bpe warm")?;
+        let capacity = io_capacity().ok_or(REFUSED)?;
+        if let Some(why) = off() {
+            return Err(format!("{why}, so nothing can be loaded"));
+        }
+        let mut session = self.session.lock();
+        if session.is_some() {
+            return Err("another warming is under way on this server".into());
+        }
+        let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
+        let pace = Arc::new(Pace::new());
+        *session = Some(Session {
+            name: name.clone(),
+            heard_of: Instant::now(),
+            next: List::default(),
+            due: None,
+            prepares: false,
+            pass: None,
+            pace: Arc::clone(&pace),
+        });
+        let watched = name.clone();
+        if let Err(error) = self.spawn("bpe-warm", move || self.watch(&watched, &pace)) {
+            *session = None;
+            return Err(format!("cannot start a thread: {error}"));
+        }
+        drop(session);
+        *self.state.lock() = State::Receiving;
+        Linux.note("pages that another server has cached are going to be loaded");
+        let statistics = CORE
+            .switch()
+            .active()
+            .as_ref()
+            .map(|active| active.extension.statistics());
+        let statistics = statistics.unwrap_or_default();
+        Ok(json!({
+            "warming": name,
+            "lease_seconds": LEASE.as_secs(),
+            "io_capacity": capacity,
+            "bytes_capacity": statistics.bytes_capacity,
+            "pages_cached": statistics.pages_cached,
+        }))
+    }
+
+    fn files(&self, name: &str, names: &str) -> Result<Value, String> {
+        self.hear(name)?;
+        let names: Vec<String> = serde_json::from_str(names)
+            .map_err(|error| format!("what was asked cannot be understood: {error}"))?;
+        let files = load::files_by_name();
+        let told = names.iter().take(1024).map(|name| {
+            let file = files.get(name)?;
+            let open = CORE.open_pages(file);
+            let head = self.heads.of(file);
+            Some(json!({
+                "open": CORE.files.descriptor_of(file).is_some(),
+                "page_size": file.page_size(),
+                "pages": open.map(|(_, pages)| pages),
+                "space": head.map(|head| head.space),
+                "flags": head.map(|head| head.flags),
+            }))
+        });
+        Ok(json!({ "files": told.collect::<Vec<_>>() }))
+    }
+
+    fn hear(&self, name: &str) -> Result<(), String> {
+        let mut session = self.session.lock();
+        named(&mut session, name)?.heard_of = Instant::now();
+        Ok(())
+    }
+
+    fn put(&self, name: &str, granules: &str) -> Result<Value, String> {
+        let mut session = self.session.lock();
+        let session = named(&mut session, name)?;
+        session.heard_of = Instant::now();
+        session.next.put(granules)?;
+        Ok(json!({ "memory": session.next.memory() }))
+    }
+
+    fn go(&self, name: &str, seconds: u64) -> Result<Value, String> {
+        let mut session = self.session.lock();
+        let session = named(&mut session, name)?;
+        session.heard_of = Instant::now();
+        let list = Arc::new(session.next.clone());
+        let listed: u64 = list.counts().iter().sum();
+        let mut known = self.known.lock();
+        let before = known.take().unwrap_or_default();
+        session.due = Some((Arc::clone(&list), before.list));
+        let now = Instant::now();
+        *known = Some(Known {
+            list,
+            taken: now.checked_sub(Duration::from_secs(seconds)).or(Some(now)),
+            present: before.present,
+            ..Known::default()
+        });
+        drop(known);
+        *self.state.lock() = State::Loading;
+        Ok(json!({ "listed": listed }))
+    }
+
+    fn next(&self, name: &str) -> Result<Value, String> {
+        let mut session = self.session.lock();
+        let session = named(&mut session, name)?;
+        session.heard_of = Instant::now();
+        let (done, of) = session.pass.as_ref().map_or((0, 0), |pass| pass.progress());
+        let is_done = session.due.is_none() && !session.prepares && session.pass.is_none();
+        let paused = session.pace.paused.load(Ordering::SeqCst);
+        let figures = self.figures_of(session.seen());
+        let known = self.known.lock();
+        let unfit = |why: Unfit| -> Vec<&str> {
+            let all = known.iter().flat_map(|known| &known.unfit);
+            let of = all.filter(|(_, one)| *one == why);
+            of.map(|(name, _)| &**name).collect()
+        };
+        Ok(json!({
+            "done": is_done,
+            "state": figures.state,
+            "percent": figures.percent,
+            "listed": figures.listed,
+            "loaded": figures.loaded,
+            "skipped": figures.skipped,
+            "reads": figures.reads,
+            "parts_done": done,
+            "parts": of,
+            "paused": paused,
+            "files_left_out": known.as_ref().map_or(0, |known| known.unfit_files),
+            "not_open": unfit(Unfit::NotOpen),
+            "other_page_size": unfit(Unfit::PageSize),
+        }))
+    }
+
+    fn stop_named(&self, name: &str) -> Result<Value, String> {
+        let mut session = self.session.lock();
+        named(&mut session, name)?;
+        self.end_session(&mut session);
+        Ok(json!({}))
+    }
+
+    /// The thread of a warming: starts those that load, says how fast they may, and ends with its client.
+    fn watch(&'static self, name: &str, pace: &Arc<Pace>) {
+        let mut busy = Busy::default();
+        let mut last = Instant::now();
+        let mut under_way: Option<(Arc<Pass>, Arc<AtomicU64>)> = None;
+        let mut passes = 0;
+        loop {
+            std::thread::sleep(TICK);
+            let now = Instant::now();
+            let mut session = self.session.lock();
+            let Ok(of_this) = named(&mut session, name) else {
+                break;
+            };
+            let capacity = io_capacity();
+            if of_this.heard_of.elapsed() >= LEASE || capacity.is_none() {
+                Linux.note(if capacity.is_none() {
+                    "loading of pages ends: bpe_warm_io_capacity is 0"
+                } else {
+                    "loading of pages ends: its client is gone"
+                });
+                self.end_session(&mut session);
+                break;
+            }
+            if let Some((pass, running)) = &under_way {
+                if running.load(Ordering::SeqCst) == 0 {
+                    let pass = Arc::clone(pass);
+                    let again = pass.postponed.load(Ordering::SeqCst) > 0
+                        && passes < MOST_PASSES
+                        && !pass.is_limited.load(Ordering::SeqCst);
+                    self.loaded
+                        .fetch_add(pass.admitted.load(Ordering::SeqCst), Ordering::SeqCst);
+                    self.reads
+                        .fetch_add(pass.reads.load(Ordering::SeqCst), Ordering::SeqCst);
+                    of_this.pass = None;
+                    if again && of_this.due.is_none() {
+                        of_this.due = Some((self.list(), self.list()));
+                    }
+                    let ended = of_this.due.is_none();
+                    of_this.prepares = true;
+                    drop(session);
+                    under_way = None;
+                    self.note(&pass, ended);
+                    if let Ok(of_this) = named(&mut self.session.lock(), name) {
+                        of_this.prepares = false;
+                    }
+                    continue;
+                }
+            }
+            if under_way.is_none() {
+                if let Some((list, before)) = of_this.due.take() {
+                    passes += 1;
+                    // It reads first pages, so nobody waits for it; but the client must see that there is something to do.
+                    of_this.prepares = true;
+                    drop(session);
+                    load::cool(&before, &list);
+                    let pass = Arc::new(Pass::new(&list, &self.heads));
+                    session = self.session.lock();
+                    let Ok(of_this) = named(&mut session, name) else {
+                        break;
+                    };
+                    of_this.prepares = false;
+                    of_this.pass = Some(Arc::clone(&pass));
+                    let running = Arc::new(AtomicU64::new(0));
+                    let threads = (capacity.unwrap_or(0) / READS_A_THREAD).clamp(1, MOST_THREADS);
+                    for _ in 0..threads {
+                        let (pass, pace) = (Arc::clone(&pass), Arc::clone(pace));
+                        let of_these = Arc::clone(&running);
+                        running.fetch_add(1, Ordering::SeqCst);
+                        let work = move || {
+                            pass.work(&pace);
+                            of_these.fetch_sub(1, Ordering::SeqCst);
+                        };
+                        if self.spawn("bpe-warm-read", work).is_err() {
+                            running.fetch_sub(1, Ordering::SeqCst);
+                        }
+                    }
+                    under_way = Some((pass, running));
+                } else {
+                    passes = 0;
+                }
+            }
+            drop(session);
+            let guard = CORE.switch().active();
+            let reads = guard.as_ref().map(|active| active.data_reads.snapshot());
+            drop(guard);
+            let (reads, nanos) = reads.map_or((0, 0), |reads| (reads.count, reads.sum_nanos));
+            let capacity = capacity.unwrap_or(0);
+            let rests = busy.look(now, reads, nanos, capacity);
+            pace.rest(rests);
+            if !rests {
+                pace.grant(capacity, now - last);
+            }
+            last = now;
+        }
+        pace.end();
+    }
+
+    /// A pass has ended.
+    fn note(&self, pass: &Pass, is_over: bool) {
+        let skipped = pass.skipped.load(Ordering::SeqCst) + pass.rejected.load(Ordering::SeqCst);
+        self.skipped.store(skipped, Ordering::SeqCst);
+        if let Some(known) = &mut *self.known.lock() {
+            known.unfit.clone_from(&pass.unfit);
+            known.unfit_files = pass.unfit_files;
+        }
+        self.count();
+        if is_over {
+            *self.state.lock() = match pass.is_limited.load(Ordering::SeqCst) {
+                true => State::Limited,
+                false => State::Loaded,
+            };
+        }
+    }
+
+    fn list(&self) -> Arc<List> {
+        let known = self.known.lock();
+        known
+            .as_ref()
+            .map(|known| Arc::clone(&known.list))
+            .unwrap_or_default()
+    }
+
+    /// Counts what is cached of the list.
+    fn count(&self) {
+        let began = Instant::now();
+        let list = self.list();
+        let present = Present::count(&list);
+        if let Some(known) = &mut *self.known.lock() {
+            if Arc::ptr_eq(&known.list, &list) {
+                known.present = Some(present);
+                known.counted = Some(Instant::now());
+                known.took = began.elapsed();
+            }
+        }
+    }
+
+    /// Counts in a thread of its own if the last count is old.
+    fn look(&'static self) {
+        let loads = *self.state.lock() == State::Loading;
+        let is_due = {
+            let known = self.known.lock();
+            let Some(known) = &*known else {
+                return;
+            };
+            let every = if loads { COUNT_EVERY } else { COUNT_SELDOM };
+            let every = every.max(known.took * COUNT_PART);
+            known
+                .counted
+                .is_none_or(|counted| counted.elapsed() >= every)
+        };
+        if is_due && !self.counting.swap(true, Ordering::SeqCst) {
+            let count = || {
+                self.count();
+                self.counting.store(false, Ordering::SeqCst);
+            };
+            if self.spawn("bpe-warm-count", count).is_err() {
+                self.counting.store(false, Ordering::SeqCst);
+            }
+        }
+    }
+
+    /// What is shown of it.
+    pub fn figures(&'static self) -> Figures {
+        self.look();
+        let seen = self.session.lock().as_ref().and_then(Session::seen);
+        self.figures_of(seen)
+    }
+
+    /// `pass`: the one under way, and whether it rests.
+    fn figures_of(&self, pass: Option<(Arc<Pass>, bool)>) -> Figures {
+        let state = *self.state.lock();
+        let known = self.known.lock();
+        let known = known.as_ref();
+        let is_off = CORE.switch().active().is_none();
+        let percent = match known {
+            None => -1.0,
+            Some(_) if is_off => 0.0,
+            Some(known) => known.present.map_or(0.0, |present| present.percent()),
+        };
+        let under_way = |count: fn(&Pass) -> &AtomicU64| {
+            pass.as_ref()
+                .map_or(0, |(pass, _)| count(pass).load(Ordering::SeqCst))
+        };
+        Figures {
+            state: match state {
+                State::None => "none",
+                State::Receiving => "receiving",
+                State::Loading if pass.as_ref().is_some_and(|(_, paused)| *paused) => "paused",
+                State::Loading => "loading",
+                State::Loaded => "loaded",
+                State::Limited => "limited",
+                State::Ended => "ended",
+            },
+            percent,
+            age_seconds: known
+                .and_then(|known| known.taken)
+                .map_or(0, |taken| taken.elapsed().as_secs()),
+            listed: known.map_or(0, |known| known.list.counts().iter().sum()),
+            loaded: self.loaded.load(Ordering::SeqCst) + under_way(|pass| &pass.admitted),
+            skipped: self.skipped.load(Ordering::SeqCst),
+            reads: self.reads.load(Ordering::SeqCst) + under_way(|pass| &pass.reads),
+        }
+    }
+
+    /// Memory of the list, bytes.
+    pub fn memory_bytes(&self) -> u64 {
+        let known = self.known.lock();
+        known.as_ref().map_or(0, |known| known.list.memory() as u64)
+    }
+
+    fn end_session(&self, session: &mut Option<Session>) {
+        let Some(session) = session.take() else {
+            return;
+        };
+        session.pace.end();
+        let mut state = self.state.lock();
+        let unfinished = session.pass.is_some() || session.prepares || session.due.is_some();
+        if unfinished || *state == State::Receiving {
+            *state = State::Ended;
+        }
+    }
+
+    /// Ends it without waiting for anybody.
+    pub fn end_soon(&self) {
+        self.end_session(&mut self.session.lock());
+    }
+
+    /// The plugin is being unloaded.
+    pub fn end(&self) {
+        self.end_soon();
+        let until = Instant::now() + PATIENCE;
+        while self.threads.load(Ordering::SeqCst) > 0 && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        *self.known.lock() = None;
+        self.heads.forget();
+        *self.state.lock() = State::None;
+    }
+
+    fn spawn(
+        &'static self,
+        name: &str,
+        body: impl FnOnce() + Send + 'static,
+    ) -> std::io::Result<()> {
+        self.threads.fetch_add(1, Ordering::SeqCst);
+        let started = Linux.spawn(name, move || {
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+        });
+        if started.is_err() {
+            self.threads.fetch_sub(1, Ordering::SeqCst);
+        }
+        started.map(drop)
+    }
+}

@@ -1,0 +1,177 @@
+//! How fast pages are loaded: so many reads of the data disk in a second, and none while the server itself needs the disk.
+//!
+//! The server needs it while its own reads of data files are slow, that is take more than [`SLOWER`] times what they took at
+//! best of late, or are more than half of what loading may make. Then loading rests for a second, and looks again.
+//!
+//! Lock: a leaf.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// How much slower than at best reads may be.
+const SLOWER: f64 = 2.0;
+/// Reads below this are never slow, microseconds: they come from memory.
+const NEVER_SLOW: f64 = 300.0;
+/// Fewer reads in a second say nothing.
+const FEW: u64 = 10;
+/// By how much the best of late grows in a second, so that it does not stand for ever.
+const FORGETS: f64 = 1.005;
+/// Seconds' worth of reads that may be made at once.
+const BURST: f64 = 0.1;
+
+/// What loading threads share.
+pub struct Pace {
+    /// Reads that may be made now.
+    tokens: Mutex<f64>,
+    granted: Condvar,
+    over: AtomicBool,
+    /// Since when threads wait for the server, for people.
+    pub paused: AtomicBool,
+    pub pauses: AtomicU64,
+}
+
+/// What the server's own reads of data files have shown.
+#[derive(Debug, Default)]
+pub struct Busy {
+    looked: Option<(Instant, u64, u64)>,
+    best: Option<f64>,
+    busy: bool,
+}
+
+impl Busy {
+    /// Whether the server needs the disk. `reads` and `nanos`: its reads so far, and the time that they took. `capacity`: reads that
+    /// loading may make in a second.
+    pub fn look(&mut self, now: Instant, reads: u64, nanos: u64, capacity: u64) -> bool {
+        let Some((then, reads_then, nanos_then)) = self.looked else {
+            self.looked = Some((now, reads, nanos));
+            return false;
+        };
+        let passed = now.saturating_duration_since(then).as_secs_f64();
+        if passed < 1.0 {
+            return self.busy;
+        }
+        self.looked = Some((now, reads, nanos));
+        // Of another extension: it begins at 0 again.
+        let Some(reads) = reads.checked_sub(reads_then) else {
+            return false;
+        };
+        let micros = nanos.saturating_sub(nanos_then) as f64 / 1e3 / reads.max(1) as f64;
+        let numerous = reads as f64 / passed > capacity as f64 / 2.0;
+        let mut slow = false;
+        if reads >= FEW {
+            let best = self
+                .best
+                .map_or(micros, |best| (best * FORGETS).min(micros));
+            slow = micros > best.max(NEVER_SLOW / SLOWER) * SLOWER;
+            self.best = Some(best);
+        }
+        self.busy = numerous || slow;
+        self.busy
+    }
+}
+
+impl Pace {
+    pub fn new() -> Pace {
+        Pace {
+            tokens: Mutex::new(0.0),
+            granted: Condvar::new(),
+            over: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
+            pauses: AtomicU64::new(0),
+        }
+    }
+
+    /// So much time has passed: `capacity` reads in a second may be made of it.
+    pub fn grant(&self, capacity: u64, passed: Duration) {
+        let most = (capacity as f64 * BURST).max(1.0);
+        let mut tokens = self.tokens.lock();
+        *tokens = (*tokens + capacity as f64 * passed.as_secs_f64()).min(most);
+        drop(tokens);
+        self.granted.notify_all();
+    }
+
+    /// The server needs the disk, or does not.
+    pub fn rest(&self, rests: bool) {
+        if rests {
+            *self.tokens.lock() = 0.0;
+        }
+        if self.paused.swap(rests, Ordering::SeqCst) != rests && rests {
+            self.pauses.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Waits until a read may be made. Whether it may: not if it is over.
+    pub fn take(&self) -> bool {
+        let mut tokens = self.tokens.lock();
+        while !self.is_over() {
+            if *tokens >= 1.0 {
+                *tokens -= 1.0;
+                return true;
+            }
+            self.granted
+                .wait_for(&mut tokens, Duration::from_millis(500));
+        }
+        false
+    }
+
+    /// Threads come to their end.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::SeqCst);
+        self.granted.notify_all();
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_are_made_as_they_are_granted() {
+        let pace = Pace::new();
+        pace.grant(1000, Duration::from_millis(10));
+        assert!((0..10).all(|_| pace.take()));
+        pace.grant(1000, Duration::from_secs(60));
+        assert_eq!(*pace.tokens.lock(), 100.0, "nothing is made up for");
+        pace.rest(true);
+        assert_eq!(*pace.tokens.lock(), 0.0);
+        pace.end();
+        assert!(!pace.take());
+    }
+
+    #[test]
+    fn a_server_that_needs_its_disk_is_left_alone() {
+        let mut busy = Busy::default();
+        let (mut now, mut reads, mut nanos) = (Instant::now(), 0, 0);
+        let mut second = |count: u64, micros: u64| {
+            now += Duration::from_secs(1);
+            reads += count;
+            nanos += count * micros * 1000;
+            busy.look(now, reads, nanos, 500)
+        };
+        assert!(!second(0, 0) && !second(100, 500) && !second(100, 900));
+        assert!(second(100, 1100), "more than twice of 500");
+        assert!(second(100, 1100), "still");
+        assert!(!second(3, 9000), "too few to tell");
+        assert!(!second(100, 600));
+        assert!(second(251, 500), "more than half of 500");
+        assert!(!second(249, 500));
+        // From memory.
+        let mut fast = Busy::default();
+        assert!(!fast.look(now, 0, 0, 5000));
+        assert!(!fast.look(now + Duration::from_secs(1), 100, 100 * 10_000, 5000));
+        assert!(!fast.look(
+            now + Duration::from_secs(2),
+            200,
+            100 * 10_000 + 100 * 200_000,
+            5000
+        ));
+        // Switched off and on.
+        assert!(!fast.look(now + Duration::from_secs(3), 0, 0, 5000));
+    }
+}
