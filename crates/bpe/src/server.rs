@@ -105,8 +105,8 @@ pub enum Lost {
 
 /// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
-/// ER_UNKNOWN_COM_ERROR, as Galera uses it: "WSREP has not yet prepared node for application use".
-const NOT_PREPARED: u16 = 1047;
+/// From this version on a server is MariaDB, as it introduces itself; MySQL is below.
+const MARIADB: (u16, u16, u16) = (10, 0, 0);
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
 
@@ -151,13 +151,12 @@ impl Server {
     pub fn open(target: &mut Target, limit: Option<Duration>) -> Result<Self, Failure> {
         let mut conn = target.connect(limit)?;
         const WHICH: &str = "SELECT @@version, @@version_comment";
-        let mut row: Result<Option<(String, String)>, _> = conn.query_first(WHICH);
-        if matches!(&row, Err(error) if error_code(error) == NOT_PREPARED) {
-            // A Galera node that is no part of its cluster: it may be looked at all the same.
-            row = conn
-                .query_drop("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON")
-                .and_then(|()| conn.query_first(WHICH));
+        if conn.server_version() >= MARIADB {
+            // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
+            // Servers without Galera do not know these.
+            let _ = conn.query_drop("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
         }
+        let row: Result<Option<(String, String)>, _> = conn.query_first(WHICH);
         let row = row.map_err(|error| {
             Failure::new(
                 Exit::Connect,

@@ -119,8 +119,6 @@ impl Membership {
             unseen: Vec::new(),
         };
         if text("wsrep_on") == "ON" {
-            // A node that is no part of the cluster answers no other question without this, and none is to wait for writes.
-            let _ = server.execute("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
             membership.cluster = Some(text("wsrep_cluster_name").to_owned());
             membership.galera(&shown(server, "STATUS", STATUS)?);
             return Ok(membership);

@@ -177,7 +177,7 @@ pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &dyn Change) -> Resul
         }
     }
     say!(
-        "\nAll of cluster {} are done.{}",
+        "\nAll servers of cluster {} are done.{}",
         group.name,
         report.lines()
     );
