@@ -75,22 +75,43 @@ FROM JSON_TABLE(CONVERT(bpe_report('files') USING utf8mb4), '$[*]' COLUMNS (
     misses BIGINT UNSIGNED PATH '$.misses',
     hit_ratio DOUBLE PATH '$.hit_ratio',
     cached_pages BIGINT UNSIGNED PATH '$.cached_pages',
-    cached_bytes BIGINT UNSIGNED PATH '$.cached_bytes'
+    cached_bytes BIGINT UNSIGNED PATH '$.cached_bytes',
+    file_rule VARCHAR(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.rule',
+    kept_out BIGINT UNSIGNED PATH '$.kept_out'
 )) AS report;
 
--- The tables that have files of their own, partitions together.
+-- The rules of bpe_tables, and what they do. The first that fits a table counts for it; limit_pages is null without a limit.
 CREATE OR REPLACE DEFINER = /*M! 'mariadb.sys'@'localhost' */ /*!80000 'mysql.sys'@'localhost' */ SQL SECURITY INVOKER
-VIEW bpe.tables (schema_name, table_name, files, hits, misses, hit_ratio, cached_pages, cached_bytes) AS
+VIEW bpe.rules AS
+SELECT report.*
+FROM JSON_TABLE(CONVERT(bpe_report('rules') USING utf8mb4), '$[*]' COLUMNS (
+    number INT UNSIGNED PATH '$.rule',
+    rule_text VARCHAR(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.text',
+    action VARCHAR(16) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.action',
+    tables VARCHAR(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.tables',
+    files INT UNSIGNED PATH '$.files',
+    hits BIGINT UNSIGNED PATH '$.hits',
+    misses BIGINT UNSIGNED PATH '$.misses',
+    cached_pages BIGINT UNSIGNED PATH '$.cached_pages',
+    limit_pages BIGINT UNSIGNED PATH '$.limit_pages',
+    kept_out BIGINT UNSIGNED PATH '$.kept_out'
+)) AS report;
+
+-- The tables that have files of their own, partitions together; where partitions have rules of their own, table_rule is one of them.
+CREATE OR REPLACE DEFINER = /*M! 'mariadb.sys'@'localhost' */ /*!80000 'mysql.sys'@'localhost' */ SQL SECURITY INVOKER
+VIEW bpe.tables (schema_name, table_name, files, hits, misses, hit_ratio, cached_pages, cached_bytes, table_rule, kept_out) AS
 SELECT report.schema_name, report.table_name, COUNT(*), SUM(report.hits), SUM(report.misses),
     IF(SUM(report.hits + report.misses) = 0, 0, 100E0 * SUM(report.hits) / SUM(report.hits + report.misses)),
-    SUM(report.cached_pages), SUM(report.cached_bytes)
+    SUM(report.cached_pages), SUM(report.cached_bytes), MIN(report.file_rule), SUM(report.kept_out)
 FROM JSON_TABLE(CONVERT(bpe_report('files') USING utf8mb4), '$[*]' COLUMNS (
     schema_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.schema',
     table_name VARCHAR(64) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.table',
     hits BIGINT UNSIGNED PATH '$.hits',
     misses BIGINT UNSIGNED PATH '$.misses',
     cached_pages BIGINT UNSIGNED PATH '$.cached_pages',
-    cached_bytes BIGINT UNSIGNED PATH '$.cached_bytes'
+    cached_bytes BIGINT UNSIGNED PATH '$.cached_bytes',
+    file_rule VARCHAR(400) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PATH '$.rule',
+    kept_out BIGINT UNSIGNED PATH '$.kept_out'
 )) AS report
 WHERE report.table_name IS NOT NULL
 GROUP BY report.schema_name, report.table_name;

@@ -268,6 +268,9 @@ export class MockConsole {
         }
         if (server.state !== "active") return answer(response, 422, { error: "the extension is disabled: there is nothing to compare", advice: "switch it on" });
         return answer(response, 202, this.compare(server, body));
+      case "tables":
+        server.setRule(body);
+        return answer(response, 200, { applied: { bpe_tables: server.settings.bpe_tables }, warnings: [] });
       case "settings":
         Object.assign(server.settings, body);
         return answer(response, 200, { applied: body, warnings: [] });

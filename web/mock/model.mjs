@@ -22,7 +22,10 @@ export class PretendedServer {
     this.settings = {
       bpe_path: "/mnt/nvme/bpe", bpe_size: GIB, bpe_instances: 8, bpe_io_capacity: 0, bpe_memory_limit: 0,
       bpe_admission: "frequency", bpe_compression: "off", bpe_async_io: "auto", bpe_read_timeout: 1000, bpe_daily_write_limit: 0,
+      bpe_tables: "",
     };
+    /** What the rules say of tables, by name. @type {Record<string, {action: string, percent: number | undefined}>} */
+    this.rules = {};
     this.pool = 128 * MIB;
     /** Part of the cache that is filled. */
     this.filled = 0;
@@ -122,10 +125,24 @@ export class PretendedServer {
         bytes_read: this.savedReads * 16384, reads: Math.round(this.savedReads), writes: Math.round(this.written / 262144), errors: this.errors,
         reads_given_up: 0, reads_busy: 0, active: true, state: "active", direct_io: true, write_us: 310,
       }],
-      files: !on ? [] : Array.from({ length: 30 }, (_, i) => ({ file: `sbtest/sbtest${i + 1}.ibd`, page_size: 16384, ...table(i) })),
-      tables: !on ? [] : Array.from({ length: 30 }, (_, i) => ({ schema: "sbtest", table: `sbtest${i + 1}`, ...table(i) })),
+      files: !on ? [] : Array.from({ length: 30 }, (_, i) => ({ file: `sbtest/sbtest${i + 1}.ibd`, page_size: 16384, rule: null, kept_out: 0, ...table(i) })),
+      tables: !on ? [] : Array.from({ length: 30 }, (_, i) => ({ schema: "sbtest", table: `sbtest${i + 1}`, ...table(i), ...this.ruleOf(`sbtest.sbtest${i + 1}`) })),
       explain: this.explain(last),
     };
+  }
+
+  /** @param {string} table */
+  ruleOf(table) {
+    const rule = this.rules[table];
+    return { treatment: rule?.action ?? "normal", limit_percent: rule?.percent ?? null };
+  }
+
+  /** @param {{schema: string, table: string, action: string, percent?: number}} wanted */
+  setRule({ schema, table, action, percent }) {
+    if (action === "normal") delete this.rules[`${schema}.${table}`];
+    else this.rules[`${schema}.${table}`] = { action, percent };
+    const words = Object.entries(this.rules).map(([name, rule]) => `${rule.action}${rule.percent ? ` ${rule.percent}%` : ""} ${name}`);
+    this.settings.bpe_tables = words.join(", ");
   }
 
   /** @param {Figures | undefined} last */

@@ -92,6 +92,9 @@ pub fn support(flavour: Flavour, version: Version) -> Support {
 
 /// What a session is told that was killed, or whose server is shutting down: ER_SERVER_SHUTDOWN, ER_QUERY_INTERRUPTED,
 /// MariaDB's ER_CONNECTION_KILLED and ER_STATEMENT_TIMEOUT, MySQL's ER_SESSION_WAS_KILLED.
+/// Bytes of a value from which on SHOW may have cut it.
+const SHORTEST_CUT: usize = 1000;
+
 const INTERRUPTED: [u16; 5] = [1053, 1317, 1927, 1969, 3169];
 
 /// Why a connection cannot be used any more.
@@ -353,6 +356,20 @@ impl Server {
     /// One global variable; None when the server does not have it.
     pub fn variable(&mut self, name: &str) -> Result<Option<String>, Failure> {
         Ok(self.variables(&like_exactly(name))?.remove(name))
+    }
+
+    /// One global variable with all of its text, of which SHOW gives the beginning.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn whole_variable(&mut self, name: &str) -> Result<Option<String>, Failure> {
+        match self.variable(name)? {
+            Some(shown) if shown.len() >= SHORTEST_CUT => {
+                let whole = self.value(&format!("SELECT @@GLOBAL.{name}"));
+                Ok(whole.ok().flatten().or(Some(shown)))
+            }
+            shown => Ok(shown),
+        }
     }
 
     /// One global variable as a number.

@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use integration_tests::exporter::{Exporter, tool};
 use integration_tests::harness::Outcome;
 use integration_tests::mysql::{self, Conn, OptsBuilder, Row, prelude::Queryable};
 use integration_tests::{Place, Server, Suite, library, note, sql};
 
 const CACHE: &str = "64M";
-const VIEWS: [&str; 5] = ["status", "instances", "devices", "files", "tables"];
+const VIEWS: [&str; 6] = ["status", "instances", "devices", "files", "rules", "tables"];
 /// Rows of 1,000 bytes: more than the pool of 8 MiB.
 const ROWS: u32 = 15_000;
 
@@ -223,6 +223,23 @@ fn figures_in_views(host: &Host<'_>, monitor: &mut Conn) -> Outcome {
         shares.is_some_and(|sum| (99.0..101.0).contains(&sum)),
         "{shares:?}"
     );
+    host.server
+        .sql("SET GLOBAL bpe_tables = 'prefer d.t, exclude shop-1.*'")?;
+    let rules: Vec<(u32, String, u32, u64)> =
+        monitor.query("SELECT number, rule_text, files, cached_pages FROM bpe.rules")?;
+    let [prefer, exclude] = &rules[..] else {
+        bail!("{rules:?}");
+    };
+    ensure!(
+        prefer.0 == 1 && prefer.1 == "prefer d.t" && prefer.2 == 1 && prefer.3 > 100,
+        "{rules:?}"
+    );
+    ensure!(exclude.2 == 1 && exclude.3 == 0, "{rules:?}");
+    let ruled: Option<String> = monitor.query_first(
+        "SELECT table_rule FROM bpe.tables WHERE schema_name = 'd' AND table_name = 't'",
+    )?;
+    ensure!(ruled.as_deref() == Some("prefer d.t"), "{ruled:?}");
+    host.server.sql("SET GLOBAL bpe_tables = ''")?;
     ensure!(
         monitor.query_drop("SELECT * FROM d.t LIMIT 1").is_err(),
         "the account may read more than the views"
@@ -430,7 +447,7 @@ fn made_and_dropped_alone(host: &Host<'_>) -> Outcome {
         .sql(&format!("GRANT {right} ON *.* TO weak@localhost"))?;
     host.bpe("weak", &["views", "create"], 4, "read-only")?;
     ensure!(
-        host.views_there()? == 5,
+        host.views_there()? == 6,
         "a refused `bpe views create` dropped views"
     );
     host.server.sql("SET GLOBAL read_only = OFF")?;

@@ -236,7 +236,10 @@ impl<O: Os> Core<O> {
         }
         let may_be_located = mode.serves() && !is_control && !target.is_doubtful();
         let located = if may_be_located && iocb.buffer % BUFFER_ALIGNMENT == 0 {
-            active.extension.locate(target.page, iocb.length as usize)
+            let group = target.file.group();
+            active
+                .extension
+                .locate_of(group, target.page, iocb.length as usize)
         } else {
             None
         };

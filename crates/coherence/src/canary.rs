@@ -114,6 +114,14 @@ pub const RULES: &[(&str, &str)] = &[
         "doubt-forgotten",
         "the next process is not told which files are doubtful",
     ),
+    (
+        "exclude",
+        "a table that the rules exclude is served and cached as any other",
+    ),
+    (
+        "exclude-keeps",
+        "what was cached of a file stays in reach though the rules exclude it",
+    ),
     // What only the model checker finds.
     (
         "check-is-enough",

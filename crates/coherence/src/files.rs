@@ -13,10 +13,11 @@
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64 as Figure;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicU64 as Figure};
 use std::time::Duration;
 
-use extension::{FileId, MAX_PAGE, MIN_PAGE};
+use extension::{FileId, Group, MAX_PAGE, MIN_PAGE};
 
 use crate::doubtful::Doubtful;
 use crate::identity::Closed;
@@ -28,6 +29,7 @@ use crate::switch::Switch;
 use crate::sync::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering,
 };
+use crate::treatment::{Judge, Treatment, Treatments};
 
 /// Closed files that are remembered, in case the server opens them again unchanged.
 const CLOSED_FILES: usize = 32 * 1024;
@@ -82,6 +84,11 @@ pub struct DataFile {
     undecided: AtomicBool,
     /// Never cached while set: unlinked, or changed through calls that we do not follow.
     barred: AtomicBool,
+    /// What the rules for tables say of it: a [`Treatment`]. Written under the lock of its details. It stands for itself, so `Relaxed`
+    /// everywhere: what is cached of an excluded file goes out of reach by its identity.
+    treatment: AtomicU8,
+    /// Page reads and writes that passed the cache by because the rules exclude the file. A figure, as the next.
+    pub kept_out: Figure,
     /// Reads that the cache served. A figure, as the next: `Relaxed` everywhere.
     pub hits: Figure,
     /// Reads that went to the data file.
@@ -124,6 +131,8 @@ impl DataFile {
             doubtful: Doubtful::new(),
             undecided: AtomicBool::new(false),
             barred: AtomicBool::new(false),
+            treatment: AtomicU8::new(0),
+            kept_out: Figure::new(0),
             hits: Figure::new(0),
             misses: Figure::new(0),
             base: AtomicU32::new(0),
@@ -145,6 +154,21 @@ impl DataFile {
     #[inline]
     pub fn is_kept_out(&self) -> bool {
         self.blocked.load(Ordering::SeqCst) != 0 || self.barred.load(Ordering::SeqCst)
+    }
+
+    /// What the rules for tables say of it: one load.
+    #[inline]
+    pub fn treatment(&self) -> Treatment {
+        Treatment::from_byte(self.treatment.load(Ordering::Relaxed))
+    }
+
+    /// Of its pages.
+    #[inline]
+    pub fn group(&self) -> Group {
+        match self.treatment() {
+            Treatment::Cached(group) => group,
+            Treatment::Excluded => Group::NORMAL,
+        }
     }
 
     /// The identity for dropping pages: also of a file that may not be cached just now.
@@ -508,6 +532,8 @@ pub struct Files<O> {
     registry: Mutex<Registry>,
     /// What has become of files that another process has left.
     pub inheritance: Inheritance,
+    /// What the rules for tables say.
+    pub treatments: Treatments,
 }
 
 /// Of the table from descriptors to files: null, or a file, marked or not.
@@ -529,6 +555,7 @@ impl<O: Os> Files<O> {
             registered_below: AtomicUsize::new(0),
             registry: Mutex::new(Registry::new()),
             inheritance: Inheritance::new(),
+            treatments: Treatments::new(),
         }
     }
 
@@ -681,6 +708,39 @@ impl<O: Os> Files<O> {
         if let Some(before) = file_of(before) {
             self.release(&mut registry, before, fd, None);
         }
+        drop(registry);
+        // The server is not given the descriptor before.
+        self.treat(file);
+    }
+
+    /// Other rules for tables from now on, for the files that are known too.
+    pub fn judge_by(&'static self, judge: Option<Arc<dyn Judge>>) {
+        self.treatments.change(judge);
+        for file in self.all() {
+            self.treat(file);
+        }
+    }
+
+    /// What the rules say of the file by the name that it has now. Nobody is kept waiting for that: rules and name are looked at
+    /// again before it counts.
+    fn treat(&self, file: &'static DataFile) {
+        loop {
+            let version = self.treatments.version();
+            let name = file.name();
+            let treatment = self.treatments.of(&name);
+            let details = file.details.lock();
+            if details.name != name || self.treatments.version() != version {
+                continue;
+            }
+            let byte = treatment.to_byte();
+            let before = file.treatment.swap(byte, Ordering::Relaxed);
+            drop(details);
+            let newly = byte != before && treatment == Treatment::Excluded;
+            if newly && !left_out!("exclude-keeps") {
+                file.replace_contents();
+            }
+            return;
+        }
     }
 
     /// The descriptor is about to be closed by the server.
@@ -737,6 +797,7 @@ impl<O: Os> Files<O> {
     pub fn renamed(&self, inode: (u64, u64), name: &[u8]) {
         if let Some(file) = self.of_number(inode) {
             file.details.lock().name = String::from_utf8_lossy(name).into_owned();
+            self.treat(file);
         }
     }
 
@@ -1050,6 +1111,8 @@ impl DataFile {
         self.strange_reads.store(0, Ordering::Relaxed);
         self.listed_as_closed.store(false, Ordering::SeqCst);
         self.barred.store(false, Ordering::SeqCst);
+        self.treatment.store(0, Ordering::Relaxed);
+        self.kept_out.store(0, Ordering::Relaxed);
         self.hits.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         self.inherited.store(false, Ordering::SeqCst);

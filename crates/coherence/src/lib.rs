@@ -7,7 +7,7 @@
 //!
 //! 1. [`sync`] and [`os`]: locks and atomics; the machine. [`control`]: reads that are compared.
 //! 2. [`manifest`]: what the next process has to know. [`doubtful`]: pages that are compared before they are served. [`switch`]: the mode that every hook reads first, requests under way, the
-//!    active extension.
+//!    active extension. [`treatment`]: what the rules for tables say of a file.
 //! 3. [`files`]: which descriptors are data files, and what became of them. [`header`], [`print`]: what a page says of itself.
 //! 4. [`notes`]: what hooks note for a recording. [`target`]: what is read or written. `aio::requests`: what is under way.
 //! 5. [`core`]: the value.
@@ -19,7 +19,7 @@
 //!
 //! # Order of locks
 //! Controller's thread → controller → file registry → file identity → reads given up → in-flight table shard → (the extension's
-//! locks). The list of suspended files is a leaf, and so is what is known of a file's doubtful pages.
+//! locks). The list of suspended files is a leaf, and so are what is known of a file's doubtful pages and the rules for tables.
 
 /// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
 #[macro_export]
@@ -75,4 +75,5 @@ pub mod scan;
 pub mod switch;
 pub mod sync;
 pub mod target;
+pub mod treatment;
 pub mod warm;

@@ -22,6 +22,7 @@ use crate::os::Os;
 use crate::switch::{Active, Bypass, Mode};
 use crate::sync::{Instant, Ordering};
 use crate::target::{End, Target, Write};
+use crate::treatment::Treatment;
 
 /// A write of more pages than this drops the whole file instead of page by page.
 const PAGES_BY_PAGE: u32 = 4096;
@@ -41,11 +42,26 @@ impl<O: Os> Core<O> {
         if mode.records() {
             self.notes.note_read(file, page);
         }
+        if file.treatment() == Treatment::Excluded && !left_out!("exclude") {
+            if mode.serves() {
+                self.count_kept_out(file, length);
+            }
+            return None;
+        }
         let id = file.cacheable()?;
         Some(Target {
             file,
             page: PageId { file: id, page },
         })
+    }
+
+    /// A page of an excluded file was read or written.
+    #[cold]
+    fn count_kept_out(&self, file: &DataFile, length: usize) {
+        let treatments = &self.files.treatments;
+        file.kept_out.fetch_add(1, Ordering::Relaxed);
+        treatments.pages.fetch_add(1, Ordering::Relaxed);
+        treatments.bytes.fetch_add(length as u64, Ordering::Relaxed);
     }
 
     /// Serves a synchronous read: from the cache, or by `real` and then offers what it brought. In bypass by `real` alone.
@@ -106,8 +122,12 @@ impl<O: Os> Core<O> {
         {
             // SAFETY: the caller's promise; the slice ends before the server's own read uses the buffer.
             let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
-            if matches!(active.extension.read(target.page, bytes), ReadOutcome::Hit)
-                && self.is_the_page(active, target, bytes)
+            if matches!(
+                active
+                    .extension
+                    .read_of(target.file.group(), target.page, bytes),
+                ReadOutcome::Hit
+            ) && self.is_the_page(active, target, bytes)
             {
                 target.file.hits.fetch_add(1, Ordering::Relaxed);
                 return length as isize;
@@ -243,7 +263,12 @@ impl<O: Os> Core<O> {
             && target.file.id() == target.page.file
             && header_page(bytes)
                 .is_some_and(|header| target.file.header_fits(target.page.page, header));
-        is_it.then(|| active.extension.offer(target.page, bytes, ticket, source))
+        is_it.then(|| {
+            let group = target.file.group();
+            active
+                .extension
+                .offer_of(group, target.page, bytes, ticket, source)
+        })
     }
 
     /// Before a write is passed on. [`finish_write`](Self::finish_write) is to be called when it has completed; a write whose end
@@ -366,6 +391,9 @@ impl<O: Os> Core<O> {
         else {
             return;
         };
+        if file.treatment() == Treatment::Excluded && !left_out!("exclude") {
+            return self.count_kept_out(file, bytes.len());
+        }
         // The identity must still be the one the write began with.
         if file.cacheable() == Some(first.file) && bytes.len() == file.page_size() as usize {
             self.offer(

@@ -15,6 +15,7 @@ use crate::os::Os;
 use crate::print::Print;
 use crate::switch::Active;
 use crate::target::Target;
+use crate::treatment::Treatment;
 
 /// Bytes that are read at once at most: what cloud volumes count as one operation.
 pub const RUN_BYTES: usize = 256 << 10;
@@ -189,6 +190,9 @@ impl<O: Os> Core<O> {
         let (first, last) = (hot.first()?.page, hot.last()?.page);
         let length = (last.checked_sub(first)? as usize + 1).checked_mul(size)?;
         if !self.switch().mode().fills() || size == 0 || length > RUN_BYTES {
+            return None;
+        }
+        if file.treatment() == Treatment::Excluded {
             return None;
         }
         let id = file.cacheable()?;

@@ -17,7 +17,9 @@
 use std::fs::File;
 use std::io;
 
+use crate::directory::tags::Tags;
 use crate::findings::Findings;
+use crate::group::Group;
 use crate::memory::{Mapped, Zeroable};
 use crate::page::{PageId, mix64};
 use crate::staging::UNIT;
@@ -135,6 +137,10 @@ impl Slot {
     pub fn bucket(self) -> u32 {
         self.bucket
     }
+
+    pub fn way(self) -> usize {
+        self.way.into()
+    }
 }
 
 /// Every store goes through [`store`], in the order that the source says: a mark other than 0 only ever stands beside what was
@@ -221,6 +227,8 @@ pub(crate) struct Directory {
     used: u64,
     /// Entries that have gone, for whatever reason.
     gone: u64,
+    /// While there are groups.
+    tags: Option<Tags>,
 }
 
 /// Hand of a clock that moves over a directory.
@@ -274,6 +282,70 @@ impl Directory {
             buckets,
             used: 0,
             gone: 0,
+            tags: None,
+        }
+    }
+
+    /// From now on it knows the groups of its entries, or does not. What is there already is of no group.
+    pub fn change_tags(&mut self, tags: Option<Tags>) -> Option<Tags> {
+        std::mem::replace(&mut self.tags, tags)
+    }
+
+    pub fn has_tags(&self) -> bool {
+        self.tags.is_some()
+    }
+
+    pub fn tag_bytes(&self) -> u64 {
+        self.tags.as_ref().map_or(0, Tags::memory_bytes)
+    }
+
+    /// Of an entry.
+    #[inline]
+    pub fn group_at(&self, slot: Slot) -> Group {
+        let tags = self.tags.as_ref();
+        tags.map_or(Group::NORMAL, |tags| tags.get(slot.bucket, slot.way.into()))
+    }
+
+    /// A bit for each place of a bucket that is of a group.
+    pub fn ways_of(&self, bucket: u32, group: Group) -> u8 {
+        let of = |way: &usize| {
+            let tags = self.tags.as_ref();
+            tags.is_some_and(|tags| tags.get(bucket, *way) == group)
+        };
+        (0..WAYS).filter(of).fold(0, |ways, way| ways | 1 << way)
+    }
+
+    /// An entry is of this group.
+    #[inline]
+    pub fn mark(&mut self, slot: Slot, group: Group) {
+        self.tag(slot.bucket, slot.way.into(), group);
+    }
+
+    #[inline]
+    fn tag(&mut self, bucket: u32, way: usize, group: Group) {
+        if let Some(tags) = &mut self.tags {
+            tags.set(bucket, way, group);
+        }
+    }
+
+    /// Entries that are known to be of a group; 0 for [`Group::NORMAL`].
+    #[inline]
+    pub fn count(&self, group: Group) -> u64 {
+        self.tags.as_ref().map_or(0, |tags| tags.count(group))
+    }
+
+    /// The group stands for other pages from now on.
+    pub fn forget_group(&mut self, group: Group) {
+        let Some(tags) = &mut self.tags else { return };
+        for bucket in 0..self.buckets.len() as u32 {
+            if tags.count(group) == 0 {
+                return;
+            }
+            for way in (0..WAYS).filter(|_| group != Group::NORMAL) {
+                if tags.get(bucket, way) == group {
+                    tags.set(bucket, way, Group::NORMAL);
+                }
+            }
         }
     }
 
@@ -378,8 +450,14 @@ impl Directory {
     }
 
     /// Moves the hand of a clock to the next entry of a page on a device that was not hit since the hand last came by,
-    /// past `most` buckets at the most. It stays there until the entry is removed, hit, or passed over.
-    pub fn next_victim(&mut self, hand: &mut Hand, most: usize) -> Option<Slot> {
+    /// past `most` buckets at the most. It stays there until the entry is removed, hit, or passed over. `only`: as if there were no
+    /// other entries than those of a group.
+    pub fn next_victim(
+        &mut self,
+        hand: &mut Hand,
+        most: usize,
+        only: Option<Group>,
+    ) -> Option<Slot> {
         for _ in 0..most {
             let Hand { bucket, way } = *hand;
             let entries = &mut self.buckets[bucket as usize];
@@ -387,6 +465,11 @@ impl Directory {
                 let mark = &mut entries.marks[usize::from(way)];
                 if *mark == 0 {
                     continue;
+                }
+                if let (Some(group), Some(tags)) = (only, &self.tags) {
+                    if tags.get(bucket, way.into()) != group {
+                        continue;
+                    }
                 }
                 if *mark & CLOCK > 0 {
                     let colder = *mark - 1;
@@ -469,6 +552,7 @@ impl Directory {
         let bucket = &mut self.buckets[slot.bucket as usize];
         let entry = bucket.get(slot.way.into());
         bucket.clear(slot.way.into());
+        self.tag(slot.bucket, slot.way.into(), Group::NORMAL);
         self.used -= 1;
         self.gone += 1;
         entry
@@ -476,17 +560,17 @@ impl Directory {
 
     /// Enters a page that has no match. When there is no place, and none can be made in a bounded number of steps, the
     /// entry with the lowest clock among the page's twelve gives way and is returned.
-    pub fn insert(&mut self, key: Key, entry: Entry) -> Option<Entry> {
+    pub fn insert(&mut self, key: Key, entry: Entry, group: Group) -> Option<Entry> {
         debug_assert!(self.find(key).is_none());
         let candidates = [key.bucket, self.other(key.bucket, key.fingerprint)];
         for bucket in candidates {
             if let Some(way) = self.buckets[bucket as usize].empty_way() {
-                return self.place(bucket, way, key, entry);
+                return self.place(bucket, way, key, entry, group);
             }
         }
         for bucket in candidates {
             if let Some(way) = (1..=3).find_map(|depth| self.vacate(bucket, depth)) {
-                return self.place(bucket, way, key, entry);
+                return self.place(bucket, way, key, entry, group);
             }
         }
         let ways = candidates
@@ -494,12 +578,20 @@ impl Directory {
             .flat_map(|&bucket| (0..WAYS as u8).map(move |way| Slot { bucket, way }));
         let slot = ways.min_by_key(|&slot| self.get(slot).clock)?;
         let victim = self.remove(slot);
-        self.place(slot.bucket, slot.way.into(), key, entry);
+        self.place(slot.bucket, slot.way.into(), key, entry, group);
         Some(victim)
     }
 
-    fn place(&mut self, bucket: u32, way: usize, key: Key, entry: Entry) -> Option<Entry> {
+    fn place(
+        &mut self,
+        bucket: u32,
+        way: usize,
+        key: Key,
+        entry: Entry,
+        group: Group,
+    ) -> Option<Entry> {
         self.buckets[bucket as usize].set(way, key.fingerprint, entry);
+        self.tag(bucket, way, group);
         self.used += 1;
         None
     }
@@ -528,6 +620,11 @@ impl Directory {
                     // In this order: two of one page would survive a death between the two, and a write drops only one.
                     self.buckets[bucket as usize].clear(way);
                     self.buckets[other as usize].set(free, fingerprint, entry);
+                    if let Some(tags) = &mut self.tags {
+                        let group = tags.get(bucket, way);
+                        tags.set(bucket, way, Group::NORMAL);
+                        tags.set(other, free, group);
+                    }
                     return Some(way);
                 }
             }
@@ -572,16 +669,35 @@ impl Directory {
             findings.expect(known, || format!("{slot:?} is of kind {:?}", entry.kind));
         });
         findings.equal(self.used, used, "entries of a directory");
+        if let Some(tags) = &self.tags {
+            let mut counts = [0; Group::COUNT];
+            for bucket in 0..self.buckets.len() as u32 {
+                for way in 0..WAYS {
+                    let group = tags.get(bucket, way);
+                    counts[group.number()] += 1;
+                    let there = self.buckets[bucket as usize].marks[way] != 0;
+                    findings.expect(there || group == Group::NORMAL, || {
+                        format!("{group:?} of no entry in bucket {bucket}")
+                    });
+                }
+            }
+            for (number, counted) in counts.iter().enumerate().skip(1) {
+                let known = tags.count(Group::of_number(number));
+                findings.equal(known, *counted, "entries of a group");
+            }
+        }
     }
 
     /// Removes the entries of `count` buckets from `first` on for which `condemned` says so.
     pub fn sweep(&mut self, first: usize, count: usize, mut condemned: impl FnMut(Entry) -> bool) {
         let end = first.saturating_add(count).min(self.buckets.len());
         let mut removed = 0;
-        for bucket in &mut self.buckets[first.min(end)..end] {
+        for at in first.min(end)..end {
             for way in 0..WAYS {
+                let bucket = &mut self.buckets[at];
                 if bucket.marks[way] != 0 && condemned(bucket.get(way)) {
                     bucket.clear(way);
+                    self.tag(at as u32, way, Group::NORMAL);
                     removed += 1;
                 }
             }
@@ -592,6 +708,7 @@ impl Directory {
 }
 
 mod dying;
+pub(crate) mod tags;
 
 #[cfg(test)]
 mod tests {
@@ -644,7 +761,7 @@ mod tests {
             let key = d.key(page(n));
             match d.find(key) {
                 Some(slot) => d.replace(slot, entry(n)),
-                None => lost += u32::from(d.insert(key, entry(n)).is_some()),
+                None => lost += u32::from(d.insert(key, entry(n), Group::NORMAL).is_some()),
             }
         }
         assert_eq!(lost, 0);
@@ -664,7 +781,7 @@ mod tests {
         for n in 0..100_000 {
             let key = d.key(page(n));
             if d.find(key).is_none() {
-                d.insert(key, entry(n));
+                d.insert(key, entry(n), Group::NORMAL);
             }
         }
         let matches = (1_000_000..2_000_000)
@@ -713,7 +830,7 @@ mod tests {
                             location: (random >> 32) as u32,
                             ..entry(n)
                         };
-                        if let Some(victim) = d.insert(key, new) {
+                        if let Some(victim) = d.insert(key, new, Group::NORMAL) {
                             let at = *model
                                 .iter()
                                 .find(|(_, e)| **e == victim)
@@ -736,7 +853,7 @@ mod tests {
             let key = d.key(page(n));
             let victim = match d.find(key) {
                 Some(_) => None,
-                None => d.insert(key, entry(n)),
+                None => d.insert(key, entry(n), Group::NORMAL),
             };
             if let Some(slot) = d.find(key) {
                 for _ in 0..n % 4 {
@@ -756,7 +873,7 @@ mod tests {
         for n in 0..900 {
             let key = d.key(page(n));
             if d.find(key).is_none() {
-                d.insert(key, entry(n));
+                d.insert(key, entry(n), Group::NORMAL);
             }
         }
         let before = d.used();
@@ -784,14 +901,18 @@ mod tests {
                 } else {
                     Kind::raw(16384)
                 };
-                d.insert(key, Entry { kind, ..entry(n) });
+                d.insert(key, Entry { kind, ..entry(n) }, Group::NORMAL);
                 let slot = d.find(key).unwrap();
                 (0..n % 3).for_each(|_| d.touch(slot));
             }
         }
         let (mut order, mut hand) = (vec![], Hand::default());
-        while let Some(slot) = d.next_victim(&mut hand, 10 * d.buckets()) {
-            assert_eq!(d.next_victim(&mut hand, 1), Some(slot), "the hand stays");
+        while let Some(slot) = d.next_victim(&mut hand, 10 * d.buckets(), None) {
+            assert_eq!(
+                d.next_victim(&mut hand, 1, None),
+                Some(slot),
+                "the hand stays"
+            );
             order.push(d.remove(slot).check);
         }
         assert!(order.iter().all(|n| n % 10 != 0));
@@ -804,7 +925,10 @@ mod tests {
         let all = d.used();
         hand.pass_over();
         let most = d.buckets();
-        assert_eq!((d.next_victim(&mut hand, most), d.used()), (None, all));
+        assert_eq!(
+            (d.next_victim(&mut hand, most, None), d.used()),
+            (None, all)
+        );
     }
 
     #[test]
@@ -813,7 +937,7 @@ mod tests {
         for n in 0..480 {
             let key = d.key(page(n));
             if d.find(key).is_none() {
-                d.insert(key, entry(n));
+                d.insert(key, entry(n), Group::NORMAL);
             }
         }
         for n in 0..480 {

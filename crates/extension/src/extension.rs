@@ -44,6 +44,7 @@ use crate::device::bounded::{Counted, GivenUp, LentSlot};
 use crate::device::file::{CacheFile, Wrap};
 use crate::device::submission::is_flag_refused;
 use crate::generation::Generations;
+use crate::group::{Group, Limits};
 use crate::instance::Spot;
 use crate::left_out::{Rule, leaves_out};
 use crate::measure::histogram::HistogramSnapshot;
@@ -444,6 +445,20 @@ impl Extension {
     /// If there is no memory. Then nothing has changed.
     pub fn follow_policy(&self) -> std::io::Result<Option<PolicyName>> {
         self.shared.follow_policy()
+    }
+
+    /// What each group may take of the cache. Groups that are not `used`, or whose pages are others from now on, are said so here first;
+    /// their pages are of no group until they are asked for. Entries of groups take memory, which is given back when there are none.
+    ///
+    /// # Errors
+    /// If there is no memory. Then nothing has changed.
+    pub fn set_groups(&self, used: &[bool; Group::COUNT], limits: &Limits) -> std::io::Result<()> {
+        self.shared.set_groups(used, limits)
+    }
+
+    /// Pages of each group, as far as they were asked for since it has them; and how many it may have, 0 being no limit.
+    pub fn group_pages(&self) -> [(u64, u64); Group::COUNT] {
+        self.shared.group_pages()
     }
 
     /// For an extension opened without threads: writes what is staged. Whether there was anything to do.

@@ -9,8 +9,10 @@ use std::hash::BuildHasherDefault;
 use std::ops::{Deref, DerefMut};
 
 use crate::device::Device;
+use crate::directory::tags::Tags;
 use crate::directory::{Directory, Entry, Kind, Slot};
 use crate::findings::Findings;
+use crate::group::Group;
 use crate::page::{FileId, NumberHasher, PageId};
 use crate::policy::list::Chosen;
 use crate::policy::mode::AdmissionMode;
@@ -55,6 +57,9 @@ pub(crate) struct Counters {
     pub offered: Counter,
     pub admitted: Counter,
     pub rejected: Counter,
+    pub rejected_bytes: Counter,
+    /// Of `rejected`: by the limit of the page's group.
+    pub limited: Counter,
     pub already_cached: Counter,
     pub stale: Counter,
     pub staging_full: Counter,
@@ -90,6 +95,8 @@ pub(crate) struct InstanceState {
     /// Every file that has had a page here and is not forgotten.
     files: HashMap<FileId, FilePages, BuildHasherDefault<NumberHasher>>,
     staged: FrameList,
+    /// Pages that each group may have here at most; 0: no limit.
+    most: [u64; Group::COUNT],
     pub accesses: u64,
     /// Accesses when the policy last looked at the hits of all instances, and after how many it looks again.
     looked_at: u64,
@@ -136,6 +143,7 @@ impl Instance {
                 warm_hand: 0,
                 files: HashMap::default(),
                 staged: FrameList::EMPTY,
+                most: [0; Group::COUNT],
                 accesses: 0,
                 looked_at: 0,
                 lock_accesses: 0,
@@ -194,6 +202,55 @@ impl Instance {
             staged: state.staged.length,
             capacity: state.directory.capacity(),
         }
+    }
+
+    /// From now on groups may have so many pages at most, 0 being no limit. `tags`: the directory shall know groups, and does not yet;
+    /// without, and if no group is `used`, it shall not.
+    pub fn change_groups(
+        &self,
+        tags: Option<Tags>,
+        used: &[bool; Group::COUNT],
+        most: [u64; Group::COUNT],
+    ) {
+        let mut state = self.lock();
+        state.most = most;
+        let before = if used.contains(&true) {
+            match tags {
+                Some(tags) => state.directory.change_tags(Some(tags)),
+                None => {
+                    let unused = (0..Group::COUNT).filter(|&number| !used[number]);
+                    for number in unused {
+                        state
+                            .directory
+                            .forget_group(Group::from_bits(number as u32));
+                    }
+                    None
+                }
+            }
+        } else {
+            state.directory.change_tags(None)
+        };
+        drop(state);
+        drop(before);
+    }
+
+    /// Bytes of the groups of its entries.
+    pub fn tag_bytes(&self) -> u64 {
+        self.state.lock().directory.tag_bytes()
+    }
+
+    pub fn has_tags(&self) -> bool {
+        self.state.lock().directory.has_tags()
+    }
+
+    pub fn buckets(&self) -> usize {
+        self.state.lock().directory.buckets()
+    }
+
+    /// Pages of each group, as far as it is known.
+    pub fn group_pages(&self) -> [u64; Group::COUNT] {
+        let state = self.state.lock();
+        std::array::from_fn(|number| state.directory.count(Group::from_bits(number as u32)))
     }
 
     /// Pages for which it was made.
@@ -265,16 +322,19 @@ impl InstanceState {
             .then_some((slot, entry))
     }
 
-    /// Finds a page for reading, counts the hit.
+    /// Finds a page of this group for reading, counts the hit.
     pub fn look_up<'a>(
         &mut self,
         store: &'a Store,
         instance: &Instance,
         page: PageId,
+        group: Group,
     ) -> Found<'a> {
         let Some((slot, entry)) = self.find(store, page) else {
             return Found::Absent;
         };
+        // It may have been entered before there was the rule, or by another process.
+        self.directory.mark(slot, group);
         let removals = instance.removals();
         if entry.kind == Kind::STAGED {
             let places = &mut Places::new(&mut self.directory);
@@ -310,6 +370,7 @@ impl InstanceState {
         store: &Store,
         instance: &Instance,
         page: PageId,
+        group: Group,
         filling: Filling<'_>,
         warmed: Option<u32>,
     ) {
@@ -318,7 +379,7 @@ impl InstanceState {
             self.remove(store, slot);
         }
         let frame = filling.stage();
-        let places = &mut Places::new(&mut self.directory);
+        let places = &mut Places::new(&mut self.directory).of(group, None);
         let clock = match warmed {
             None => self.policy.entered(places, page),
             Some(count) => self.policy.seed(places, page, count),
@@ -329,7 +390,7 @@ impl InstanceState {
             kind: Kind::STAGED,
             clock,
         };
-        if let Some(victim) = self.directory.insert(key, entry) {
+        if let Some(victim) = self.directory.insert(key, entry, group) {
             self.entry_removed(store, victim);
             instance.counters.directory_full.add(1);
         }
@@ -371,25 +432,64 @@ impl InstanceState {
         self.policy.written(places, page);
     }
 
-    /// Whether a page is worth the place of the page that would have to go.
-    pub fn admits(&mut self, page: PageId, what: Candidate, mode: AdmissionMode) -> bool {
-        let places = &mut Places::new(&mut self.directory);
+    /// Whether a page is worth the place of the page that would have to go: of its own group, if that is at its limit.
+    pub fn admits(
+        &mut self,
+        page: PageId,
+        group: Group,
+        what: Candidate,
+        mode: AdmissionMode,
+    ) -> bool {
+        let only = self.is_at_limit(group).then_some(group);
+        let places = &mut Places::new(&mut self.directory).of(group, only);
         self.policy.admits(places, page, what, mode)
     }
 
-    /// Evicts pages until there is room, or a few at the most. How many.
-    pub fn evict(&mut self, store: &Store) -> u64 {
+    /// One more page of the group may come in only for another one.
+    #[inline]
+    pub fn is_at_limit(&self, group: Group) -> bool {
+        let most = self.most[group.number()];
+        most != 0 && self.directory.count(group) >= most
+    }
+
+    /// A group that has more pages than it may, since its limit was lowered.
+    fn above_limit(&self) -> Option<Group> {
+        if !self.directory.has_tags() {
+            return None;
+        }
+        let groups = (0..Group::COUNT as u32).map(Group::from_bits);
+        let is_above = |group: &Group| {
+            let most = self.most[group.number()];
+            most != 0 && self.directory.count(*group) > most
+        };
+        groups.into_iter().find(is_above)
+    }
+
+    /// Evicts pages until there is room for one of this group, or a few at the most. How many.
+    pub fn evict(&mut self, store: &Store, group: Group) -> u64 {
         for evicted in 0..MOST_EVICTIONS {
-            if store.spread().has_room(0) && self.directory.used() < self.directory.capacity() {
+            let is_full =
+                !store.spread().has_room(0) || self.directory.used() >= self.directory.capacity();
+            let own = self.is_at_limit(group).then_some(group);
+            if !is_full && own.is_none() {
                 return evicted;
             }
-            let places = &mut Places::new(&mut self.directory);
-            let Some(slot) = self.policy.victim(places) else {
+            let only = own.or_else(|| self.above_limit());
+            let mut victim = self.victim(group, only);
+            if victim.is_none() && own.is_none() && only.is_some() {
+                victim = self.victim(group, None);
+            }
+            let Some(slot) = victim else {
                 return evicted;
             };
             self.evict_this(store, slot);
         }
         MOST_EVICTIONS
+    }
+
+    fn victim(&mut self, group: Group, only: Option<Group>) -> Option<Slot> {
+        let places = &mut Places::new(&mut self.directory).of(group, only);
+        self.policy.victim(places)
     }
 
     pub fn evict_this(&mut self, store: &Store, slot: Slot) {

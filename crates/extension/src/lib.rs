@@ -23,6 +23,7 @@ mod flight;
 #[cfg(feature = "fuzz")]
 pub mod fuzzing;
 mod generation;
+mod group;
 mod instance;
 mod left_out;
 mod log;
@@ -70,6 +71,7 @@ pub use extension::{
     Source,
 };
 pub use generation::{Generations, ReadTicket};
+pub use group::{Group, Limits};
 pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};
 pub use open::fits;
 #[cfg(any(checker, feature = "canary"))]

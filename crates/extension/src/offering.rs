@@ -3,6 +3,7 @@
 use crate::directory::Kind;
 use crate::extension::{Extension, OfferOutcome, Source};
 use crate::generation::ReadTicket;
+use crate::group::Group;
 use crate::instance::{Instance, InstanceState};
 use crate::page::{PageId, check, is_page_length};
 use crate::policy::Candidate;
@@ -17,17 +18,32 @@ impl Extension {
         ticket: ReadTicket,
         source: Source,
     ) -> OfferOutcome {
+        self.offer_of(Group::NORMAL, page, bytes, ticket, source)
+    }
+
+    /// As [`offer`](Self::offer), a page of this group.
+    pub fn offer_of(
+        &self,
+        group: Group,
+        page: PageId,
+        bytes: &[u8],
+        ticket: ReadTicket,
+        source: Source,
+    ) -> OfferOutcome {
         let instance = self.shared.instance(page);
         let counters = &instance.counters;
         counters.offered.add(1);
         let outcome = match source {
-            Source::Warm { count } => self.try_warm(instance, page, bytes, ticket, count),
-            _ => self.try_offer(instance, page, bytes, ticket, source),
+            Source::Warm { count } => self.try_warm(instance, group, page, bytes, ticket, count),
+            _ => self.try_offer(instance, group, page, bytes, ticket, source),
         };
         match outcome {
             OfferOutcome::Admitted => counters.admitted.add(1),
             OfferOutcome::AlreadyCached => counters.already_cached.add(1),
-            OfferOutcome::Rejected => counters.rejected.add(1),
+            OfferOutcome::Rejected => {
+                counters.rejected.add(1);
+                counters.rejected_bytes.add(bytes.len() as u64);
+            }
             // It comes again when there is room.
             OfferOutcome::StagingFull if matches!(source, Source::Warm { .. }) => {}
             OfferOutcome::StagingFull => counters.staging_full.add(1),
@@ -41,6 +57,7 @@ impl Extension {
     fn try_offer(
         &self,
         instance: &Instance,
+        group: Group,
         page: PageId,
         bytes: &[u8],
         ticket: ReadTicket,
@@ -67,11 +84,14 @@ impl Extension {
             if self.has(&state, page, source == Source::Read) {
                 return OfferOutcome::AlreadyCached;
             }
-            let welcome = source == Source::Write { was_cached: true }
+            let is_at_limit = state.is_at_limit(group);
+            let is_free = source == Source::Write { was_cached: true }
                 || state.directory.used() < state.directory.capacity()
-                    && shared.store.has_spare_room()
-                || self.wins_place(&mut state, page, source);
+                    && shared.store.has_spare_room();
+            let welcome =
+                is_free && !is_at_limit || self.wins_place(&mut state, page, group, source);
             if !welcome {
+                instance.counters.limited.add(u64::from(is_at_limit));
                 return OfferOutcome::Rejected;
             }
         }
@@ -86,11 +106,15 @@ impl Extension {
         if self.has(&state, page, source == Source::Read) {
             return OfferOutcome::AlreadyCached;
         }
-        let evicted = state.evict(&shared.store);
+        let evicted = state.evict(&shared.store, group);
         if evicted > 0 {
             shared.written.evicted.add(evicted);
         }
-        state.stage(&shared.store, instance, page, filling, None);
+        if state.is_at_limit(group) {
+            instance.counters.limited.add(1);
+            return OfferOutcome::Rejected;
+        }
+        state.stage(&shared.store, instance, page, group, filling, None);
         drop(state);
         if shared.store.waiting() >= shared.wake.staged {
             shared.wake.announce();
@@ -124,12 +148,18 @@ impl Extension {
     }
 
     /// Whether the page is worth a place for which it has to compete.
-    fn wins_place(&self, state: &mut InstanceState, page: PageId, source: Source) -> bool {
+    fn wins_place(
+        &self,
+        state: &mut InstanceState,
+        page: PageId,
+        group: Group,
+        source: Source,
+    ) -> bool {
         let what = match source {
             Source::Write { .. } => Candidate::Written,
             Source::Read | Source::Warm { .. } => Candidate::Read,
         };
-        state.admits(page, what, self.shared.mode())
+        state.admits(page, group, what, self.shared.mode())
     }
 
     pub(crate) fn is_current(&self, ticket: ReadTicket) -> bool {

@@ -28,6 +28,7 @@ use std::io;
 use std::sync::Arc;
 
 use crate::directory::{Directory, Entry, Hand, Slot};
+use crate::group::Group;
 use crate::page::PageId;
 use mode::AdmissionMode;
 
@@ -147,50 +148,95 @@ pub(crate) trait Policy: Sized + Send {
     }
 }
 
-/// The directory of the instance, as a policy may use it.
-pub(crate) struct Places<'a>(&'a mut Directory);
+/// The directory of the instance, as a policy may use it, and what the rules for tables say that matters now.
+pub(crate) struct Places<'a> {
+    directory: &'a mut Directory,
+    /// Of the page that is asked about.
+    group: Group,
+    /// One of this group has to go: as if there were no others.
+    only: Option<Group>,
+}
 
 impl<'a> Places<'a> {
     pub fn new(directory: &'a mut Directory) -> Places<'a> {
-        Places(directory)
+        Places {
+            directory,
+            group: Group::NORMAL,
+            only: None,
+        }
+    }
+
+    /// For a page of this group, which competes with the entries of one group if that is given.
+    pub fn of(self, group: Group, only: Option<Group>) -> Places<'a> {
+        Places {
+            group,
+            only,
+            ..self
+        }
+    }
+
+    /// Whether all entries compete.
+    pub fn has_all(&self) -> bool {
+        self.only.is_none()
+    }
+
+    /// The page that asks for a place competes with a bonus.
+    pub fn prefers(&self) -> bool {
+        self.group == Group::PREFERRED
+    }
+
+    /// An entry does.
+    pub fn prefers_at(&self, slot: Slot) -> bool {
+        self.directory.group_at(slot) == Group::PREFERRED
     }
 
     /// Tells pages apart, but for one in some thousands: the same for a page and for its entry, wherever that is.
     pub fn identity(&self, page: PageId) -> u64 {
-        self.0.identity(self.0.key(page))
+        self.directory.identity(self.directory.key(page))
     }
 
     /// The identity of the page of an entry.
     pub fn identity_at(&self, slot: Slot) -> u64 {
-        self.0.identity_at(slot)
+        self.directory.identity_at(slot)
     }
 
     pub fn buckets(&self) -> u32 {
-        self.0.buckets() as u32
+        self.directory.buckets() as u32
     }
 
     /// Entries of pages on devices in a bucket: at most six, in one cache line.
     pub fn on_devices(&self, bucket: u32) -> impl Iterator<Item = (Slot, Entry)> + use<> {
-        self.0.on_devices(bucket)
+        let competing = match self.only {
+            None => u8::MAX,
+            Some(group) => self.directory.ways_of(bucket, group),
+        };
+        let competes = move |(slot, _): &(Slot, Entry)| competing >> slot.way() & 1 == 1;
+        self.directory.on_devices(bucket).filter(competes)
+    }
+
+    fn competes(&self, slot: Slot) -> bool {
+        self.only
+            .is_none_or(|group| self.directory.group_at(slot) == group)
     }
 
     /// The entry in this bucket that refers to this location on a device.
     pub fn find_location(&self, bucket: u32, location: u32) -> Option<Slot> {
-        self.0.find_location(bucket, location)
+        let slot = self.directory.find_location(bucket, location)?;
+        self.competes(slot).then_some(slot)
     }
 
     /// Adds one to the clock of an entry, up to 3.
     pub fn touch(&mut self, slot: Slot) {
-        self.0.touch(slot);
+        self.directory.touch(slot);
     }
 
     pub fn set_clock(&mut self, slot: Slot, clock: u8) {
-        let entry = self.0.get(slot);
-        self.0.replace(slot, Entry { clock, ..entry });
+        let entry = self.directory.get(slot);
+        self.directory.replace(slot, Entry { clock, ..entry });
     }
 
     /// Moves the hand of a clock: [`Directory::next_victim`].
     pub fn next_victim(&mut self, hand: &mut Hand, most: usize) -> Option<Slot> {
-        self.0.next_victim(hand, most)
+        self.directory.next_victim(hand, most, self.only)
     }
 }

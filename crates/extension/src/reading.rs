@@ -8,6 +8,7 @@ use crate::directory::Kind;
 use crate::extension::{
     Bounded, Comparison, Extension, Inspected, Located, MissReason, ReadOutcome,
 };
+use crate::group::Group;
 use crate::instance::{Found, Instance, Spot};
 use crate::page::{PageId, check, identity_of, is_page_length};
 use crate::segment::format::unpack;
@@ -16,6 +17,11 @@ use crate::statistics::Counter;
 impl Extension {
     /// Reads the page into `buffer`, whose length is the physical page size. Counts the access.
     pub fn read(&self, page: PageId, buffer: &mut [u8]) -> ReadOutcome {
+        self.read_of(Group::NORMAL, page, buffer)
+    }
+
+    /// As [`read`](Self::read), a page of this group.
+    pub fn read_of(&self, group: Group, page: PageId, buffer: &mut [u8]) -> ReadOutcome {
         let started = Instant::now();
         let shared = &*self.shared;
         let instance = shared.instance(page);
@@ -25,7 +31,7 @@ impl Extension {
         }
         let mut state = instance.lock();
         let known = state.record_access(page, || shared.totals());
-        let found = state.look_up(&shared.store, instance, page);
+        let found = state.look_up(&shared.store, instance, page, group);
         drop(state);
         let outcome = match found {
             Found::Absent => {
@@ -255,6 +261,11 @@ impl Extension {
     ///
     /// The caller reads, and then calls `prove`; or `release` if the read was not made, `release_failed` if it failed.
     pub fn locate(&self, page: PageId, length: usize) -> Option<Located> {
+        self.locate_of(Group::NORMAL, page, length)
+    }
+
+    /// As [`locate`](Self::locate), a page of this group.
+    pub fn locate_of(&self, group: Group, page: PageId, length: usize) -> Option<Located> {
         let started = Instant::now();
         let shared = &*self.shared;
         let instance = shared.instance(page);
@@ -264,7 +275,7 @@ impl Extension {
             return None;
         }
         let mut state = instance.lock();
-        let found = state.look_up(&shared.store, instance, page);
+        let found = state.look_up(&shared.store, instance, page, group);
         let spot = match found {
             Found::OnDevice(spot) if spot.kind == Kind::raw(length) => spot,
             Found::Absent | Found::DeviceFailed => {

@@ -18,7 +18,9 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         reinserted: written.reinserted.get(),
         purged: written.purged.get(),
         failed_proofs: written.failed_proofs.get(),
-        memory_bytes: shared.memory_bytes - shared.store.staging.untouched() + bounce_bytes(),
+        memory_bytes: shared.memory_bytes - shared.store.staging.untouched()
+            + bounce_bytes()
+            + shared.tag_bytes(),
         bytes_cached: shared.store.staging.used(),
         read_latency: shared.latency.snapshot(),
         ..Statistics::default()
@@ -49,6 +51,8 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         s.offered += c.offered.get();
         s.admitted += c.admitted.get();
         s.rejected += c.rejected.get();
+        s.bytes_rejected += c.rejected_bytes.get();
+        s.rejected_by_limit += c.limited.get();
         s.already_cached += c.already_cached.get();
         s.stale_offers += c.stale.get();
         s.rejected_write_limit += c.write_limit.get();

@@ -12,7 +12,9 @@ use crate::budget::WriteBudget;
 use crate::config::Compression;
 use crate::device::Device;
 use crate::device::queue::CHUNK;
+use crate::directory::tags::Tags;
 use crate::generation::Generations;
+use crate::group::{Group, Limits};
 use crate::instance::Instance;
 use crate::measure::histogram::LatencyHistogram;
 use crate::pace::{Clock, Pacer};
@@ -41,6 +43,8 @@ pub(crate) struct Shared {
     /// Stands for itself: `Relaxed` everywhere.
     mode: AtomicU8,
     policies: Policies,
+    /// Held while they are exchanged.
+    limits: Mutex<Limits>,
     /// What was taken over when it was opened.
     pub inherited: Inherited,
     /// Last, after the directories that lie in it.
@@ -136,6 +140,7 @@ impl Shared {
             memory_bytes: parts.memory_bytes,
             mode: AtomicU8::new(0),
             policies: parts.policies,
+            limits: Mutex::new([0; Group::COUNT]),
             inherited: Inherited::default(),
             arena: parts.arena,
         };
@@ -189,6 +194,58 @@ impl Shared {
         }
         *now = wanted;
         Ok(Some(wanted))
+    }
+
+    /// What [`Extension::set_groups`](crate::Extension::set_groups) does.
+    pub fn set_groups(&self, used: &[bool; Group::COUNT], limits: &Limits) -> io::Result<()> {
+        let mut known = self.limits.lock();
+        let mut used = *used;
+        used[Group::NORMAL.number()] = false;
+        let needed = used.contains(&true);
+        let made = |instance: &Padded<Instance>| {
+            let misses = needed && !instance.0.has_tags();
+            misses.then(|| Tags::new(instance.0.buckets())).transpose()
+        };
+        let made: io::Result<Vec<Option<Tags>>> = self.instances.iter().map(made).collect();
+        for (instance, tags) in self.instances.iter().zip(made?) {
+            let pages = self.pages_of(&instance.0);
+            let most = std::array::from_fn(|number| match limits[number] {
+                0 => 0,
+                percent => (pages * u64::from(percent) / 100).max(1),
+            });
+            instance.0.change_groups(tags, &used, most);
+        }
+        *known = *limits;
+        Ok(())
+    }
+
+    /// Pages of the usual size that fit into an instance, more or less.
+    fn pages_of(&self, instance: &Instance) -> u64 {
+        let devices = self.store.devices.iter();
+        let bytes: u64 = devices.map(|device| device.geometry.data_bytes()).sum();
+        let fit = bytes / self.store.nominal_page() / self.instances.len() as u64;
+        instance.capacity().min(fit)
+    }
+
+    /// What [`Extension::group_pages`](crate::Extension::group_pages) says.
+    pub fn group_pages(&self) -> [(u64, u64); Group::COUNT] {
+        let limits = *self.limits.lock();
+        let mut sums = [(0, 0); Group::COUNT];
+        for instance in &self.instances {
+            let pages = self.pages_of(&instance.0);
+            let counted = instance.0.group_pages();
+            for (number, (sum, most)) in sums.iter_mut().enumerate() {
+                *sum += counted[number];
+                *most += pages * u64::from(limits[number]) / 100;
+            }
+        }
+        sums
+    }
+
+    /// Bytes of the groups of all entries.
+    pub fn tag_bytes(&self) -> u64 {
+        let instances = self.instances.iter();
+        instances.map(|instance| instance.0.tag_bytes()).sum()
     }
 
     pub fn instance(&self, page: PageId) -> &Instance {

@@ -82,6 +82,10 @@ pub struct Statistics {
     pub admitted: u64,
     /// Turned away by admission.
     pub rejected: u64,
+    /// Bytes of these.
+    pub bytes_rejected: u64,
+    /// Of `rejected`: their group had as much of the cache as it may.
+    pub rejected_by_limit: u64,
     /// Offered when already cached.
     pub already_cached: u64,
     /// Turned away because the page was written meanwhile.

@@ -53,6 +53,11 @@ impl Store {
         }
     }
 
+    /// Bytes of a page of the usual size.
+    pub fn nominal_page(&self) -> u64 {
+        self.nominal_page as u64
+    }
+
     /// The device on which a location lies.
     pub fn device_at(&self, location: u32) -> Option<&Device> {
         self.devices

@@ -6,6 +6,8 @@ mod basics;
 mod faults;
 #[cfg(not(checker))]
 mod flights;
+#[cfg(not(checker))]
+mod groups;
 #[cfg(not(any(checker, miri)))]
 mod inheriting;
 #[cfg(checker)]

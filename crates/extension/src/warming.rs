@@ -9,6 +9,7 @@
 use crate::directory::Slot;
 use crate::extension::{Extension, OfferOutcome};
 use crate::generation::ReadTicket;
+use crate::group::Group;
 use crate::instance::{Instance, InstanceState};
 use crate::page::{EXTENT_SHIFT, FileId, PageId, check, is_page_length};
 use crate::policy::{MOST_COUNT, Places};
@@ -179,6 +180,7 @@ impl Extension {
     pub(crate) fn try_warm(
         &self,
         instance: &Instance,
+        group: Group,
         page: PageId,
         bytes: &[u8],
         ticket: ReadTicket,
@@ -211,6 +213,11 @@ impl Extension {
         if self.has(state, page, true) {
             return OfferOutcome::AlreadyCached;
         }
+        // It does not compete with what the group has.
+        if state.is_at_limit(group) {
+            instance.counters.limited.add(1);
+            return OfferOutcome::Rejected;
+        }
         let identity = Places::new(&mut state.directory).identity(page);
         let count = state.policy.count(identity).max(u32::from(count));
         let spare = state.has_spare_room(&shared.store);
@@ -226,7 +233,7 @@ impl Extension {
         if evicted.is_err() {
             return OfferOutcome::Rejected;
         }
-        state.stage(&shared.store, instance, page, filling, Some(count));
+        state.stage(&shared.store, instance, page, group, filling, Some(count));
         drop(locked);
         if shared.store.waiting() >= shared.wake.staged {
             shared.wake.announce();

@@ -37,6 +37,7 @@ pub const TARGETS: &[Target] = &[
     ("settings", settings::settings),
     ("executable", executable),
     ("heat_list", heat_list),
+    ("tables", tables),
 ];
 
 /// `bpe replay`: a recorded trace, plain or compressed.
@@ -137,6 +138,33 @@ pub fn executable(bytes: &[u8]) {
     if std::fs::write(file.path(), bytes).is_ok() {
         if let Ok(symbols) = elf::Symbols::of(file.path()) {
             let _ = symbols.judge();
+        }
+    }
+}
+
+/// Rules for tables, as clients and option files give them: what is taken can be written, and read again.
+pub fn tables(bytes: &[u8]) {
+    use interface::tables::{Action, Named, Rules};
+    let text = String::from_utf8_lossy(bytes);
+    for folds in [false, true] {
+        let Ok(rules) = Rules::parse(&text, folds) else {
+            continue;
+        };
+        let written = rules.to_string();
+        if written.len() <= interface::tables::LONGEST {
+            let again = Rules::parse(&written, folds);
+            assert_eq!(again.as_ref(), Ok(&rules), "{written}");
+        }
+        let (schema, table) = text.split_once('.').unwrap_or(("a", "b"));
+        let named = Named::Table {
+            schema,
+            table,
+            partition: Some("p:s"),
+        };
+        let _ = (rules.of(&named), rules.of(&Named::System));
+        let changed = rules.with(schema, table, Some(Action::Exclude));
+        if let Ok(changed) = changed {
+            assert!(Rules::parse(&changed, folds).is_ok(), "{changed}");
         }
     }
 }

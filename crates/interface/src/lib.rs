@@ -6,7 +6,7 @@
 //! executable's file) all ask here, so they give one answer in the same words.
 //!
 //! [`status`], [`variables`] and [`reports`] are what a server shows of the plugin: names, kinds, units, meanings;
-//! [`limits`] is what its figures are judged by. [`owner`] says how the files of a server's cache are called.
+//! [`limits`] is what its figures are judged by, [`tables`] reads the rules for tables. [`owner`] says how the files of a server's cache are called.
 //!
 //! A plain library: no unsafe code, no dependencies, nothing that reads a file by itself.
 #![forbid(unsafe_code)]
@@ -21,6 +21,7 @@ pub mod reports;
 #[cfg(test)]
 mod servers;
 pub mod status;
+pub mod tables;
 pub mod variables;
 pub mod verdict;
 

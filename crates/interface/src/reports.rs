@@ -94,6 +94,21 @@ columns! {
         "hit_ratio" seen Real, Gauge "Percent of the reads that were hits"
         "cached_pages" seen Whole, Gauge "Pages of the file in the cache"
         "cached_bytes" seen Whole, Gauge "Bytes of these pages"
+        "rule" "file_rule" Name(400), Text "The rule of bpe_tables that counts for it; null if none"
+        "kept_out" seen Whole, Counter "Page reads and writes that passed the cache by because the rules exclude it"
+    }
+    /// `bpe_report('rules')`
+    RULES {
+        "rule" "number" Small, Text "Number of the rule in bpe_tables; the first that fits counts"
+        "text" "rule_text" Text(400), Text "The rule"
+        "action" seen Text(16), Text "include, exclude, normal, prefer or limit"
+        "tables" seen Text(400), Text "The tables that it fits"
+        "files" seen Small, Gauge "Data files for which it counts now; 0: no table of such a name is open"
+        "hits" seen Whole, Counter "Page reads of them that the cache answered"
+        "misses" seen Whole, Counter "Page reads of them that went to the data disk"
+        "cached_pages" seen Whole, Gauge "Their pages in the cache"
+        "limit_pages" seen Whole, Gauge "Pages that they may have there; null without a limit"
+        "kept_out" seen Whole, Counter "Page reads and writes that passed the cache by because the rule excludes them"
     }
 }
 
@@ -118,7 +133,7 @@ mod tests {
 
     #[test]
     fn names_are_their_own() {
-        for report in [INSTANCES, DEVICES, FILES] {
+        for report in [INSTANCES, DEVICES, FILES, RULES] {
             for (index, one) in report.iter().enumerate() {
                 let before = &report[..index];
                 assert!(

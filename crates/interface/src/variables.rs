@@ -58,6 +58,8 @@ variables! {
         c"Bytes of memory the extension may take; 0: what bpe_size needs, or if that is a percentage, 4 % of the buffer pool, at least 4 MiB for each path"
     ADMISSION c"admission" "frequency"
         c"Which pages are admitted when the cache is full: all; frequency: those asked for more often than the ones they would replace; density: those that promise more hits, by what is learned of the load"
+    TABLES c"tables" ""
+        c"Rules for tables, separated by commas: exclude shop.log_*, limit 20% reports.*, prefer shop.orders; include: only what is named is cached; normal: an exception; the first rule that fits counts"
     COMPRESSION c"compression" "off"
         c"Whether pages are stored compressed"
     DIAGNOSTICS_KEY c"diagnostics_key" ""
@@ -75,7 +77,7 @@ variables! {
     WARM_IO_CAPACITY c"warm_io_capacity" "0"
         c"At most this many reads of the data disk per second while pages that another server has cached are loaded (bpe warm); 0: none are loaded"
     REPORT c"report" ""
-        c"Set in a session to the name of a report (summary, status, instances, devices, files, suspended, latency), it reads as that report in JSON; what bpe_report() gives, for servers without that function"
+        c"Set in a session to the name of a report (summary, status, instances, devices, files, rules, suspended, latency), it reads as that report in JSON; what bpe_report() gives, for servers without that function"
 }
 
 #[cfg(test)]

@@ -58,6 +58,7 @@ pub mod report;
 mod scrub;
 pub mod settings;
 pub mod table_name;
+pub mod tables;
 pub mod unseen;
 pub mod uring;
 pub mod verify;

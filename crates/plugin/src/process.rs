@@ -16,6 +16,7 @@ use crate::files::{Slot, empty_slot};
 use crate::label::Label;
 use crate::linux::{DESCRIPTORS, Linux};
 use crate::settings;
+use crate::tables::Tables;
 
 /// Memory is taken page by page, as descriptors are used.
 static TABLE: [Slot; DESCRIPTORS] = [const { empty_slot() }; DESCRIPTORS];
@@ -38,6 +39,7 @@ pub struct Known {
     pub kept: Kept,
     /// Behind `bpe_warm_io_capacity`: reads of the data disk in a second, while pages are loaded; 0: none are loaded.
     pub warm_io_capacity: AtomicU64,
+    pub tables: Tables,
 }
 
 /// What is known of what outlives the process.
@@ -104,6 +106,7 @@ pub static KNOWN: Known = Known {
         keep: AtomicU64::new(0),
         scrub_rate: AtomicU64::new(settings::DEFAULT_SCRUB_RATE),
     },
+    tables: Tables::new(),
 };
 
 /// Tests that change the state of the process, or count on it, take turns.

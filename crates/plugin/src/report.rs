@@ -10,9 +10,11 @@ use serde_json::{Value, json};
 use crate::audit::{self, suspended::Row};
 use crate::controller::State;
 use crate::diagnostics::DIAGNOSTICS;
+use crate::files::DataFile;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
-use crate::{controller, persist, settings, table_name};
+use crate::switch::Active;
+use crate::{controller, persist, settings, table_name, tables};
 
 /// Totals at one moment.
 pub struct Totals {
@@ -114,6 +116,7 @@ pub fn named(name: &str) -> Option<Value> {
         "instances" => instances(),
         "devices" => devices(),
         "files" => file_table(),
+        "rules" => rules(),
         "suspended" => KNOWN
             .suspensions
             .rows()
@@ -145,7 +148,7 @@ fn suspended(row: &Row, now: Duration) -> Value {
 
 /// Names that [`named`] knows.
 pub const NAMES: &str =
-    "'summary', 'status', 'instances', 'devices', 'files', 'suspended' or 'latency'";
+    "'summary', 'status', 'instances', 'devices', 'files', 'rules', 'suspended' or 'latency'";
 
 fn summary() -> Value {
     let totals = totals();
@@ -171,6 +174,8 @@ fn summary() -> Value {
         "hook_mode": CORE.switch().mode().bits(),
         "path": settings::Settings::current().path,
         "size": settings::Settings::current().size,
+        "tables": settings::text_of(&KNOWN.tables.text),
+        "tables_error": KNOWN.tables.wrong(),
         "instances": totals.instances,
         "hits": cache.hits,
         "misses": cache.misses,
@@ -273,21 +278,30 @@ fn devices() -> Value {
     serde_json::to_value(active.extension.device_statistics()).unwrap_or(Value::Null)
 }
 
+/// Page reads and writes that passed the cache by because of rules since the server was started, and their bytes.
+pub fn kept_out() -> (u64, u64) {
+    let treatments = &CORE.files.treatments;
+    (
+        treatments.pages.load(Ordering::Relaxed),
+        treatments.bytes.load(Ordering::Relaxed),
+    )
+}
+
+/// The followed files with the pages cached of each, while something is active.
+fn known_files(active: Option<&Active>) -> Vec<(&'static DataFile, u64)> {
+    let Some(active) = active else {
+        return Vec::new(); // what was known when it was switched off is not followed any more
+    };
+    let files = CORE.files.all();
+    let ids: Vec<_> = files.iter().map(|file| file.id()).collect();
+    let pages = active.extension.file_pages(&ids);
+    files.into_iter().zip(pages).collect()
+}
+
 fn file_table() -> Value {
     let guard = CORE.switch().active();
-    let files = if guard.is_some() {
-        CORE.files.all()
-    } else {
-        Vec::new() // what was known when it was switched off is not followed any more
-    };
-    let ids: Vec<_> = files.iter().map(|file| file.id()).collect();
-    let pages = match &*guard {
-        Some(active) => active.extension.file_pages(&ids),
-        None => vec![0; ids.len()],
-    };
-    files
+    known_files(guard.as_deref())
         .iter()
-        .zip(pages)
         .map(|(file, pages)| {
             let (hits, misses) = (
                 file.hits.load(Ordering::Relaxed),
@@ -306,9 +320,28 @@ fn file_table() -> Value {
                 "hit_ratio": hit_ratio(hits, misses),
                 "cached_pages": pages,
                 "cached_bytes": pages * u64::from(file.page_size()),
+                "rule": KNOWN.tables.rule_of(table.as_ref()),
+                "kept_out": file.kept_out.load(Ordering::Relaxed),
             })
         })
         .collect()
+}
+
+/// The rules for tables, and what they do.
+fn rules() -> Value {
+    let guard = CORE.switch().active();
+    let files: Vec<tables::OfFile> = known_files(guard.as_deref())
+        .into_iter()
+        .map(|(file, cached_pages)| tables::OfFile {
+            table: table_name::of_path(&file.name()),
+            hits: file.hits.load(Ordering::Relaxed),
+            misses: file.misses.load(Ordering::Relaxed),
+            kept_out: file.kept_out.load(Ordering::Relaxed),
+            cached_pages,
+        })
+        .collect();
+    let extension = guard.as_ref().map(|active| &active.extension);
+    KNOWN.tables.report(&files, extension)
 }
 
 #[cfg(test)]
@@ -347,7 +380,7 @@ mod tests {
     #[test]
     fn reports_by_name() {
         assert!(named("summary").is_some_and(|value| value.is_object()));
-        for table in ["instances", "devices", "files", "suspended"] {
+        for table in ["instances", "devices", "files", "rules", "suspended"] {
             assert!(
                 named(table).is_some_and(|value| value.is_array()),
                 "{table}"

@@ -212,9 +212,11 @@ pub unsafe fn set_path(text: *const c_char) {
     unsafe { set_text(&PATH, text) };
 }
 
+/// Gives a variable a text in the same way.
+///
 /// # Safety
 /// As for [`set_path`].
-unsafe fn set_text(variable: &AtomicPtr<c_char>, text: *const c_char) {
+pub unsafe fn set_text(variable: &AtomicPtr<c_char>, text: *const c_char) {
     let text = if text.is_null() {
         c""
     } else {
@@ -229,7 +231,8 @@ fn path() -> String {
     text_of(&PATH)
 }
 
-fn text_of(variable: &AtomicPtr<c_char>) -> String {
+/// The text of a variable that [`set_text`] has set.
+pub fn text_of(variable: &AtomicPtr<c_char>) -> String {
     if !LOADED.load(Ordering::SeqCst) {
         return String::new();
     }

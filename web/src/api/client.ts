@@ -2,7 +2,7 @@
 
 import { token, tokenRefused } from "../state/session";
 import type {
-  About, Action, Cluster, ClusterPlan, ClusterRequest, CompareRequest, Comparing, ConsoleEvent, Details, Experience, Figures, Plan, PlanChanged, Run, RunRequest, Server, Settings, SwitchRequest, Task, Way,
+  About, Action, Cluster, ClusterPlan, ClusterRequest, CompareRequest, Comparing, ConsoleEvent, Details, Experience, Figures, Plan, PlanChanged, Run, RunRequest, Server, Settings, SwitchRequest, TableRule, Task, Way,
 } from "./types";
 
 export class ApiError extends Error {
@@ -77,6 +77,8 @@ export const api = {
   task: (id: string) => get<Task>(`/api/tasks/${encodeURIComponent(id)}`),
   settings: (id: string, changed: Settings) =>
     post<{ applied: Settings; warnings: string[] }>(`${at(id)}/settings`, changed),
+  table: (id: string, wanted: TableRule) =>
+    post<{ applied: Settings; warnings: string[] }>(`${at(id)}/tables`, wanted),
   compare: (id: string, wanted: CompareRequest) => post<Comparing>(`${at(id)}/compare`, wanted),
   stopComparing: (id: string) => post<unknown>(`${at(id)}/compare/stop`, {}),
   clusters: () => get<Cluster[]>("/api/clusters"),

@@ -393,6 +393,10 @@ export interface FileRow {
   cached_pages: number;
   /** Bytes of these pages. */
   cached_bytes: number;
+  /** The rule of bpe_tables that counts for it; null if none. */
+  rule: string | null;
+  /** Page reads and writes that passed the cache by because the rules exclude it. */
+  kept_out: number;
 }
 
 // Limits by which figures are judged.

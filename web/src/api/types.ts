@@ -98,6 +98,20 @@ export interface TableRow {
   hit_ratio: number | null;
   cached_pages: number;
   cached_bytes: number;
+  /** What the rules of bpe_tables say of it. */
+  treatment: Treatment;
+  /** With a limit: of the cache. */
+  limit_percent: number | null;
+}
+
+export const TREATMENTS = ["normal", "prefer", "limit", "exclude"] as const;
+export type Treatment = (typeof TREATMENTS)[number];
+
+export interface TableRule {
+  schema: string;
+  table: string;
+  action: Treatment;
+  percent?: number;
 }
 
 export type Settings = Record<string, string | number | boolean | null>;

@@ -7,7 +7,7 @@ import type { ServerStore } from "../state/server";
 import { text } from "../state/text";
 
 type Name = "bpe_path" | "bpe_size" | "bpe_instances" | "bpe_io_capacity" | "bpe_memory_limit" | "bpe_admission"
-  | "bpe_compression" | "bpe_async_io" | "bpe_read_timeout" | "bpe_daily_write_limit";
+  | "bpe_compression" | "bpe_async_io" | "bpe_read_timeout" | "bpe_daily_write_limit" | "bpe_tables";
 
 interface Field {
   name: Name;
@@ -27,6 +27,7 @@ const FIELDS: Field[] = [
   { name: "bpe_io_capacity", kind: "count" },
   { name: "bpe_daily_write_limit", kind: "size" },
   { name: "bpe_read_timeout", kind: "count" },
+  { name: "bpe_tables", kind: "text" },
   { name: "bpe_async_io", kind: "fixed" },
 ];
 
@@ -44,7 +45,7 @@ export function SettingsView(props: { store: ServerStore }) {
   const settings = store.details.value?.settings ?? {};
   const on = ["active", "bypass"].includes(store.latest?.state ?? "");
   const fields = FIELDS.filter((field) => field.name in settings);
-  const current = (field: Field) => field.name === "bpe_path" ? String(settings[field.name] ?? "") : edited(field, settings[field.name]);
+  const current = (field: Field) => field.kind === "text" ? String(settings[field.name] ?? "") : edited(field, settings[field.name]);
   const changed = fields.filter((field) => typed.value[field.name] !== undefined && typed.value[field.name] !== current(field));
   const bad = changed.some((field) => !isGood(field, typed.value[field.name]!));
 

@@ -1,5 +1,6 @@
 import { useSignal } from "@preact/signals";
-import type { FileRow, TableRow } from "../api/types";
+import { api, ApiError } from "../api/client";
+import { type FileRow, type TableRow, TREATMENTS, type Treatment } from "../api/types";
 import { Bar } from "../components/bar";
 import { type Column, SortedTable } from "../components/sorted-table";
 import { bytes, number, percent } from "../format";
@@ -9,7 +10,10 @@ import { text } from "../state/text";
 /** Rows shown at most; whoever has more tables finds one by its name. */
 const MOST = 500;
 
-type Counts = Omit<TableRow, "schema" | "table">;
+type Counts = Pick<TableRow, "hits" | "misses" | "cached_pages" | "cached_bytes"> & { hit_ratio: number | null };
+
+/** What a limit begins with. */
+const LIMIT = 20;
 
 function columns<Row extends Counts>(name: string, key: string, nameOf: (row: Row) => string): Column<Row>[] {
   const t = text.value.tables;
@@ -21,6 +25,28 @@ function columns<Row extends Counts>(name: string, key: string, nameOf: (row: Ro
     { key: "cached_bytes", title: t.cached, numeric: true, value: (row) => row.cached_bytes, show: (row) => bytes(row.cached_bytes) },
     { key: "cached_pages", title: t.pages, numeric: true, wide: true, value: (row) => row.cached_pages, show: (row) => number(row.cached_pages) },
   ];
+}
+
+/** The switch at a table: what the rules say of it. */
+function RuleSwitch(props: { row: TableRow; busy: boolean; set: (row: TableRow, action: Treatment, percent?: number) => void }) {
+  const t = text.value.tables;
+  const { row, busy } = props;
+  const name = `${row.schema}.${row.table}`;
+  return (
+    <span class="rule">
+      <select class="small" aria-label={t.ruleOf(name)} value={row.treatment} disabled={busy}
+        onChange={(event) => {
+          const action = event.currentTarget.value as Treatment;
+          props.set(row, action, action === "limit" ? LIMIT : undefined);
+        }}>
+        {TREATMENTS.map((one) => <option key={one} value={one}>{t.treatments[one]}</option>)}
+      </select>
+      {row.treatment === "limit" && row.limit_percent !== null
+        ? <input type="number" min={1} max={99} aria-label={t.limitOf(name)} value={row.limit_percent} disabled={busy}
+            onChange={(event) => event.currentTarget.checkValidity() && props.set(row, "limit", Number(event.currentTarget.value))} />
+        : null}
+    </span>
+  );
 }
 
 export function TablesView(props: { store: ServerStore }) {
@@ -35,6 +61,30 @@ export function TablesView(props: { store: ServerStore }) {
   const tables = find(details?.tables ?? [], tableName);
   const files = find(details?.files ?? [], fileName);
   const byTable = kind.value === "table";
+  const busy = useSignal(false);
+  const outcome = useSignal<{ tone: string; text: string; more: string[]; english?: boolean } | null>(null);
+  const hasRules = "bpe_tables" in (details?.settings ?? {});
+
+  async function set(row: TableRow, action: Treatment, percent?: number): Promise<void> {
+    busy.value = true;
+    outcome.value = null;
+    try {
+      const answer = await api.table(props.store.id, { schema: row.schema, table: row.table, action, ...(percent === undefined ? {} : { percent }) });
+      outcome.value = { tone: "good", text: t.ruleSet(tableName(row), t.treatments[action]), more: answer.warnings };
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      outcome.value = { tone: "bad", text: error.message, more: error.advice ? [error.advice] : [], english: true };
+    } finally {
+      await props.store.readDetails();
+      busy.value = false;
+    }
+  }
+
+  const rule: Column<TableRow> = {
+    key: "treatment", title: t.rule, value: (row) => row.treatment,
+    show: (row) => <RuleSwitch row={row} busy={busy.value} set={(...wanted) => void set(...wanted)} />,
+  };
+  const fileRule: Column<FileRow> = { key: "rule", title: t.rule, wide: true, value: (row) => row.rule ?? "" };
   const found = byTable ? tables.length : files.length;
   return (
     <section aria-labelledby="tables-title">
@@ -47,9 +97,17 @@ export function TablesView(props: { store: ServerStore }) {
         <label class="find"><span>{t.filter}</span><input type="search" value={wanted.value} onInput={(event) => (wanted.value = event.currentTarget.value)} /></label>
         <span class="note" role="status">{t.shown(number(Math.min(found, MOST)), number((byTable ? details?.tables.length : details?.files.length) ?? 0))}</span>
       </div>
+      {hasRules && byTable ? <p class="note">{t.ruleHint}</p> : null}
+      <div role="status">
+        {outcome.value && (
+          <p class={`banner ${outcome.value.tone}`} lang={outcome.value.english ? "en" : undefined}>
+            {outcome.value.text} {outcome.value.more.map((one, i) => <span key={i} lang="en">{one} </span>)}
+          </p>
+        )}
+      </div>
       {found === 0 && sought === "" ? <p class="note">{t.none}</p>
-        : byTable ? <SortedTable caption={t.byTable} first="hits" columns={columns<TableRow>(t.table, "table", tableName)} rows={tables.slice(0, MOST)} identity={tableName} key="tables" />
-        : <SortedTable caption={t.byFile} first="hits" columns={columns<FileRow>(t.file, "file", fileName)} rows={files.slice(0, MOST)} identity={fileName} key="files" />}
+        : byTable ? <SortedTable caption={t.byTable} first="hits" columns={[...columns<TableRow>(t.table, "table", tableName), ...(hasRules ? [rule] : [])]} rows={tables.slice(0, MOST)} identity={tableName} key="tables" />
+        : <SortedTable caption={t.byFile} first="hits" columns={[...columns<FileRow>(t.file, "file", fileName), ...(hasRules ? [fileRule] : [])]} rows={files.slice(0, MOST)} identity={fileName} key="files" />}
     </section>
   );
 }

@@ -140,6 +140,7 @@ export async function views(watched) {
   await page.getByRole("columnheader", { name: "Table" }).getByRole("button").click();
   const names = await page.locator("tbody th").allInnerTexts();
   assert.deepEqual(names, [...names].sort((a, b) => a.localeCompare(b)), "sorted by name");
+  await rules(page);
   await page.getByLabel("Find").fill("no such table");
   await until(() => page.locator("tbody tr").count(), (now) => now === 0, "no row");
   await accessible(page, "the tables");
@@ -238,6 +239,31 @@ export async function compare(watched) {
   await watched.picture(page, "compare", true);
   await until(() => state(page), (now) => now === "active", "the server serves again");
   await page.context().close();
+}
+
+/** The switch at a table: it shows what the server says then, and the settings have the rule. @param {import("playwright-core").Page} page */
+async function rules(page) {
+  const first = page.locator("tbody tr").first();
+  const name = (await first.locator("th").innerText()).trim();
+  const rule = page.getByLabel(`Rule for ${name}`);
+  assert.equal(await rule.inputValue(), "normal");
+  for (const [action, said] of [["exclude", "Not cached"], ["prefer", "Preferred"], ["limit", "Limited"]]) {
+    await rule.selectOption(action ?? "");
+    await page.getByRole("status").filter({ hasText: `${name}: ${said}.` }).waitFor();
+    await until(() => rule.inputValue(), (now) => now === action, `the rule is ${action}`);
+  }
+  const percent = page.getByLabel(`Percent of the cache for ${name}`);
+  assert.equal(await percent.inputValue(), "20");
+  await percent.fill("35");
+  await percent.press("Enter");
+  await until(() => percent.inputValue(), (now) => now === "35", "another limit");
+  await accessible(page, "a rule for a table");
+  await show(page, "settings");
+  const all = page.getByLabel("bpe_tables");
+  await until(() => all.inputValue(), (now) => now === `limit 35% ${name}`, "the rules in the settings");
+  await show(page, "tables");
+  await page.getByLabel(`Rule for ${name}`).selectOption("normal");
+  await page.getByRole("status").filter({ hasText: `${name}: As usual.` }).waitFor();
 }
 
 /** @param {Watched} watched */

@@ -52,10 +52,10 @@ test("sentences have the same values in all languages", () => {
 });
 
 test("every sentence of bpe is known here", (t) => {
-  const sources = ["explain.rs", "kept.rs"].map((name) => join(WEB_FOLDER, "../crates/bpe/src/observe", name));
+  const sources = ["explain.rs", "kept.rs", "rules.rs"].map((name) => join(WEB_FOLDER, "../crates/bpe/src/observe", name));
   if (!existsSync(sources[0]!)) return t.skip("the command's source is not here");
   const text = sources.map((source) => readFileSync(source, "utf8").split("#[cfg(test)]")[0]).join("");
-  const keys = [...text.matchAll(/"((?:inactive|idle|verdict|saved|larger|kept|disk|trouble|bottleneck|memory)\.[a-z_]+|few_reads)"/g)].map((match) => match[1]!);
+  const keys = [...text.matchAll(/"((?:inactive|idle|verdict|saved|larger|kept|disk|rules|trouble|bottleneck|memory)\.[a-z_]+|few_reads)"/g)].map((match) => match[1]!);
   assert.ok(keys.length >= 20, "they are still found");
   const known = Object.keys(MESSAGES.en.sentences);
   assert.deepEqual([...new Set(keys)].sort(), known.sort());

@@ -44,6 +44,7 @@ pub fn router(console: Arc<Console>, pages: Pages) -> Router {
         .route("/servers/{id}/plan", post(plan))
         .route("/servers/{id}/switch", post(switch))
         .route("/servers/{id}/settings", post(settings))
+        .route("/servers/{id}/tables", post(tables))
         .route("/servers/{id}/compare", post(compare))
         .route("/servers/{id}/compare/stop", post(stop_comparing))
         .route("/clusters", get(all_clusters))
@@ -197,6 +198,20 @@ async fn settings(
     let asked = Arc::clone(&server);
     blocking(&server, move || {
         switching::change_settings(&asked, &wanted).map(Json)
+    })
+    .await
+}
+
+async fn tables(
+    State(console): Shared,
+    Path(id): Path<String>,
+    Said(request): Said<switching::tables::Request>,
+) -> Answer<Json<switching::settings::Applied>> {
+    let server = Arc::clone(console.server(&id)?);
+    console.may_change(&server)?;
+    let asked = Arc::clone(&server);
+    blocking(&server, move || {
+        switching::change_table(&asked, &request).map(Json)
     })
     .await
 }

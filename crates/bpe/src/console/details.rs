@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use interface::tables::{Action, Named, Rules};
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -18,7 +19,7 @@ const FRESH: Duration = Duration::from_secs(2);
 const MOST: usize = 500;
 
 /// The variables that a page shows and may set.
-pub const SETTINGS: [&str; 10] = [
+pub const SETTINGS: [&str; 11] = [
     "bpe_path",
     "bpe_size",
     "bpe_instances",
@@ -29,7 +30,21 @@ pub const SETTINGS: [&str; 10] = [
     "bpe_async_io",
     "bpe_read_timeout",
     "bpe_daily_write_limit",
+    TABLES,
 ];
+
+/// The rules for tables.
+pub const TABLES: &str = "bpe_tables";
+
+/// The rules for tables as the server has them; the reason if it cannot follow them.
+///
+/// # Errors
+/// When the server does not answer.
+pub fn rules_of(server: &mut Server) -> Result<Result<Rules, String>, Failure> {
+    let text = server.whole_variable(TABLES)?.unwrap_or_default();
+    let folds = server.number("lower_case_table_names")?.unwrap_or(0) != 0;
+    Ok(Rules::parse(&text, folds))
+}
 
 /// The last answer, and the connection it came over.
 #[derive(Default)]
@@ -85,10 +100,15 @@ impl Details {
 
 fn ask(server: &mut Server) -> Result<Value, Failure> {
     let variables = server.variables("bpe\\_%")?;
-    let settings: Map<String, Value> = SETTINGS
+    let mut settings: Map<String, Value> = SETTINGS
         .iter()
         .filter_map(|&name| Some((name.to_owned(), typed(variables.get(name)?))))
         .collect();
+    if let Some(whole) = server.whole_variable(TABLES)? {
+        settings.insert(TABLES.to_owned(), whole.into());
+    }
+    // Rules that the server cannot follow are as none.
+    let rules = rules_of(server)?.unwrap_or_default();
     let mut rows = |name: &str| -> Result<Vec<Value>, Failure> {
         if settings.is_empty() {
             return Ok(Vec::new());
@@ -99,7 +119,7 @@ fn ask(server: &mut Server) -> Result<Value, Failure> {
     };
     let (instances, devices) = (rows("instances")?, rows("devices")?);
     let mut files = rows("files")?;
-    let tables = tables(&files);
+    let tables = tables(&files, &rules);
     files.sort_by_key(|file| std::cmp::Reverse(reads(file)));
     files.truncate(MOST);
     Ok(json!({
@@ -127,7 +147,7 @@ fn reads(row: &Value) -> u64 {
 }
 
 /// Files of tables, with those of a table's partitions added up; the most read first.
-fn tables(files: &[Value]) -> Vec<Value> {
+fn tables(files: &[Value], rules: &Rules) -> Vec<Value> {
     let mut tables: BTreeMap<(String, String), [u64; 4]> = BTreeMap::new();
     for file in files {
         let (Some(schema), Some(table)) = (file["schema"].as_str(), file["table"].as_str()) else {
@@ -147,9 +167,21 @@ fn tables(files: &[Value]) -> Vec<Value> {
         .into_iter()
         .map(|((schema, table), [hits, misses, pages, bytes])| {
             let ratio = (hits + misses > 0).then(|| hits as f64 * 100.0 / (hits + misses) as f64);
+            let named = Named::Table {
+                schema: &schema,
+                table: &table,
+                partition: None,
+            };
+            let (treatment, percent) = match rules.action(&named) {
+                None | Some(Action::Include | Action::Normal) => ("normal", None),
+                Some(Action::Limit(percent)) => ("limit", Some(percent)),
+                Some(action) => (action.as_str(), None),
+            };
             json!({
                 "schema": schema,
                 "table": table,
+                "treatment": treatment,
+                "limit_percent": percent,
                 "hits": hits,
                 "misses": misses,
                 "hit_ratio": ratio,
@@ -175,12 +207,15 @@ mod tests {
                 "hits": hits, "misses": misses, "cached_pages": 2, "cached_bytes": 32768
             })
         };
-        let rows = tables(&[
-            file(Some("order"), 1, 3),
-            file(Some("order"), 2, 2),
-            file(Some("customer"), 90, 10),
-            file(None, 5, 5),
-        ]);
+        let rows = tables(
+            &[
+                file(Some("order"), 1, 3),
+                file(Some("order"), 2, 2),
+                file(Some("customer"), 90, 10),
+                file(None, 5, 5),
+            ],
+            &Rules::parse("limit 7% shop.order", false).unwrap(),
+        );
         assert_eq!(rows.len(), 2);
         assert_eq!(
             (&rows[0]["table"], &rows[0]["hit_ratio"]),
@@ -191,6 +226,14 @@ mod tests {
             (&json!("order"), &json!(3))
         );
         assert_eq!(rows[1]["cached_bytes"], 65536);
+        assert_eq!(
+            (
+                &rows[0]["treatment"],
+                &rows[1]["treatment"],
+                &rows[1]["limit_percent"]
+            ),
+            (&json!("normal"), &json!("limit"), &json!(7))
+        );
     }
 
     #[test]

@@ -40,6 +40,7 @@ impl Enable<'_> {
             size: server.size.or(all.size),
             instances: all.instances,
             io_capacity: all.io_capacity,
+            tables: all.tables.clone(),
             keep_pool: all.keep_pool,
             views: all.views,
             all: None,

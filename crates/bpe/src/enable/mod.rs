@@ -45,6 +45,7 @@ pub fn plan(server: &mut Server, path: &str, size: u64, places: &Places) -> Resu
         size: Some(Amount::Bytes(size)),
         instances: None,
         io_capacity: None,
+        tables: None,
         keep_pool: false,
         views: false,
         all: None,

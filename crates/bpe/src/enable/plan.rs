@@ -96,7 +96,8 @@ impl Plan {
         let process = Process::find(server);
         let place = Place::of(server, args.places.state_dir.as_deref())?;
         let mut record = place.read()?.unwrap_or_default();
-        let wish = &wish.with_bytes(server, process.as_ref().ok(), &record, &mut notes)?;
+        let wish = wish.with_bytes(server, process.as_ref().ok(), &record, &mut notes)?;
+        let wish = &wish.with_tables(server)?;
         let title = title(server, process.as_ref().ok());
         record.server.clone_from(&title);
 

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use interface::tables::Rules;
+
 use crate::cluster::rolling::Pace;
 use crate::failure::Failure;
 use crate::part::{self, Amount};
@@ -12,6 +14,7 @@ use crate::server::Server;
 use crate::{connection, disk};
 
 const SIZE: &str = "bpe_size";
+const TABLES: &str = "bpe_tables";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -27,6 +30,9 @@ pub struct Args {
     /// Limit on writes to the cache, in pages of 16 KiB per second; 0 for no limit
     #[arg(long, value_name = "N")]
     pub io_capacity: Option<u64>,
+    /// Rules for tables, such as "exclude shop.log_*, limit 20% reports.*"; if not given, those that the server has stay
+    #[arg(long, value_name = "RULES")]
+    pub tables: Option<String>,
     /// Leave innodb_buffer_pool_size as it is
     #[arg(long)]
     pub keep_pool: bool,
@@ -87,12 +93,31 @@ impl Wish {
         if let Some(pages) = args.io_capacity {
             settings.push(("bpe_io_capacity", pages.to_string()));
         }
+        if let Some(rules) = &args.tables {
+            // Names as the server has them are its to compare.
+            Rules::parse(rules, false).map_err(|why| Failure::usage(format!("--tables: {why}")))?;
+            settings.push((TABLES, rules.clone()));
+        }
         Ok(Self {
             paths,
             size,
             percent,
             settings,
         })
+    }
+
+    /// The same with the rules for tables that the server has, so that they stay, unless others are wished.
+    ///
+    /// # Errors
+    /// When the server does not answer.
+    pub fn with_tables(mut self, server: &mut Server) -> Result<Self, Failure> {
+        if self.settings.iter().all(|(name, _)| *name != TABLES) {
+            let rules = server.whole_variable(TABLES)?.unwrap_or_default();
+            if !rules.is_empty() {
+                self.settings.push((TABLES, rules));
+            }
+        }
+        Ok(self)
     }
 
     /// The same with its size in bytes; how it came to that is added to `notes`.

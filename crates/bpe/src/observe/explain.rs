@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::figures::Figures;
 use super::kept::Kept;
+use super::rules::Rules;
 use super::sentence::{Level, Sentence};
 use crate::failure::Failure;
 use crate::report;
@@ -32,6 +33,8 @@ pub struct Circumstances {
     pub suspended: Vec<SuspendedFile>,
     /// What was kept of the cache at the server's start, while that is news.
     pub kept: Option<Kept>,
+    /// The rules for tables, if there are any.
+    pub rules: Option<Rules>,
 }
 
 /// A data file that looked otherwise without a change by the server; nothing of it is cached for a while.
@@ -102,7 +105,12 @@ impl Circumstances {
         } else {
             Kept::read(server, figures.uptime_s)?
         };
+        let has_rules = variables
+            .get("bpe_tables")
+            .is_some_and(|text| !text.is_empty());
+        let rules = has_rules.then(|| Rules::read(server)).transpose()?;
         Ok(Self {
+            rules,
             io_capacity: number("bpe_io_capacity"),
             daily_write_limit: number("bpe_daily_write_limit"),
             instances: number("bpe_instances"),
@@ -147,6 +155,7 @@ pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
         sentences.push(larger(figures, reads));
     }
     sentences.extend(about.kept.iter().flat_map(Kept::sentences));
+    sentences.extend(about.rules.iter().flat_map(Rules::sentences));
     sentences.extend(unseen(figures));
     sentences.extend(disks(about));
     sentences.extend(troubles(figures, about));

@@ -14,6 +14,7 @@ pub mod explain;
 mod figures;
 mod histogram;
 pub mod kept;
+mod rules;
 mod sample;
 mod sentence;
 mod waits;

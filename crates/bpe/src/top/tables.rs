@@ -129,13 +129,26 @@ const INSTANCES: [Column; 7] = [
     }),
 ];
 
-const FILES: [Column; 5] = [
+const FILES: [Column; 6] = [
     ("Data file", 0, |row| text(row, "file")),
     ("Hits", 13, |row| grouped(number(row, "hits"))),
     ("Misses", 13, |row| grouped(number(row, "misses"))),
     ("Hit ratio", 9, |row| percent(row["hit_ratio"].as_f64())),
     ("Cached", 9, |row| bytes(row, "cached_bytes")),
+    ("Rule", 12, |row| rule(row)),
 ];
+
+/// The first word of the rule that counts for a file, and a limit.
+fn rule(row: &Value) -> String {
+    let rule = text(row, "rule");
+    let mut words = rule.split_whitespace();
+    match (words.next(), words.next()) {
+        (Some("limit"), Some(percent)) => format!("limit {percent}"),
+        (Some("not"), _) => "not included".to_owned(),
+        (Some(word), _) => word.to_owned(),
+        (None, _) => String::new(),
+    }
+}
 
 fn explanation(frame: &mut Frame<'_>, area: Rect, sentences: &[Sentence], scrolled: usize) {
     let mut lines = Vec::new();

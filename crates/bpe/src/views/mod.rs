@@ -16,7 +16,7 @@ use crate::terminal::say;
 /// The statements with their comments.
 const FILE: &str = include_str!("../../../../sql/views.sql");
 /// The views, without the schema.
-pub const NAMES: [&str; 5] = ["status", "instances", "devices", "files", "tables"];
+pub const NAMES: [&str; 6] = ["status", "instances", "devices", "files", "rules", "tables"];
 
 /// Accounts that may not name another one as definer, or have nobody of that name.
 const NOT_THAT_DEFINER: [u16; 3] = [1227, 1449, 4162];
@@ -31,7 +31,7 @@ pub struct Args {
 
 #[derive(clap::Subcommand)]
 enum Action {
-    /// Create or replace the views bpe.status, bpe.instances, bpe.devices, bpe.files and bpe.tables
+    /// Create or replace the views bpe.status, bpe.instances, bpe.devices, bpe.files, bpe.rules and bpe.tables
     Create(Connected),
     /// Drop them, and the schema if nothing else is in it
     Drop(Connected),

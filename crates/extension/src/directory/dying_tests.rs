@@ -48,7 +48,7 @@ fn change(directory: &mut Directory, hand: &mut Hand, seed: u64, index: u64) {
     match (random >> 8 & 15, directory.find(key)) {
         (0, _) => {
             let removed = directory
-                .next_victim(hand, 8)
+                .next_victim(hand, 8, None)
                 .map(|slot| directory.remove(slot));
             std::hint::black_box(removed);
         }
@@ -58,7 +58,11 @@ fn change(directory: &mut Directory, hand: &mut Hand, seed: u64, index: u64) {
         (2..5, Some(slot)) => drop(std::hint::black_box(directory.remove(slot))),
         (5..8, Some(slot)) => directory.touch(slot),
         (_, Some(slot)) => directory.replace(slot, new),
-        (_, None) => drop(std::hint::black_box(directory.insert(key, new))),
+        (_, None) => drop(std::hint::black_box(directory.insert(
+            key,
+            new,
+            crate::Group::NORMAL,
+        ))),
     }
 }
 
@@ -108,6 +112,7 @@ fn copy(of: &Directory) -> Directory {
         buckets,
         used: of.used,
         gone: of.gone,
+        tags: None,
     }
 }
 

@@ -118,6 +118,13 @@ fn halve(counter: &mut u16) {
     };
 }
 
+/// A page that competes: its identity, and the accesses it is credited with.
+#[derive(Clone, Copy)]
+pub(crate) struct Contender {
+    pub identity: u64,
+    pub credit: u32,
+}
+
 pub(crate) struct Admission {
     sets: Mapped<Set>,
     /// Accesses after which one set is aged.
@@ -201,16 +208,16 @@ impl Admission {
         &mut self,
         mode: AdmissionMode,
         what: Candidate,
-        candidate: u64,
-        victim: u64,
+        candidate: Contender,
+        victim: Contender,
         changing: bool,
     ) -> bool {
-        let old = self.frequency(victim);
+        let old = self.frequency(victim.identity) + victim.credit;
         self.victims = averaged(self.victims, u64::from(old) << FRACTION, WEIGHT);
         if mode == AdmissionMode::All {
             return true;
         }
-        let new = self.frequency(candidate);
+        let new = self.frequency(candidate.identity) + candidate.credit;
         if changing {
             return new >= RETURNED;
         }
@@ -305,11 +312,20 @@ mod tests {
         let mut a = admission(1000);
         (0..3).for_each(|_| _ = a.record(hash(2), false));
         (0..4).for_each(|_| _ = a.record(hash(3), false));
-        let mut admits = |mode, what, candidate, victim, changing| {
-            a.admits(mode, what, hash(candidate), hash(victim), changing)
+        let contender = |page, credit| Contender {
+            identity: hash(page),
+            credit,
         };
         use AdmissionMode::{All, Frequency};
         use Candidate::{Read, Written};
+        let (new, twice) = (contender(1, 0), contender(2, 0));
+        assert!(!a.admits(Frequency, Read, new, twice, false));
+        assert!(a.admits(Frequency, Read, contender(1, 4), twice, false));
+        assert!(!a.admits(Frequency, Read, contender(1, 4), contender(2, 4), false));
+        let mut admits = |mode, what, candidate, victim, changing| {
+            let (candidate, victim) = (contender(candidate, 0), contender(victim, 0));
+            a.admits(mode, what, candidate, victim, changing)
+        };
         assert!(!admits(Frequency, Read, 1, 2, false));
         assert!(!admits(Frequency, Read, 2, 2, false));
         assert!(admits(Frequency, Read, 3, 2, false));

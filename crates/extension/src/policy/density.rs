@@ -34,6 +34,8 @@ const QUARTERS: u64 = 18;
 const LEAST_QUARTERS: u64 = 7;
 /// How much more a page must be worth than the one that goes: a write costs something.
 const MARGIN: f32 = 1.5;
+/// How many times its worth a page counts that the rules prefer.
+const PREFERENCE: f32 = 3.0;
 /// Of what victims were worth of late: below this part a search is hopeless, and made once in so many.
 const HOPELESS: f32 = 0.5;
 const TRIED_ONCE_IN: u32 = 8;
@@ -112,6 +114,7 @@ impl Density {
             } else {
                 policy.worth_of(identity)
             };
+            let worth = worth * preference(places.prefers_at(slot));
             match found.lowest {
                 Some((lowest, _)) if worth >= lowest => {
                     if worth < second {
@@ -171,6 +174,10 @@ impl Density {
             self.compared = Some(page);
         }
     }
+}
+
+fn preference(is_preferred: bool) -> f32 {
+    if is_preferred { PREFERENCE } else { 1.0 }
 }
 
 fn mix_identity(identity: u64) -> u64 {
@@ -265,7 +272,7 @@ impl Policy for Density {
         if changing && what == Candidate::Written && !all {
             return false;
         }
-        let worth = self.worth_of(places.identity(page));
+        let worth = self.worth_of(places.identity(page)) * preference(places.prefers());
         if !all && !changing && worth < self.victims * HOPELESS {
             self.hopeless = self.hopeless.wrapping_add(1);
             if self.hopeless % TRIED_ONCE_IN != 0 {
@@ -276,7 +283,7 @@ impl Policy for Density {
         let Some((victim, known)) = lowest else {
             return all;
         };
-        if !changing {
+        if !changing && places.has_all() {
             self.victims += (victim - self.victims) * WEIGHT;
         }
         let admitted = all || changing || worth > victim * MARGIN;

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-use super::admission::Admission;
+use super::admission::{Admission, Contender};
 use super::drift::Drift;
 use super::writeback::Writeback;
 use super::{Candidate, Places, Policy, Room, Thrift, Totals};
@@ -19,8 +19,11 @@ use crate::policy::mode::AdmissionMode;
 
 /// Buckets that the hand of the clock may pass in search of a victim.
 const HAND_STEPS: usize = 64;
-/// Hits that a new page is credited with: the hand may come by soon.
+/// Hits that a new page is credited with: the hand may come by soon. And one that the rules prefer.
 const NEW_CLOCK: u8 = 2;
+const PREFERRED_CLOCK: u8 = 3;
+/// Accesses that the rules credit a page with that they prefer, when it competes.
+const PREFERENCE: u32 = 3;
 /// Pages remembered as the first to go.
 const MOST_LEAVING: usize = 128;
 
@@ -116,8 +119,15 @@ impl Policy for Frequency {
         let Some(slot) = places.next_victim(&mut self.hand, HAND_STEPS) else {
             return mode == AdmissionMode::All;
         };
-        let candidate = places.identity(page);
-        let victim = places.identity_at(slot);
+        let credit = |preferred| if preferred { PREFERENCE } else { 0 };
+        let candidate = Contender {
+            identity: places.identity(page),
+            credit: credit(places.prefers()),
+        };
+        let victim = Contender {
+            identity: places.identity_at(slot),
+            credit: credit(places.prefers_at(slot)),
+        };
         let admitted = self
             .admission
             .admits(mode, what, candidate, victim, changing);
@@ -127,13 +137,21 @@ impl Policy for Frequency {
         admitted
     }
 
-    fn entered(&mut self, _: &mut Places<'_>, _: PageId) -> u8 {
-        NEW_CLOCK
+    fn entered(&mut self, places: &mut Places<'_>, _: PageId) -> u8 {
+        if places.prefers() {
+            PREFERRED_CLOCK
+        } else {
+            NEW_CLOCK
+        }
     }
 
     fn victim(&mut self, places: &mut Places<'_>) -> Option<Slot> {
-        self.next_leaving(places)
-            .or_else(|| places.next_victim(&mut self.hand, HAND_STEPS))
+        let leaving = if places.has_all() {
+            self.next_leaving(places)
+        } else {
+            None
+        };
+        leaving.or_else(|| places.next_victim(&mut self.hand, HAND_STEPS))
     }
 
     fn worth(&self, places: &Places<'_>, page: PageId) -> u32 {

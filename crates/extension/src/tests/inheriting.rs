@@ -602,7 +602,7 @@ fn how_long_it_takes_to_adopt() {
                 clock: 0,
             };
             if directory.find(key).is_none() {
-                let _ = directory.insert(key, entry);
+                let _ = directory.insert(key, entry, crate::Group::NORMAL);
             }
         }
     };

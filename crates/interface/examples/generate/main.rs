@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use interface::Status;
-use interface::reports::{Column, DEVICES, FILES, INSTANCES};
+use interface::reports::{Column, DEVICES, FILES, INSTANCES, RULES};
 use interface::status::Kind;
 
 pub mod dashboard;
@@ -37,6 +37,7 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
         ("instances", INSTANCES),
         ("devices", DEVICES),
         ("files", FILES),
+        ("rules", RULES),
     ] {
         statements = with_columns(&statements, view, report)
             .ok_or_else(|| format!("{} has no view {view}", views.display()))?;

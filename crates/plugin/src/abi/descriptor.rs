@@ -200,6 +200,10 @@ unsafe extern "C" fn init(_plugin: *mut c_void) -> c_int {
 fn start() {
     // SAFETY: the server is initialising the plugin; the values of the variables are there, and valid.
     unsafe { settings::load() };
+    let rules = &KNOWN.tables;
+    // SAFETY: as above.
+    unsafe { settings::set_text(&rules.text, rules.text.load(Ordering::SeqCst)) };
+    rules.follow(&CORE);
     let (passive, verdict) = match got::patch(&calls::imports(), interface::judge) {
         Ok(verdict) => (None, Some(verdict)),
         Err(reason) => (Some(reason.to_string()), None),

@@ -250,6 +250,15 @@ static BPE_ADMISSION: ServerTable<SystemVariable> = variable(
     [1, 0, 0, 0],
 );
 
+static BPE_TABLES: ServerTable<SystemVariable> = variable(
+    STR | REQUIRED_ARGUMENT, // as `bpe_path`
+    &variables::TABLES,
+    Some(check_tables),
+    Some(update_tables),
+    KNOWN.tables.text.as_ptr().cast(),
+    [0; 4], // default: an empty string, see `complete`
+);
+
 static BPE_COMPRESSION: ServerTable<SystemVariable> = variable(
     ENUM | REQUIRED_ARGUMENT,
     &variables::COMPRESSION,
@@ -335,6 +344,7 @@ pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
         VariablePointer(BPE_READ_TIMEOUT.get()),
         VariablePointer(BPE_MEMORY_LIMIT.get()),
         VariablePointer(BPE_ADMISSION.get()),
+        VariablePointer(BPE_TABLES.get()),
         VariablePointer(BPE_COMPRESSION.get()),
         VariablePointer(BPE_DIAGNOSTICS_KEY.get()),
         VariablePointer(BPE_ASYNC_IO.get()),
@@ -352,6 +362,7 @@ pub fn complete() {
     // SAFETY: before the server knows the tables, see the constructor.
     unsafe {
         (*BPE_PATH.get()).words[0] = c"".as_ptr() as u64;
+        (*BPE_TABLES.get()).words[0] = c"".as_ptr() as u64;
         (*BPE_PERSIST_PATH.get()).words[0] = c"/dev/shm".as_ptr() as u64;
         (*BPE_DIAGNOSTICS_KEY.get()).words[0] = c"".as_ptr() as u64;
         (*BPE_REPORT.get()).words[0] = c"".as_ptr() as u64;
@@ -547,6 +558,38 @@ unsafe extern "C" fn check_path(
         unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
         Ok(())
     })
+}
+
+unsafe extern "C" fn check_tables(
+    thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    save: *mut c_void,
+    value: *mut Value,
+) -> c_int {
+    callback(|| {
+        // SAFETY: called by the server with a value.
+        let text = unsafe { text_of(value) }.unwrap_or_default();
+        let rules = text.to_str().map_err(|_| "bpe_tables is not valid UTF-8")?;
+        warn_all(thd, &KNOWN.tables.check(&CORE, rules)?);
+        // SAFETY: a place for a pointer; the string stays for the life of the process.
+        unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
+        Ok(())
+    })
+}
+
+/// With the text that was checked, or the default.
+unsafe extern "C" fn update_tables(
+    _thd: *mut c_void,
+    _variable: *mut SystemVariable,
+    _target: *mut c_void,
+    save: *const c_void,
+) {
+    callback(|| {
+        // SAFETY: a place that holds a pointer to a string, or null.
+        unsafe { settings::set_text(&KNOWN.tables.text, *save.cast::<*const c_char>()) };
+        KNOWN.tables.follow(&CORE);
+        Ok(())
+    });
 }
 
 /// Bytes of the longest key and its end.

@@ -72,6 +72,7 @@ impl Host for Server {
         let admission = settings::admission();
         active.extension.set_admission(admission.mode());
         active.extension.set_policy(admission.policy());
+        KNOWN.tables.adjust(&active.extension);
     }
 
     /// Says what it did: a server's status variables end with the server. What a client has switched off is kept for a while.

@@ -20,6 +20,7 @@ mod aftermath;
 mod plan;
 pub mod set;
 pub mod settings;
+pub mod tables;
 mod values;
 mod words;
 
@@ -114,6 +115,34 @@ pub fn change_settings(
     watched.note(
         Level::Info,
         format!("settings changed: {}", names.join(", ")),
+    );
+    Ok(applied)
+}
+
+/// Sets what the rules say of one table.
+///
+/// # Errors
+/// As [`change_settings`].
+pub fn change_table(
+    watched: &Arc<Watched>,
+    request: &tables::Request,
+) -> Result<settings::Applied, Refusal> {
+    let _changing = watched.begin_change().ok_or_else(being_changed)?;
+    let mut server = watched.open_to_change()?;
+    let wanted = tables::wanted(&mut server, request)?;
+    let applied = settings::apply(&mut server, &wanted, &|| watched.open_to_change());
+    watched.forget_details();
+    let applied = applied?;
+    let rules = wanted
+        .values()
+        .filter_map(Value::as_str)
+        .collect::<String>();
+    watched.note(
+        Level::Info,
+        format!(
+            "rules for tables: {}",
+            if rules.is_empty() { "none" } else { &rules }
+        ),
     );
     Ok(applied)
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::super::details::SETTINGS;
+use super::super::details::{SETTINGS, TABLES};
 use super::values::{BUILT_FROM, bytes, checked, literal};
 use crate::connection::plain;
 use crate::failure::Failure;
@@ -79,7 +79,13 @@ pub fn apply(
     reopen: Reopen<'_>,
 ) -> Result<Applied, Failure> {
     let mut statements = statements(wanted)?;
-    let before = server.variables("bpe\\_%")?;
+    let mut before = server.variables("bpe\\_%")?;
+    // SHOW cuts long texts.
+    if wanted.contains_key(TABLES) {
+        if let Some(whole) = server.whole_variable(TABLES)? {
+            before.insert(TABLES.to_owned(), whole);
+        }
+    }
     if before.is_empty() {
         return Err(
             Failure::refused("the extension is not installed on this server")

@@ -1,0 +1,69 @@
+//! The groups of a directory's entries, beside it: four bits for each place, and how many entries each group has.
+//!
+//! There only while there are rules that need it, so a directory without them is as small and fast as ever. Not part of what outlives
+//! the process: an entry that was there before is of no group until it is hit, when whoever asks says of which group it is.
+
+use std::io;
+
+use crate::group::Group;
+use crate::memory::{Mapped, Zeroable};
+
+const BITS: u32 = 4;
+const MASK: u32 = (1 << BITS) - 1;
+
+/// Of a bucket.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+struct Word(u32);
+
+// SAFETY: an integer; zero says that all its entries are of no group.
+unsafe impl Zeroable for Word {}
+
+pub(crate) struct Tags {
+    words: Mapped<Word>,
+    /// By number. That of [`Group::NORMAL`] is not kept.
+    counts: [u64; Group::COUNT],
+}
+
+impl Tags {
+    /// # Errors
+    /// If there is no memory.
+    pub fn new(buckets: usize) -> io::Result<Tags> {
+        Ok(Tags {
+            words: Mapped::new(buckets)?,
+            counts: [0; Group::COUNT],
+        })
+    }
+
+    pub fn memory_bytes(&self) -> u64 {
+        self.words.memory_bytes()
+    }
+
+    #[inline]
+    pub fn get(&self, bucket: u32, way: usize) -> Group {
+        Group::from_bits(self.words[bucket as usize].0 >> (way as u32 * BITS) & MASK)
+    }
+
+    #[inline]
+    pub fn set(&mut self, bucket: u32, way: usize, group: Group) {
+        let before = self.get(bucket, way);
+        if before == group {
+            return;
+        }
+        let word = &mut self.words[bucket as usize].0;
+        let shift = way as u32 * BITS;
+        *word = *word & !(MASK << shift) | (group.number() as u32) << shift;
+        if before != Group::NORMAL {
+            self.counts[before.number()] -= 1;
+        }
+        if group != Group::NORMAL {
+            self.counts[group.number()] += 1;
+        }
+    }
+
+    /// Entries of a group; 0 for [`Group::NORMAL`].
+    #[inline]
+    pub fn count(&self, group: Group) -> u64 {
+        self.counts[group.number()]
+    }
+}

@@ -1,0 +1,59 @@
+//! Groups of pages: what the rules for tables make a page's file to the engine.
+//!
+//! Whoever calls says with each page which group it is of ([`Group::NORMAL`] if there are no rules). Pages of the group
+//! [`PREFERRED`](Group::PREFERRED) compete with a bonus, and each other group may take a part of the cache at most. Directories know the
+//! groups of their entries ([`Tags`](crate::directory::tags::Tags)) only while there are rules that need it.
+
+/// A group. Its number is below [`Group::COUNT`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Group(u8);
+
+/// Percent of the cache that each group may take, by its number; 0: the group is not used, or has no limit.
+pub type Limits = [u8; Group::COUNT];
+
+impl Group {
+    /// Four bits tell them apart.
+    pub const COUNT: usize = 16;
+    /// As if there were no groups.
+    pub const NORMAL: Group = Group(0);
+    /// Gets in sooner, and goes later.
+    pub const PREFERRED: Group = Group(1);
+    const FIRST_LIMITED: u8 = 2;
+    /// Groups with limits.
+    pub const LIMITED: usize = Self::COUNT - Self::FIRST_LIMITED as usize;
+
+    /// A group with a limit; `None` from [`LIMITED`](Self::LIMITED) on.
+    pub const fn limited(number: usize) -> Option<Group> {
+        if number < Self::LIMITED {
+            Some(Group(Self::FIRST_LIMITED + number as u8))
+        } else {
+            None
+        }
+    }
+
+    pub(crate) const fn from_bits(bits: u32) -> Group {
+        Group(bits as u8 % Self::COUNT as u8)
+    }
+
+    /// With a number below [`COUNT`](Self::COUNT), of which a higher one counts as its remainder.
+    pub const fn of_number(number: usize) -> Group {
+        Group((number % Self::COUNT) as u8)
+    }
+
+    pub const fn number(self) -> usize {
+        self.0 as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_numbers_of_their_own() {
+        let limited: Vec<Group> = (0..).map_while(Group::limited).collect();
+        assert_eq!(limited.len(), Group::LIMITED);
+        let numbers: Vec<usize> = limited.iter().map(|group| group.number()).collect();
+        assert_eq!(numbers, (2..Group::COUNT).collect::<Vec<_>>());
+    }
+}

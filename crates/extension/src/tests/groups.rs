@@ -1,0 +1,143 @@
+//! Groups of pages: limits hold, and preferred pages get in sooner and go later, with every policy that servers have.
+
+use super::*;
+use crate::{Group, PolicyName};
+
+const LENGTH: usize = 16384;
+const POLICIES: [PolicyName; 2] = [PolicyName::Frequency, PolicyName::Density];
+
+struct Asked(Fixture);
+
+impl Asked {
+    fn new(policy: PolicyName) -> Asked {
+        Asked(inline(|c| {
+            c.policy = policy;
+            c.admission = AdmissionMode::Frequency;
+            c.instances = 2;
+        }))
+    }
+
+    /// Reads a page of this group as a server does. Whether it was a hit.
+    fn ask(&self, group: Group, page: PageId) -> bool {
+        let Fixture {
+            extension,
+            generations,
+            ..
+        } = &self.0;
+        let mut buffer = vec![0; LENGTH];
+        let hit = extension.read_of(group, page, &mut buffer) == ReadOutcome::Hit;
+        if hit {
+            assert!(buffer == content(page, 1, LENGTH), "{page:?}");
+        } else {
+            let ticket = generations.begin_read(page.file.0, page.page).unwrap();
+            let bytes = content(page, 1, LENGTH);
+            extension.offer_of(group, page, &bytes, ticket, Source::Read);
+        }
+        self.0.pump();
+        hit
+    }
+
+    fn rounds(&self, rounds: u32, group: Group, file: u32, pages: u32) -> u32 {
+        let asked = |_| {
+            (0..pages)
+                .filter(|&n| self.ask(group, page(file, n)))
+                .count() as u32
+        };
+        (0..rounds).map(asked).last().unwrap_or(0)
+    }
+
+    fn limit(&self, group: Group, percent: u8) {
+        let (mut used, mut limits) = ([false; Group::COUNT], [0; Group::COUNT]);
+        used[group.number()] = true;
+        used[Group::PREFERRED.number()] = true;
+        limits[group.number()] = percent;
+        self.0.extension.set_groups(&used, &limits).unwrap();
+    }
+
+    /// Pages of a group, and how many it may have.
+    fn counted(&self, group: Group) -> (u64, u64) {
+        self.0.extension.group_pages()[group.number()]
+    }
+}
+
+#[test]
+fn a_group_has_no_more_than_its_limit() {
+    let limited = Group::limited(3).unwrap();
+    for policy in POLICIES {
+        let f = Asked::new(policy);
+        f.limit(limited, 20);
+        // There is room for all of it, and it is read again and again.
+        f.rounds(6, limited, 1, 300);
+        let (pages, most) = f.counted(limited);
+        assert!(
+            pages <= most && pages > most * 8 / 10,
+            "{policy}: {pages} of {most}"
+        );
+        assert!(f.0.extension.statistics().rejected_by_limit > 0);
+        // Others fill the rest and compete with it.
+        f.rounds(6, Group::NORMAL, 2, 300);
+        f.rounds(3, limited, 1, 300);
+        let (pages, most) = f.counted(limited);
+        assert!(pages <= most, "{policy}: {pages} of {most}");
+        f.0.check_books();
+
+        // A lower limit is reached as others come.
+        f.limit(limited, 5);
+        for round in 0..40 {
+            f.rounds(2, limited, 1, 60);
+            f.rounds(2, Group::NORMAL, 3 + round, 60);
+        }
+        let (pages, most) = f.counted(limited);
+        assert!(
+            pages <= most,
+            "{policy}: {pages} of {most} under the lower limit"
+        );
+        f.0.check_books();
+    }
+}
+
+#[test]
+fn entries_of_before_the_rule_count_when_they_are_hit() {
+    let limited = Group::limited(0).unwrap();
+    let f = Asked::new(PolicyName::Frequency);
+    f.rounds(2, Group::NORMAL, 1, 100);
+    f.limit(limited, 90);
+    assert_eq!(f.counted(limited).0, 0);
+    let hits = f.rounds(1, limited, 1, 100);
+    assert_eq!(f.counted(limited).0, u64::from(hits));
+    assert!(hits > 90);
+    // The group stands for nothing any more, and nothing is known of groups.
+    let memory = f.0.extension.statistics().memory_bytes;
+    f.0.extension
+        .set_groups(&[false; Group::COUNT], &[0; Group::COUNT])
+        .unwrap();
+    assert_eq!(f.counted(limited), (0, 0));
+    assert!(f.0.extension.statistics().memory_bytes < memory);
+    f.0.check_books();
+}
+
+#[test]
+fn preferred_pages_get_in_sooner_and_go_later() {
+    for policy in POLICIES {
+        // Two files that are read alike, of which only about one fits.
+        let hits = |preferred: Group| {
+            let f = Asked::new(policy);
+            f.limit(Group::limited(0).unwrap(), 50);
+            let mut hits = [0, 0];
+            for _ in 0..12 {
+                hits = [
+                    f.rounds(1, preferred, 1, 400),
+                    f.rounds(1, Group::NORMAL, 2, 400),
+                ];
+            }
+            f.0.check_books();
+            hits
+        };
+        let [alike, _] = hits(Group::NORMAL);
+        let [preferred, other] = hits(Group::PREFERRED);
+        assert!(
+            preferred > alike && preferred > other,
+            "{policy}: {preferred} of 400 preferred pages were hits and {other} of the others, {alike} without the rule"
+        );
+    }
+}
