@@ -52,27 +52,30 @@ fn source(place: &Place) -> anyhow::Result<Server> {
     Ok(server)
 }
 
-fn warm(from: &Server, to: &Server, arguments: &[&str]) -> anyhow::Result<(i32, String)> {
-    warm_from(from.socket(), to, arguments)
-}
-
-fn warm_from(
-    from: impl AsRef<std::ffi::OsStr>,
-    to: &Server,
-    arguments: &[&str],
-) -> anyhow::Result<(i32, String)> {
-    let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
-        .args(["warm", "--no-defaults", "--user", "root", "--from"])
-        .arg(from)
-        .arg("--to")
-        .arg(to.socket())
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bpe"));
+    command
+        .args(["warm", "--no-defaults", "--user", "root"])
         .args(arguments)
         .stdin(Stdio::null())
-        .output()
-        .context("bpe")?;
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn run(command: &mut Command) -> anyhow::Result<(i32, String)> {
+    let output = command.output().context("bpe")?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();
     Ok((output.status.code().unwrap_or(-1), text))
+}
+
+fn warm(from: &Server, to: &Server, arguments: &[&str]) -> anyhow::Result<(i32, String)> {
+    run(command(arguments)
+        .arg("--from")
+        .arg(from.socket())
+        .arg("--to")
+        .arg(to.socket()))
 }
 
 fn expect(given: (i32, String), code: i32, parts: &[&str]) -> anyhow::Result<String> {
@@ -133,7 +136,18 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
     second
         .connect()?
         .query_drop("UPDATE d.t SET pad = REVERSE(pad) WHERE id % 7 = 0")?;
-    let again = warm(&first, &second, &["--io-capacity", "5000"])?;
+    let list = place.root().join("list");
+    let saved = run(command(&[])
+        .arg("--from")
+        .arg(first.socket())
+        .arg("--save")
+        .arg(&list))?;
+    expect(saved, 0, &["Saved"])?;
+    let again = run(command(&["--io-capacity", "5000"])
+        .arg("--load")
+        .arg(&list)
+        .arg("--to")
+        .arg(second.socket()))?;
     expect(again, 0, &["Warm"])?;
     let mut compared = Compared::default();
     compare_cached(&second, &mut compared)?;
@@ -142,6 +156,7 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
         "{compared:?}"
     );
 
+    follows(&first, &second)?;
     // Warmth goes with the pages.
     second.sql("TRUNCATE TABLE d.t")?;
     sql::wait_until("it is less warm", Duration::from_secs(60), || {
@@ -154,6 +169,49 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
     second.stop()?;
     first.stop()?;
     Ok(())
+}
+
+/// What becomes hot on the one becomes warm on the other, and it stays warm when the one is gone.
+fn follows(first: &Server, second: &Server) -> Outcome {
+    let mut follower = command(&["--io-capacity", "5000", "--follow", "--every", "5"])
+        .arg("--from")
+        .arg(first.socket())
+        .arg("--to")
+        .arg(second.socket())
+        .spawn()?;
+    let listed = || sql::figure(second, "warm_pages_listed");
+    let state = || sql::status(second, "warm_state");
+    let done = (|| {
+        sql::wait_until("the first round", Duration::from_secs(60), || {
+            Ok(state()? == "loaded")
+        })?;
+        let before = listed()?;
+        // Both get it, as replication would bring it.
+        for server in [first, second] {
+            sql::fill(&mut server.connect()?, "d.later", 2000, 2000, "")?;
+        }
+        sql::read_all(&mut first.connect()?, "d.later", 2000)?;
+        sql::wait_until("a later round", Duration::from_secs(60), || {
+            Ok(listed()? > before + 50 && state()? == "loaded")
+        })?;
+        let warmth = percent(second)?;
+        ensure!(warmth > 90.0, "{warmth} %");
+        anyhow::Ok(())
+    })();
+    follower.kill()?;
+    let output = follower.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    done.with_context(|| said.clone())?;
+    ensure!(said.contains("pages listed in"), "{said}");
+    sql::wait_until("the warming has ended", Duration::from_secs(60), || {
+        let again = warm(first, second, &["--io-capacity", "5000"])?;
+        ensure!(
+            again.0 == 0 || again.1.contains("another warming"),
+            "{}",
+            again.1
+        );
+        Ok(again.0 == 0)
+    })
 }
 
 /// The same table by other statements, as in a replica that was loaded from a dump.
@@ -176,21 +234,41 @@ fn what_is_no_copy_is_told(place: &Place) -> Outcome {
     sql::fill(&mut connection, "d.t", ROWS, 1500, "")?;
     let loaded = sql::figure(&second, "warm_pages_loaded")?;
     let told = warm(&first, &second, &["--io-capacity", "5000"])?;
-    expect(told, 1, &["no physical copy"])?;
+    expect(told, 1, &["no physical copy", "--by-name"])?;
     ensure!(sql::figure(&second, "warm_pages_loaded")? == loaded);
+    // Its cache has all but what its pool has written last; half of that is dropped.
+    sql::run(
+        &second,
+        &[
+            "SET GLOBAL bpe_enabled = OFF",
+            "SET GLOBAL bpe_enabled = ON",
+        ],
+    )?;
+    let told = warm(&first, &second, &["--io-capacity", "5000", "--by-name"])?;
+    let told = expect(told, 0, &["Loaded", "Warm"])?;
+    note(told.lines().collect::<Vec<_>>().join("; "));
+    ensure!(
+        sql::figure(&second, "warm_pages_loaded")? > loaded + 400,
+        "{told}"
+    );
+    let mut compared = Compared::default();
+    compare_cached(&second, &mut compared)?;
+    ensure!(
+        compared.wrong == 0 && compared.compared > 400,
+        "{compared:?}"
+    );
     // What cannot be reached, or is not on.
     second.sql("SET GLOBAL bpe_enabled = OFF")?;
     let told = warm(&second, &first, &[])?;
     expect(told, 1, &["--from", "the extension is disabled"])?;
     second.stop()?;
-    let socket = second_socket(&first);
-    let told = warm_from(&socket, &first, &[])?;
+    let nobody = first.socket().with_file_name("nobody.sock");
+    let told = run(command(&[])
+        .arg("--from")
+        .arg(nobody)
+        .arg("--to")
+        .arg(first.socket()))?;
     expect(told, 3, &["--from"])?;
     first.stop()?;
     Ok(())
-}
-
-/// Where nobody listens.
-fn second_socket(server: &Server) -> PathBuf {
-    server.socket().with_file_name("nobody.sock")
 }

@@ -247,11 +247,12 @@ impl Warming {
         let files = load::files_by_name();
         let told = names.iter().take(1024).map(|name| {
             let file = files.get(name)?;
+            let page_size = load::size_of(file, &self.heads);
             let open = CORE.open_pages(file);
             let head = self.heads.of(file);
             Some(json!({
                 "open": CORE.files.descriptor_of(file).is_some(),
-                "page_size": file.page_size(),
+                "page_size": page_size,
                 "pages": open.map(|(_, pages)| pages),
                 "space": head.map(|head| head.space),
                 "flags": head.map(|head| head.flags),

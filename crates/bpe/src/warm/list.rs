@@ -65,6 +65,18 @@ pub struct Sample {
     pub prints: Vec<Option<Print>>,
 }
 
+/// How large a file is on another server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measures {
+    /// Bytes.
+    pub page_size: u32,
+    pub pages: u32,
+}
+
+/// Bytes by which InnoDB makes a file longer than it needs.
+const SPARE: u64 = 4 << 20;
+/// Share of a table's pages that must be cached for all of them to be loaded by its name.
+const WHOLE: f64 = 0.8;
 /// Files of which pages are looked at.
 const SAMPLED: usize = 64;
 
@@ -72,6 +84,16 @@ const SAMPLED: usize = 64;
 pub type Granule = Vec<(u32, u8)>;
 
 impl List {
+    /// Nothing is cached.
+    pub fn empty() -> List {
+        List {
+            files: BTreeMap::new(),
+            taken: Instant::now(),
+            queries: 0,
+            prints: BTreeMap::new(),
+        }
+    }
+
     /// Asks a server for its list. `tell` hears how many pages there are so far. `before`: the list of the last round.
     ///
     /// # Errors
@@ -81,12 +103,7 @@ impl List {
         before: Option<&List>,
         tell: impl FnMut(u64),
     ) -> Result<List, Failure> {
-        let mut list = List {
-            files: BTreeMap::new(),
-            taken: Instant::now(),
-            queries: 0,
-            prints: BTreeMap::new(),
-        };
+        let mut list = List::empty();
         list.fetch_pages(server, tell)?;
         list.fetch_prints(server, before)?;
         Ok(list)
@@ -145,7 +162,7 @@ impl List {
     }
 
     /// Takes the files of an answer in. How many pages they had; `None` if it cannot be understood.
-    fn add(&mut self, answer: &Value) -> Option<u64> {
+    pub fn add(&mut self, answer: &Value) -> Option<u64> {
         let mut pages = 0;
         for one in answer["files"].as_array()? {
             let name = one["file"].as_str().filter(|name| is_listed(name))?;
@@ -176,6 +193,35 @@ impl List {
             }
         }
         Some(pages)
+    }
+
+    /// The list for a server whose pages are others, though its tables are the same: all pages of the tables that are cached nearly
+    /// whole, of which `there` says what their pages are there. Nothing of all others.
+    pub fn by_name(&self, there: &BTreeMap<String, Measures>) -> List {
+        let mut list = List::empty();
+        list.taken = self.taken;
+        for (name, file) in &self.files {
+            let Some(there) = there.get(name) else {
+                continue;
+            };
+            let ahead = SPARE / u64::from(file.page_size.max(1));
+            let used = u64::from(file.pages).saturating_sub(ahead) as f64;
+            if (file.hot.len() as f64) < used * WHOLE || file.hot.len() < 4 {
+                continue;
+            }
+            let sum: u64 = file.hot.iter().map(|(_, heat)| u64::from(*heat)).sum();
+            let heat = (sum / file.hot.len().max(1) as u64) as u8;
+            let whole = File {
+                table: file.table.clone(),
+                page_size: there.page_size,
+                pages: there.pages,
+                space: None,
+                flags: None,
+                hot: (0..there.pages).map(|page| (page, heat)).collect(),
+            };
+            list.files.insert(name.clone(), whole);
+        }
+        list
     }
 
     pub fn pages(&self) -> u64 {
@@ -279,18 +325,9 @@ mod tests {
         }], "next": null })
     }
 
-    fn empty() -> List {
-        List {
-            files: BTreeMap::new(),
-            taken: Instant::now(),
-            queries: 0,
-            prints: BTreeMap::new(),
-        }
-    }
-
     #[test]
     fn answers_make_a_list() {
-        let mut list = empty();
+        let mut list = List::empty();
         assert_eq!(list.add(&answer("d/t.ibd", 0, &[(3, 1), (4, 9)])), Some(2));
         assert_eq!(list.add(&answer("d/t.ibd", 64, &[(70, 1)])), Some(1));
         assert_eq!(list.files["d/t.ibd"].hot, [(3, 1), (4, 9), (70, 1)]);
@@ -314,9 +351,9 @@ mod tests {
         ] {
             let mut wrong = good.clone();
             wrong["files"][0][member] = value.clone();
-            assert_eq!(empty().add(&wrong), None, "{member} {value}");
+            assert_eq!(List::empty().add(&wrong), None, "{member} {value}");
         }
-        assert_eq!(empty().add(&json!({})), None);
+        assert_eq!(List::empty().add(&json!({})), None);
         for wrong in ["heat:1:2'", "verify 1", "heat:1 2", &"heat:".repeat(40)] {
             assert!(!is_cursor(wrong), "{wrong}");
         }
@@ -324,8 +361,34 @@ mod tests {
     }
 
     #[test]
+    fn whole_tables_go_by_name() {
+        let mut list = List::empty();
+        let mut whole = answer(
+            "d/t.ibd",
+            0,
+            &(0..90).map(|page| (page, 4)).collect::<Vec<_>>(),
+        );
+        whole["files"][0]["pages"] = json!(350);
+        let mut part = answer("d/u.ibd", 0, &[(3, 9)]);
+        part["files"][0]["pages"] = json!(1000);
+        assert!(list.add(&whole).is_some() && list.add(&part).is_some());
+        let measures = |pages| Measures {
+            page_size: 8192,
+            pages,
+        };
+        let there = [
+            ("d/t.ibd".to_owned(), measures(150)),
+            ("d/u.ibd".to_owned(), measures(150)),
+        ];
+        let by_name = list.by_name(&there.into_iter().collect());
+        assert_eq!(by_name.pages(), 150);
+        let file = &by_name.files["d/t.ibd"];
+        assert_eq!((file.page_size, file.hot[149]), (8192, (149, 4)));
+    }
+
+    #[test]
     fn classes_go_by_shares() {
-        let mut list = empty();
+        let mut list = List::empty();
         let hot: Vec<(u32, u8)> = (0..1000)
             .map(|n| {
                 (
@@ -350,7 +413,7 @@ mod tests {
         assert_eq!(granule.len(), 300);
         assert!(granule.iter().filter(|(_, class)| *class == 2).count() == 100);
         // All alike: all are hot.
-        let mut alike = empty();
+        let mut alike = List::empty();
         alike.add(&answer("d/t.ibd", 0, &[(1, 2), (GRANULE_PAGES, 2)]));
         let granules = alike.granules(u64::MAX);
         assert_eq!(granules[&("d/t.ibd", 0)], [(1, 0)]);

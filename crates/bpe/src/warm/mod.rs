@@ -17,6 +17,7 @@ use crate::report;
 use crate::terminal::{complain, say};
 
 mod endpoint;
+mod file;
 mod list;
 mod prints;
 mod receiver;
@@ -34,11 +35,20 @@ const HEARTBEAT: Duration = Duration::from_secs(3);
 #[derive(clap::Args)]
 pub struct Args {
     /// Server whose cache is warm: its name in the file of --servers, the path of its socket, or HOST:PORT
-    #[arg(long, value_name = "SERVER")]
-    from: String,
+    #[arg(long, value_name = "SERVER", required_unless_present = "load")]
+    from: Option<String>,
     /// Server that is to be made warm, named likewise
-    #[arg(long, value_name = "SERVER")]
-    to: String,
+    #[arg(long, value_name = "SERVER", required_unless_present = "save")]
+    to: Option<String>,
+    /// Keep the list in this file, for --load
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["follow", "load"])]
+    save: Option<PathBuf>,
+    /// Take the list out of this file
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["follow", "from"])]
+    load: Option<PathBuf>,
+    /// For a server whose data are no physical copy: load whole tables, those that are cached nearly whole on the other
+    #[arg(long)]
+    by_name: bool,
     /// File that names servers, as `bpe console --servers` takes it
     #[arg(long, value_name = "FILE")]
     servers: Option<PathBuf>,
@@ -55,23 +65,25 @@ pub struct Args {
     connection: connection::Args,
 }
 
-/// The two servers, and how to reach them.
+/// The two servers, and how to reach them. A file may stand for either.
 struct Ends {
-    from: Target,
-    to: Target,
+    from: Option<Target>,
+    to: Option<Target>,
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let target = |text: &str| endpoint::target(text, args.servers.as_deref(), &args.connection);
     let mut ends = Ends {
-        from: target(&args.from)?,
-        to: target(&args.to)?,
+        from: args.from.as_deref().map(target).transpose()?,
+        to: args.to.as_deref().map(target).transpose()?,
     };
-    if ends.from.address == ends.to.address {
+    let both = ends.from.as_ref().zip(ends.to.as_ref());
+    if both.is_some_and(|(from, to)| from.address == to.address) {
         return Err(Failure::usage("--from and --to are the same server").into());
     }
-    ends.from.ask_password()?;
-    ends.to.ask_password()?;
+    for end in [&mut ends.from, &mut ends.to].into_iter().flatten() {
+        end.ask_password()?;
+    }
     if args.follow {
         follow(&args, &mut ends)
     } else {
@@ -88,10 +100,10 @@ fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
     }
 }
 
-fn fetch(ends: &mut Ends, before: Option<&List>) -> Result<List, Failure> {
-    let at_source = of("--from", &ends.from);
+fn fetch(from: &mut Target, before: Option<&List>) -> Result<List, Failure> {
+    let at_source = of("--from", from);
     let mut fetched = || {
-        let mut server = endpoint::log_in(&mut ends.from)?;
+        let mut server = endpoint::log_in(from)?;
         report::require_plugin(&mut server)?;
         let mut bar = Bar::new(0, "{spinner} {elapsed_precise} {msg}");
         List::fetch(&mut server, before, |pages| {
@@ -99,34 +111,48 @@ fn fetch(ends: &mut Ends, before: Option<&List>) -> Result<List, Failure> {
             bar.show(None, &text, || text.clone());
         })
     };
-    fetched().map_err(at_source)
+    let list = fetched().map_err(at_source)?;
+    if list.pages() == 0 {
+        let what = format!("--from ({}): nothing is cached there yet", from.address);
+        return Err(Failure::refused(what).advise("let its cache fill first"));
+    }
+    Ok(list)
 }
 
 fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
-    let list = fetch(ends, None)?;
-    if list.pages() == 0 {
-        return Err(Failure::refused(format!(
-            "--from ({}): nothing is cached there yet",
-            ends.from.address
-        ))
-        .advise("let its cache fill first"));
-    }
+    let list = match (&mut ends.from, &args.load) {
+        (Some(from), _) => fetch(from, None)?,
+        (None, Some(path)) => file::load(path)?,
+        (None, None) => return Err(Failure::usage("--from or --load is missing")),
+    };
     say!(
-        "Source      {} pages of {} files are cached ({} MiB)",
+        "Source      {} pages of {} files are cached ({} MiB){}",
         list.pages(),
         list.files.len(),
-        list.bytes() >> 20
+        list.bytes() >> 20,
+        match list.age().as_secs() {
+            0..60 => String::new(),
+            seconds => format!(", {} min ago", seconds / 60),
+        }
     );
-    let at_target = of("--to", &ends.to);
-    let server = endpoint::log_in(&mut ends.to).map_err(&at_target)?;
-    let mut receiver = Receiver::begin(server, args.io_capacity).map_err(&at_target)?;
+    if let Some(path) = &args.save {
+        file::save(path, &list)?;
+        say!("Saved       {}", path.display());
+    }
+    let Some(to) = &mut ends.to else {
+        return Ok(Exit::Ok.into());
+    };
+    let at_target = of("--to", to);
+    let server = endpoint::log_in(to).map_err(&at_target)?;
+    let mut receiver =
+        Receiver::begin(server, args.io_capacity, args.by_name).map_err(&at_target)?;
     let began = Instant::now();
     let result = load(&mut receiver, &list);
     let denied = receiver.denied.clone();
     receiver.end();
     let (progress, left_out) = result.map_err(&at_target)?;
     tell(&progress, &left_out, denied.as_deref(), began.elapsed());
-    let nothing = progress.listed == 0 && !list.files.is_empty();
+    let nothing = progress.listed == 0;
     Ok(if nothing { Exit::No } else { Exit::Ok }.into())
 }
 
@@ -223,22 +249,37 @@ impl Said {
     }
 }
 
+/// A list that is so much shorter than the one before is that of a server whose cache was emptied.
+fn was_emptied(list: &List, before: Option<&List>) -> bool {
+    before.is_some_and(|before| list.pages() < before.pages() / 2)
+}
+
 fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
+    let (Some(from), Some(to)) = (&mut ends.from, &mut ends.to) else {
+        return Err(Failure::usage("--follow needs --from and --to").into());
+    };
+    let at_target = of("--to", to);
     let (mut said, mut receiver, mut rounds) = (Said::default(), None::<Receiver>, 0u64);
+    // The list that was handed over last.
     let mut last: Option<List> = None;
     loop {
         let round = Instant::now();
-        let at_target = of("--to", &ends.to);
-        let list = fetch(ends, last.as_ref());
+        let list = fetch(from, last.as_ref());
+        let new = list
+            .as_ref()
+            .ok()
+            .filter(|list| !was_emptied(list, last.as_ref()));
         let mut handed = || {
             let mut with = match receiver.take() {
                 Some(receiver) => receiver,
-                None => Receiver::begin(endpoint::log_in(&mut ends.to)?, args.io_capacity)?,
+                None => {
+                    let server = endpoint::log_in(to)?;
+                    Receiver::begin(server, args.io_capacity, args.by_name)?
+                }
             };
-            let left_out = match &list {
-                Ok(list) => Some(with.hand_over(list)?),
-                Err(_) => None,
-            };
+            // A server that has forgotten what it was given gets all of it.
+            let give = new.or(last.as_ref().filter(|_| with.is_new()));
+            let left_out = give.map(|list| with.hand_over(list)).transpose()?;
             let until = round + Duration::from_secs(args.every);
             let mut progress = with.progress()?;
             while Instant::now() < until {
@@ -255,33 +296,22 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
         };
         let handed = handed().map_err(&at_target);
         match (&list, handed) {
+            (Ok(_), Ok((progress, _))) if new.is_none() => said.say(format!(
+                "the cache of --from was emptied, and the list of before stays until it has filled again by half; {:.1} % warm",
+                progress.percent.max(0.0)
+            )),
             (Ok(list), Ok((progress, left_out))) => {
                 rounds += 1;
                 let left_out = left_out.unwrap_or_default();
-                let text = format!(
-                    "{} pages listed in {} queries, {:.1} % warm, {} loaded so far in {} reads{}",
-                    list.pages(),
-                    list.queries,
-                    progress.percent.max(0.0),
-                    progress.loaded,
-                    progress.reads,
-                    if left_out.is_empty() {
-                        String::new()
-                    } else {
-                        format!(", {} files left out", left_out.len())
-                    }
-                );
                 if rounds == 1 {
                     tell_left_out(&left_out, None);
                 }
-                said.say(text);
+                said.say(round_text(list, &progress, left_out.len()));
             }
-            (Err(failure), Ok(_)) => {
-                said.say(format!(
-                    "{}; what was loaded stays, and it is tried again",
-                    failure.what
-                ));
-            }
+            (Err(failure), Ok(_)) => said.say(format!(
+                "{}; what was loaded stays, and it is tried again",
+                failure.what
+            )),
             (_, Err(failure)) => {
                 // What will never work without somebody's doing.
                 if rounds == 0 && failure.exit != Exit::Connect {
@@ -292,6 +322,23 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
                 sleep(AGAIN);
             }
         }
-        last = list.ok().or(last);
+        if new.is_some() {
+            last = list.ok();
+        }
     }
+}
+
+fn round_text(list: &List, progress: &Progress, left_out: usize) -> String {
+    let left_out = match left_out {
+        0 => String::new(),
+        files => format!(", {files} files left out"),
+    };
+    format!(
+        "{} pages listed in {} queries, {:.1} % warm, {} loaded so far in {} reads{left_out}",
+        list.pages(),
+        list.queries,
+        progress.percent.max(0.0),
+        progress.loaded,
+        progress.reads
+    )
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::list::{Granule, List, Table, encoded, misunderstood};
+use super::list::{Granule, List, Measures, Table, encoded, misunderstood};
 use super::prints;
 use crate::connection::plain;
 use crate::diagnostics;
@@ -76,16 +76,25 @@ pub struct Receiver {
     before: Option<u64>,
     /// Whether pages of a tablespace are the same here, by its file and the source's number of it; `None` if that cannot be told.
     compared: BTreeMap<(String, Option<u32>), Option<bool>>,
+    /// Only tables count, not pages.
+    by_name: bool,
+    /// What was seen of the files.
+    measures: BTreeMap<String, Measures>,
     /// The first denial, in the server's words.
     pub denied: Option<String>,
 }
 
 impl Receiver {
-    /// Begins a warming. `capacity`: what `bpe_warm_io_capacity` is set to, if anything.
+    /// Begins a warming. `capacity`: what `bpe_warm_io_capacity` is set to, if anything. `by_name`: whole tables are loaded, whatever
+    /// their pages are.
     ///
     /// # Errors
     /// The account lacks the right, the server refuses, or is older.
-    pub fn begin(mut server: Server, capacity: Option<u64>) -> Result<Receiver, Failure> {
+    pub fn begin(
+        mut server: Server,
+        capacity: Option<u64>,
+        by_name: bool,
+    ) -> Result<Receiver, Failure> {
         report::require_plugin(&mut server)?;
         let now = server.number("bpe_warm_io_capacity")?.ok_or_else(|| {
             Failure::refused(
@@ -128,6 +137,8 @@ impl Receiver {
             given: BTreeMap::new(),
             before,
             compared: BTreeMap::new(),
+            by_name,
+            measures: BTreeMap::new(),
             denied: None,
         })
     }
@@ -140,6 +151,11 @@ impl Receiver {
             Some(why) => Err(Failure::step(why)),
             None => Ok(answer),
         }
+    }
+
+    /// Whether nothing was handed over yet.
+    pub fn is_new(&self) -> bool {
+        self.given.is_empty()
     }
 
     /// Pages of this list that fit into the cache, more or less.
@@ -161,8 +177,13 @@ impl Receiver {
                 "its data are no physical copy: of {all} files that were compared {others} hold other pages under the same numbers, so a \
                  list of pages means nothing there"
             ))
-            .advise("make the standby by mariadb-backup, an SST, MySQL's clone, or a copy of the files; what was loaded from a dump warms itself only"));
+            .advise(
+                "make the standby by mariadb-backup, an SST, MySQL's clone, or a copy of the files; or give --by-name, which loads the \
+                 tables that are cached nearly whole on the other server",
+            ));
         }
+        let by_name = self.by_name.then(|| list.by_name(&self.measures));
+        let list = by_name.as_ref().unwrap_or(list);
         let granules = list.granules(self.room_for(list));
         let mut changed: Vec<(String, u32, u32, String)> = Vec::new();
         for ((name, number), granule) in &granules {
@@ -259,8 +280,16 @@ impl Receiver {
                     let both = of.zip(number(name));
                     both.is_some_and(|(of, here)| u64::from(of) & mask != here & mask)
                 };
+                let pages = number("pages").and_then(|pages| u32::try_from(pages).ok());
+                let size = number("page_size").and_then(|size| u32::try_from(size).ok());
+                if let (Some(pages), Some(page_size)) = (pages, size) {
+                    self.measures
+                        .insert((*name).clone(), Measures { page_size, pages });
+                }
                 let why = if closed(&told, n) {
                     Some(LeftOut::NotOpen)
+                } else if self.by_name {
+                    None
                 } else if number("page_size")
                     .is_some_and(|size| size != 0 && size != u64::from(file.page_size))
                 {

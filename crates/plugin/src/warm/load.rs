@@ -67,6 +67,17 @@ pub fn files_by_name() -> HashMap<String, &'static DataFile> {
         .collect()
 }
 
+/// The page size of a file, bytes; 0 if it is not known. The server may have read nothing of it but its first page: that tells.
+pub fn size_of(file: &'static DataFile, heads: &Heads) -> u32 {
+    if file.page_size() == 0 {
+        let head = heads.of(file);
+        if let Some(size) = head.and_then(|head| page_size_of(head.flags)) {
+            file.learn_page_size(size);
+        }
+    }
+    file.page_size()
+}
+
 /// Whether pages of this size can be loaded of the file.
 fn fitness(
     file: Option<&'static DataFile>,
@@ -77,12 +88,7 @@ fn fitness(
     if CORE.files.descriptor_of(file).is_none() {
         return Err(Unfit::NotOpen);
     }
-    if file.page_size() == 0 {
-        // The server has read nothing but its first page.
-        let head = heads.of(file).ok_or(Unfit::NotOpen)?;
-        file.learn_page_size(page_size_of(head.flags).ok_or(Unfit::PageSize)?);
-    }
-    if file.page_size() == page_size {
+    if size_of(file, heads) == page_size {
         Ok(file)
     } else {
         Err(Unfit::PageSize)
