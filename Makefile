@@ -5,16 +5,19 @@
 # make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
 # make life      both servers for hours under loads, rests, growth, DDL, backups and what else a month brings: HOURS=4, or
 #                MINUTES=30; SEED=... repeats the order of things
+# make failovers clusters fail over at random, COUNT=50 times; SEED=... repeats the order of things
 # make release   bpe.so and bpe for x86-64 and ARM64, for every Linux with glibc 2.28 or newer, as archives and packages in
 #                dist/release: MACHINES="x86_64"
 # make site      the documentation as a site, in target/site/html
 # make mtr       the servers' own test suites with the extension on: SERVER=..., SUITES=innodb,parts, ARGS="--quick"
 # make demo      installs what is missing, builds, and demonstrates the extension
 #                SERVER=mariadb-10.11 | mariadb-11.8 | mysql-9.7, ARGS="--quick", "--pool 64M,128M", ...
+#                CLUSTER=replicas | galera | group-replication shows a failover with a cold and with a warm standby instead
 #                UI=1 opens the console with the experience page on the demonstration's server instead, until Ctrl-C;
 #                SCRIPTS=FOLDER offers the sysbench scripts there as well
 
-SERVER ?= mariadb-10.11
+CLUSTER ?=
+SERVER ?= $(if $(filter group-replication,$(CLUSTER)),mysql-9.7,mariadb-10.11)
 ARGS ?=
 UI ?=
 SCRIPTS ?=
@@ -34,7 +37,7 @@ SEED ?=
 
 MACHINES ?= x86_64 aarch64
 
-.PHONY: release build test crashes life mtr demo dependencies fuzz miri address deny site
+.PHONY: release build test crashes failovers life mtr demo dependencies fuzz miri address deny site
 
 build:
 	scripts/build-page
@@ -54,6 +57,10 @@ crashes:
 life:
 	BPE_LIFE_SECONDS=$$(($(MINUTES) * 60)) $(if $(SEED),BPE_LIFE_SEED=$(SEED)) scripts/test life
 
+COUNT ?= 50
+failovers:
+	BPE_FAILOVERS_AT_RANDOM=$(COUNT) $(if $(SEED),BPE_FAILOVERS_SEED=$(SEED)) scripts/test failovers
+
 mtr: dependencies
 	scripts/install-dependencies suites
 	$(MAKE) --no-print-directory build
@@ -61,8 +68,9 @@ mtr: dependencies
 
 demo: dependencies
 	$(if $(filter-out 0,$(UI)),scripts/install-dependencies page)
+	$(if $(filter galera,$(CLUSTER)),scripts/install-dependencies galera)
 	$(MAKE) --no-print-directory build
-	dist/bpe-lab demo --server $(SERVER) $(if $(filter-out 0,$(UI)),--ui) $(if $(SCRIPTS),--scripts "$(SCRIPTS)") $(ARGS)
+	dist/bpe-lab demo --server $(SERVER) $(if $(CLUSTER),--cluster $(CLUSTER)) $(if $(filter-out 0,$(UI)),--ui) $(if $(SCRIPTS),--scripts "$(SCRIPTS)") $(ARGS)
 
 # One of the targets in crates/fuzz-targets under libFuzzer.
 fuzz:

@@ -1,5 +1,10 @@
 //! What tests of several servers that have the same rows share.
 
+pub mod galera;
+pub mod group;
+pub mod replicas;
+pub mod servers;
+
 use std::net::TcpListener;
 
 use anyhow::{Context, ensure};

@@ -163,7 +163,12 @@ fn one_suite(
     let attempt = |mode: Mode, what: &[String], number: u32| -> anyhow::Result<Run> {
         let log = folder.join(format!("{name}.{}.{number}.log", mode.name()));
         println!("{name}, {} the extension, run {number}", mode.name());
-        sandbox.run(mode, what, &log, &mut |test, status| {
+        let mut what = what.to_vec();
+        if selection::runs_alone(name) {
+            // Of two such options the last one counts.
+            what.push("--parallel=1".into());
+        }
+        sandbox.run(mode, &what, &log, &mut |test, status| {
             if status == Status::Failed {
                 println!("  failed {} the extension: {test}", mode.name());
             }

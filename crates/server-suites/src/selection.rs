@@ -6,8 +6,9 @@ use std::path::Path;
 use anyhow::Context;
 use private_server::Flavour;
 
-/// Suites of MariaDB, the most telling first. `main-innodb` are the tests of the main suite that ask for InnoDB.
-const MARIADB: [&str; 11] = [
+/// Suites of MariaDB, the most telling first; at the end those of several servers. `main-innodb` are the tests of the main suite
+/// that ask for InnoDB.
+const MARIADB: [&str; 17] = [
     "innodb_zip",
     "encryption",
     "innodb",
@@ -19,9 +20,15 @@ const MARIADB: [&str; 11] = [
     "versioning",
     "atomic",
     "main-innodb",
+    "multi_source",
+    "wsrep",
+    "galera",
+    "galera_3nodes",
+    "rpl",
+    "binlog",
 ];
 
-const MYSQL: [&str; 7] = [
+const MYSQL: [&str; 10] = [
     "innodb",
     "clone",
     "encryption",
@@ -29,7 +36,17 @@ const MYSQL: [&str; 7] = [
     "innodb_zip",
     "innodb_gis",
     "innodb_fts",
+    "group_replication",
+    "rpl_gtid",
+    "rpl",
 ];
+
+/// Whether a suite's tests, each with several servers that wait for each other, run one at a time.
+pub fn runs_alone(suite: &str) -> bool {
+    ["wsrep", "galera", "group_replication"]
+        .iter()
+        .any(|kind| suite.starts_with(kind))
+}
 
 /// The suites of a server that run by default.
 pub fn suites(flavour: Flavour) -> Vec<String> {

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use bpe_command::{console, size};
 use serde::{Deserialize, Serialize};
 
+use super::cluster::name::ClusterName;
+
 /// What clap parses.
 #[derive(clap::Args)]
 pub struct Args {
     /// The server: mariadb-10.11, mariadb-11.8 or mysql-9.7
-    /// [default: mariadb-10.11, with --instances mysql-9.7]
+    /// [default: mariadb-10.11; with --instances and --cluster group-replication mysql-9.7]
     #[arg(long, value_parser = server_name)]
     pub server: Option<private_server::Flavour>,
     /// Sizes of the buffer pool, each with a table of its own, such as 128M,256M
@@ -26,8 +28,11 @@ pub struct Args {
     /// Measure restarts instead: the server with the extension is stopped and started, killed and started, and started with an empty cache, each under the mixed load
     #[arg(long, conflicts_with = "instances")]
     pub restart: bool,
+    /// Show a failover instead: three servers on volumes of their own, of which the primary is killed under load; with a cold standby, with one that is kept warm, and without the extension, in under 15 minutes
+    #[arg(long, value_enum, value_name = "KIND", conflicts_with_all = ["instances", "restart"])]
+    pub cluster: Option<ClusterName>,
     /// Do not measure: prepare the server and its tables, and open the console with the experience page on them, until Ctrl-C
-    #[arg(long, conflicts_with_all = ["instances", "restart"])]
+    #[arg(long, conflicts_with_all = ["instances", "restart", "cluster"])]
     pub ui: bool,
     /// With --ui: also offer the sysbench scripts (*.lua) in this folder. They run on this host with your rights, so folder, scripts, their modules and all folders above must be yours or root's, and nobody else may write to them
     #[arg(long, value_name = "FOLDER", requires = "ui")]
@@ -68,10 +73,10 @@ pub struct Args {
 impl Args {
     /// The server that is asked for.
     pub fn flavour(&self) -> private_server::Flavour {
-        self.server.unwrap_or(if self.instances {
-            private_server::Flavour::MySql97
-        } else {
-            private_server::Flavour::MariaDb1011
+        self.server.unwrap_or(match self.cluster {
+            Some(cluster) => cluster.flavour(),
+            None if self.instances => private_server::Flavour::MySql97,
+            None => private_server::Flavour::MariaDb1011,
         })
     }
 

@@ -9,6 +9,8 @@
 //!
 //! With `--restart` the server with the extension is restarted under load in three ways ([`phases`]).
 //!
+//! With `--cluster` three servers fail over, and what a warm standby is worth is measured ([`cluster`]).
+//!
 //! With `--ui` nothing is measured: the console is opened on such a server ([`ui`]).
 //!
 //! The rooms: [`plan`] sizes everything; [`settings`] is what every server is started with;
@@ -20,6 +22,7 @@
 
 pub mod args;
 mod bench;
+mod cluster;
 mod dataset;
 mod extension;
 mod instances;
@@ -55,9 +58,15 @@ pub fn run(args: Args) -> Result<ExitCode> {
     if let Some(json) = &args.render {
         let text = std::fs::read_to_string(json)
             .with_context(|| format!("cannot read {}", json.display()))?;
+        let folder = json.parent().unwrap_or(std::path::Path::new("."));
+        if args.cluster.is_some() {
+            cluster::render(&text, folder)
+                .with_context(|| format!("{} is not a cluster.json", json.display()))?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let results = serde_json::from_str(&text)
             .with_context(|| format!("{} is not a results.json", json.display()))?;
-        show(&results, json.parent().unwrap_or(std::path::Path::new(".")))?;
+        show(&results, folder)?;
         return Ok(ExitCode::SUCCESS);
     }
     let args = args.completed();
@@ -66,6 +75,8 @@ pub fn run(args: Args) -> Result<ExitCode> {
         ui::open(&args)
     } else if args.instances {
         instances::demonstrate(&args)
+    } else if let Some(name) = args.cluster {
+        cluster::demonstrate(name, &args)
     } else {
         demonstrate(&args)
     };

@@ -88,7 +88,15 @@ impl Volume {
     /// # Errors
     /// When the volume does not answer.
     pub fn set_unlimited(&self) -> Result<()> {
-        self.send("profile unlimited").map(drop)
+        self.set_profile("unlimited")
+    }
+
+    /// Takes other limits and latency, as `bpe-lab volume control` does: `default iops=1500`.
+    ///
+    /// # Errors
+    /// When the volume does not answer.
+    pub fn set_profile(&self, profile: &str) -> Result<()> {
+        self.send(&format!("profile {profile}")).map(drop)
     }
 
     fn send(&self, command: &str) -> Result<String> {

@@ -8,6 +8,7 @@
 //!     volume/         where the volume is mounted
 //!     fast/           the extension's cache, on the fast disk
 //!     run/            sockets, pid files
+//!     node-0/ ...     of a cluster, each node with its own backing/, volume/, fast/ and run/
 //!     shared          a link to a folder in /dev/shm, for what the extension keeps in memory between two starts of a server
 //! ```
 //!
@@ -22,6 +23,7 @@ use bpe_command::size;
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
+use super::cluster::name::NODES;
 use super::interrupt;
 
 /// Files in memory, which outlive a process.
@@ -75,18 +77,19 @@ impl Workspace {
             shared,
             _lock: lock,
         };
-        interrupt::unmount_if_mounted(&workspace.mountpoint());
+        workspace.unmount_all();
+        for node in 0..NODES {
+            remove(&workspace.node(node))?;
+        }
         for part in [
+            workspace.prepared_nodes(),
             workspace.prepared(),
             workspace.backing(),
             workspace.mountpoint(),
             workspace.fast(),
             workspace.run(),
         ] {
-            if part.exists() {
-                fs::remove_dir_all(&part)
-                    .with_context(|| format!("cannot remove {}", part.display()))?;
-            }
+            remove(&part)?;
         }
         for part in [
             workspace.backing(),
@@ -101,9 +104,32 @@ impl Workspace {
                 .with_context(|| format!("cannot remove {}", workspace.logs.display()))?;
         }
         make(&workspace.logs)?;
-        interrupt::will_mount(&workspace.mountpoint());
+        for mountpoint in workspace.mountpoints() {
+            interrupt::will_mount(&mountpoint);
+        }
         interrupt::will_fill(&workspace.work);
         Ok(workspace)
+    }
+
+    /// The folder of a cluster's node.
+    pub fn node(&self, number: usize) -> PathBuf {
+        self.work.join(format!("node-{number}"))
+    }
+
+    /// What the nodes of a cluster begin with.
+    pub fn prepared_nodes(&self) -> PathBuf {
+        self.work.join("prepared-nodes")
+    }
+
+    fn mountpoints(&self) -> Vec<PathBuf> {
+        let nodes = (0..NODES).map(|number| self.node(number).join("volume"));
+        nodes.chain([self.mountpoint()]).collect()
+    }
+
+    fn unmount_all(&self) {
+        for mountpoint in self.mountpoints() {
+            interrupt::unmount_if_mounted(&mountpoint);
+        }
     }
 
     /// What is behind the volume.
@@ -175,20 +201,27 @@ impl Workspace {
     /// # Errors
     /// Those of the file system.
     pub fn empty(&self, folder: &Path) -> Result<()> {
-        if folder.exists() {
-            fs::remove_dir_all(folder)
-                .with_context(|| format!("cannot remove {}", folder.display()))?;
-        }
+        remove(folder)?;
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))
     }
 }
 
 impl Drop for Workspace {
     fn drop(&mut self) {
-        interrupt::unmount_if_mounted(&self.mountpoint());
+        self.unmount_all();
         // Before the link to it.
         drop(self.shared.take());
         let _ = fs::remove_dir_all(&self.work);
+    }
+}
+
+/// Removes a folder with all that is in it, if it is there.
+fn remove(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", folder.display()))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -1,0 +1,192 @@
+//! One failover: the primary's cache is filled by the load, the standby is kept warm or not, and the primary is killed.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::figures::{Failover, MINUTE, Moments};
+use super::load::{self, Load};
+use super::nodes::Nodes;
+use super::plan::{ClusterPlan, Standby};
+use super::processors::Processors;
+use super::warmth::Warmth;
+use crate::demo::bench::Bench;
+use crate::demo::dataset::Dataset;
+use crate::demo::numbers::percent;
+use crate::demo::progress::Stage;
+
+/// The nodes' parts.
+const PRIMARY: usize = 0;
+const STANDBY: usize = 1;
+
+/// Filling is over when the hit ratio of so many seconds ...
+const WINDOW: usize = 10;
+/// ... exceeds that of as many before by less than this many points.
+const RISE: f64 = 1.0;
+/// Seconds from the promotion in which the new primary's hit ratio is looked at.
+const FIRST: f64 = 10.0;
+
+/// # Errors
+/// When a node, the load or the promotion fails. All is ended then.
+pub fn run(
+    bench: &Bench,
+    plan: &ClusterPlan,
+    image: &Dataset,
+    standby: Standby,
+) -> Result<Failover> {
+    let mut nodes = Nodes::set_up(bench, plan, image, standby)?;
+    let primary = nodes.server(PRIMARY)?.socket().to_owned();
+    let load = Load::begin(&primary, plan.size.tables(), plan.rate)?;
+    fill(bench, plan, standby, &nodes, &load)?;
+    let mut warmth = match standby {
+        Standby::Warm => Some(Warmth::begin(
+            bench,
+            plan,
+            &nodes,
+            [PRIMARY, STANDBY],
+            &load,
+        )?),
+        Standby::Cold | Standby::Off => None,
+    };
+    let title = standby.title();
+
+    let stage = bench
+        .progress
+        .stage(&format!("{title}: before the primary dies"), plan.before);
+    let (begun, processors) = (load.now(), Processors::now());
+    let earlier = nodes.snapshot(PRIMARY)?;
+    if let Some(warmth) = &mut warmth {
+        warmth.measure(&nodes, &load)?;
+    }
+    until(&stage, &load, begun + plan.before as f64)?;
+    let keeping = warmth.map(|warmth| warmth.end(&nodes, &load)).transpose()?;
+    let work = nodes.snapshot(PRIMARY)?.since(&earlier);
+    let free_before = Processors::now().free_since(&processors);
+    let killed = load.now();
+    load.follow(None);
+    nodes.kill(PRIMARY);
+    stage.finish(&format!(
+        "{title}: {:.0} statements a second before, hit ratio {}; the primary is killed",
+        load.recent(plan.before as f64),
+        percent(work.hit_ratio(), false, 1)
+    ));
+
+    let stage = bench
+        .progress
+        .stage(&format!("{title}: after the promotion"), plan.after);
+    stage.message("waiting for a new primary");
+    let server = nodes.server(STANDBY)?;
+    plan.name
+        .promote(&primary, server)
+        .context("the standby was not promoted")?;
+    load.follow(Some(server.socket()));
+    let (promoted, processors) = (load.now(), Processors::now());
+    let earlier = nodes.snapshot(STANDBY)?;
+    let disk = nodes.volume(STANDBY)?.statistics()?;
+    until(&stage, &load, promoted + FIRST)?;
+    let first = nodes.snapshot(STANDBY)?.since(&earlier);
+    until(&stage, &load, promoted + MINUTE.min(plan.after as f64))?;
+    let disk_reads = nodes.volume(STANDBY)?.statistics()?.reads - disk.reads;
+    let free_after = Processors::now().free_since(&processors);
+    until(&stage, &load, promoted + plan.after as f64)?;
+    let ended = load.now();
+    let at = Moments {
+        begun,
+        killed,
+        promoted,
+        ended,
+    };
+    let failover = Failover {
+        disk_reads,
+        hits_before: work.hit_ratio(),
+        hits_after: first.hit_ratio(),
+        free_before,
+        free_after,
+        keeping,
+        ..Failover::of_requests(standby, &load.end(), at)
+    };
+    stage.finish(&format!("{title}: {}", failover.words()));
+    nodes.end()?;
+    Ok(failover)
+}
+
+/// Waits until the load's clock shows `t`, and tells meanwhile.
+fn until(stage: &Stage, load: &Load, t: f64) -> Result<()> {
+    loop {
+        let left = t - load.now();
+        if left <= 0.0 {
+            return Ok(());
+        }
+        std::thread::sleep(Duration::from_secs_f64(left.min(1.0)));
+        stage.message(&format!("{:.0} statements a second", load.recent(1.0)));
+    }
+}
+
+/// Until the load is served at its rate and the hit ratio has stopped rising. With the extension off there is nothing to fill but
+/// the pool.
+fn fill(
+    bench: &Bench,
+    plan: &ClusterPlan,
+    standby: Standby,
+    nodes: &Nodes,
+    load: &Load,
+) -> Result<()> {
+    let title = standby.title();
+    let (what, most) = match standby {
+        Standby::Off => ("the load begins", plan.before / 2),
+        _ => ("filling the primary's cache", plan.fill),
+    };
+    let stage = bench.progress.stage(&format!("{title}: {what}"), most);
+    let end = Instant::now() + Duration::from_secs(most);
+    let mut earlier = nodes.snapshot(PRIMARY)?;
+    let mut ratios: Vec<f64> = Vec::new();
+    while Instant::now() < end {
+        until(&stage, load, load.now() + 1.0)?;
+        let now = nodes.snapshot(PRIMARY)?;
+        ratios.push(now.since(&earlier).hit_ratio().unwrap_or(0.0));
+        earlier = now;
+        stage.message(&format!(
+            "{:.0} statements a second, hit ratio {}",
+            load.recent(1.0),
+            percent(ratios.last().copied(), false, 1)
+        ));
+        let is_served = load.recent(WINDOW as f64) > load::wanted(plan.rate) * 0.98;
+        if standby != Standby::Off && is_served && has_settled(&ratios) {
+            break;
+        }
+    }
+    let served = load.recent(WINDOW as f64);
+    if served == 0.0 {
+        bail!("the primary answers nothing");
+    }
+    let took = stage.elapsed().as_secs_f64();
+    stage.finish(&format!(
+        "{title}: {what}: {took:.0} s, {served:.0} of {:.0} statements a second, hit ratio {}",
+        load::wanted(plan.rate),
+        percent(ratios.last().copied(), false, 1)
+    ));
+    Ok(())
+}
+
+fn has_settled(ratios: &[f64]) -> bool {
+    let Some(start) = ratios.len().checked_sub(2 * WINDOW) else {
+        return false;
+    };
+    let mean = |some: &[f64]| some.iter().sum::<f64>() / WINDOW as f64;
+    let (before, after) = ratios[start..].split_at(WINDOW);
+    mean(after) > 0.0 && mean(after) - mean(before) < RISE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rising_ratio_has_not_settled() {
+        let rising: Vec<f64> = (0..40).map(f64::from).collect();
+        assert!(!has_settled(&rising));
+        assert!(!has_settled(&[90.0; 2 * WINDOW - 1]));
+        assert!(!has_settled(&[0.0; 2 * WINDOW]));
+        assert!(has_settled(&[90.0; 2 * WINDOW]));
+    }
+}

@@ -1,0 +1,365 @@
+//! What was measured: the content of `cluster.json`, from which table and report are made.
+
+use private_server::Installation;
+use serde::{Deserialize, Serialize};
+
+use super::load::{self, PATIENCE, Request};
+use super::name::ClusterName;
+use super::plan::{ClusterPlan, IOPS, Standby};
+use crate::demo::results::{Machine, server_title};
+use crate::demo::settings;
+
+/// Percent of the throughput before, at which it is back.
+pub const THROUGHPUT: f64 = 95.0;
+/// Seconds from the promotion within which a warm standby is to be back.
+pub const WITHIN: f64 = 10.0;
+/// Seconds that are looked at from the promotion on.
+pub const MINUTE: f64 = 60.0;
+/// Seconds over which the throughput must be back on average.
+const STEADY: usize = 3;
+/// Percent of the processors' time that must be free, or a run shows the machine and not the standby.
+pub const FREE: f64 = 10.0;
+
+/// All failovers of one demonstration.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Figures {
+    /// Version of this program.
+    pub version: String,
+    /// Seconds since 1970 at the beginning.
+    pub began: u64,
+    /// Wall-clock time of all, seconds.
+    pub seconds: f64,
+    pub quick: bool,
+    pub cluster: ClusterName,
+    /// For example `MariaDB 10.11.19`.
+    pub server: String,
+    pub server_version: String,
+    pub machine: Machine,
+    /// Server options of every node, each with its reason.
+    pub settings: Vec<(String, String)>,
+    /// Those that make the cluster.
+    pub options: Vec<String>,
+    /// Bytes.
+    pub pool: u64,
+    pub data: u64,
+    pub cache: u64,
+    /// I/Os a second of each volume.
+    pub iops: u64,
+    /// The load in words, and statements a second that it asks for.
+    pub load: String,
+    pub wanted: f64,
+    pub failovers: Vec<Failover>,
+}
+
+/// One failover. Times are in seconds since the promotion.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Failover {
+    pub standby: Standby,
+    /// When the primary was killed: a negative number.
+    pub killed: f64,
+    /// Statements a second before: the median of the seconds measured.
+    pub qps_before: f64,
+    /// Milliseconds that 95 % of the requests took at most, those that were lost counted as [`PATIENCE`].
+    pub p95_before: Option<f64>,
+    pub p95_after: Option<f64>,
+    /// When [`THROUGHPUT`] percent of the throughput were back.
+    pub back: Option<f64>,
+    /// Statements that were due from the kill to the promotion, or in the minute after that, and never answered.
+    pub lost_to_the_outage: u64,
+    pub lost_to_slowness: u64,
+    /// What reached the data volume of the standby in the minute after the promotion.
+    pub disk_reads: u64,
+    /// Percent of InnoDB's reads that the extension served: on the primary before, on the new one in the first ten seconds.
+    pub hits_before: Option<f64>,
+    pub hits_after: Option<f64>,
+    /// Percent of the processors' time that was free, before and in the minute after the promotion.
+    pub free_before: Option<f64>,
+    pub free_after: Option<f64>,
+    pub keeping: Option<Keeping>,
+    pub curve: Vec<Second>,
+}
+
+/// What it cost to keep the standby warm, in the seconds measured before the primary was killed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Keeping {
+    /// Seconds until it was warm first, and what that took.
+    pub first_seconds: f64,
+    pub first_reads: u64,
+    pub first_bytes: u64,
+    /// `Bpe_warm_percent` when the primary was killed.
+    pub percent: f64,
+    /// The time that the figures below are of.
+    pub seconds: f64,
+    /// Reads of the standby's data volume by the warming, and their bytes.
+    pub reads: u64,
+    pub bytes: u64,
+    /// All I/Os of that volume, and those that it could have done.
+    pub volume_ios: u64,
+    pub volume_could: u64,
+    /// Statements of the warming on the primary, and all of the primary.
+    pub statements: u64,
+    pub primary_statements: u64,
+}
+
+/// One second of the load.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Second {
+    /// Its end.
+    pub t: f64,
+    /// Statements answered in it.
+    pub qps: f64,
+    /// Of the requests that were due in it.
+    pub p95_ms: Option<f64>,
+}
+
+/// Moments of the load's own clock.
+#[derive(Clone, Copy, Debug)]
+pub struct Moments {
+    /// When measuring began.
+    pub begun: f64,
+    pub killed: f64,
+    pub promoted: f64,
+    pub ended: f64,
+}
+
+impl Figures {
+    /// Everything that is known before the first failover.
+    pub fn begin(
+        plan: &ClusterPlan,
+        quick: bool,
+        installation: &Installation,
+        machine: Machine,
+        options: Vec<String>,
+    ) -> Figures {
+        let settings = settings::settings(installation.flavour, false);
+        Figures {
+            version: env!("CARGO_PKG_VERSION").into(),
+            began: now() as u64,
+            seconds: 0.0,
+            quick,
+            cluster: plan.name,
+            server: server_title(installation),
+            server_version: installation.version.clone(),
+            machine,
+            settings: settings
+                .map(|one| (one.option.into(), one.reason.into()))
+                .collect(),
+            options,
+            pool: plan.size.pool,
+            data: 0,
+            cache: plan.size.cache,
+            iops: IOPS,
+            load: load::description(plan.size.tables(), plan.rate),
+            wanted: load::wanted(plan.rate),
+            failovers: Vec::new(),
+        }
+    }
+
+    /// Notes the time that all of it took.
+    pub fn end(&mut self) {
+        self.seconds = (now() - self.began as f64).max(0.0);
+    }
+
+    /// The failover with this standby.
+    pub fn of(&self, standby: Standby) -> Option<&Failover> {
+        self.failovers.iter().find(|one| one.standby == standby)
+    }
+}
+
+fn now() -> f64 {
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64())
+}
+
+impl Failover {
+    /// What the load alone tells.
+    pub fn of_requests(standby: Standby, requests: &[Request], at: Moments) -> Failover {
+        let curve = curve(requests, at);
+        let measured: Vec<f64> = curve
+            .iter()
+            .filter(|one| one.t - 1.0 >= at.begun - at.promoted && one.t <= at.killed - at.promoted)
+            .map(|one| one.qps)
+            .collect();
+        let qps_before = median(measured).unwrap_or(0.0);
+        let due = |from: f64, to: f64| {
+            requests
+                .iter()
+                .filter(move |one| one.due >= from && one.due < to)
+        };
+        let lost = |from, to| {
+            let lost = due(from, to).filter(|one| one.answered.is_none());
+            lost.map(|one| u64::from(one.statements)).sum()
+        };
+        let minute = (at.promoted + MINUTE).min(at.ended - PATIENCE.as_secs_f64());
+        Failover {
+            standby,
+            killed: at.killed - at.promoted,
+            qps_before,
+            p95_before: p95(due(at.begun, at.killed - PATIENCE.as_secs_f64())),
+            p95_after: p95(due(at.promoted, minute)),
+            back: back(&curve, qps_before),
+            lost_to_the_outage: lost(at.killed - PATIENCE.as_secs_f64(), at.promoted),
+            lost_to_slowness: lost(at.promoted, minute),
+            disk_reads: 0,
+            hits_before: None,
+            hits_after: None,
+            free_before: None,
+            free_after: None,
+            keeping: None,
+            curve,
+        }
+    }
+
+    /// Whether the processors were the limit, so that nothing is shown.
+    pub fn is_void(&self) -> bool {
+        [self.free_before, self.free_after]
+            .iter()
+            .any(|free| free.is_some_and(|free| free < FREE))
+    }
+
+    /// Seconds from the kill until the throughput was back.
+    pub fn back_since_the_kill(&self) -> Option<f64> {
+        Some(self.back? - self.killed)
+    }
+}
+
+/// Whole seconds around the promotion.
+fn curve(requests: &[Request], at: Moments) -> Vec<Second> {
+    let first = (at.begun - at.promoted).ceil() as i64;
+    let last = (at.ended - at.promoted).floor() as i64;
+    let mut curve: Vec<Second> = (first..last)
+        .map(|second| Second {
+            t: (second + 1) as f64,
+            ..Second::default()
+        })
+        .collect();
+    let index = |t: f64| {
+        let index = (t - at.promoted).floor() as i64 - first;
+        usize::try_from(index).ok()
+    };
+    let mut due: Vec<Vec<&Request>> = vec![Vec::new(); curve.len()];
+    for request in requests {
+        let answered = request.answered.and_then(index);
+        if let Some(second) = answered.and_then(|index| curve.get_mut(index)) {
+            second.qps += f64::from(request.statements);
+        }
+        if let Some(of) = index(request.due).and_then(|index| due.get_mut(index)) {
+            of.push(request);
+        }
+    }
+    for (second, due) in curve.iter_mut().zip(due) {
+        second.p95_ms = p95(due.into_iter());
+    }
+    curve
+}
+
+/// Of all requests, those that were lost included: they took [`PATIENCE`] at least.
+fn p95<'a>(requests: impl Iterator<Item = &'a Request>) -> Option<f64> {
+    let lost = PATIENCE.as_secs_f64() * 1000.0;
+    let mut took: Vec<f64> = requests
+        .map(|one| one.answered.map_or(lost, |at| (at - one.due) * 1000.0))
+        .collect();
+    let index = (took.len() * 95).div_ceil(100).checked_sub(1)?;
+    let (_, value, _) = took.select_nth_unstable_by(index, f64::total_cmp);
+    Some(*value)
+}
+
+/// The end of the first second that has the throughput, and has it on average with the seconds that follow.
+fn back(curve: &[Second], before: f64) -> Option<f64> {
+    let enough = before * THROUGHPUT / 100.0;
+    let after: Vec<&Second> = curve.iter().filter(|one| one.t > 0.0).collect();
+    after
+        .windows(STEADY)
+        .find(|some| {
+            let mean = some.iter().map(|one| one.qps).sum::<f64>() / STEADY as f64;
+            some[0].qps >= enough && mean >= enough
+        })
+        .map(|some| some[0].t)
+}
+
+/// The middle value.
+fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Ten requests a second for 30 seconds. The primary dies at 10 and is replaced at 13; the new one answers half of
+    /// what it is asked until 17, and all from then on.
+    fn failover() -> Failover {
+        let requests: Vec<Request> = (0..300)
+            .map(|number| {
+                let due = f64::from(number) / 10.0;
+                let is_answered = match due {
+                    due if due < 10.0 => true,
+                    due if due < 13.0 => false,
+                    due if due < 17.0 => number % 2 == 0,
+                    _ => true,
+                };
+                Request {
+                    due,
+                    answered: is_answered.then_some(due + 0.01),
+                    statements: 2,
+                }
+            })
+            .collect();
+        let at = Moments {
+            begun: 2.0,
+            killed: 10.0,
+            promoted: 13.0,
+            ended: 30.0,
+        };
+        Failover::of_requests(Standby::Warm, &requests, at)
+    }
+
+    #[test]
+    fn seconds_count_from_the_promotion() {
+        let failover = failover();
+        assert_eq!((failover.killed, failover.qps_before), (-3.0, 20.0));
+        let first = failover.curve.first().unwrap();
+        let last = failover.curve.last().unwrap();
+        assert_eq!((first.t, last.t), (-10.0, 17.0));
+        let at = |t: f64| failover.curve.iter().find(|one| one.t == t).unwrap().qps;
+        assert_eq!(
+            (at(-3.0), at(-1.0), at(1.0), at(6.0)),
+            (20.0, 0.0, 10.0, 20.0)
+        );
+        assert_eq!(failover.back, Some(5.0));
+        assert_eq!(failover.back_since_the_kill(), Some(8.0));
+    }
+
+    #[test]
+    fn what_is_lost_has_a_reason() {
+        let failover = failover();
+        assert_eq!(failover.lost_to_the_outage, 60);
+        assert_eq!(failover.lost_to_slowness, 40);
+        assert!(failover.p95_before.unwrap() < 11.0);
+        assert_eq!(failover.p95_after, Some(1000.0), "20 of 160 were lost");
+    }
+
+    #[test]
+    fn a_busy_machine_shows_nothing() {
+        let mut failover = failover();
+        assert!(!failover.is_void());
+        (failover.free_before, failover.free_after) = (Some(40.0), Some(FREE - 0.1));
+        assert!(failover.is_void());
+    }
+
+    #[test]
+    fn it_may_never_be_back() {
+        let second = |t: u32, qps| Second {
+            t: t.into(),
+            qps,
+            p95_ms: None,
+        };
+        let curve: Vec<Second> = (1..9)
+            .map(|t| second(t, if t == 4 { 100.0 } else { 80.0 }))
+            .collect();
+        assert_eq!(back(&curve, 100.0), None);
+        assert_eq!(back(&[], 100.0), None);
+    }
+}

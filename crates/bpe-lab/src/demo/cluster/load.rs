@@ -1,0 +1,346 @@
+//! A load at a fixed rate that follows the primary.
+//!
+//! Requests are due at even distances, whether those before were answered or not: users do not wait for each other. Clients
+//! take them in their order. A request that no client could begin, or finish, within [`PATIENCE`] of its time is lost; so what
+//! piled up while there was no primary does not count as throughput later.
+//!
+//! sysbench is not used here: it ends with its server, and its rates are random enough to hide a few percent of a second.
+//! The rows are picked as its `special` distribution picks them: 75 % of the requests go to 15 % of the rows.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use mysql::Conn;
+use mysql::prelude::Queryable;
+
+use crate::demo::plan::Tables;
+
+/// Client threads.
+pub const CLIENTS: usize = 16;
+/// How late a request may be begun.
+pub const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a client waits for an answer of a server that may be gone.
+const ANSWER: Duration = Duration::from_secs(10);
+/// How often a client looks for a primary while there is none.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// One in so many requests is a transaction that writes.
+const WRITES_EVERY: u64 = 32;
+/// UPDATE statements of such a transaction; BEGIN and COMMIT come to them.
+const UPDATES: u64 = 5;
+/// Statements of so many requests.
+const STATEMENTS: u64 = WRITES_EVERY - 1 + UPDATES + 2;
+/// One in so many tables is written to.
+const WRITTEN_EVERY: u64 = 8;
+/// Percent of the requests that go to [`HOT_ROWS`] percent of the rows, in the middle of each table.
+const HOT: u64 = 75;
+const HOT_ROWS: u64 = 15;
+
+/// What became of a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Request {
+    /// When it was due, and when it was answered: seconds since the load began.
+    pub due: f64,
+    pub answered: Option<f64>,
+    /// SQL statements in it.
+    pub statements: u32,
+}
+
+struct Shared {
+    began: Instant,
+    /// Requests a second.
+    rate: f64,
+    tables: Tables,
+    next: AtomicU64,
+    is_over: AtomicBool,
+    /// The socket of the primary, while there is one. The two locks here are never held together.
+    primary: Mutex<Option<PathBuf>>,
+    /// Counts its changes.
+    version: AtomicU64,
+    requests: Mutex<Vec<Request>>,
+}
+
+/// The load, from its beginning until it is ended.
+pub struct Load {
+    shared: Arc<Shared>,
+    clients: Vec<JoinHandle<()>>,
+}
+
+impl Load {
+    /// Begins with so many requests a second to this primary.
+    ///
+    /// # Errors
+    /// When there are no threads left.
+    pub fn begin(primary: &Path, tables: Tables, rate: f64) -> Result<Load> {
+        let shared = Arc::new(Shared {
+            began: Instant::now(),
+            rate,
+            tables,
+            next: AtomicU64::new(0),
+            is_over: AtomicBool::new(false),
+            primary: Mutex::new(Some(primary.to_owned())),
+            version: AtomicU64::new(0),
+            requests: Mutex::new(Vec::new()),
+        });
+        let client = |number: usize| {
+            let shared = Arc::clone(&shared);
+            std::thread::Builder::new()
+                .name(format!("client-{number}"))
+                .spawn(move || Client::new(&shared, number).run())
+        };
+        let clients = (0..CLIENTS).map(client).collect::<Result<_, _>>();
+        Ok(Load {
+            clients: clients.context("cannot start a thread")?,
+            shared,
+        })
+    }
+
+    /// Seconds since it began.
+    pub fn now(&self) -> f64 {
+        self.shared.now()
+    }
+
+    /// Clients talk to this server from now on; to none: they wait.
+    pub fn follow(&self, primary: Option<&Path>) {
+        *lock(&self.shared.primary) = primary.map(Path::to_owned);
+        self.shared.version.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Statements answered a second in the last `seconds`.
+    pub fn recent(&self, seconds: f64) -> f64 {
+        let from = self.now() - seconds;
+        let requests = lock(&self.shared.requests);
+        // What was answered within a second or so stands near the end.
+        let late = requests
+            .iter()
+            .rev()
+            .take_while(|one| one.due > from - 5.0)
+            .filter(|one| one.answered.is_some_and(|at| at > from));
+        late.map(|one| f64::from(one.statements)).sum::<f64>() / seconds
+    }
+
+    /// Ends it, and says what became of all requests.
+    pub fn end(mut self) -> Vec<Request> {
+        self.stop();
+        std::mem::take(&mut *lock(&self.shared.requests))
+    }
+
+    fn stop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        for client in self.clients.drain(..) {
+            let _ = client.join();
+        }
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Statements a second that so many requests a second are.
+pub fn wanted(rate: f64) -> f64 {
+    rate * STATEMENTS as f64 / WRITES_EVERY as f64
+}
+
+/// The load in words.
+pub fn description(tables: Tables, rate: f64) -> String {
+    format!(
+        "{rate:.0} requests a second by {CLIENTS} clients on {} tables of {} rows: {} of {WRITES_EVERY} read a row by its key, one \
+         is a transaction of {UPDATES} updates in the last {} tables; {HOT} % of the rows are picked among {HOT_ROWS} % of each table",
+        tables.count,
+        tables.rows,
+        WRITES_EVERY - 1,
+        written(tables)
+    )
+}
+
+fn written(tables: Tables) -> u64 {
+    tables.count.div_ceil(WRITTEN_EVERY)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+impl Shared {
+    fn now(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+/// One client's connection, and to which primary it is.
+struct Client<'a> {
+    shared: &'a Shared,
+    random: Random,
+    connection: Option<(u64, Conn)>,
+}
+
+impl<'a> Client<'a> {
+    fn new(shared: &'a Shared, number: usize) -> Client<'a> {
+        Client {
+            shared,
+            random: Random(number as u64 + 1),
+            connection: None,
+        }
+    }
+
+    fn run(&mut self) {
+        let shared = self.shared;
+        while !shared.is_over() {
+            let number = shared.next.fetch_add(1, Ordering::Relaxed);
+            let due = number as f64 / shared.rate;
+            let wait = due - shared.now();
+            if wait > 0.0 {
+                std::thread::sleep(Duration::from_secs_f64(wait));
+            }
+            let writes = number % WRITES_EVERY == 0;
+            let answered = self.serve(due + PATIENCE.as_secs_f64(), writes);
+            lock(&shared.requests).push(Request {
+                due,
+                answered: answered.then(|| shared.now()),
+                statements: if writes { UPDATES as u32 + 2 } else { 1 },
+            });
+        }
+    }
+
+    /// Whether the request was answered, having been begun before `latest`.
+    fn serve(&mut self, latest: f64, writes: bool) -> bool {
+        while !self.shared.is_over() && self.shared.now() < latest {
+            self.connect();
+            if let Some((_, connection)) = &mut self.connection {
+                let tables = self.shared.tables;
+                let outcome = match writes {
+                    true => write(connection, tables, &mut self.random),
+                    false => read(connection, tables, &mut self.random),
+                };
+                if outcome.is_ok() {
+                    return true;
+                }
+                // The primary is gone, or is no primary any more: the request may go to the next one.
+                self.connection = None;
+            }
+            std::thread::sleep(LOOK);
+        }
+        false
+    }
+
+    /// To the present primary, if there is one that lets the client in.
+    fn connect(&mut self) {
+        let version = self.shared.version.load(Ordering::SeqCst);
+        if self
+            .connection
+            .as_ref()
+            .is_some_and(|(of, _)| *of == version)
+        {
+            return;
+        }
+        self.connection = None;
+        let Some(socket) = lock(&self.shared.primary).clone() else {
+            return;
+        };
+        let options = mysql::OptsBuilder::new()
+            .socket(Some(socket.display().to_string()))
+            .user(Some("root"))
+            .db_name(Some(self.shared.tables.database))
+            .read_timeout(Some(ANSWER))
+            .write_timeout(Some(ANSWER))
+            .prefer_socket(false);
+        self.connection = Conn::new(options)
+            .ok()
+            .map(|connection| (version, connection));
+    }
+}
+
+fn read(connection: &mut Conn, tables: Tables, random: &mut Random) -> mysql::Result<()> {
+    let table = random.below(tables.count) + 1;
+    let id = random.row(tables.rows);
+    connection.query_drop(format!("SELECT c FROM sbtest{table} WHERE id = {id}"))
+}
+
+fn write(connection: &mut Conn, tables: Tables, random: &mut Random) -> mysql::Result<()> {
+    let mut rows: Vec<(u64, u64)> = (0..UPDATES)
+        .map(|_| {
+            let table = tables.count - random.below(written(tables));
+            (table, random.row(tables.rows))
+        })
+        .collect();
+    // In one order, so that transactions do not wait for each other in a circle.
+    rows.sort_unstable();
+    connection.query_drop("BEGIN")?;
+    for (table, id) in rows {
+        let text = format!("{:020}", random.next() % 10_000_000_000);
+        connection.query_drop(format!(
+            "UPDATE sbtest{table} SET c = REPEAT('{text}', 5) WHERE id = {id}"
+        ))?;
+    }
+    connection.query_drop("COMMIT")
+}
+
+/// Numbers for which nobody needs a secret (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    fn below(&mut self, bound: u64) -> u64 {
+        self.next() % bound.max(1)
+    }
+
+    /// A row's key, from 1.
+    fn row(&mut self, rows: u64) -> u64 {
+        let hot = (rows * HOT_ROWS / 100).max(1);
+        match self.below(100) < HOT {
+            true => (rows - hot) / 2 + self.below(hot) + 1,
+            false => self.below(rows) + 1,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn most_rows_are_hot_ones() {
+        let mut random = Random(7);
+        let rows = 1000;
+        let picked: Vec<u64> = (0..10_000).map(|_| random.row(rows)).collect();
+        assert!(picked.iter().all(|id| (1..=rows).contains(id)));
+        let hot = picked.iter().filter(|id| (426..=575).contains(*id)).count();
+        // 75 % of them, and 15 % of the rest.
+        assert!((7_600..8_150).contains(&hot), "{hot}");
+    }
+
+    #[test]
+    fn without_a_primary_requests_are_lost_in_time() {
+        let tables = Tables {
+            database: "sbtest",
+            count: 2,
+            rows: 10,
+        };
+        let load = Load::begin(Path::new("/nonexistent/socket"), tables, 50.0).unwrap();
+        load.follow(None);
+        std::thread::sleep(PATIENCE + Duration::from_millis(300));
+        let requests = load.end();
+        assert!(!requests.is_empty());
+        assert!(requests.iter().all(|one| one.answered.is_none()));
+    }
+}

@@ -1,0 +1,207 @@
+//! A standby that is kept warm: `bpe warm --follow` carries the primary's list of cached pages to it while the load runs.
+//!
+//! What that costs is told by those who pay: the standby's status variables and volume, and the primary's own count of the
+//! statements of the account that the command uses.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use private_server::{Server, process};
+
+use super::account::ACCOUNT;
+use super::figures::Keeping;
+use super::load::Load;
+use super::nodes::Nodes;
+use super::plan::{ClusterPlan, IOPS};
+use crate::demo::bench::Bench;
+
+/// Seconds between two rounds.
+const EVERY: u64 = 10;
+/// Part of what the standby's volume can do that warming may take.
+const CAPACITY: u64 = IOPS / 2;
+/// The standby is warm with so many percent of the list.
+const WARM: f64 = 95.0;
+/// How long the command may take to end.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAGE: u64 = 16 << 10;
+
+/// The command at work, until this ends.
+pub struct Warmth {
+    command: Child,
+    primary: usize,
+    standby: usize,
+    /// When it was begun and when measuring was, by the load's clock; and the costs so far, then.
+    began: f64,
+    measured: Option<(f64, Costs)>,
+    keeping: Keeping,
+}
+
+/// Counters at one moment.
+#[derive(Clone, Copy, Default)]
+struct Costs {
+    reads: u64,
+    loaded: u64,
+    volume_ios: u64,
+    statements: u64,
+    primary_statements: u64,
+}
+
+/// The command for administrators, which lies beside this program.
+///
+/// # Errors
+/// When it does not.
+pub fn program() -> Result<PathBuf> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let bpe = own.with_file_name("bpe");
+    if !bpe.is_file() {
+        bail!(
+            "a standby is kept warm by {}, which is missing: make build",
+            bpe.display()
+        );
+    }
+    Ok(bpe)
+}
+
+fn start(program: &Path, from: &Server, to: &Server, log: &Path) -> Result<Child> {
+    let file = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
+    let mut command = Command::new(program);
+    command
+        .arg("warm")
+        .arg("--from")
+        .arg(from.socket())
+        .arg("--to")
+        .arg(to.socket())
+        .args(["--user", ACCOUNT, "--no-defaults", "--follow"])
+        .arg(format!("--every={EVERY}"))
+        .arg(format!("--io-capacity={CAPACITY}"))
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file);
+    process::spawn(command, libc::SIGTERM).context("cannot start bpe warm")
+}
+
+fn figure(server: &Server, name: &str) -> Result<f64> {
+    let all = server.status(&format!("Bpe\\_{name}"))?;
+    let text = all.into_values().next();
+    let text = text.with_context(|| format!("this bpe.so has no Bpe_{name}"))?;
+    text.parse()
+        .with_context(|| format!("Bpe_{name} is {text}"))
+}
+
+impl Warmth {
+    /// Begins, and returns when the standby is warm, or when the plan's time for that is over.
+    ///
+    /// # Errors
+    /// When the command ends by itself.
+    pub fn begin(
+        bench: &Bench,
+        plan: &ClusterPlan,
+        nodes: &Nodes,
+        [primary, standby]: [usize; 2],
+        load: &Load,
+    ) -> Result<Warmth> {
+        let stage = bench
+            .progress
+            .stage("warm standby: bpe warm --follow", plan.warming);
+        let log = bench.workspace.logs().join("bpe-warm.log");
+        let (from, to) = (nodes.server(primary)?, nodes.server(standby)?);
+        let mut warmth = Warmth {
+            command: start(&program()?, from, to, &log)?,
+            primary,
+            standby,
+            began: load.now(),
+            measured: None,
+            keeping: Keeping::default(),
+        };
+        let before = warmth.costs(nodes)?;
+        let end = warmth.began + plan.warming as f64;
+        loop {
+            std::thread::sleep(Duration::from_millis(200));
+            if let Some(status) = warmth.command.try_wait()? {
+                let said = std::fs::read_to_string(&log).unwrap_or_default();
+                bail!("bpe warm ended with {status}: {}", said.trim());
+            }
+            let percent = figure(to, "warm_percent")?;
+            stage.message(&format!(
+                "{percent:.0} % warm, {:.0} statements a second",
+                load.recent(1.0)
+            ));
+            if percent >= WARM || load.now() > end {
+                break;
+            }
+        }
+        let costs = warmth.costs(nodes)?;
+        warmth.keeping.first_seconds = load.now() - warmth.began;
+        warmth.keeping.first_reads = costs.reads - before.reads;
+        warmth.keeping.first_bytes = (costs.loaded - before.loaded) * PAGE;
+        stage.finish(&format!(
+            "warm standby: {:.0} % of the list is warm after {:.0} s and {} reads",
+            figure(to, "warm_percent")?,
+            warmth.keeping.first_seconds,
+            warmth.keeping.first_reads
+        ));
+        Ok(warmth)
+    }
+
+    fn costs(&self, nodes: &Nodes) -> Result<Costs> {
+        let (primary, standby) = (nodes.server(self.primary)?, nodes.server(self.standby)?);
+        let question = match primary.flavour().is_mysql() {
+            true => format!(
+                "SELECT SUM(COUNT_STAR) FROM performance_schema.events_statements_summary_by_user_by_event_name \
+                 WHERE USER = '{ACCOUNT}'"
+            ),
+            false => format!(
+                "SELECT SELECT_COMMANDS + UPDATE_COMMANDS + OTHER_COMMANDS FROM information_schema.USER_STATISTICS \
+                 WHERE USER = '{ACCOUNT}'"
+            ),
+        };
+        let number = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or(0);
+        Ok(Costs {
+            reads: figure(standby, "warm_reads")? as u64,
+            loaded: figure(standby, "warm_pages_loaded")? as u64,
+            volume_ios: nodes.volume(self.standby)?.statistics()?.billed_ios,
+            statements: number(primary.value(&question)?),
+            primary_statements: number(primary.status("Questions")?.into_values().next()),
+        })
+    }
+
+    /// From here on it is counted what it costs.
+    ///
+    /// # Errors
+    /// When a server or a volume does not answer.
+    pub fn measure(&mut self, nodes: &Nodes, load: &Load) -> Result<()> {
+        self.measured = Some((load.now(), self.costs(nodes)?));
+        Ok(())
+    }
+
+    /// Ends it, and says what it cost.
+    ///
+    /// # Errors
+    /// When a server or a volume does not answer.
+    pub fn end(mut self, nodes: &Nodes, load: &Load) -> Result<Keeping> {
+        let (from, before) = self.measured.context("nothing was measured")?;
+        let (seconds, costs) = (load.now() - from, self.costs(nodes)?);
+        let percent = figure(nodes.server(self.standby)?, "warm_percent")?;
+        process::end(&mut self.command, libc::SIGTERM, PATIENCE);
+        Ok(Keeping {
+            percent,
+            seconds,
+            reads: costs.reads - before.reads,
+            bytes: (costs.loaded - before.loaded) * PAGE,
+            volume_ios: costs.volume_ios - before.volume_ios,
+            volume_could: (IOPS as f64 * seconds) as u64,
+            statements: costs.statements - before.statements,
+            primary_statements: costs.primary_statements - before.primary_statements,
+            ..std::mem::take(&mut self.keeping)
+        })
+    }
+}
+
+impl Drop for Warmth {
+    fn drop(&mut self) {
+        process::end(&mut self.command, libc::SIGTERM, PATIENCE);
+    }
+}
