@@ -4,10 +4,11 @@
 //! in step and not behind, and watched again. The first that fails, leaves, or is worse off by its own figures ([`worse`]) ends it;
 //! what was done to servers before stays, and the report says how to go on or back.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::group::{self, Group, Known};
 use super::look::{self, Node, Seen};
+use super::waiting;
 use super::worse::{self, Window};
 use crate::failure::{Exit, Failure};
 use crate::journal::Reopen;
@@ -15,9 +16,6 @@ use crate::observe::Observer;
 use crate::server::Server;
 use crate::terminal::{confirm, say};
 use crate::told::{self, Told};
-
-/// Between two looks at a server that is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How a rolling change goes about.
 #[derive(Clone, Debug, Default, clap::Args)]
@@ -303,7 +301,13 @@ fn one(
     (step.carry_out)(&mut server, told, &reopen)?;
     drop(server);
     observer.disconnect();
-    wait_until_in_step(&mut observer, pace, told)?;
+    waiting::until_in_step(
+        &mut observer,
+        pace.max_lag as f64,
+        Duration::from_secs(pace.wait),
+        &|| told.interrupted(),
+        &mut |words| say!("  waiting for it: {words}"),
+    )?;
     say!("  watching it for {} s", pace.watch);
     let after =
         Window::of(&mut observer, length, &|| told.interrupted()).map_err(|mut failure| {
@@ -338,47 +342,6 @@ fn told_of(window: &Window) -> String {
         window.seen.membership.words(),
         window.threads_running
     )
-}
-
-fn wait_until_in_step(
-    observer: &mut Observer,
-    pace: &Pace,
-    told: &told::Terminal,
-) -> Result<(), Failure> {
-    let begin = Instant::now();
-    let mut said = None;
-    loop {
-        let seen = observer.server().and_then(Seen::of);
-        let words = match seen {
-            Ok(Seen { membership, .. }) => {
-                let near = membership
-                    .lag_s
-                    .is_some_and(|lag| lag <= pace.max_lag as f64);
-                if membership.in_step && near {
-                    return Ok(());
-                }
-                membership.words()
-            }
-            Err(failure) => {
-                observer.disconnect();
-                failure.what
-            }
-        };
-        if begin.elapsed() > Duration::from_secs(pace.wait) {
-            return Err(Failure::step(format!(
-                "it was changed, but is not in step after {} s: {words}",
-                pace.wait
-            )));
-        }
-        if told.interrupted() {
-            return Err(Failure::step("interrupted; it was changed"));
-        }
-        if said.as_ref() != Some(&words) {
-            say!("  waiting for it: {words}");
-            said = Some(words);
-        }
-        std::thread::sleep(LOOK_EVERY);
-    }
 }
 
 #[cfg(test)]

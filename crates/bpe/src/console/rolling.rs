@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,7 +21,8 @@ use super::state::Console;
 use super::switching::{self, Action};
 use super::task::{State, Step, StepState, Task};
 use super::watched::Watched;
-use crate::cluster::look::{PATIENCE, Seen};
+use crate::cluster::look::PATIENCE;
+use crate::cluster::waiting;
 use crate::cluster::worse::{self, Window};
 use crate::failure::Failure;
 use crate::observe::Observer;
@@ -280,7 +281,13 @@ impl Run {
         self.change(server)?;
         observer.disconnect();
         say("waiting until it is in step");
-        self.wait_until_in_step(&mut observer)?;
+        waiting::until_in_step(
+            &mut observer,
+            self.max_lag_s,
+            IN_STEP_WITHIN,
+            &interrupted,
+            &mut |words| say(&format!("waiting until it is in step: {words}")),
+        )?;
         say("watching it");
         // It is changed: that it was told to stop is looked at after it.
         let after = Window::of(&mut observer, self.watch, &|| false)?;
@@ -317,31 +324,6 @@ impl Run {
                     return Err(Failure::step(why.unwrap_or_else(|| "it failed".to_owned())));
                 }
             }
-        }
-    }
-
-    fn wait_until_in_step(&self, observer: &mut Observer) -> Result<(), Failure> {
-        let begin = Instant::now();
-        loop {
-            let words = match observer.server().and_then(Seen::of) {
-                Ok(Seen { membership, .. }) => {
-                    let near = membership.lag_s.is_some_and(|lag| lag <= self.max_lag_s);
-                    if membership.in_step && near {
-                        return Ok(());
-                    }
-                    membership.words()
-                }
-                Err(failure) => {
-                    observer.disconnect();
-                    failure.what
-                }
-            };
-            if begin.elapsed() > IN_STEP_WITHIN || self.work.is_to_stop() {
-                return Err(Failure::step(format!(
-                    "it was changed, but is not in step: {words}"
-                )));
-            }
-            std::thread::sleep(LOOK_EVERY);
         }
     }
 

@@ -1,0 +1,89 @@
+//! Waiting for a server that was changed until it follows the others again.
+
+use std::time::{Duration, Instant};
+
+use super::look::Seen;
+use crate::failure::Failure;
+use crate::observe::Observer;
+
+/// Between two looks.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A server that has not answered for so long has left: it is not waited for as long as one that catches up.
+const GONE_AFTER: Duration = Duration::from_secs(30);
+
+/// Waits until the server is in step and at most so many seconds behind. `say` gets what is waited for, when that changes.
+///
+/// # Errors
+/// It is not within `limit`, it has left, or `interrupted` says so.
+pub fn until_in_step(
+    observer: &mut Observer,
+    max_lag_s: f64,
+    limit: Duration,
+    interrupted: &dyn Fn() -> bool,
+    say: &mut dyn FnMut(&str),
+) -> Result<(), Failure> {
+    let begin = Instant::now();
+    let mut answered = begin;
+    let mut said = None;
+    loop {
+        let words = match observer.server().and_then(Seen::of) {
+            Ok(Seen { membership, .. }) => {
+                answered = Instant::now();
+                let near = membership.lag_s.is_some_and(|lag| lag <= max_lag_s);
+                if membership.in_step && near {
+                    return Ok(());
+                }
+                membership.words()
+            }
+            Err(failure) => {
+                observer.disconnect();
+                failure.what
+            }
+        };
+        let failed = |what: String| Err(Failure::step(format!("it was changed, {what}: {words}")));
+        if answered.elapsed() > GONE_AFTER {
+            return failed("but has left".to_owned());
+        }
+        if begin.elapsed() > limit {
+            return failed(format!("but is not in step after {} s", limit.as_secs()));
+        }
+        if interrupted() {
+            return failed("and nobody waits any more until it is in step".to_owned());
+        }
+        if said.as_ref() != Some(&words) {
+            say(&words);
+            said = Some(words);
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Args;
+
+    #[test]
+    fn nobody_waits_for_ever() {
+        let args = Args {
+            socket: Some("/nowhere".into()),
+            no_defaults: true,
+            ..Args::default()
+        };
+        let mut observer = Observer::of(args.target().unwrap());
+        let mut said = Vec::new();
+        let mut wait = |limit, interrupted: bool| {
+            let mut say = |words: &str| said.push(words.to_owned());
+            until_in_step(&mut observer, 1.0, limit, &|| interrupted, &mut say)
+                .unwrap_err()
+                .what
+        };
+        let what = wait(Duration::ZERO, false);
+        assert!(
+            what.contains("not in step after 0 s: cannot connect"),
+            "{what}"
+        );
+        let what = wait(Duration::from_secs(60), true);
+        assert!(what.contains("nobody waits"), "{what}");
+    }
+}
