@@ -73,8 +73,9 @@ fn method(figures: &Figures) -> Markup {
             ul {
                 li { b { (Standby::Cold.title()) } ": the extension is on everywhere. The standby's has what replication brought into it: "
                     "the tables that are written." }
-                li { b { (Standby::Warm.title()) } ": the same, and " code { "bpe warm --follow" } " carries the primary's list of warm pages to the "
-                    "standby, which reads them from its own files." }
+                li { b { (Standby::Warm.title()) } ": the same, and " code { "bpe warm" } " carries the primary's list of cached pages to the "
+                    "standby, which reads them from its own files. Once it may take half of what the standby's volume can do. From then on "
+                    code { "bpe warm --follow" } " may take 4 % of it." }
                 @if figures.of(Standby::Off).is_some() {
                     li { b { (Standby::Off.title()) } ": the plugin is loaded and switched off on all servers." }
                 }

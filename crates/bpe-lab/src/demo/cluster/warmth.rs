@@ -1,4 +1,5 @@
-//! A standby that is kept warm: `bpe warm --follow` carries the primary's list of cached pages to it while the load runs.
+//! A standby that is kept warm: `bpe warm` carries the primary's list of cached pages to it while the load runs. First it may take
+//! half of what the standby's volume can do; from then on `bpe warm --follow` takes a small part of it.
 //!
 //! What that costs is told by those who pay: the standby's status variables and volume, and the primary's own count of the
 //! statements of the account that the command uses.
@@ -20,10 +21,9 @@ use crate::demo::bench::Bench;
 
 /// Seconds between two rounds.
 const EVERY: u64 = 10;
-/// Part of what the standby's volume can do that warming may take.
-const CAPACITY: u64 = IOPS / 2;
-/// The standby is warm with so many percent of the list.
-const WARM: f64 = 95.0;
+/// Reads a second of the standby's volume that warming may take: first, and later.
+const FIRST: u64 = IOPS / 2;
+const LATER: u64 = IOPS / 25;
 /// How long the command may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAGE: u64 = 16 << 10;
@@ -33,8 +33,7 @@ pub struct Warmth {
     command: Child,
     primary: usize,
     standby: usize,
-    /// When it was begun and when measuring was, by the load's clock; and the costs so far, then.
-    began: f64,
+    /// When measuring was begun, by the load's clock, and the costs so far.
     measured: Option<(f64, Costs)>,
     keeping: Keeping,
 }
@@ -65,18 +64,17 @@ pub fn program() -> Result<PathBuf> {
     Ok(bpe)
 }
 
-fn start(program: &Path, from: &Server, to: &Server, log: &Path) -> Result<Child> {
+fn start(from: &Server, to: &Server, log: &Path, how: &[String]) -> Result<Child> {
     let file = File::create(log).with_context(|| format!("cannot make {}", log.display()))?;
-    let mut command = Command::new(program);
+    let mut command = Command::new(program()?);
     command
         .arg("warm")
         .arg("--from")
         .arg(from.socket())
         .arg("--to")
         .arg(to.socket())
-        .args(["--user", ACCOUNT, "--no-defaults", "--follow"])
-        .arg(format!("--every={EVERY}"))
-        .arg(format!("--io-capacity={CAPACITY}"))
+        .args(["--user", ACCOUNT, "--no-defaults"])
+        .args(how)
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
         .stderr(file);
@@ -92,10 +90,10 @@ fn figure(server: &Server, name: &str) -> Result<f64> {
 }
 
 impl Warmth {
-    /// Begins, and returns when the standby is warm, or when the plan's time for that is over.
+    /// Makes the standby warm, for as long as the plan has time for that, and begins to keep it so.
     ///
     /// # Errors
-    /// When the command ends by itself.
+    /// When the command fails.
     pub fn begin(
         bench: &Bench,
         plan: &ClusterPlan,
@@ -103,38 +101,39 @@ impl Warmth {
         [primary, standby]: [usize; 2],
         load: &Load,
     ) -> Result<Warmth> {
-        let stage = bench
-            .progress
-            .stage("warm standby: bpe warm --follow", plan.warming);
-        let log = bench.workspace.logs().join("bpe-warm.log");
+        let stage = bench.progress.stage("warm standby: bpe warm", plan.warming);
+        let log = |name: &str| bench.workspace.logs().join(name);
         let (from, to) = (nodes.server(primary)?, nodes.server(standby)?);
+        let first = log("bpe-warm.log");
         let mut warmth = Warmth {
-            command: start(&program()?, from, to, &log)?,
+            command: start(from, to, &first, &[format!("--io-capacity={FIRST}")])?,
             primary,
             standby,
-            began: load.now(),
             measured: None,
             keeping: Keeping::default(),
         };
-        let before = warmth.costs(nodes)?;
-        let end = warmth.began + plan.warming as f64;
-        loop {
-            std::thread::sleep(Duration::from_millis(200));
+        let (began, before) = (load.now(), warmth.costs(nodes)?);
+        let status = loop {
             if let Some(status) = warmth.command.try_wait()? {
-                let said = std::fs::read_to_string(&log).unwrap_or_default();
-                bail!("bpe warm ended with {status}: {}", said.trim());
+                break Some(status);
             }
-            let percent = figure(to, "warm_percent")?;
+            if load.now() > began + plan.warming as f64 {
+                process::end(&mut warmth.command, libc::SIGTERM, PATIENCE);
+                break None;
+            }
+            std::thread::sleep(Duration::from_millis(200));
             stage.message(&format!(
-                "{percent:.0} % warm, {:.0} statements a second",
+                "{:.0} % warm, {:.0} statements a second",
+                figure(to, "warm_percent")?,
                 load.recent(1.0)
             ));
-            if percent >= WARM || load.now() > end {
-                break;
-            }
+        };
+        if let Some(status) = status.filter(|status| !status.success()) {
+            let said = std::fs::read_to_string(&first).unwrap_or_default();
+            bail!("bpe warm ended with {status}: {}", said.trim());
         }
         let costs = warmth.costs(nodes)?;
-        warmth.keeping.first_seconds = load.now() - warmth.began;
+        warmth.keeping.first_seconds = load.now() - began;
         warmth.keeping.first_reads = costs.reads - before.reads;
         warmth.keeping.first_bytes = (costs.loaded - before.loaded) * PAGE;
         stage.finish(&format!(
@@ -143,6 +142,12 @@ impl Warmth {
             warmth.keeping.first_seconds,
             warmth.keeping.first_reads
         ));
+        let how = [
+            "--follow".to_owned(),
+            format!("--every={EVERY}"),
+            format!("--io-capacity={LATER}"),
+        ];
+        warmth.command = start(from, to, &log("bpe-warm-follow.log"), &how)?;
         Ok(warmth)
     }
 
