@@ -245,24 +245,24 @@ export async function compare(watched) {
 async function rules(page) {
   const first = page.locator("tbody tr").first();
   const name = (await first.locator("th").innerText()).trim();
-  const rule = page.getByLabel(`Rule for ${name}`);
+  const rule = page.getByLabel(`Rule for ${name}`, { exact: true });
   assert.equal(await rule.inputValue(), "normal");
   for (const [action, said] of [["exclude", "Not cached"], ["prefer", "Preferred"], ["limit", "Limited"]]) {
     await rule.selectOption(action ?? "");
     await page.getByRole("status").filter({ hasText: `${name}: ${said}.` }).waitFor();
     await until(() => rule.inputValue(), (now) => now === action, `the rule is ${action}`);
   }
-  const percent = page.getByLabel(`Percent of the cache for ${name}`);
+  const percent = page.getByLabel(`Percent of the cache for ${name}`, { exact: true });
   assert.equal(await percent.inputValue(), "20");
   await percent.fill("35");
   await percent.press("Enter");
   await until(() => percent.inputValue(), (now) => now === "35", "another limit");
   await accessible(page, "a rule for a table");
   await show(page, "settings");
-  const all = page.getByLabel("bpe_tables");
+  const all = page.getByLabel("bpe_tables", { exact: false });
   await until(() => all.inputValue(), (now) => now === `limit 35% ${name}`, "the rules in the settings");
   await show(page, "tables");
-  await page.getByLabel(`Rule for ${name}`).selectOption("normal");
+  await page.getByLabel(`Rule for ${name}`, { exact: true }).selectOption("normal");
   await page.getByRole("status").filter({ hasText: `${name}: As usual.` }).waitFor();
 }
 

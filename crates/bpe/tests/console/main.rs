@@ -340,6 +340,39 @@ fn the_switch(place: &Place) -> Outcome {
         &["/no/such/folder"],
     )?;
     ensure!(server.value("SELECT @@bpe_admission")?.as_deref() == Some("frequency"));
+    let rule = |body: Value| console.ask("POST", "/api/servers/main/tables", Some(body));
+    let of = |action: &str| json!({"schema": "shop", "table": "or`ders", "action": action});
+    for (wanted, rules) in [
+        (of("exclude"), "exclude shop.`or``ders`"),
+        (of("prefer"), "prefer shop.`or``ders`"),
+        (
+            json!({"schema": "shop", "table": "b", "action": "limit", "percent": 7}),
+            "limit 7% shop.b, prefer shop.`or``ders`",
+        ),
+        (of("normal"), "limit 7% shop.b"),
+        (
+            json!({"schema": "shop", "table": "b", "action": "normal"}),
+            "",
+        ),
+    ] {
+        let (status, answer) = rule(wanted.clone())?;
+        ensure!(
+            status == 200 && answer["applied"]["bpe_tables"] == rules,
+            "{wanted}: {answer}"
+        );
+        let found = server.value("SELECT @@GLOBAL.bpe_tables")?;
+        ensure!(found.as_deref() == Some(rules), "{wanted}: {found:?}");
+    }
+    expect(
+        &rule(json!({"schema": "shop", "table": "b", "action": "limit"}))?,
+        400,
+        &["1 to 99 percent"],
+    )?;
+    expect(
+        &rule(of("forget"))?,
+        400,
+        &["normal, exclude, prefer or limit"],
+    )?;
     expect(
         &settings(json!({"bpe_admission": "all"}))?,
         200,
