@@ -201,8 +201,8 @@ impl Manifest {
     #[inline]
     pub fn record(&self, owner: u32) -> Option<&'static Record> {
         let at = owner.checked_sub(1)? as usize;
-        // Relaxed: it only grows, and what it counts is there before.
-        (at < self.room.load(Ordering::Relaxed)).then(|| &self.records[at])
+        // Acquire: of the store in `make_room`. What it counts is there before.
+        (at < self.room.load(Ordering::Acquire)).then(|| &self.records[at])
     }
 
     /// Makes room for the record of a new file object, if that is possible. One thread at a time.

@@ -30,7 +30,7 @@ use extension::{Extension, FileId, Generations, LatencyHistogram};
 use crate::control::Waits;
 use crate::doubtful::Doubts;
 use crate::manifest::Manifest;
-use crate::sync::{Alone, ArcSwapOption, AtomicU32, Guard, Ordering};
+use crate::sync::{Alone, ArcSwapOption, AtomicU32, Guard, Ordering, fence};
 
 /// Data files and writes to them are followed.
 pub const TRACK: u8 = 1;
@@ -310,11 +310,16 @@ impl Switch {
         }
     }
 
-    /// The mode now. `Relaxed` is enough for a hook to decide whether to look closer: whoever acts on `SERVE` or `ACTIVE` goes on
-    /// to load the active extension, which is published with its own ordering.
+    /// The mode now. `Relaxed` is enough for a hook that is off. One that goes on must not have looked at anything before it looked
+    /// at the mode, above all not at a descriptor that `follow` has forgotten: the fence is the pair of the exchanges of `word`. It
+    /// is an instruction on ARM64, and none on x86-64.
     #[inline(always)]
     pub fn mode(&self) -> Mode {
-        Mode(bits(self.word.0.load(Ordering::Relaxed)))
+        let mode = Mode(bits(self.word.0.load(Ordering::Relaxed)));
+        if !mode.is_off() {
+            fence(Ordering::Acquire);
+        }
+        mode
     }
 
     /// The active extension; holding the guard keeps it alive.

@@ -10,7 +10,7 @@ pub(crate) use arc_swap::{ArcSwapOption, Guard};
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(not(checker))]
 pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 #[cfg(not(checker))]
 pub(crate) use std::thread::{JoinHandle, sleep, sleep as pause};
@@ -28,6 +28,11 @@ pub(crate) use shuttle::sync::atomic::{
 
 #[cfg(checker)]
 pub(crate) mod checked;
+
+/// To the checker all orders are sequentially consistent.
+#[cfg(checker)]
+#[inline(always)]
+pub(crate) fn fence(_: Ordering) {}
 
 /// Kept off its neighbours' cache line, which others write to.
 #[repr(align(128))]

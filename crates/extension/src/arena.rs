@@ -9,7 +9,7 @@
 //! | from | what |
 //! |---|---|
 //! | 0 | head: magic `BPEARENA`, version u64, layout u64, session u64 (0: nothing here may be used), owner 16 bytes |
-//! | 4 KiB | for each device a sequence number u32, less one, of each segment; each device begins at a whole page of memory |
+//! | first page of memory | for each device a sequence number u32, less one, of each segment; each device begins at a whole page of memory |
 //! | behind | for each instance its directory; each begins at a whole page of memory, or huge page if it is as large |
 //!
 //! The layout is a hash of what says where things are. An arena of another layout is made anew. The session is that of
@@ -28,7 +28,7 @@ use twox_hash::XxHash3_64;
 use crate::config::{Config, OpenError, OwnerIdentity};
 use crate::device::file::{self, failed, make_own, open_own};
 use crate::directory::Directory;
-use crate::memory::{HUGE_PAGE, Mapped, PAGE};
+use crate::memory::{HUGE_PAGE, Mapped, in_pages, page};
 use crate::segment::{Geometry, Table};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"BPEARENA");
@@ -58,15 +58,17 @@ pub(crate) struct Layout {
 
 impl Layout {
     pub fn new(config: &Config, geometries: &[Geometry], entries: u64) -> Layout {
-        let mut end = PAGE as u64;
+        // The same file may come back under a kernel with other pages (`image` of the plugin).
+        let page = page() as u64;
+        let mut end = page;
         let mut place = |bytes: u64| {
             let whole = if bytes >= HUGE_PAGE as u64 {
-                HUGE_PAGE
+                HUGE_PAGE as u64
             } else {
-                PAGE
+                page
             };
-            let start = end.next_multiple_of(whole as u64);
-            end = start + bytes.next_multiple_of(PAGE as u64);
+            let start = end.next_multiple_of(whole);
+            end = start + in_pages(bytes);
             start
         };
         let sequences = geometries
@@ -75,7 +77,12 @@ impl Layout {
             .collect();
         let directory = Directory::memory_needed(entries);
         let directories = (0..config.instances).map(|_| place(directory)).collect();
-        let mut said = vec![config.instances.into(), entries, config.nominal_page.into()];
+        let mut said = vec![
+            config.instances.into(),
+            entries,
+            config.nominal_page.into(),
+            page,
+        ];
         for geometry in geometries {
             said.extend([
                 geometry.base.into(),

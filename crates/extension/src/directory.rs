@@ -20,7 +20,7 @@ use std::io;
 use crate::directory::tags::Tags;
 use crate::findings::Findings;
 use crate::group::Group;
-use crate::memory::{Mapped, Zeroable};
+use crate::memory::{Mapped, Zeroable, in_pages};
 use crate::page::{PageId, mix64};
 use crate::staging::UNIT;
 
@@ -253,7 +253,7 @@ impl Directory {
 
     /// Memory that a directory for so many pages takes.
     pub fn memory_needed(pages: u64) -> u64 {
-        (Self::buckets_for(pages) * size_of::<Bucket>() as u64).next_multiple_of(4096)
+        in_pages(Self::buckets_for(pages) * size_of::<Bucket>() as u64)
     }
 
     pub fn new(pages: u64) -> io::Result<Directory> {

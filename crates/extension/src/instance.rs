@@ -169,7 +169,8 @@ impl Instance {
     }
 
     /// Without the lock: if it is what it was when an entry was found, the entry is still there, and so its page was not
-    /// written since.
+    /// written since. `SeqCst`, which does not keep a load behind the loads before it: a reader has come out of the system call that
+    /// brought the bytes, and no processor does what comes after that any earlier. A frame's bytes do not change while it is pinned.
     pub fn removals(&self) -> u64 {
         self.removals.load(Ordering::SeqCst)
     }

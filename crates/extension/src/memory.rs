@@ -18,7 +18,19 @@ use rustix::fs::FallocateFlags;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 pub(crate) const HUGE_PAGE: usize = 2 << 20;
-pub(crate) const PAGE: usize = 4096;
+
+/// Bytes of a page of memory, as the kernel was built: 4 KiB on x86-64; 4, 16 or 64 KiB on ARM64. Parts of a file are mapped at
+/// multiples of it.
+pub(crate) fn page() -> usize {
+    // SAFETY: plain C call, answered from memory.
+    let bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    usize::try_from(bytes).unwrap_or(4096)
+}
+
+/// So many bytes, in whole pages of memory.
+pub(crate) fn in_pages(bytes: u64) -> u64 {
+    bytes.next_multiple_of(page() as u64)
+}
 
 /// Types for which all bytes zero is a value, and which need no drop.
 ///
@@ -59,7 +71,7 @@ impl<T: Zeroable> Mapped<T> {
     /// Miri knows no advice on memory.
     #[cfg(miri)]
     fn allocated(length: usize, bytes: usize) -> io::Result<Mapped<T>> {
-        let layout = std::alloc::Layout::from_size_align(bytes, PAGE)
+        let layout = std::alloc::Layout::from_size_align(bytes, page())
             .map_err(|_| io::ErrorKind::OutOfMemory)?;
         // SAFETY: `bytes` is not 0.
         let start = unsafe { std::alloc::alloc_zeroed(layout) };
@@ -112,7 +124,7 @@ impl<T: Zeroable> Mapped<T> {
         }
         let bytes = Self::bytes_of(length).ok_or(io::ErrorKind::OutOfMemory)?;
         let huge = bytes >= HUGE_PAGE;
-        assert_eq!(offset % if huge { HUGE_PAGE } else { PAGE } as u64, 0);
+        assert_eq!(offset % if huge { HUGE_PAGE } else { page() } as u64, 0);
         // Address space in which the part has its place.
         let room = bytes + if huge { HUGE_PAGE } else { 0 };
         let (access, none) = (ProtFlags::READ | ProtFlags::WRITE, ProtFlags::empty());
@@ -161,7 +173,8 @@ impl<T: Zeroable> Mapped<T> {
             let whole = bytes / HUGE_PAGE * HUGE_PAGE;
             for start in (0..whole).step_by(HUGE_PAGE) {
                 // SAFETY: within the mapping just made; populating changes no contents.
-                let _ = unsafe { madvise(mapped.byte_add(start), PAGE, Advice::LinuxPopulateRead) };
+                let _ =
+                    unsafe { madvise(mapped.byte_add(start), page(), Advice::LinuxPopulateRead) };
             }
             // SAFETY: as above.
             unsafe { libc::madvise(mapped, whole, libc::MADV_COLLAPSE) };
@@ -194,7 +207,7 @@ impl<T: Zeroable> Mapped<T> {
     fn bytes_of(length: usize) -> Option<usize> {
         length
             .checked_mul(size_of::<T>())?
-            .checked_next_multiple_of(PAGE)
+            .checked_next_multiple_of(page())
     }
 }
 
@@ -209,7 +222,7 @@ unsafe fn touch(start: *mut u8, bytes: usize) -> io::Result<()> {
         Ok(()) => Ok(()),
         Err(rustix::io::Errno::INVAL) => {
             // Kernels before 5.14: touch every page.
-            for offset in (0..bytes).step_by(PAGE) {
+            for offset in (0..bytes).step_by(page()) {
                 // SAFETY: the caller's promise.
                 unsafe { start.add(offset).write_volatile(0) };
             }
@@ -272,7 +285,7 @@ impl<T> Mapped<T> {
     }
 
     pub fn memory_bytes(&self) -> u64 {
-        (self.length * size_of::<T>()).next_multiple_of(PAGE) as u64
+        in_pages((self.length * size_of::<T>()) as u64)
     }
 
     pub fn as_ptr(&self) -> *mut T {
@@ -299,11 +312,11 @@ impl<T> DerefMut for Mapped<T> {
 impl<T> Drop for Mapped<T> {
     fn drop(&mut self) {
         if self.length > 0 {
-            let bytes = (self.length * size_of::<T>()).next_multiple_of(PAGE);
+            let bytes = (self.length * size_of::<T>()).next_multiple_of(page());
             #[cfg(miri)]
             // SAFETY: exactly what was allocated in `new`; no reference to it outlives self.
             unsafe {
-                let layout = std::alloc::Layout::from_size_align_unchecked(bytes, PAGE);
+                let layout = std::alloc::Layout::from_size_align_unchecked(bytes, page());
                 std::alloc::dealloc(self.start.as_ptr().cast(), layout);
             }
             #[cfg(not(miri))]
@@ -359,8 +372,8 @@ impl Drop for Bounce {
     }
 }
 
-/// Bytes of a buffer between: a largest page and a block on either side.
-pub(crate) const BOUNCE: usize = crate::page::MAX_PAGE + 2 * PAGE;
+/// Bytes of a buffer between: a largest page and a block of 4 KiB on either side.
+pub(crate) const BOUNCE: usize = crate::page::MAX_PAGE + 2 * (4 << 10);
 
 /// Lends a page-aligned buffer of [`BOUNCE`] bytes for something rare. `None` if there is no memory for it. What reads pages
 /// takes its memory from the slots of [`crate::device::bounded`], of which there is a limited number.
@@ -390,8 +403,11 @@ mod tests {
     #[test]
     fn memory_is_zeroed_and_aligned() {
         let mut m = Mapped::<u8>::new(10_000).unwrap();
-        assert_eq!(m.memory_bytes(), 12288);
-        assert_eq!(m.as_ptr() as usize % PAGE, 0);
+        assert_eq!(
+            m.memory_bytes() as usize,
+            10_000_usize.next_multiple_of(page())
+        );
+        assert_eq!(m.as_ptr() as usize % page(), 0);
         assert!(m.iter().all(|&b| b == 0));
         m[9_999] = 1;
         assert_eq!(Mapped::<u8>::new(0).unwrap().len(), 0);
@@ -402,7 +418,7 @@ mod tests {
     fn what_is_in_a_file_in_memory_stays() {
         let file = tempfile::tempfile_in("/dev/shm").unwrap();
         let length = 2 * HUGE_PAGE + 10_000;
-        file.set_len((HUGE_PAGE + length.next_multiple_of(PAGE)) as u64)
+        file.set_len((HUGE_PAGE + length.next_multiple_of(page())) as u64)
             .unwrap();
         // SAFETY: nobody else has the file.
         let map = |offset| unsafe { Mapped::<u8>::of_file(&file, offset, length) }.unwrap();

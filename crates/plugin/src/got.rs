@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use interface::code::{self, Machine, Memory};
 use interface::{Executable, Inside, Refusal};
@@ -339,6 +340,7 @@ pub fn patch<T>(
             import.original.store(original, Ordering::SeqCst);
         }
     }
+    show_to_all_threads();
     for slot in &slots {
         let import = &imports[slot.import];
         if import.original.load(Ordering::SeqCst) != 0 {
@@ -348,11 +350,33 @@ pub fn patch<T>(
     Ok(verdict)
 }
 
+/// What was stored so far is seen by every thread that sees what is stored from now on. The server's own load of a slot orders
+/// nothing: an ARM64 processor that guesses where the call will lead may load the original before the slot, and so before it was there.
+fn show_to_all_threads() {
+    let commands = [
+        libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED,
+        libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED,
+    ];
+    // SAFETY: takes numbers only.
+    let all = commands.map(|command| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) });
+    if all != [0, 0] {
+        // Refused, or unknown to the kernel (before 4.14): longer than any load takes.
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Whether the loader has made a page of the program read-only: it rounds both ends of that part down. Where pages are larger than
+/// the linker thought, the last of them also holds variables, and stays writable.
+fn is_read_only(relro: (usize, usize), start: usize, page: usize) -> bool {
+    let down = |address: usize| address & !(page - 1);
+    (down(relro.0)..down(relro.1)).contains(&start)
+}
+
 fn store(program: &Program, address: usize, value: usize) -> Result<(), PatchError> {
     // SAFETY: plain C call.
     let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
     let start = address & !(page - 1);
-    let read_only = (program.relro.0..program.relro.1).contains(&address);
+    let read_only = is_read_only(program.relro, start, page);
     // SAFETY: the page holds the GOT of the main program, which stays mapped; a slot is aligned to eight bytes, so the
     // store is atomic for threads that call through it at this moment.
     unsafe {
@@ -392,6 +416,7 @@ impl Original {
 
     /// Whether the server imports the call.
     pub fn is_there(&self) -> bool {
+        // Relaxed: it stands for itself, as in `get`; `patch` shows it to all threads before any of them comes here.
         self.0.load(Ordering::Relaxed) != 0
     }
 
@@ -432,6 +457,16 @@ mod tests {
         assert_eq!(ORIGINAL.load(Ordering::SeqCst), 0);
         // The heap still works: `malloc` was not touched.
         assert_eq!(vec![1u8; 100_000].len(), 100_000);
+    }
+
+    #[test]
+    fn a_page_that_also_holds_variables_stays_writable() {
+        let (relro, small, large) = ((0x1f000, 0x25000), 0x1000, 0x4000);
+        let read_only = |start, page| is_read_only(relro, start, page);
+        assert!(read_only(0x1f000, small) && read_only(0x24000, small));
+        assert!(!read_only(0x1e000, small) && !read_only(0x25000, small));
+        assert!(read_only(0x1c000, large) && read_only(0x20000, large));
+        assert!(!read_only(0x24000, large));
     }
 
     #[test]

@@ -30,7 +30,7 @@ use super::kernel::{
     Destination, Event, MOST_SLOTS, count_context, ring_bytes, submit, uncount_context,
 };
 use super::submission::{self, Handed, Order, Submissions, is_flag_refused, would_wait};
-use crate::memory::{Bounce, PAGE, add_bounce_bytes};
+use crate::memory::{Bounce, add_bounce_bytes, page};
 use crate::statistics::{Counter, Padded};
 
 const LEAST_SLOTS: usize = 32;
@@ -368,7 +368,7 @@ pub(crate) fn give_memory_back() {
 pub(crate) fn lend(bytes: usize, among: usize) -> Option<LentSlot> {
     let among = among.min(MOST_SLOTS);
     let (number, mut slot) = free_slot(among / KEPT_BACK..among)?;
-    if !slot.memory.grow(bytes.next_multiple_of(PAGE)) {
+    if !slot.memory.grow(bytes.next_multiple_of(page())) {
         return None;
     }
     slot.state = State::Lent;
@@ -499,7 +499,7 @@ pub(crate) fn read<R>(request: &Request<'_>, pass: impl FnOnce(&[u8]) -> R) -> R
     let until = Instant::now() + request.bound;
     let (number, mut slot) = wait_for_slot(request.slots).ok_or(Unread::Busy)?;
     slot.set_up()?;
-    if !slot.memory.grow(request.bytes.next_multiple_of(PAGE)) {
+    if !slot.memory.grow(request.bytes.next_multiple_of(page())) {
         return Err(Unread::Unsupported);
     }
     let submissions = &request.overdue.submissions;

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::memory::PAGE;
+use crate::memory::in_pages;
 
 /// Slots of the process at most.
 pub(crate) const MOST_SLOTS: usize = 256;
@@ -85,5 +85,5 @@ pub(crate) fn ring_bytes(requests: usize) -> u64 {
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let events = (processors * 4).max(requests) * 2 + 2;
     // In front of them is a header as long as an event.
-    ((events + 1) * size_of::<Event>()).next_multiple_of(PAGE) as u64
+    in_pages(((events + 1) * size_of::<Event>()) as u64)
 }

@@ -23,7 +23,7 @@ use std::io;
 
 use super::{Candidate, Thrift};
 use crate::measure::averaged;
-use crate::memory::{Mapped, Zeroable};
+use crate::memory::{Mapped, Zeroable, in_pages};
 use crate::page::mix64;
 use crate::policy::mode::AdmissionMode;
 
@@ -145,7 +145,7 @@ impl Admission {
     }
 
     pub fn memory_needed(pages: u64, thrift: Thrift) -> u64 {
-        (Self::sets_for(pages, thrift) * SET_BYTES).next_multiple_of(4096)
+        in_pages(Self::sets_for(pages, thrift) * SET_BYTES)
     }
 
     pub fn new(pages: u64, thrift: Thrift) -> io::Result<Admission> {

@@ -9,7 +9,7 @@
 use std::io;
 
 use super::state::{CLASS_BITS, LANES, Seen, WAYS};
-use crate::memory::{Mapped, Zeroable};
+use crate::memory::{Mapped, Zeroable, in_pages};
 
 const SET_BYTES: u64 = 64;
 const COUNT_BITS: u32 = 4;
@@ -155,7 +155,7 @@ impl Counters {
     }
 
     pub fn memory_needed(pages: u64, quarters: u64) -> u64 {
-        (Self::sets_for(pages, quarters) * SET_BYTES).next_multiple_of(4096)
+        in_pages(Self::sets_for(pages, quarters) * SET_BYTES)
     }
 
     /// For an instance of so many pages, with so many quarters of a byte for each.

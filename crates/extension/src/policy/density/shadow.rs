@@ -5,7 +5,7 @@
 
 use std::io;
 
-use crate::memory::{Mapped, Zeroable};
+use crate::memory::{Mapped, Zeroable, in_pages};
 
 const WAYS: usize = 32;
 const SET_BYTES: u64 = 64;
@@ -35,7 +35,7 @@ impl Shadow {
     }
 
     pub fn memory_needed(pages: u64) -> u64 {
-        (Self::sets_for(pages) * SET_BYTES).next_multiple_of(4096)
+        in_pages(Self::sets_for(pages) * SET_BYTES)
     }
 
     pub fn new(pages: u64) -> io::Result<Shadow> {
