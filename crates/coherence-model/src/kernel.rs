@@ -5,14 +5,14 @@
 //! there, so that a seed replays such an interleaving. Calls come short or fail now and then, as the kernel may let them.
 //!
 //! In the exact mode asynchronous requests are kept here and done in an order that the seed decides; with threads they are
-//! the kernel's.
+//! the kernel's, if it has them.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::{c_char, c_int, c_long, c_uint, c_void};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use libc::iovec;
 use parking_lot::Mutex;
@@ -336,17 +336,39 @@ fn is_redirected(request: *const Iocb) -> bool {
 }
 
 pub unsafe extern "C" fn io_setup(count: c_int, context: *mut usize) -> c_int {
-    if exact() {
-        static LAST: AtomicUsize = AtomicUsize::new(0);
+    if !exact() {
         // SAFETY: the model's own number to fill in.
-        unsafe { *context = LAST.fetch_add(0x1000, Ordering::Relaxed) + 0x1000 };
-        return 0;
+        match unsafe { libc::syscall(libc::SYS_io_setup, count, context) } {
+            0 => return 0,
+            _ if errno() != libc::ENOSYS => return -errno(),
+            _ => HAS_NONE.store(true, Ordering::SeqCst),
+        }
     }
+    static LAST: AtomicUsize = AtomicUsize::new(0);
     // SAFETY: as above.
-    match unsafe { libc::syscall(libc::SYS_io_setup, count, context) } {
-        0 => 0,
-        _ => -errno(),
+    unsafe { *context = LAST.fetch_add(0x1000, Ordering::Relaxed) + 0x1000 };
+    0
+}
+
+/// The kernel has no asynchronous I/O, as the emulation of another processor's user mode.
+static HAS_NONE: AtomicBool = AtomicBool::new(false);
+
+/// Whether asynchronous I/O is what the model makes of it.
+fn simulates() -> bool {
+    exact() || HAS_NONE.load(Ordering::SeqCst)
+}
+
+/// Contexts that were simulated and are no more.
+static GONE: Mutex<Vec<usize>> = Mutex::new(Vec::new());
+
+/// Whoever waits for events of the context is told that there is none.
+pub fn destroy(context: usize) {
+    if simulates() {
+        GONE.lock().push(context);
+        return;
     }
+    // SAFETY: a context of the model's own.
+    unsafe { libc::syscall(libc::SYS_io_destroy, context) };
 }
 
 pub unsafe extern "C" fn io_submit(
@@ -398,10 +420,10 @@ fn take(context: usize, count: c_long, requests: *mut *mut Iocb, by_plugin: bool
             MARKED.lock().insert(copy.data, copy);
         }
     }
-    if accepted == 1 && !exact() && one_in(4) && hold_back(context, list[0]) {
+    if accepted == 1 && !simulates() && one_in(4) && hold_back(context, list[0]) {
         return 1;
     }
-    let result = if exact() {
+    let result = if simulates() {
         for &request in &list[..accepted] {
             // SAFETY: the model's own request.
             let copy = unsafe { *request };
@@ -489,7 +511,7 @@ fn give_name_back(event: &mut IoEvent) {
     }
 }
 
-/// In the exact mode: one of the requests under way is done, or several.
+/// Where the model simulates: one of the requests under way is done, or several.
 fn simulated_events(context: usize, events: &mut [IoEvent]) -> usize {
     let mut got = 0;
     while got < events.len() && (got == 0 || one_in(2)) {
@@ -516,6 +538,21 @@ fn simulated_events(context: usize, events: &mut [IoEvent]) -> usize {
     got
 }
 
+/// As the kernel would: waits for one.
+fn waited_for(context: usize, events: &mut [IoEvent], limit: Option<Duration>) -> c_long {
+    let began = Instant::now();
+    loop {
+        let got = simulated_events(context, events);
+        if got > 0 || limit.is_some_and(|limit| began.elapsed() >= limit) {
+            return got as c_long;
+        }
+        if GONE.lock().contains(&context) {
+            return -c_long::from(libc::EINVAL);
+        }
+        std::thread::sleep(Duration::from_micros(200));
+    }
+}
+
 /// Requests of a context under way in the exact mode.
 pub fn taken(context: usize) -> usize {
     TAKEN
@@ -537,6 +574,11 @@ fn get_events(
     let room = unsafe { std::slice::from_raw_parts_mut(events, most as usize) };
     let got = if exact() {
         simulated_events(context, room) as c_long
+    } else if simulates() {
+        // SAFETY: null, or the model's own time.
+        let limit = unsafe { timeout.as_ref() }
+            .map(|limit| Duration::new(limit.tv_sec as u64, limit.tv_nsec as u32));
+        waited_for(context, room, limit)
     } else {
         let_go(context);
         // SAFETY: the model's own context and array.

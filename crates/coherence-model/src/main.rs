@@ -169,8 +169,8 @@ fn with_threads(seed: u64, options: &Options, until: Instant, last: u64) -> anyh
     }
     asynchronous::CLOSING.store(true, Ordering::SeqCst);
     for context in world().contexts {
-        // SAFETY: our own context; waits for its requests, and wakes its harvester.
-        unsafe { libc::syscall(libc::SYS_io_destroy, context) };
+        // Waits for its requests, and wakes its harvester.
+        kernel::destroy(context);
     }
     for thread in harvesters {
         panicked += usize::from(thread.join().is_err());

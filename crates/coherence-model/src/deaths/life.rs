@@ -389,8 +389,8 @@ fn end(
     }
     asynchronous::CLOSING.store(true, Ordering::SeqCst);
     for context in world().contexts {
-        // SAFETY: our own context; waits for its requests, and wakes its harvester.
-        unsafe { libc::syscall(libc::SYS_io_destroy, context) };
+        // Waits for its requests, and wakes its harvester.
+        kernel::destroy(context);
     }
     for thread in harvesters {
         panicked += usize::from(thread.join().is_err());
