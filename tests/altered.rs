@@ -65,6 +65,29 @@ pub fn altered(
     Ok(place.installation.with_server_program(&program))
 }
 
+/// The place's server with the number of another release in what its plugins declare: 10.2.11 is 100211.
+pub fn of_release(place: &Place, number: u32) -> anyhow::Result<Installation> {
+    let own = place
+        .installation
+        .version
+        .split(|letter: char| !letter.is_ascii_digit())
+        .take(3)
+        .try_fold(0, |sum, part| {
+            part.parse::<u32>().map(|part| sum * 100 + part)
+        })
+        .context("the server's version")?;
+    let (old, new) = ((own << 8).to_le_bytes(), (number << 8).to_le_bytes());
+    altered(place, |bytes| {
+        let declared = bytes
+            .chunks_exact_mut(size_of::<u32>())
+            .filter(|word| **word == old)
+            .map(|word| word.copy_from_slice(&new))
+            .count();
+        ensure!(declared > 0, "no plugin declares {own}");
+        Ok(())
+    })
+}
+
 /// Of a server that submits through libaio, without the hooks seeing it.
 pub const SUBMITS_UNSEEN: &str = "#define _GNU_SOURCE\n#include <dlfcn.h>\n\
     int jo_submit(void *c, long n, void **l) {\n\

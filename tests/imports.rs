@@ -19,10 +19,12 @@ const IO_URING: &str = "the server does not import io_uring_submit, so pages tha
                         server.";
 
 fn main() -> ExitCode {
-    use Flavour::{MariaDb114Upstream, MariaDb1011};
+    use Flavour::{MariaDb114Upstream, MariaDb1011, MySql97};
     Suite::new("imports")
         .with(MariaDb1011, "libaio_unseen", libaio_unseen)
         .with(MariaDb1011, "io_uring_unseen", io_uring_unseen)
+        .with(MariaDb1011, "too_old", too_old)
+        .with(MySql97, "too_old", too_old)
         .with(MariaDb114Upstream, "libaio_linked_in", libaio_linked_in)
         .with(
             MariaDb114Upstream,
@@ -115,6 +117,22 @@ fn libaio_unseen(place: &Place) -> Outcome {
     // ... unless it is told not to.
     let server = start(place.early(CACHE)?.option("--bpe-async-io=native"))?;
     is_refused(place, &server, LIBAIO)?;
+    server.stop()?;
+    Ok(())
+}
+
+/// Nobody has looked at what such a server does to its files.
+fn too_old(place: &Place) -> Outcome {
+    let (number, name, oldest) = match place.is_mysql() {
+        true => (50_744, "MySQL 5.7.44", "8.0"),
+        false => (100_434, "MariaDB 10.4.34", "10.5"),
+    };
+    let reason = format!(
+        "{name} is older than {oldest}, the oldest release that the extension can follow. Use MariaDB 10.5 or MySQL 8.0, or a \
+         newer release."
+    );
+    let server = altered::of_release(place, number)?.start(place.early(CACHE)?)?;
+    is_refused(place, &server, &reason)?;
     server.stop()?;
     Ok(())
 }

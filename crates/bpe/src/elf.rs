@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use interface::code::{self, Machine, Memory};
-use interface::{Executable, Inside, Refusal, Verdict};
+use interface::{Executable, Inside, Maker, Refusal, Release, Verdict};
 use object::read::{ReadCache, ReadRef};
 use object::{
     Architecture, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget,
@@ -17,6 +17,8 @@ pub struct Symbols {
     pub architecture: Architecture,
     pub imports: BTreeSet<String>,
     pub exports: BTreeSet<String>,
+    /// Which release it is, if it is a server.
+    pub release: Option<Release>,
     /// Functions for asynchronous I/O that are part of it.
     linked_in: BTreeMap<String, Inside>,
 }
@@ -36,8 +38,10 @@ impl Symbols {
             architecture: object.architecture(),
             imports: BTreeSet::new(),
             exports: BTreeSet::new(),
+            release: None,
             linked_in: BTreeMap::new(),
         };
+        let mut binlog = None;
         let mut functions = Vec::new();
         for symbol in object.dynamic_symbols() {
             let Ok(name) = symbol.name() else { continue };
@@ -51,8 +55,15 @@ impl Symbols {
             if name.starts_with("io_") && symbol.kind() == object::SymbolKind::Text {
                 functions.push((name.to_owned(), symbol.address(), symbol.size()));
             }
+            match name {
+                "builtin_maria_binlog_plugin" => binlog = Some((Maker::MariaDb, symbol.address())),
+                "builtin_binlog_plugin" => binlog = Some((Maker::MySql, symbol.address())),
+                _ => {}
+            }
             symbols.exports.insert(name.to_owned());
         }
+        symbols.release =
+            binlog.and_then(|(maker, declarations)| release(&object, maker, declarations));
         if !functions.is_empty() {
             let contents = Contents::of(&object);
             let inside = |(name, address, size)| (name, contents.look(address, size));
@@ -69,8 +80,40 @@ impl Symbols {
         if self.imports.is_empty() {
             return Err(Refusal::linked_statically());
         }
+        if let Some(release) = self.release {
+            release.check()?;
+        }
         interface::judge(self)
     }
+}
+
+/// As the plugin finds it in the process: the second word of the declaration of the binary log's plugin points to a descriptor
+/// that begins with the interface version.
+fn release<'data, R: ReadRef<'data>>(
+    object: &object::File<'data, R>,
+    maker: Maker,
+    declarations: u64,
+) -> Option<Release> {
+    let read = |address, length| {
+        let find = |segment: object::Segment<'data, '_, R>| {
+            segment.data_range(address, length).ok().flatten()
+        };
+        object.segments().find_map(find)
+    };
+    let slot = declarations.checked_add(8)?;
+    // A program that may lie anywhere has the address in its relocations.
+    let relocated = object
+        .dynamic_relocations()
+        .into_iter()
+        .flatten()
+        .find(|(at, _)| *at == slot)
+        .and_then(|(_, relocation)| u64::try_from(relocation.addend()).ok());
+    let descriptor = match relocated {
+        Some(address) if address != 0 => address,
+        _ => u64::from_le_bytes(read(slot, 8)?.try_into().ok()?),
+    };
+    let version = u32::from_le_bytes(read(descriptor, 4)?.try_into().ok()?);
+    Some(Release::of_interface(maker, version))
 }
 
 impl Executable for Symbols {
@@ -138,6 +181,7 @@ impl Symbols {
             architecture: Architecture::X86_64,
             imports: names.iter().map(|&name| name.to_owned()).collect(),
             exports: BTreeSet::new(),
+            release: None,
             linked_in: BTreeMap::new(),
         }
     }

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use interface::{Maker, Release};
 use mysql::Conn;
 use mysql::prelude::{FromRow, Queryable};
 
@@ -35,6 +36,21 @@ pub struct Version {
     pub major: u16,
     pub minor: u16,
     pub patch: u16,
+}
+
+impl Version {
+    /// As the plugin sees it.
+    pub fn release(self, flavour: Flavour) -> Release {
+        let maker = match flavour {
+            Flavour::MariaDb => Maker::MariaDb,
+            Flavour::MySql => Maker::MySql,
+        };
+        let part = |number: u16| u32::from(number);
+        Release {
+            maker,
+            number: part(self.major) * 10_000 + part(self.minor) * 100 + part(self.patch).min(99),
+        }
+    }
 }
 
 impl fmt::Display for Version {
@@ -83,9 +99,7 @@ pub fn support(flavour: Flavour, version: Version) -> Support {
         (Flavour::MariaDb, 10, 5 | 11) | (Flavour::MariaDb, 11, 4 | 8) | (Flavour::MySql, 9, 7) => {
             Support::Tested
         }
-        (Flavour::MariaDb, 10, minor) if minor < 5 => Support::No,
-        (Flavour::MariaDb, ..=9, _) => Support::No,
-        (Flavour::MySql, ..=7, _) => Support::No,
+        _ if version.release(flavour).check().is_err() => Support::No,
         _ => Support::Expected,
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! It loads the plugin before InnoDB and holds the settings. MySQL persists the settings, too, and
 //! those win, but only once InnoDB has opened its files. `loose-` keeps a server
-//! starting whose library is gone; both servers log an error line for a missing library and go on.
+//! starting whose library is gone; both servers log an error line for a missing library and go on. MariaDB does not know
+//! `early-plugin-load`, and may come to read a file that was written for MySQL.
 
 use crate::server::Flavour;
 use crate::server_options::option_text;
@@ -90,7 +91,7 @@ impl Snippet {
             // more.
             Some(before) => format!("{before};{ours}"),
         };
-        text.push_str(&format!("[mysqld]\nearly-plugin-load = \"{load}\"\n"));
+        text.push_str(&format!("[mysqld]\nloose-early-plugin-load = \"{load}\"\n"));
         text.push_str(
             "# What is persisted comes after InnoDB has opened its files: too late to take over what is cached.\n",
         );
@@ -163,7 +164,7 @@ mod tests {
             settings.ends_with("\nloose-bpe_enabled = ON\n"),
             "{settings}"
         );
-        assert!(text(None).contains("early-plugin-load = \"bpe=bpe.so\"\n"));
+        assert!(text(None).contains("\nloose-early-plugin-load = \"bpe=bpe.so\"\n"));
         assert!(text(Some("keyring.so")).contains("\"keyring.so;bpe=bpe.so\""));
         assert!(text(Some("keyring.so;bpe=bpe.so")).contains("\"keyring.so;bpe=bpe.so\""));
     }

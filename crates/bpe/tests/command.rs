@@ -745,7 +745,12 @@ fn doctor_judges_an_executable(place: &Place, host: &Host, calls: &str) -> Outco
         })
         .collect();
     ensure!(said["works"] == true && found.len() == 3, "{said:#}");
-    ensure!(found[0].starts_with("executable: ok"), "{found:?}");
+    let release = place.installation.version.split('-').next();
+    let release = release.context("the server's version")?;
+    ensure!(
+        found[0].starts_with("executable: ok") && found[0].contains(&format!(" {release}, ")),
+        "{found:?}"
+    );
     ensure!(found[1] == format!("calls: {calls}"), "{found:?}");
     ensure!(
         found[2].starts_with("async I/O: ok libaio")
@@ -756,6 +761,8 @@ fn doctor_judges_an_executable(place: &Place, host: &Host, calls: &str) -> Outco
     if place.is_mysql() {
         return Ok(());
     }
+    let old = altered::of_release(place, 100_211)?;
+    judge(old.server_program())?.expect(1, &["MariaDB 10.2.11 is older than 10.5"])?;
     // The same for other processors, and cut off.
     let copy = place.root().join("copy");
     fs::copy(program, &copy)?;

@@ -2,7 +2,7 @@
 //!
 //! [`calls`] is the one list of intercepted calls. [`verdict`] judges by it whether everything a server does to its data
 //! files can be seen; [`code`] looks at what is linked into the executable instead of being imported, and [`in_use`] at what
-//! a running server uses. The plugin (in the process, before it redirects anything), `bpe doctor` and `bpe enable` (from the
+//! a running server uses; [`release`] knows which releases are too old. The plugin (in the process, before it redirects anything), `bpe doctor` and `bpe enable` (from the
 //! executable's file) all ask here, so they give one answer in the same words.
 //!
 //! [`status`], [`variables`] and [`reports`] are what a server shows of the plugin: names, kinds, units, meanings;
@@ -17,6 +17,7 @@ pub mod heat;
 pub mod in_use;
 pub mod limits;
 pub mod owner;
+pub mod release;
 pub mod reports;
 #[cfg(test)]
 mod servers;
@@ -27,5 +28,6 @@ pub mod verdict;
 
 pub use code::Inside;
 pub use in_use::InUse;
+pub use release::{Maker, Release};
 pub use status::Status;
 pub use verdict::{Executable, Refusal, Verdict, Way, judge};

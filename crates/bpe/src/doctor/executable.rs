@@ -54,16 +54,21 @@ fn judge(symbols: &Symbols) -> Vec<Finding> {
             .advise("use a build for x86-64 or AArch64"),
         ];
     }
+    let release = symbols.release.map(|release| format!("{release}, "));
+    let release = release.unwrap_or_default();
     let mut findings = vec![if Some(symbols.architecture) == OWN {
         Finding::ok(
             "executable",
-            format!("built for {:?}, as this program", symbols.architecture),
+            format!(
+                "{release}built for {:?}, as this program",
+                symbols.architecture
+            ),
         )
     } else {
         Finding::warn(
             "executable",
             format!(
-                "built for {:?}, but this program for another processor",
+                "{release}built for {:?}, but this program for another processor",
                 symbols.architecture
             ),
         )

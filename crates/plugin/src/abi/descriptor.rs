@@ -4,6 +4,8 @@ use std::ffi::{c_char, c_int, c_ulong, c_void};
 use std::panic::catch_unwind;
 use std::sync::atomic::Ordering;
 
+use interface::{Maker, Release};
+
 use super::ServerTable;
 use super::status::{STATUS, StatusVariable};
 use super::variables::{VARIABLES, VariablePointer};
@@ -197,6 +199,17 @@ unsafe extern "C" fn init(_plugin: *mut c_void) -> c_int {
     0
 }
 
+/// Nothing is redirected in a server that nobody has looked at.
+fn too_old() -> Result<(), interface::Refusal> {
+    let (flavour, version) = super::server();
+    let maker = match flavour {
+        super::Flavour::MariaDb => Maker::MariaDb,
+        super::Flavour::MySql => Maker::MySql,
+        super::Flavour::None => return Ok(()),
+    };
+    Release::of_interface(maker, u32::try_from(version).unwrap_or(0)).check()
+}
+
 fn start() {
     // SAFETY: the server is initialising the plugin; the values of the variables are there, and valid.
     unsafe { settings::load() };
@@ -204,7 +217,10 @@ fn start() {
     // SAFETY: as above.
     unsafe { settings::set_text(&rules.text, rules.text.load(Ordering::SeqCst)) };
     rules.follow(&CORE);
-    let (passive, verdict) = match got::patch(&calls::imports(), interface::judge) {
+    let patched = too_old()
+        .map_err(Into::into)
+        .and_then(|()| got::patch(&calls::imports(), interface::judge));
+    let (passive, verdict) = match patched {
         Ok(verdict) => (None, Some(verdict)),
         Err(reason) => (Some(reason.to_string()), None),
     };
