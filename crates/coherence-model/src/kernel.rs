@@ -69,15 +69,18 @@ pub fn perturb() {
     set_errno(kept);
 }
 
-/// A moment inside the registry of files. With threads the thread may be held up with its lock or without; in the exact mode
+/// A moment inside the registry of files, or of a run of pages that is loaded. With threads the thread may be held up with its lock or without; in the exact mode
 /// something else happens where the lock is free, above all that the extension is switched.
 #[cfg(feature = "canary")]
-pub fn hold_up(_moment: &'static str) {
+pub fn hold_up(moment: &'static str) {
     // Of the exact mode's switching on nobody else can come in between the steps.
     if !READY.load(Ordering::Relaxed) || exact() && SWITCHING.load(Ordering::Relaxed) {
         return;
     }
     let kept = errno();
+    if moment == "loaded" && random::depth() < DEEPEST && one_in(4) {
+        crate::operations::write_what_was_read();
+    }
     if !exact() {
         if one_in(10) {
             std::thread::sleep(Duration::from_micros(below(300) as u64));

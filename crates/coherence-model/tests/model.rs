@@ -14,7 +14,7 @@ const SEEDS: [&str; 8] = ["3", "5", "7", "9", "1", "2", "4", "6"];
 
 /// Rules of `coherence::canary` whose absence the exact mode notices soon, whatever the machine. That a descriptor is stored under the
 /// registry's lock takes a thread that is held up over OFF, ON and a rest: `checks/interleavings` notices it within seconds.
-const CANARIES: [(&str, &str); 15] = [
+const CANARIES: [(&str, &str); 16] = [
     ("writes", "a write drops nothing"),
     ("generations", "an insertion ignores the generation"),
     ("ranges", "holes and vectored writes drop nothing"),
@@ -31,6 +31,10 @@ const CANARIES: [(&str, &str); 15] = [
     (
         "warm-ticket-after-read",
         "a page is loaded under a ticket of later",
+    ),
+    (
+        "warm-unsettled",
+        "pages are loaded while a write of before is under way",
     ),
     ("warm-one-ticket", "one ticket for pages loaded at once"),
 ];

@@ -107,6 +107,10 @@ pub const RULES: &[(&str, &str)] = &[
         "a page that is loaded for another server gets its ticket when it was read",
     ),
     (
+        "warm-unsettled",
+        "pages are loaded though a write may be under way that was not seen to begin",
+    ),
+    (
         "warm-one-ticket",
         "all pages that are loaded at once get the ticket of the first",
     ),

@@ -527,6 +527,8 @@ pub struct Files<O> {
     table: &'static [Slot],
     /// When descriptors were last found, by [`Os::running`] in nanoseconds.
     found_at: AtomicU64,
+    /// When a write last began whose end is not seen, likewise.
+    unseen_at: AtomicU64,
     /// One more than the highest descriptor that was ever registered.
     registered_below: AtomicUsize,
     registry: Mutex<Registry>,
@@ -552,6 +554,7 @@ impl<O: Os> Files<O> {
             switch: Switch::new(),
             table,
             found_at: AtomicU64::new(0),
+            unseen_at: AtomicU64::new(0),
             registered_below: AtomicUsize::new(0),
             registry: Mutex::new(Registry::new()),
             inheritance: Inheritance::new(),
@@ -833,6 +836,23 @@ impl<O: Os> Files<O> {
         let details = file.details.lock();
         let mut in_table = details.descriptors.iter().copied();
         in_table.find(|fd| self.table.get(*fd as usize).is_some())
+    }
+
+    /// A write begins whose end will not be seen.
+    pub fn note_unseen_write(&self) {
+        let now = u64::try_from(self.os.running().as_nanos()).unwrap_or(u64::MAX);
+        self.unseen_at.fetch_max(now.max(1), Ordering::SeqCst);
+    }
+
+    /// Whether no write may be under way that was not seen to begin, or will not be seen to end: whoever reads pages that the server
+    /// has not asked for may meet one. Writes that began before files were followed take no longer than [`PROVE_FOR`].
+    pub fn is_settled(&self) -> bool {
+        let now = u64::try_from(self.os.running().as_nanos()).unwrap_or(u64::MAX);
+        let is_past = |at: &AtomicU64| {
+            let at = at.load(Ordering::SeqCst);
+            at == 0 || now.saturating_sub(at) >= PROVE_FOR.as_nanos() as u64
+        };
+        is_past(&self.found_at) && is_past(&self.unseen_at)
     }
 
     /// Whether nobody holds the registry's lock, so that more may be done at a moment of [`crate::hold_up`].

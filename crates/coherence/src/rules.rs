@@ -281,6 +281,10 @@ impl<O: Os> Core<O> {
         offset: i64,
         end: End,
     ) -> Option<Write> {
+        if end == End::Unseen {
+            // Before the generation moves on: whoever gets a ticket afterwards sees this.
+            self.files.note_unseen_write();
+        }
         if left_out!("writes") || length == 0 {
             return None;
         }

@@ -1,6 +1,7 @@
 //! Warming: reads pages of the server's own data files that another server has cached, and offers them.
 //!
-//! The rules are those of any read that misses: a ticket for each page before the read, and what was read is offered under it, so
+//! Nothing is read while a write may be under way that was not seen to begin, or will not be seen to end ([`is_settled`](crate::files::Files::is_settled)). Else the
+//! rules are those of any read that misses: a ticket for each page before the read, and what was read is offered under it, so
 //! that a page that is written meanwhile is turned away. The data file is read through the server's own descriptor, as in
 //! [`compare`](crate::compare).
 
@@ -192,7 +193,7 @@ impl<O: Os> Core<O> {
         if !self.switch().mode().fills() || size == 0 || length > RUN_BYTES {
             return None;
         }
-        if file.treatment() == Treatment::Excluded {
+        if file.treatment() == Treatment::Excluded || !self.may_load() {
             return None;
         }
         let id = file.cacheable()?;
@@ -212,12 +213,14 @@ impl<O: Os> Core<O> {
                 .read(fd, bytes.as_mut_ptr(), length, offset as i64)
         };
         warmed.was_read = true;
+        hold_up!("loaded");
         if left_out!("warm-ticket-after-read") {
             self.take_tickets(file, hot, &mut tickets);
         }
         let read = read.unwrap_or(0).min(length);
         // Whoever changes the whole file gives it another identity before.
         let unchanged = file.id() == id
+            && self.may_load()
             && self
                 .files
                 .of_descriptor(fd)
@@ -233,6 +236,12 @@ impl<O: Os> Core<O> {
             warmed.count(outcome);
         }
         Some(warmed)
+    }
+
+    /// Whether pages may be read that the server has not asked for. It never reads a page that it is writing, so a read of its own needs
+    /// no more than a ticket; one of ours may meet a write of which nothing is known.
+    fn may_load(&self) -> bool {
+        self.files.is_settled() || left_out!("warm-unsettled")
     }
 
     fn take_tickets(&self, file: &DataFile, hot: &[Hot], tickets: &mut [Option<ReadTicket>]) {

@@ -18,6 +18,8 @@ mod model;
 mod policy;
 #[cfg(not(checker))]
 mod spreading;
+#[cfg(not(checker))]
+mod warming;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -31,7 +31,7 @@ use crate::heat::{Heads, Prints, io_capacity};
 use crate::keys::Keys;
 use crate::linux::Linux;
 use crate::os::Os as _;
-use crate::process::CORE;
+use crate::process::{CORE, KNOWN};
 
 pub mod list;
 mod load;
@@ -201,6 +201,11 @@ impl Warming {
         let capacity = io_capacity().ok_or(REFUSED)?;
         if let Some(why) = off() {
             return Err(format!("{why}, so nothing can be loaded"));
+        }
+        if KNOWN.uses_io_uring.load(Ordering::SeqCst) {
+            return Err(
+                "this server writes through io_uring, and nobody sees when such a write ends, so nothing can be loaded beside it".into(),
+            );
         }
         let mut session = self.session.lock();
         if session.is_some() {
@@ -421,7 +426,7 @@ impl Warming {
             drop(guard);
             let (reads, nanos) = reads.map_or((0, 0), |reads| (reads.count, reads.sum_nanos));
             let capacity = capacity.unwrap_or(0);
-            let rests = busy.look(now, reads, nanos, capacity);
+            let rests = busy.look(now, reads, nanos, capacity) || !CORE.files.is_settled();
             pace.rest(rests);
             if !rests {
                 pace.grant(capacity, now - last);

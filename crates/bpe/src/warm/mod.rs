@@ -151,7 +151,21 @@ fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
     let denied = receiver.denied.clone();
     receiver.end();
     let (progress, left_out) = result.map_err(&at_target)?;
-    tell(&progress, &left_out, denied.as_deref(), began.elapsed());
+    let fit = list
+        .files
+        .iter()
+        .filter(|(name, _)| !left_out.contains_key(*name));
+    let listed = match args.by_name {
+        true => 0,
+        false => fit.map(|(_, file)| file.hot.len() as u64).sum(),
+    };
+    tell(
+        &progress,
+        listed,
+        &left_out,
+        denied.as_deref(),
+        began.elapsed(),
+    );
     let nothing = progress.listed == 0;
     Ok(if nothing { Exit::No } else { Exit::Ok }.into())
 }
@@ -171,7 +185,7 @@ fn load(
             now.percent.max(0.0),
             now.loaded.saturating_sub(before.loaded),
             if now.state == "paused" {
-                ", waits: the server needs its data disk"
+                ", waits: the server needs its data disk, or was switched on less than a minute ago"
             } else {
                 ""
             }
@@ -188,8 +202,10 @@ fn load(
     }
 }
 
+/// `listed`: pages of the files that are not left out.
 fn tell(
     progress: &Progress,
+    listed: u64,
     left_out: &BTreeMap<String, LeftOut>,
     denied: Option<&str>,
     took: Duration,
@@ -200,6 +216,12 @@ fn tell(
         progress.reads,
         took.as_secs_f64()
     );
+    if progress.listed < listed {
+        say!(
+            "Cut         the cache there takes {} of {listed} pages: the hottest are loaded",
+            progress.listed
+        );
+    }
     if progress.skipped > 0 {
         say!(
             "Skipped     {} pages: written meanwhile, beyond the end of their files, or others are asked for more often",

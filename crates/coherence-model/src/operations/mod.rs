@@ -26,6 +26,8 @@ pub use pages::{flush_file, write_pages};
 pub use ranges::grow_by;
 pub use replaced::{OTHERS, Others};
 pub use ring::ARE_USED as RINGS_ARE_USED;
+#[cfg(feature = "canary")]
+pub use warm::write_what_was_read;
 
 type Operation = fn();
 

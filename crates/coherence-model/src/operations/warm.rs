@@ -1,12 +1,26 @@
 //! What another server has cached is loaded: several pages are read at once, without being asked for by InnoDB, which may write them
 //! meanwhile.
 
+#[cfg(feature = "canary")]
+use std::cell::RefCell;
+use std::sync::Arc;
+
 use bpe::process::CORE;
 use coherence::warm::{Hot, RUN_BYTES, RunBuffer};
 
+#[cfg(feature = "canary")]
+use super::pages::write_pages;
 use crate::coverage::{Reached, reached};
-use crate::random::{below, one_in};
-use crate::world::world;
+#[cfg(feature = "canary")]
+use crate::random::nested;
+use crate::random::{below, low, one_in};
+use crate::world::{File, world};
+
+#[cfg(feature = "canary")]
+thread_local! {
+    /// The run that this thread has read and not offered yet: its file and pages.
+    static READ: RefCell<Option<(Arc<File>, usize, usize)>> = const { RefCell::new(None) };
+}
 
 /// Pages of a run at most.
 const MOST: usize = 16;
@@ -16,7 +30,7 @@ pub fn load() {
     let Some(user) = world().slot().file().enter() else {
         return;
     };
-    let file = &user.0;
+    let file: &Arc<File> = &user.0;
     let all = file.pages();
     if all == 0 {
         return;
@@ -25,7 +39,7 @@ pub fn load() {
     let Some(known) = known.filter(|known| known.page_size() > 0) else {
         return;
     };
-    let first = below(all);
+    let first = low(all);
     let last = first + (1 + below(MOST)).min(RUN_BYTES / known.page_size() as usize);
     let mut hot = Vec::new();
     for page in first..last {
@@ -39,7 +53,12 @@ pub fn load() {
     let Some(mut buffer) = RunBuffer::new() else {
         return;
     };
-    if let Some(warmed) = CORE.warm(known, &hot, &mut buffer) {
+    #[cfg(feature = "canary")]
+    READ.set(Some((Arc::clone(file), first, last)));
+    let warmed = CORE.warm(known, &hot, &mut buffer);
+    #[cfg(feature = "canary")]
+    READ.set(None);
+    if let Some(warmed) = warmed {
         if warmed.admitted > 0 {
             reached(Reached::Warmed);
         }
@@ -47,5 +66,25 @@ pub fn load() {
             reached(Reached::WarmedTooLate);
         }
         world().note(file, format_args!("loaded from {first} on: {warmed:?}"));
+    }
+}
+
+/// Two pages of the run that was just read are written, before it is offered: one alone would be offered itself.
+#[cfg(feature = "canary")]
+pub fn write_what_was_read() {
+    let Some((file, first, last)) = READ.take() else {
+        return;
+    };
+    let page = first + below(last - first);
+    let Some(user) = file.enter() else {
+        return;
+    };
+    if page + 2 > user.0.pages() {
+        return;
+    }
+    if let Some(pages) = user.0.lock(page, 2) {
+        if page + 2 <= user.0.pages() {
+            nested(|| write_pages(&user.0, pages.offset(), pages.bytes()));
+        }
     }
 }

@@ -1,0 +1,163 @@
+//! Pages that come in on behalf of another server, and what is told of one's own.
+
+use super::*;
+use crate::{EXTENT_PAGES, PolicyName};
+
+const LENGTH: usize = 16384;
+const POLICIES: [PolicyName; 2] = [PolicyName::Frequency, PolicyName::Density];
+
+impl Fixture {
+    fn warm(&self, page: PageId, count: u8) -> OfferOutcome {
+        let ticket = self.generations.begin_read(page.file.0, page.page).unwrap();
+        let bytes = content(page, 1, LENGTH);
+        let outcome = self
+            .extension
+            .offer(page, &bytes, ticket, Source::Warm { count });
+        self.pump();
+        outcome
+    }
+}
+
+fn one_instance(policy: PolicyName) -> Fixture {
+    inline(|c| {
+        c.policy = policy;
+        c.admission = AdmissionMode::Frequency;
+        c.instances = 1;
+    })
+}
+
+/// Asks for a page as a server does.
+fn ask(f: &Fixture, page: PageId) {
+    if f.read(page, 1, LENGTH) != ReadOutcome::Hit {
+        f.offer(page, 1, LENGTH);
+    }
+    f.pump();
+}
+
+/// A full cache of pages of file 1, each asked for so many times, one after the other.
+fn full(policy: PolicyName, times: u32) -> Fixture {
+    let f = one_instance(policy);
+    for _ in 0..times {
+        (0..500).for_each(|n| ask(&f, page(1, n)));
+    }
+    f
+}
+
+#[test]
+fn what_was_asked_for_more_often_is_hotter() {
+    for policy in POLICIES {
+        let f = one_instance(policy);
+        for round in 0..8 {
+            (round..8).for_each(|n| ask(&f, page(1, 64 + n)));
+            // Others in between: what is read again at once counts once.
+            (0..200).for_each(|n| ask(&f, page(2, n)));
+        }
+        let accesses = |f: &Fixture| f.extension.instance_statistics()[0].accesses;
+        let before = accesses(&f);
+        let heat = f.extension.heat(FileId(1), 1);
+        assert_eq!(heat.cached, 0xff, "{policy}");
+        assert!(
+            heat.of[..8].is_sorted() && heat.of[0] < heat.of[7],
+            "{policy}: {heat:?}"
+        );
+        assert_eq!(f.extension.heat(FileId(1), 0).cached, 0);
+        assert_eq!(f.extension.heat(FileId(7), 1).cached, 0);
+        assert_eq!(accesses(&f), before, "{policy}: looking is no access");
+    }
+}
+
+#[test]
+fn what_is_loaded_is_cached_as_hot_as_it_was_elsewhere() {
+    for policy in POLICIES {
+        let f = one_instance(policy);
+        let before = f.extension.instance_statistics()[0].accesses;
+        for n in 0..4 {
+            assert_eq!(f.warm(page(1, n), 4 - n as u8), OfferOutcome::Admitted);
+            assert_eq!(f.warm(page(1, n), 4), OfferOutcome::AlreadyCached);
+        }
+        assert_eq!(f.extension.instance_statistics()[0].accesses, before);
+        let heat = f.extension.heat(FileId(1), 0);
+        assert!(
+            heat.of[..4].iter().rev().is_sorted() && heat.of[0] > heat.of[3],
+            "{policy}: {heat:?}"
+        );
+        assert_eq!(f.read(page(1, 2), 1, LENGTH), ReadOutcome::Hit);
+        f.extension.cool(FileId(1), 0, 1);
+        assert!(
+            f.extension.heat(FileId(1), 0).of[0] < heat.of[0],
+            "{policy}"
+        );
+        f.check_books();
+    }
+}
+
+#[test]
+fn only_what_is_colder_goes_for_it() {
+    for policy in POLICIES {
+        // Each was asked for eight times.
+        let f = full(policy, 8);
+        let cached = |f: &Fixture| f.extension.statistics().pages_cached;
+        let before = cached(&f);
+        let rejected = (0..200).filter(|&n| f.warm(page(2, n), 4) == OfferOutcome::Rejected);
+        let rejected = rejected.count();
+        // What writes have under way is room; one look-alike in a hundred seems colder.
+        assert!(rejected > 180, "{policy}: {rejected}");
+        let wanted = f
+            .extension
+            .wanted(FileId(2), 10, u64::MAX, &[4; EXTENT_PAGES]);
+        assert!(wanted.cached.count_ones() < 4, "{policy}: {wanted:?}");
+        assert!(wanted.welcome.count_ones() < 8, "{policy}: {wanted:?}");
+        assert!(cached(&f) + 20 > before);
+        // Once it was asked for as often, or more.
+        let admitted = (0..200).filter(|&n| f.warm(page(3, n), 15) == OfferOutcome::Admitted);
+        assert!(admitted.count() > 150, "{policy}");
+        f.check_books();
+    }
+}
+
+#[test]
+fn a_page_that_is_written_meanwhile_is_turned_away() {
+    let f = one_instance(PolicyName::Frequency);
+    let p = page(1, 5);
+    let ticket = f.generations.begin_read(1, 5).unwrap();
+    f.write(p, 2, LENGTH);
+    let bytes = content(p, 1, LENGTH);
+    let warm = |ticket| {
+        f.extension
+            .offer(p, &bytes, ticket, Source::Warm { count: 4 })
+    };
+    assert_eq!(warm(ticket), OfferOutcome::Stale);
+    assert_eq!(f.read(p, 2, LENGTH), ReadOutcome::Hit);
+}
+
+#[test]
+fn half_of_staging_is_left_to_the_server() {
+    let f = one_instance(PolicyName::Frequency);
+    let mut admitted = 0u64;
+    let full = (0..10_000).find_map(|n| {
+        let p = page(1, n);
+        let ticket = f.generations.begin_read(1, n)?;
+        let bytes = content(p, 1, LENGTH);
+        let outcome = f
+            .extension
+            .offer(p, &bytes, ticket, Source::Warm { count: 1 });
+        admitted += u64::from(outcome == OfferOutcome::Admitted);
+        (outcome != OfferOutcome::Admitted).then_some(outcome)
+    });
+    assert!(
+        matches!(
+            full,
+            Some(OfferOutcome::StagingFull | OfferOutcome::Rejected)
+        ),
+        "{full:?}"
+    );
+    assert!(admitted > 0);
+    assert_eq!(
+        f.offer(page(2, 1), 1, LENGTH),
+        OfferOutcome::Admitted,
+        "the server's own"
+    );
+    assert_eq!(f.extension.statistics().dropped_staging_full, 0);
+    f.pump();
+    f.check_books();
+}
