@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use crate::cluster::group::{self, Known};
+use crate::cluster::group;
 use crate::cluster::look::{self, Node};
 use crate::cluster::ready::{self, Limits, Wanted};
 use crate::connection;
@@ -73,15 +73,7 @@ fn among(
     limits: &Limits,
     wanted: Wanted,
 ) -> ready::Verdict {
-    let known: Vec<Known> = nodes
-        .iter()
-        .zip(seen)
-        .map(|(node, seen)| Known {
-            name: &node.name,
-            cluster: node.cluster.as_deref(),
-            membership: seen.as_ref().ok().map(|seen| &seen.membership),
-        })
-        .collect();
+    let known = look::known(nodes, seen);
     let number = nodes.iter().position(|node| node.name == name).unwrap_or(0);
     let members = group::groups(&known)
         .into_iter()

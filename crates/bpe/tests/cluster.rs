@@ -92,8 +92,14 @@ impl<'a> Two<'a> {
         self.place.start(self.options(node)?)
     }
 
-    /// Has the second replicate from the first.
-    fn follow(&self, second: &Server) -> Outcome {
+    /// Makes accounts on the first, for a replica and for somebody without rights, and has the second replicate from it.
+    fn follow(&self, first: &Server, second: &Server) -> Outcome {
+        let accounts = [
+            "CREATE USER replica@'%' IDENTIFIED BY 'x'",
+            "GRANT REPLICATION SLAVE ON *.* TO replica@'%'",
+            "CREATE USER looker@localhost",
+        ];
+        sql::run(first, &accounts)?;
         let port = self.ports[0][0];
         let statements = match self.place.is_mysql() {
             true => [
@@ -256,15 +262,7 @@ fn a_primary_and_its_replica(place: &Place) -> Outcome {
     let file = two.file([&first, &second], "clustr = 'shop'")?;
     run(&file, 2, &["line 6", "unknown field"])?;
 
-    sql::run(
-        &first,
-        &[
-            "CREATE USER replica@'%' IDENTIFIED BY 'x'",
-            "GRANT REPLICATION SLAVE ON *.* TO replica@'%'",
-            "CREATE USER looker@localhost",
-        ],
-    )?;
-    two.follow(&second)?;
+    two.follow(&first, &second)?;
     let file = two.file([&first, &second], "")?;
     sql::wait_until("a replica in step", PATIENCE, || {
         Ok(two
@@ -721,15 +719,7 @@ fn two_nodes_of_galera(place: &Place) -> Outcome {
 fn roles_on_mysql(place: &Place) -> Outcome {
     let two = Two::new(place)?;
     let (first, second) = (two.make(0)?, two.make(1)?);
-    sql::run(
-        &first,
-        &[
-            "CREATE USER replica@'%' IDENTIFIED BY 'x'",
-            "GRANT REPLICATION SLAVE ON *.* TO replica@'%'",
-            "CREATE USER looker@localhost",
-        ],
-    )?;
-    two.follow(&second)?;
+    two.follow(&first, &second)?;
     let file = two.file([&first, &second], "")?;
     sql::wait_until("a replica in step", PATIENCE, || {
         Ok(two

@@ -64,14 +64,8 @@ impl Extension {
         source: Source,
     ) -> OfferOutcome {
         let shared = &*self.shared;
-        if !is_page_length(bytes.len()) || !shared.store.any_active() {
-            return OfferOutcome::Unsuitable;
-        }
-        if !shared
-            .budget
-            .allows(shared.store.staging.used() + bytes.len() as u64)
-        {
-            return OfferOutcome::WriteLimit;
+        if let Some(why) = self.cannot_take(bytes) {
+            return why;
         }
         {
             let mut state = instance.lock();
@@ -116,10 +110,26 @@ impl Extension {
         }
         state.stage(&shared.store, instance, page, group, filling, None);
         drop(state);
+        self.has_staged();
+        OfferOutcome::Admitted
+    }
+
+    /// Why no page of this size can be taken in now, whatever it is worth.
+    pub(crate) fn cannot_take(&self, bytes: &[u8]) -> Option<OfferOutcome> {
+        let shared = &*self.shared;
+        if !is_page_length(bytes.len()) || !shared.store.any_active() {
+            return Some(OfferOutcome::Unsuitable);
+        }
+        let staged = shared.store.staging.used() + bytes.len() as u64;
+        (!shared.budget.allows(staged)).then_some(OfferOutcome::WriteLimit)
+    }
+
+    /// Wakes the writers if enough pages wait for them.
+    pub(crate) fn has_staged(&self) {
+        let shared = &*self.shared;
         if shared.store.waiting() >= shared.wake.staged {
             shared.wake.announce();
         }
-        OfferOutcome::Admitted
     }
 
     /// A frame, if need be that of a page that is worth less.

@@ -35,6 +35,18 @@ use mode::AdmissionMode;
 /// The most that is remembered of how often a page was read.
 pub(crate) const MOST_COUNT: u32 = 15;
 
+/// Ages a counter, whose lowest bits are a count up to [`MOST_COUNT`] and the others tell the page. At 0 it forgets the page.
+#[inline]
+fn halve(counter: &mut u16) {
+    const COUNT: u16 = MOST_COUNT as u16;
+    let count = (*counter & COUNT) >> 1;
+    *counter = if count == 0 {
+        0
+    } else {
+        *counter & !COUNT | count
+    };
+}
+
 /// A page that asks for a place.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Candidate {

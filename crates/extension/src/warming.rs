@@ -11,7 +11,7 @@ use crate::extension::{Extension, OfferOutcome};
 use crate::generation::ReadTicket;
 use crate::group::Group;
 use crate::instance::{Instance, InstanceState};
-use crate::page::{EXTENT_SHIFT, FileId, PageId, check, is_page_length};
+use crate::page::{EXTENT_SHIFT, FileId, PageId, check};
 use crate::policy::{MOST_COUNT, Places};
 use crate::store::Store;
 
@@ -187,12 +187,8 @@ impl Extension {
         count: u8,
     ) -> OfferOutcome {
         let shared = &*self.shared;
-        if !is_page_length(bytes.len()) || !shared.store.any_active() {
-            return OfferOutcome::Unsuitable;
-        }
-        let staged = shared.store.staging.used() + bytes.len() as u64;
-        if !shared.budget.allows(staged) {
-            return OfferOutcome::WriteLimit;
+        if let Some(why) = self.cannot_take(bytes) {
+            return why;
         }
         if self.warm_room() < bytes.len() as u64 {
             shared.wake.announce();
@@ -235,9 +231,7 @@ impl Extension {
         }
         state.stage(&shared.store, instance, page, group, filling, Some(count));
         drop(locked);
-        if shared.store.waiting() >= shared.wake.staged {
-            shared.wake.announce();
-        }
+        self.has_staged();
         OfferOutcome::Admitted
     }
 }

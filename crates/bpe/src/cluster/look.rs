@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::group::Known;
 use super::membership::Membership;
 use super::warmth::Warmth;
 use crate::connection::Target;
@@ -36,6 +37,19 @@ pub struct Node {
     /// The cluster that the file puts it in.
     pub cluster: Option<String>,
     pub target: Target,
+}
+
+/// What is known of each of them after a look.
+pub fn known<'a>(nodes: &'a [Node], seen: &'a [Result<Seen, Failure>]) -> Vec<Known<'a>> {
+    nodes
+        .iter()
+        .zip(seen)
+        .map(|(node, seen)| Known {
+            name: &node.name,
+            cluster: node.cluster.as_deref(),
+            membership: seen.as_ref().ok().map(|seen| &seen.membership),
+        })
+        .collect()
 }
 
 /// Asks for passwords where that is wished, one after the other.

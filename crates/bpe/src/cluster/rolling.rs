@@ -195,15 +195,7 @@ fn choose(
     seen: &[Result<Seen, Failure>],
     pace: &Pace,
 ) -> Result<(Group, Vec<usize>), Failure> {
-    let known: Vec<Known> = nodes
-        .iter()
-        .zip(seen)
-        .map(|(node, seen)| Known {
-            name: &node.name,
-            cluster: node.cluster.as_deref(),
-            membership: seen.as_ref().ok().map(|seen| &seen.membership),
-        })
-        .collect();
+    let known = look::known(nodes, seen);
     if known.is_empty() {
         return Err(Failure::usage("the file names no server"));
     }

@@ -21,7 +21,7 @@
 
 use std::io;
 
-use super::{Candidate, Thrift};
+use super::{Candidate, Thrift, halve};
 use crate::measure::averaged;
 use crate::memory::{Mapped, Zeroable, in_pages};
 use crate::page::mix64;
@@ -107,15 +107,6 @@ impl Set {
             halve(&mut self.0[way]);
         }
     }
-}
-
-fn halve(counter: &mut u16) {
-    let count = (*counter & MOST) >> 1;
-    *counter = if count == 0 {
-        0
-    } else {
-        *counter & !MOST | count
-    };
 }
 
 /// A page that competes: its identity, and the accesses it is credited with.

@@ -10,6 +10,7 @@ use std::io;
 
 use super::state::{CLASS_BITS, LANES, Seen, WAYS};
 use crate::memory::{Mapped, Zeroable, in_pages};
+use crate::policy::halve;
 
 const SET_BYTES: u64 = 64;
 const COUNT_BITS: u32 = 4;
@@ -128,15 +129,6 @@ impl Set {
     fn halve(&mut self) {
         self.0[..WAYS].iter_mut().for_each(halve);
     }
-}
-
-fn halve(counter: &mut u16) {
-    let count = (*counter & MOST) >> 1;
-    *counter = if count == 0 {
-        0
-    } else {
-        *counter & !MOST | count
-    };
 }
 
 pub(crate) struct Counters {
