@@ -16,7 +16,7 @@ counted! {
     AsyncReads = "asynchronous reads",
     VectoredReads = "vectored reads",
     Warmed = "runs of pages loaded for another server",
-    WarmedTooLate = "of them: with pages that were written meanwhile, or are others",
+    WarmedTooLate = "such runs with pages that were written meanwhile, or are others",
     OddReads = "reads of other lengths (headers, blocks of an import)",
     Redirected = "submits with a read pointed at a cache file",
     Writes = "page writes",
@@ -92,6 +92,12 @@ const OPTIONAL: &[&str] = &[
     "reads of the cache disk given up",
 ];
 
+/// What takes a minute after each ON: seen in builds for tests alone, whose clocks can be set on.
+const AFTER_A_MINUTE: &[&str] = &[
+    "runs of pages loaded for another server",
+    "such runs with pages that were written meanwhile, or are others",
+];
+
 pub fn reached(what: Reached) {
     add(what, 1);
 }
@@ -113,6 +119,7 @@ pub fn missing() -> Vec<&'static str> {
     let never = |(name, count): (&'static str, u64)| (count == 0).then_some(name);
     all()
         .filter(|(text, _)| !OPTIONAL.contains(text))
+        .filter(|(text, _)| cfg!(feature = "canary") || !AFTER_A_MINUTE.contains(text))
         .filter_map(never)
         .chain(crate::calls::made().filter_map(never))
         .collect()

@@ -250,9 +250,22 @@ fn the_build_with_the_switches_is_right_when_none_is_used() {
             "--operations",
             operations,
             "--partial",
+            "--verbose",
         ];
         let (passed, text) = run(wrong_on_purpose(), "none", &arguments);
         assert!(passed, "{text}");
+        if threads != "1" {
+            continue;
+        }
+        // The other build has no minute for them.
+        for what in [
+            " runs of pages loaded for another server",
+            " such runs with pages that were written meanwhile",
+        ] {
+            let line = text.lines().find(|line| line.contains(what));
+            let count = line.and_then(|line| line.trim_start().split(' ').next());
+            assert!(count.is_some_and(|count| count != "0"), "{what}: {text}");
+        }
     }
 }
 

@@ -294,7 +294,7 @@ impl Receiver {
                     .is_some_and(|size| size != 0 && size != u64::from(file.page_size))
                 {
                     Some(LeftOut::PageSize)
-                } else if differs(file.flags, "flags", !DATA_DIRECTORY) {
+                } else if differs(file.flags, "flags", !(DATA_DIRECTORY | DICTIONARY)) {
                     Some(LeftOut::Flags)
                 } else {
                     // Copies may have given other numbers to tables that were made since, which pages tell better.
@@ -409,6 +409,8 @@ fn put_back(server: &mut Server, before: Option<u64>) {
 
 /// A flag of MySQL's that says where the file lies.
 const DATA_DIRECTORY: u64 = 1 << 10;
+/// A flag of MySQL's that says that the tablespace describes its tables. A new table's file has it once its first page is flushed.
+const DICTIONARY: u64 = 1 << 14;
 
 fn is_word(text: &str) -> bool {
     !text.is_empty() && text.len() <= 32 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
