@@ -19,7 +19,7 @@ const CACHE: u64 = 96 << 20;
 const ROWS: u32 = 8_000;
 
 fn main() -> ExitCode {
-    Suite::new("warm")
+    Suite::new("warming")
         .each("a_copy_is_made_warm", a_copy_is_made_warm)
         .each("what_is_no_copy_is_told", what_is_no_copy_is_told)
         .run()
@@ -190,7 +190,10 @@ fn follows(first: &Server, second: &Server) -> Outcome {
         for server in [first, second] {
             sql::fill(&mut server.connect()?, "d.later", 2000, 2000, "")?;
         }
-        sql::read_all(&mut first.connect()?, "d.later", 2000)?;
+        let mut connection = first.connect()?;
+        sql::read_all(&mut connection, "d.later", 2000)?;
+        // Out of the pool and into the cache, which alone is listed.
+        sql::read_all(&mut connection, "d.t", ROWS)?;
         sql::wait_until("a later round", Duration::from_secs(60), || {
             Ok(listed()? > before + 50 && state()? == "loaded")
         })?;
@@ -239,7 +242,8 @@ fn what_is_no_copy_is_told(place: &Place) -> Outcome {
     // A new cache is empty.
     second.sql("SET GLOBAL bpe_size = 83886080")?;
     sql::wait_until("the cache was made anew", Duration::from_secs(60), || {
-        Ok(sql::figure(&second, "pages_cached")? < 100)
+        Ok(sql::figure(&second, "pages_cached")? < 100
+            && sql::status(&second, "state")? == "active")
     })?;
     let told = warm(&first, &second, &["--io-capacity", "5000", "--by-name"])?;
     let told = expect(told, 0, &["Loaded", "Warm"])?;
