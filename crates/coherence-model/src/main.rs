@@ -32,7 +32,7 @@ use anyhow::{Context, ensure};
 use clap::Parser;
 use kernel::EXACT;
 use options::{Options, SHARED_MEMORY};
-use process::{redirect_errors, set_up_context};
+use process::{redirect_errors, set_up_context, stay_at_fixed_addresses};
 use world::{Plan, World, world};
 
 /// Operations after which everything must have been tried.
@@ -59,9 +59,12 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     if let Some(deaths) = options.deaths {
         return deaths::run(options, deaths);
     }
+    let exact = options.threads <= 1;
+    if exact {
+        stay_at_fixed_addresses()?;
+    }
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let seconds = options.seconds.unwrap_or(10.0);
-    let exact = options.threads <= 1;
     EXACT.store(exact, Ordering::SeqCst);
     // What happens after a minute must not depend on how fast the machine is. The build without the switches has the real clock.
     #[cfg(feature = "canary")]

@@ -1,8 +1,10 @@
 //! What a process of the model needs before it begins.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
+use std::process::Command;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 
 use crate::calls;
 
@@ -36,4 +38,28 @@ pub fn redirect_errors(path: &Path) -> anyhow::Result<()> {
         println!("{panic}\n{}", std::backtrace::Backtrace::force_capture())
     }));
     Ok(())
+}
+
+/// From here on the same program runs at the addresses that it always has: requests are found by those of their memory, which hang on the
+/// alignment of what was allocated before. Where the kernel or a container forbids that, an exact run is repeated only mostly.
+///
+/// # Errors
+/// The program cannot be started anew.
+pub fn stay_at_fixed_addresses() -> anyhow::Result<()> {
+    const ASK: libc::c_ulong = 0xffff_ffff;
+    // SAFETY: plain arguments.
+    let now = unsafe { libc::personality(ASK) };
+    if now < 0 || now & libc::ADDR_NO_RANDOMIZE != 0 {
+        return Ok(());
+    }
+    // SAFETY: the same.
+    let refused =
+        unsafe { libc::personality((now | libc::ADDR_NO_RANDOMIZE) as libc::c_ulong) } < 0;
+    if refused {
+        return Ok(());
+    }
+    let error = Command::new("/proc/self/exe")
+        .args(std::env::args_os().skip(1))
+        .exec();
+    Err(error).context("the program cannot be started anew")
 }

@@ -371,7 +371,7 @@ pub fn on() {
     CORE.requests.disarm_all();
     SWITCHING.store(true, Ordering::Relaxed);
     if CORE.switch().start_tracking(|| CORE.files.forget_all()) {
-        CORE.register_open_files();
+        CORE.register_open_files_twice(Duration::ZERO);
     }
     SWITCHING.store(false, Ordering::Relaxed);
     let active = Active::new(extension, CORE.switch().next_epoch());

@@ -16,8 +16,13 @@ const SETTLE: Duration = Duration::from_millis(20);
 impl<O: Os> Core<O> {
     /// Registers the data files that are open. Returns how many descriptors were registered.
     pub fn register_open_files(&'static self) -> usize {
+        self.register_open_files_twice(SETTLE)
+    }
+
+    /// The same, with so long between both looks: none where no other thread opens files.
+    pub fn register_open_files_twice(&'static self, between: Duration) -> usize {
         let mut found = self.register_unknown();
-        crate::sync::sleep(SETTLE);
+        crate::sync::sleep(between);
         // Files whose opening was under way when the hooks began to follow.
         found.extend(self.register_unknown());
         for &fd in &found {

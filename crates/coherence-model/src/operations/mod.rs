@@ -225,19 +225,21 @@ fn set_file_time_by(nanoseconds: i64) -> i64 {
 /// Closes a file that nobody uses any more.
 fn close(file: &File) {
     let fd = file.fd.swap(-1, Ordering::SeqCst);
-    let mut was_changed_just_now = false;
+    let mut set_by = 0;
     if exact() {
-        // Whether the file was changed a moment ago counts, and must not hang on how fast the machine is.
-        if one_in(3) {
-            std::thread::sleep(Duration::from_millis(40));
-        } else {
+        // Whether the file was changed a moment ago counts, and must not hang on how fast the machine is, or on how long this thread is
+        // held up before it closes the file.
+        if !one_in(3) {
             // SAFETY: the file's own descriptor.
             unsafe { calls::futimens(fd, std::ptr::null()) };
-            was_changed_just_now = true;
+            set_by = -MINUTE;
+        } else if cfg!(feature = "canary") {
+            set_by = MINUTE;
+        } else {
+            std::thread::sleep(Duration::from_millis(40));
         }
     }
-    // However long this thread is held up before it closes the file.
-    let before = set_file_time_by(if was_changed_just_now { -MINUTE } else { 0 });
+    let before = set_file_time_by(set_by);
     // SAFETY: the file's own descriptor.
     let result = unsafe { calls::close(fd) };
     set_file_time_by(before);
