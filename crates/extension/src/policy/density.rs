@@ -47,6 +47,10 @@ const SEEN_IN_CHANGE: usize = 8;
 const MOST_BUCKETS: usize = 64;
 /// Reads after which the pages of another set are looked at.
 const LOOK_EVERY: u64 = 16;
+/// Reads after which the entries of another bucket are looked at.
+const FORGOTTEN_EVERY: u64 = 64;
+/// Multiples of it pass by all buckets, and by neighbours at different times.
+const TURN: u32 = 0x9e37_79b1;
 /// Parts of the instance's pages of reads after which the model hears of them.
 const TELL_PART: u64 = 16;
 const LEAST_TELL: u64 = 64;
@@ -82,6 +86,10 @@ pub(crate) struct Density {
     /// The page that was hit, or compared with the shadow, last: either may be told first.
     hit: Option<PageId>,
     compared: Option<PageId>,
+    /// The page that was read last, if it had no counter.
+    forgotten: Option<PageId>,
+    /// Buckets that were looked at.
+    looked: u32,
 }
 
 impl Density {
@@ -93,6 +101,31 @@ impl Density {
     fn worth_of(&self, identity: u64) -> f32 {
         let place = self.counters.place(mix_identity(identity));
         self.model.score(self.counters.look_up(place))
+    }
+
+    /// Of a page that has an entry. Its counter may be gone, and it may be read all the same.
+    fn worth_of_cached(&self, identity: u64) -> f32 {
+        let place = self.counters.place(mix_identity(identity));
+        match self.counters.look_up(place) {
+            None => self.model.forgotten_score(),
+            seen => self.model.score(seen),
+        }
+    }
+
+    /// Sees which pages of a bucket are cached without a counter.
+    fn look_for_forgotten(&mut self, places: &Places<'_>) {
+        let buckets = places.buckets();
+        self.looked = self.looked.wrapping_add(1);
+        let turned = u64::from(self.looked.wrapping_mul(TURN));
+        let bucket = ((turned * u64::from(buckets)) >> 32) as u32;
+        let forgotten = places.on_devices(bucket).filter(|&(slot, _)| {
+            let mixed = mix_identity(places.identity_at(slot));
+            self.counters.look_up(self.counters.place(mixed)).is_none()
+        });
+        // A bucket has its turn less often than a set of counters.
+        let weight = buckets as f32 / self.counters.sets() as f32;
+        let time = forgotten.count() as f32 * weight * FORGOTTEN_EVERY as f32 / LOOK_EVERY as f32;
+        self.tally.forgotten_stay(time);
     }
 
     /// The higher the later it was read.
@@ -112,7 +145,7 @@ impl Density {
             let worth = if changing {
                 policy.recency_of(identity)
             } else {
-                policy.worth_of(identity)
+                policy.worth_of_cached(identity)
             };
             let worth = worth * preference(places.prefers_at(slot));
             match found.lowest {
@@ -211,6 +244,8 @@ impl Policy for Density {
             hopeless: 0,
             hit: None,
             compared: None,
+            forgotten: None,
+            looked: 0,
         })
     }
 
@@ -236,6 +271,17 @@ impl Policy for Density {
         });
         if reads % LOOK_EVERY == 0 {
             self.counters.expose(|seen| tally.stays(seen));
+            if reads % FORGOTTEN_EVERY == 0 {
+                self.look_for_forgotten(places);
+            }
+        }
+        self.forgotten = None;
+        if seen.is_none() {
+            if self.hit == Some(page) {
+                self.tally.forgotten_read();
+            } else {
+                self.forgotten = Some(page);
+            }
         }
         self.compared = None;
         if Shadow::follows(mixed) {
@@ -247,6 +293,10 @@ impl Policy for Density {
 
     #[inline]
     fn hit(&mut self, _: &mut Places<'_>, page: PageId, _: Slot, _: Entry) {
+        if self.forgotten == Some(page) {
+            self.forgotten = None;
+            self.tally.forgotten_read();
+        }
         if self.compared == Some(page) {
             self.compared = None;
             self.tally.ours += 1;

@@ -162,6 +162,10 @@ impl Counters {
         })
     }
 
+    pub fn sets(&self) -> usize {
+        self.sets.len()
+    }
+
     #[cfg(test)]
     pub fn memory_bytes(&self) -> u64 {
         self.sets.memory_bytes()

@@ -4,6 +4,7 @@
 //! its count, its position by recency. In each state reads are counted, and the time that pages are in it: at
 //! regular intervals some pages are looked at. What a page brings from here on, within the next ten ways of recency, is
 //! reads by time. States that are rarely seen borrow: a count from the one below it, a class from all classes.
+//! A cached page whose counter is gone is in a state, too, which is learned in the same way.
 //!
 //! Instances count for themselves and tell the model from time to time, each when it can have the lock. What they read of it,
 //! the scores, is written once in a quarter of a cache size of reads: no line is hot.
@@ -42,6 +43,8 @@ pub(crate) struct Tally {
     time: Box<[u32; CELLS]>,
     /// Pages of files that came back, and how many of them had been written.
     returned: Box<[(u32, u32); FILES]>,
+    /// Reads of cached pages without a counter, and the time that pages stay so.
+    forgotten: (u32, f32),
     reads: u64,
     /// Reads that were compared with LRU, what LRU found, and what the policy found.
     pub compared: u32,
@@ -55,6 +58,7 @@ impl Tally {
             hits: Box::new([0; CELLS]),
             time: Box::new([0; CELLS]),
             returned: Box::new([(0, 0); FILES]),
+            forgotten: (0, 0.0),
             reads: 0,
             compared: 0,
             recent: 0,
@@ -79,6 +83,18 @@ impl Tally {
     pub fn stays(&mut self, seen: Seen) {
         self.time[seen.cell()] += 1;
     }
+
+    /// A cached page without a counter was read.
+    #[inline]
+    pub fn forgotten_read(&mut self) {
+        self.forgotten.0 += 1;
+    }
+
+    /// Cached pages without a counter were seen; `time` is in the unit of [`stays`](Self::stays).
+    #[inline]
+    pub fn forgotten_stay(&mut self, time: f32) {
+        self.forgotten.1 += time;
+    }
 }
 
 #[inline]
@@ -89,6 +105,8 @@ fn place_of(file: FileId) -> usize {
 pub(crate) struct Model {
     /// By row and way: the bits of numbers not below 0, which are in order like the numbers.
     scores: Box<[AtomicU32; ROWS * LANES]>,
+    /// The same of a cached page without a counter.
+    forgotten: AtomicU32,
     /// Class of the files at each place.
     classes: [AtomicU8; FILES],
     /// Like scores and classes it stands for itself: `Relaxed` everywhere. All are written under the lock.
@@ -100,6 +118,8 @@ pub(crate) struct Model {
 struct Learned {
     hits: [f64; CELLS],
     time: [f64; CELLS],
+    /// Hits and time of cached pages without a counter.
+    forgotten: (f64, f64),
     /// Of the pages that come back, those that had been written.
     shares: [f64; FILES],
     /// Since scores were made.
@@ -115,12 +135,14 @@ impl Model {
     pub fn new(pages: u64) -> Model {
         let model = Model {
             scores: Box::new([const { AtomicU32::new(0) }; ROWS * LANES]),
+            forgotten: AtomicU32::new(0),
             classes: [const { AtomicU8::new(0) }; FILES],
             changing: AtomicBool::new(false),
             pages,
             learned: Mutex::new(Learned {
                 hits: [0.0; CELLS],
                 time: [0.0; CELLS],
+                forgotten: (0.0, 0.0),
                 shares: [0.5; FILES],
                 reads: 0,
                 ahead: 0.0,
@@ -147,6 +169,12 @@ impl Model {
             let bits = &self.scores[(row * LANES + way) % (ROWS * LANES)];
             f32::from_bits(bits.load(Ordering::Relaxed))
         })
+    }
+
+    /// Of a cached page without a counter.
+    #[inline]
+    pub fn forgotten_score(&self) -> f32 {
+        f32::from_bits(self.forgotten.load(Ordering::Relaxed))
     }
 
     fn set_score(&self, row: usize, way: usize, score: f32) {
@@ -185,6 +213,9 @@ impl Model {
                 self.classes[place].store(class_of(*share), Ordering::Relaxed);
             }
         }
+        let (hits, time) = std::mem::take(&mut tally.forgotten);
+        learned.forgotten.0 += f64::from(hits);
+        learned.forgotten.1 += f64::from(time);
         let reads = std::mem::take(&mut tally.reads);
         let compared = f64::from(std::mem::take(&mut tally.compared));
         let recent = f64::from(std::mem::take(&mut tally.recent));
@@ -199,6 +230,8 @@ impl Model {
         learned.reads += reads;
         if learned.reads >= (self.pages / PART).max(LEAST_READS) {
             learned.reads = 0;
+            let forgotten = learned.worth_of_forgotten().to_bits();
+            self.forgotten.store(forgotten, Ordering::Relaxed);
             learned.learn(|row, way, score| self.set_score(row, way, score));
         }
     }
@@ -254,20 +287,27 @@ impl Learned {
         for sum in self.hits.iter_mut().chain(&mut self.time) {
             *sum *= KEPT;
         }
+        self.forgotten.0 *= KEPT;
+        self.forgotten.1 *= KEPT;
+    }
+
+    fn worth_of_forgotten(&self) -> f32 {
+        let (hits, time) = self.forgotten;
+        (hits / (time + BORROWED)) as f32
     }
 
     /// Hits and time of a row, for each way over the ways within the horizon.
     fn sums_ahead(&self, row: usize) -> [(f64, f64); WAYS] {
-        let at = |way: usize| {
-            let span = way / SPAN;
+        // Of each way of a span.
+        let spans: [(f64, f64); WAYS.div_ceil(SPAN)] = std::array::from_fn(|span| {
             let cell = row * SPANS + span;
-            let ways = (WAYS - span * SPAN).min(SPAN) as f64;
-            (self.hits[cell] / ways, self.time[cell] / ways)
-        };
+            let share = 1.0 / (WAYS - span * SPAN).min(SPAN) as f64;
+            (self.hits[cell] * share, self.time[cell] * share)
+        });
         std::array::from_fn(|way| {
             let ahead = way..(way + HORIZON).min(WAYS);
             ahead
-                .map(at)
+                .map(|way| spans[way / SPAN])
                 .fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
         })
     }
@@ -321,6 +361,26 @@ mod tests {
         // What was never seen borrows from the count below it.
         assert!(score(&model, 4, 8) > 0.3);
         assert_eq!(model.score(None), 0.0);
+    }
+
+    #[test]
+    fn cached_pages_without_a_counter_are_worth_what_they_brought() {
+        let model = Model::new(1000);
+        let mut tally = Tally::new();
+        assert_eq!(model.forgotten_score(), 0.0, "nothing is known");
+        for _ in 0..40 {
+            (0..100).for_each(|_| tally.forgotten_stay(2.5));
+            (0..50).for_each(|_| tally.forgotten_read());
+            read(&model, &mut tally, 250, None);
+        }
+        let worth = model.forgotten_score();
+        assert!((0.18..0.21).contains(&worth), "{worth}");
+        assert_eq!(model.score(None), 0.0, "of a page that is not cached");
+        for _ in 0..200 {
+            tally.forgotten_stay(250.0);
+            read(&model, &mut tally, 250, None);
+        }
+        assert!(model.forgotten_score() < 0.01, "they come back no more");
     }
 
     #[test]
