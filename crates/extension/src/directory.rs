@@ -256,6 +256,11 @@ impl Directory {
         in_pages(Self::buckets_for(pages) * size_of::<Bucket>() as u64)
     }
 
+    /// Bytes that the groups of its entries take besides, while there are rules that need them.
+    pub fn tags_needed(pages: u64) -> u64 {
+        Tags::memory_needed(Self::buckets_for(pages))
+    }
+
     pub fn new(pages: u64) -> io::Result<Directory> {
         let buckets =
             u32::try_from(Self::buckets_for(pages)).map_err(|_| io::ErrorKind::OutOfMemory)?;

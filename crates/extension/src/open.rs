@@ -100,9 +100,14 @@ impl Plan {
         self.instances * instance + Staging::memory_needed(self.staging) + self.buffers + self.fixed
     }
 
+    /// The same with the groups of entries, which are there while rules for tables need them. Rules may come at any time.
+    fn memory_with_rules(&self) -> u64 {
+        self.memory() + self.instances * Directory::tags_needed(self.entries)
+    }
+
     /// Gives up staging, then what the policy can spare, then places for pages that compression would make room for, until the plan fits.
     fn fit(mut self, limit: u64, device_bytes: u64) -> Result<Plan, OpenError> {
-        while limit > 0 && self.memory() > limit {
+        while limit > 0 && self.memory_with_rules() > limit {
             if self.staging > LEAST_STAGING {
                 self.staging = (self.staging / 2).max(LEAST_STAGING);
             } else if self.thrift == Thrift::Usual {
@@ -114,7 +119,7 @@ impl Plan {
                 return Err(OpenError::MemoryLimit {
                     limit,
                     device_bytes,
-                    needed: self.memory(),
+                    needed: self.memory_with_rules(),
                 });
             }
         }
@@ -371,6 +376,19 @@ mod tests {
         };
         assert!(whole.fit(needed, 1).is_ok());
         assert!(whole.fit(needed - 1, 1).is_err());
+    }
+
+    #[test]
+    fn a_limit_has_room_for_the_groups_of_rules() {
+        for (bytes, instances) in [(64 << 30, 1), (64 << 30, 8), (1 << 40, 16)] {
+            let whole = plan(&config(bytes, instances));
+            let groups = whole.memory_with_rules() - whole.memory();
+            let a_page = groups as f64 / (bytes / 16384) as f64;
+            assert!((0.68..0.72).contains(&a_page), "{bytes}: {a_page}");
+            assert_eq!(whole.fit(whole.memory_with_rules(), 1).unwrap(), whole);
+            let tight = whole.fit(whole.memory_with_rules() - 1, 1).unwrap();
+            assert!(tight.memory_with_rules() < whole.memory_with_rules());
+        }
     }
 
     #[test]

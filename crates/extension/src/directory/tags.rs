@@ -6,7 +6,7 @@
 use std::io;
 
 use crate::group::Group;
-use crate::memory::{Mapped, Zeroable};
+use crate::memory::{Mapped, Zeroable, in_pages};
 
 const BITS: u32 = 4;
 const MASK: u32 = (1 << BITS) - 1;
@@ -26,6 +26,11 @@ pub(crate) struct Tags {
 }
 
 impl Tags {
+    /// Bytes of memory for a directory of so many buckets.
+    pub fn memory_needed(buckets: u64) -> u64 {
+        in_pages(buckets * size_of::<Word>() as u64)
+    }
+
     /// # Errors
     /// If there is no memory.
     pub fn new(buckets: usize) -> io::Result<Tags> {
