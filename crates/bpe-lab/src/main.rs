@@ -1,8 +1,8 @@
 //! The command `bpe-lab`: shows and measures what the extension does, where nothing else depends on the server.
 //!
 //! It demonstrates the extension on a private server ([`demo`]), puts load on a server beside the console
-//! ([`experience`]), replays traces ([`replay`]), and mounts emulated cloud volumes ([`volume`]). It talks to servers and people by the library of `bpe`, which
-//! knows nothing of it. Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`.
+//! ([`experience`]), replays traces ([`replay`]), makes some ([`stream`]) and compares policies over these ([`policies`]), and mounts
+//! emulated cloud volumes ([`volume`]). It talks to servers and people by the library of `bpe`, which knows nothing of it. Each subcommand is a module with `Args` (what clap parses) and `run(Args) -> Result<ExitCode>`.
 
 use std::process::ExitCode;
 
@@ -12,7 +12,9 @@ use clap::{CommandFactory, Parser, Subcommand};
 
 mod demo;
 mod experience;
+mod policies;
 mod replay;
+mod stream;
 mod volume;
 
 #[derive(Parser)]
@@ -41,6 +43,10 @@ enum Command {
     Console(experience::Args),
     /// Replay a recorded stream of page reads and writes through the extension and other policies
     Replay(replay::Args),
+    /// Make a stream of page reads and writes from a load, to replay it
+    Stream(stream::Args),
+    /// Run all policies over all streams of our own making
+    Policies(policies::Args),
     /// Mount a directory that behaves like a cloud block volume, with faults on command
     ///
     /// It has a latency for each I/O, IOPS and bandwidth caps shared by reads and writes, and burst credits.
@@ -56,6 +62,8 @@ fn main() -> ExitCode {
         Command::Demo(args) => demo::run(args),
         Command::Console(args) => experience::run(args),
         Command::Replay(args) => replay::run(args),
+        Command::Stream(args) => stream::run(args),
+        Command::Policies(args) => policies::run(args),
         Command::Volume(args) => volume::run(args),
         Command::Completions(args) => manual::completions(args, Cli::command()),
         Command::Man(args) => manual::pages(args, Cli::command()),

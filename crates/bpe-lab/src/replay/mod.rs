@@ -4,8 +4,8 @@
 //! printed (`output`) and the plot drawn (`plot`). Everything wrong with the sizes is said before the trace is read.
 
 mod output;
-mod plot;
-mod results;
+pub(crate) mod plot;
+pub(crate) mod results;
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};

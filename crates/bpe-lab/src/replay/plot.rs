@@ -20,21 +20,23 @@ const APART: f64 = 44.0;
 /// Width of a name in the legend.
 const KEY: f64 = 102.0;
 
-const STYLE: &str = "
+pub const STYLE: &str = "
 svg{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}
 .paper{fill:#fff}.title{fill:#1f2328;font-weight:600;font-size:15px}.text{fill:#48515b}
 .grid{stroke:#d8dee4}.axis{stroke:#6e7781}
 .line{fill:none;stroke-width:2.2;stroke-linejoin:round}
 .product{stroke:#d1440c;stroke-width:3.2}.opt{stroke:#57606a}.lru{stroke:#0969da}.clock{stroke:#8250df}
 .s3-fifo{stroke:#1a7f37}.w-tinylfu{stroke:#bf3989}.mq{stroke:#9a6700}
+.density{stroke:#d1440c;stroke-width:3.2}.frequency{stroke:#0550ae;stroke-width:3.2}.second-chance{stroke:#4d2d00}
 @media(prefers-color-scheme:dark){
 .paper{fill:#0d1117}.title{fill:#e6edf3}.text{fill:#adb7c2}.grid{stroke:#2b323b}.axis{stroke:#8b949e}
 .product{stroke:#ff8a4c}.opt{stroke:#b1bac4}.lru{stroke:#58a6ff}.clock{stroke:#bc8cff}
-.s3-fifo{stroke:#56d364}.w-tinylfu{stroke:#ff80bf}.mq{stroke:#e3b341}}
+.s3-fifo{stroke:#56d364}.w-tinylfu{stroke:#ff80bf}.mq{stroke:#e3b341}
+.density{stroke:#ff8a4c}.frequency{stroke:#79c0ff}.second-chance{stroke:#d4a27f}}
 ";
 
 /// The lengths of dashes and gaps.
-fn dashes(who: Who) -> &'static str {
+pub fn dashes(who: Who) -> &'static str {
     match who {
         Who::Product | Who::Engine(_) => "none",
         Who::Policy(PolicyName::Opt) => "8 4",
@@ -117,11 +119,11 @@ pub fn svg(results: &Results, pool_pages: u64) -> String {
     format!("{}\n", picture.into_string())
 }
 
-fn coordinate(value: f64) -> String {
+pub fn coordinate(value: f64) -> String {
     format!("{value:.1}")
 }
 
-fn line(who: Who, points: &[(f64, f64)]) -> Markup {
+pub fn line(who: Who, points: &[(f64, f64)]) -> Markup {
     let joined: Vec<String> = points
         .iter()
         .map(|(x, y)| format!("{x:.1},{y:.1}"))

@@ -155,7 +155,8 @@ impl Results {
     }
 }
 
-fn ask(
+/// Asks one of them at one size, in pages. `progress` gets the number of events done.
+pub fn ask(
     who: Who,
     trace: &Trace,
     measured: Range<usize>,
@@ -186,7 +187,7 @@ fn ask(
     })
 }
 
-fn failure(error: ProductError) -> Failure {
+pub fn failure(error: ProductError) -> Failure {
     match error {
         ProductError::TooSmall { .. } | ProductError::TooManyInstances { .. } => {
             Failure::usage(error.to_string())

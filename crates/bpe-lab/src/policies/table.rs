@@ -1,0 +1,116 @@
+//! What was compared, as Markdown.
+
+use std::fmt::Write;
+
+use replay::policies::PolicyName;
+use replay::{EnginePolicy, Outcome};
+
+use super::{Compared, RATIOS, everyone};
+use crate::replay::results::Who;
+
+/// A row for each stream and size, a column for each policy. Below, how the policies of servers stand beside MQ.
+pub fn markdown(compared: &[Compared]) -> String {
+    let everyone = everyone();
+    let titles: Vec<String> = everyone.iter().map(|&who| title(who)).collect();
+    let mut text = header(&titles);
+    for stream in compared {
+        for (n, ratio) in RATIOS.iter().enumerate() {
+            let cells = everyone
+                .iter()
+                .map(|&who| stream.of(who).map(|outcomes| cell(&outcomes[n])));
+            row(&mut text, stream, *ratio, cells);
+        }
+    }
+    text.push('\n');
+    let ours = [EnginePolicy::Frequency, EnginePolicy::Density].map(Who::Engine);
+    text += &header(&ours.map(title));
+    for stream in compared {
+        for (n, ratio) in RATIOS.iter().enumerate() {
+            let mq = stream.of(Who::Policy(PolicyName::Mq));
+            let cells = ours.map(|who| Some(beside(&stream.of(who)?[n], &mq?[n])));
+            row(&mut text, stream, *ratio, cells.into_iter());
+        }
+    }
+    text
+}
+
+/// As the plot has it, too.
+pub fn title(who: Who) -> String {
+    match who {
+        Who::Engine(policy) => policy.to_string(),
+        Who::Product | Who::Policy(_) => who.title().into_owned(),
+    }
+}
+
+fn header(titles: &[String]) -> String {
+    format!(
+        "| stream | cache | {} |\n|---|---|{}\n",
+        titles.join(" | "),
+        "---|".repeat(titles.len())
+    )
+}
+
+fn row(
+    text: &mut String,
+    stream: &Compared,
+    ratio: u32,
+    cells: impl Iterator<Item = Option<String>>,
+) {
+    let cells: Vec<String> = cells.map(|cell| cell.unwrap_or("-".into())).collect();
+    let name = stream.name.text();
+    // Nothing can fail that is written to a text.
+    let _ = writeln!(text, "| {name} | {ratio}x | {} |", cells.join(" | "));
+}
+
+/// Hits in %, and page writes per 1,000 events.
+fn cell(outcome: &Outcome) -> String {
+    format!(
+        "{:.1} ({:.0})",
+        outcome.read_hit_ratio() * 100.0,
+        outcome.page_writes_per_1000()
+    )
+}
+
+/// Points above the hits of another policy, and writes as a share of its writes.
+fn beside(outcome: &Outcome, other: &Outcome) -> String {
+    let points = (outcome.read_hit_ratio() - other.read_hit_ratio()) * 100.0;
+    let writes = outcome.page_writes / other.page_writes * 100.0;
+    if writes.is_finite() {
+        format!("{points:+.1}, {writes:.0} %")
+    } else {
+        format!("{points:+.1}, -")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stream::Name;
+
+    #[test]
+    fn each_policy_has_a_column_and_each_size_a_row() {
+        let outcome = |hits| Outcome {
+            events: 2000,
+            reads: 1000,
+            hits,
+            page_writes: hits as f64,
+        };
+        let of = |who| match who {
+            Who::Engine(_) => 300,
+            Who::Product | Who::Policy(_) => 400,
+        };
+        let rows = everyone()
+            .into_iter()
+            .map(|who| (who, [outcome(of(who)); RATIOS.len()]));
+        let compared = [Compared {
+            name: Name::Drift,
+            rows: rows.collect(),
+        }];
+        let text = markdown(&compared);
+        assert_eq!(text.matches("| drift | ").count(), 6, "{text}");
+        assert_eq!(text.matches("30.0 (150)").count(), 9, "{text}");
+        assert_eq!(text.matches("40.0 (200)").count(), 18, "{text}");
+        assert_eq!(text.matches("-10.0, 75 %").count(), 6, "{text}");
+        assert!(text.contains("| MQ | "), "{text}");
+    }
+}
