@@ -242,6 +242,10 @@ impl<'a> Places<'a> {
         self.directory.touch(slot);
     }
 
+    pub fn entry(&self, slot: Slot) -> Entry {
+        self.directory.get(slot)
+    }
+
     pub fn set_clock(&mut self, slot: Slot, clock: u8) {
         let entry = self.directory.get(slot);
         self.directory.replace(slot, Entry { clock, ..entry });

@@ -24,7 +24,7 @@ use crate::directory::{Entry, Slot};
 use crate::page::{PageId, mix64};
 use crate::policy::mode::AdmissionMode;
 use counters::{Counters, Newcomer};
-use model::{Model, Tally};
+use model::{AGES, Model, Tally};
 use shadow::{Recency, Shadow};
 use state::WAYS;
 
@@ -51,6 +51,8 @@ const LOOK_EVERY: u64 = 16;
 const FORGOTTEN_EVERY: u64 = 64;
 /// Multiples of it pass by all buckets, and by neighbours at different times.
 const TURN: u32 = 0x9e37_79b1;
+/// Age of an entry that was without a counter for longest.
+const OLDEST: u8 = AGES as u8 - 1;
 /// Parts of the instance's pages of reads after which the model hears of them.
 const TELL_PART: u64 = 16;
 const LEAST_TELL: u64 = 64;
@@ -83,8 +85,8 @@ pub(crate) struct Density {
     /// Moving average of what victims were worth.
     victims: f32,
     hopeless: u32,
-    /// The page that was hit, or compared with the shadow, last: either may be told first.
-    hit: Option<PageId>,
+    /// The page that was hit last, with its age, and the one that was compared with the shadow: either may be told first.
+    hit: Option<(PageId, u8)>,
     compared: Option<PageId>,
     /// The page that was read last, if it had no counter.
     forgotten: Option<PageId>,
@@ -103,29 +105,40 @@ impl Density {
         self.model.score(self.counters.look_up(place))
     }
 
-    /// Of a page that has an entry. Its counter may be gone, and it may be read all the same.
-    fn worth_of_cached(&self, identity: u64) -> f32 {
+    /// Of a page that has this entry. Its counter may be gone, and it may be read all the same.
+    fn worth_of_cached(&self, identity: u64, entry: Entry) -> f32 {
         let place = self.counters.place(mix_identity(identity));
         match self.counters.look_up(place) {
-            None => self.model.forgotten_score(),
+            None => self.model.forgotten_score(entry.clock),
             seen => self.model.score(seen),
         }
     }
 
-    /// Sees which pages of a bucket are cached without a counter.
-    fn look_for_forgotten(&mut self, places: &Places<'_>) {
+    /// Sees which pages of a bucket are cached without a counter. The clock of an entry says how often it was seen so since it
+    /// was read.
+    fn look_for_forgotten(&mut self, places: &mut Places<'_>) {
         let buckets = places.buckets();
         self.looked = self.looked.wrapping_add(1);
         let turned = u64::from(self.looked.wrapping_mul(TURN));
         let bucket = ((turned * u64::from(buckets)) >> 32) as u32;
-        let forgotten = places.on_devices(bucket).filter(|&(slot, _)| {
-            let mixed = mix_identity(places.identity_at(slot));
-            self.counters.look_up(self.counters.place(mixed)).is_none()
-        });
         // A bucket has its turn less often than a set of counters.
         let weight = buckets as f32 / self.counters.sets() as f32;
-        let time = forgotten.count() as f32 * weight * FORGOTTEN_EVERY as f32 / LOOK_EVERY as f32;
-        self.tally.forgotten_stay(time);
+        let time = weight * FORGOTTEN_EVERY as f32 / LOOK_EVERY as f32;
+        for (slot, entry) in places.on_devices(bucket) {
+            let mixed = mix_identity(places.identity_at(slot));
+            let known = self.counters.look_up(self.counters.place(mixed)).is_some();
+            if !known {
+                self.tally.forgotten_stays(entry.clock, time);
+            }
+            let age = if known {
+                0
+            } else {
+                (entry.clock + 1).min(OLDEST)
+            };
+            if age != entry.clock {
+                places.set_clock(slot, age);
+            }
+        }
     }
 
     /// The higher the later it was read.
@@ -140,12 +153,12 @@ impl Density {
         let wanted = if changing { SEEN_IN_CHANGE } else { SEEN };
         let mut found = Found::default();
         let mut second = f32::INFINITY;
-        let mut ask = |policy: &Density, slot: Slot, known: Known| {
+        let mut ask = |policy: &Density, slot: Slot, entry: Entry, known: Known| {
             let identity = places.identity_at(slot);
             let worth = if changing {
                 policy.recency_of(identity)
             } else {
-                policy.worth_of_cached(identity)
+                policy.worth_of_cached(identity, entry)
             };
             let worth = worth * preference(places.prefers_at(slot));
             match found.lowest {
@@ -167,7 +180,7 @@ impl Density {
         let carried = self.carried.take();
         if let Some(known) = carried {
             if let Some(slot) = places.find_location(known.bucket, known.location) {
-                ask(self, slot, known);
+                ask(self, slot, places.entry(slot), known);
             }
         }
         let mut seen = 0;
@@ -179,7 +192,7 @@ impl Density {
                     location: entry.location,
                 };
                 if Some(known) != carried {
-                    ask(self, slot, known);
+                    ask(self, slot, entry, known);
                 }
             }
             self.bucket += 1;
@@ -201,7 +214,7 @@ impl Density {
         }
         self.tally.compared += 1;
         self.tally.recent += u32::from(recency == Recency::Present);
-        if self.hit == Some(page) {
+        if self.hit.is_some_and(|(hit, _)| hit == page) {
             self.tally.ours += 1;
         } else {
             self.compared = Some(page);
@@ -277,10 +290,9 @@ impl Policy for Density {
         }
         self.forgotten = None;
         if seen.is_none() {
-            if self.hit == Some(page) {
-                self.tally.forgotten_read();
-            } else {
-                self.forgotten = Some(page);
+            match self.hit {
+                Some((hit, age)) if hit == page => self.tally.forgotten_read(age),
+                _ => self.forgotten = Some(page),
             }
         }
         self.compared = None;
@@ -292,16 +304,19 @@ impl Policy for Density {
     }
 
     #[inline]
-    fn hit(&mut self, _: &mut Places<'_>, page: PageId, _: Slot, _: Entry) {
+    fn hit(&mut self, places: &mut Places<'_>, page: PageId, slot: Slot, entry: Entry) {
         if self.forgotten == Some(page) {
             self.forgotten = None;
-            self.tally.forgotten_read();
+            self.tally.forgotten_read(entry.clock);
+        }
+        if entry.clock > 0 {
+            places.set_clock(slot, 0);
         }
         if self.compared == Some(page) {
             self.compared = None;
             self.tally.ours += 1;
         } else {
-            self.hit = Some(page);
+            self.hit = Some((page, entry.clock));
         }
     }
 

@@ -4,7 +4,7 @@
 //! its count, its position by recency. In each state reads are counted, and the time that pages are in it: at
 //! regular intervals some pages are looked at. What a page brings from here on, within the next ten ways of recency, is
 //! reads by time. States that are rarely seen borrow: a count from the one below it, a class from all classes.
-//! A cached page whose counter is gone is in a state, too, which is learned in the same way.
+//! A cached page whose counter is gone is in a state, too: how long it has been so. That is learned in the same way.
 //!
 //! Instances count for themselves and tell the model from time to time, each when it can have the lock. What they read of it,
 //! the scores, is written once in a quarter of a cache size of reads: no line is hot.
@@ -16,6 +16,8 @@ use parking_lot::Mutex;
 use super::state::{CELLS, CLASSES, LANES, ROWS, SPAN, SPANS, STATES, STEPS, Seen, WAYS};
 use crate::page::{FileId, mix64};
 
+/// Ages of cached pages without a counter that are told apart.
+pub(crate) const AGES: usize = 4;
 /// Files have a place by their hash.
 const FILES: usize = 64;
 
@@ -43,8 +45,8 @@ pub(crate) struct Tally {
     time: Box<[u32; CELLS]>,
     /// Pages of files that came back, and how many of them had been written.
     returned: Box<[(u32, u32); FILES]>,
-    /// Reads of cached pages without a counter, and the time that pages stay so.
-    forgotten: (u32, f32),
+    /// Reads of cached pages without a counter, and the time that pages stay so, by their age.
+    forgotten: [(u32, f32); AGES],
     reads: u64,
     /// Reads that were compared with LRU, what LRU found, and what the policy found.
     pub compared: u32,
@@ -58,7 +60,7 @@ impl Tally {
             hits: Box::new([0; CELLS]),
             time: Box::new([0; CELLS]),
             returned: Box::new([(0, 0); FILES]),
-            forgotten: (0, 0.0),
+            forgotten: [(0, 0.0); AGES],
             reads: 0,
             compared: 0,
             recent: 0,
@@ -84,16 +86,16 @@ impl Tally {
         self.time[seen.cell()] += 1;
     }
 
-    /// A cached page without a counter was read.
+    /// A cached page without a counter, of this age, was read.
     #[inline]
-    pub fn forgotten_read(&mut self) {
-        self.forgotten.0 += 1;
+    pub fn forgotten_read(&mut self, age: u8) {
+        self.forgotten[usize::from(age) % AGES].0 += 1;
     }
 
-    /// Cached pages without a counter were seen; `time` is in the unit of [`stays`](Self::stays).
+    /// A cached page without a counter was seen; `time` is in the unit of [`stays`](Self::stays).
     #[inline]
-    pub fn forgotten_stay(&mut self, time: f32) {
-        self.forgotten.1 += time;
+    pub fn forgotten_stays(&mut self, age: u8, time: f32) {
+        self.forgotten[usize::from(age) % AGES].1 += time;
     }
 }
 
@@ -105,8 +107,8 @@ fn place_of(file: FileId) -> usize {
 pub(crate) struct Model {
     /// By row and way: the bits of numbers not below 0, which are in order like the numbers.
     scores: Box<[AtomicU32; ROWS * LANES]>,
-    /// The same of a cached page without a counter.
-    forgotten: AtomicU32,
+    /// The same of cached pages without a counter, by age.
+    forgotten: [AtomicU32; AGES],
     /// Class of the files at each place.
     classes: [AtomicU8; FILES],
     /// Like scores and classes it stands for itself: `Relaxed` everywhere. All are written under the lock.
@@ -118,8 +120,8 @@ pub(crate) struct Model {
 struct Learned {
     hits: [f64; CELLS],
     time: [f64; CELLS],
-    /// Hits and time of cached pages without a counter.
-    forgotten: (f64, f64),
+    /// Hits and time of cached pages without a counter, by age.
+    forgotten: [(f64, f64); AGES],
     /// Of the pages that come back, those that had been written.
     shares: [f64; FILES],
     /// Since scores were made.
@@ -135,14 +137,14 @@ impl Model {
     pub fn new(pages: u64) -> Model {
         let model = Model {
             scores: Box::new([const { AtomicU32::new(0) }; ROWS * LANES]),
-            forgotten: AtomicU32::new(0),
+            forgotten: [const { AtomicU32::new(0) }; AGES],
             classes: [const { AtomicU8::new(0) }; FILES],
             changing: AtomicBool::new(false),
             pages,
             learned: Mutex::new(Learned {
                 hits: [0.0; CELLS],
                 time: [0.0; CELLS],
-                forgotten: (0.0, 0.0),
+                forgotten: [(0.0, 0.0); AGES],
                 shares: [0.5; FILES],
                 reads: 0,
                 ahead: 0.0,
@@ -171,10 +173,11 @@ impl Model {
         })
     }
 
-    /// Of a cached page without a counter.
+    /// Of a cached page without a counter, of this age.
     #[inline]
-    pub fn forgotten_score(&self) -> f32 {
-        f32::from_bits(self.forgotten.load(Ordering::Relaxed))
+    pub fn forgotten_score(&self, age: u8) -> f32 {
+        let bits = &self.forgotten[usize::from(age) % AGES];
+        f32::from_bits(bits.load(Ordering::Relaxed))
     }
 
     fn set_score(&self, row: usize, way: usize, score: f32) {
@@ -213,9 +216,11 @@ impl Model {
                 self.classes[place].store(class_of(*share), Ordering::Relaxed);
             }
         }
-        let (hits, time) = std::mem::take(&mut tally.forgotten);
-        learned.forgotten.0 += f64::from(hits);
-        learned.forgotten.1 += f64::from(time);
+        for (sum, counted) in learned.forgotten.iter_mut().zip(&mut tally.forgotten) {
+            let (hits, time) = std::mem::take(counted);
+            sum.0 += f64::from(hits);
+            sum.1 += f64::from(time);
+        }
         let reads = std::mem::take(&mut tally.reads);
         let compared = f64::from(std::mem::take(&mut tally.compared));
         let recent = f64::from(std::mem::take(&mut tally.recent));
@@ -230,8 +235,9 @@ impl Model {
         learned.reads += reads;
         if learned.reads >= (self.pages / PART).max(LEAST_READS) {
             learned.reads = 0;
-            let forgotten = learned.worth_of_forgotten().to_bits();
-            self.forgotten.store(forgotten, Ordering::Relaxed);
+            for (bits, score) in self.forgotten.iter().zip(learned.worth_of_forgotten()) {
+                bits.store(score.to_bits(), Ordering::Relaxed);
+            }
             learned.learn(|row, way, score| self.set_score(row, way, score));
         }
     }
@@ -287,13 +293,19 @@ impl Learned {
         for sum in self.hits.iter_mut().chain(&mut self.time) {
             *sum *= KEPT;
         }
-        self.forgotten.0 *= KEPT;
-        self.forgotten.1 *= KEPT;
+        for (hits, time) in &mut self.forgotten {
+            *hits *= KEPT;
+            *time *= KEPT;
+        }
     }
 
-    fn worth_of_forgotten(&self) -> f32 {
-        let (hits, time) = self.forgotten;
-        (hits / (time + BORROWED)) as f32
+    /// Of each age, which borrows from all of them.
+    fn worth_of_forgotten(&self) -> [f32; AGES] {
+        let all = self.forgotten.iter();
+        let (hits, time) = all.fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+        let pooled = hits / (time + BORROWED);
+        self.forgotten
+            .map(|(hits, time)| ((hits + BORROWED * pooled) / (time + BORROWED)) as f32)
     }
 
     /// Hits and time of a row, for each way over the ways within the horizon.
@@ -367,20 +379,24 @@ mod tests {
     fn cached_pages_without_a_counter_are_worth_what_they_brought() {
         let model = Model::new(1000);
         let mut tally = Tally::new();
-        assert_eq!(model.forgotten_score(), 0.0, "nothing is known");
+        assert_eq!(model.forgotten_score(0), 0.0, "nothing is known");
         for _ in 0..40 {
-            (0..100).for_each(|_| tally.forgotten_stay(2.5));
-            (0..50).for_each(|_| tally.forgotten_read());
+            (0..100).for_each(|_| tally.forgotten_stays(0, 2.5));
+            (0..50).for_each(|_| tally.forgotten_read(0));
+            (0..100).for_each(|_| tally.forgotten_stays(3, 2.5));
+            (0..5).for_each(|_| tally.forgotten_read(3));
             read(&model, &mut tally, 250, None);
         }
-        let worth = model.forgotten_score();
-        assert!((0.18..0.21).contains(&worth), "{worth}");
+        let worth = |age| model.forgotten_score(age);
+        assert!((0.18..0.21).contains(&worth(0)), "{}", worth(0));
+        assert!((0.01..0.03).contains(&worth(3)), "{}", worth(3));
+        assert!((0.09..0.12).contains(&worth(1)), "as all: {}", worth(1));
         assert_eq!(model.score(None), 0.0, "of a page that is not cached");
         for _ in 0..200 {
-            tally.forgotten_stay(250.0);
+            tally.forgotten_stays(0, 250.0);
             read(&model, &mut tally, 250, None);
         }
-        assert!(model.forgotten_score() < 0.01, "they come back no more");
+        assert!(worth(0) < 0.01, "they come back no more");
     }
 
     #[test]
