@@ -2,9 +2,9 @@
 //!
 //! The state of a page is what its counter shows: the class of its file, whether it was written since its last read, the step of
 //! its count, its position by recency. In each state reads are counted, and the time that pages are in it: at
-//! regular intervals some pages are looked at. What a page brings from here on, within the next ten ways of recency, is
-//! reads by time. States that are rarely seen borrow: a count from the one below it, a class from all classes.
-//! A cached page whose counter is gone is in a state, too: how long it has been so. That is learned in the same way.
+//! regular intervals some pages are looked at. What a page brings from here on is reads by time, until it is best let go: one that
+//! is new is tried for a while, and goes if it does not come back. States that are rarely seen borrow: a count from the one below
+//! it, a class from all classes. A cached page whose counter is gone is in a state, too: how long it has been so. That is learned in the same way.
 //!
 //! Instances count for themselves and tell the model from time to time, each when it can have the lock. What they read of it,
 //! the scores, is written once in a quarter of a cache size of reads: no line is hot.
@@ -21,8 +21,8 @@ pub(crate) const AGES: usize = 4;
 /// Files have a place by their hash.
 const FILES: usize = 64;
 
-/// Ways ahead within which reads count.
-const HORIZON: usize = 10;
+/// Ways ahead within which a page must come back. From 14 to 26 hits are alike; who comes back later than this may be a scan.
+const HORIZON: usize = 18;
 /// Time for which the count below speaks, and for which all classes do.
 const BORROWED: f64 = 30.0;
 const BORROWED_OF_CLASSES: f64 = 20.0;
@@ -275,18 +275,18 @@ impl Learned {
                 lower = [0.0; WAYS];
             }
             let rows: [usize; CLASSES] = std::array::from_fn(|class| class * STATES + states);
-            let sums = rows.map(|row| self.sums_ahead(row));
-            for (way, lower) in lower.iter_mut().enumerate() {
-                let (hits, time) = sums.iter().fold((0.0, 0.0), |(hits, time), of| {
+            let sums = rows.map(|row| self.sums_before(row));
+            let all: Sums = std::array::from_fn(|way| {
+                sums.iter().fold((0.0, 0.0), |(hits, time), of| {
                     (hits + of[way].0, time + of[way].1)
-                });
-                let pooled = (hits + BORROWED * *lower) / (time + BORROWED);
+                })
+            });
+            for (way, lower) in lower.iter_mut().enumerate() {
+                let pooled = best_ahead(&all, way, BORROWED, *lower);
                 *lower = pooled;
-                for (class, of) in sums.iter().enumerate() {
-                    let (hits, time) = of[way];
-                    let score =
-                        (hits + BORROWED_OF_CLASSES * pooled) / (time + BORROWED_OF_CLASSES);
-                    tell(rows[class], way, score as f32);
+                for (row, of) in rows.iter().zip(&sums) {
+                    let score = best_ahead(of, way, BORROWED_OF_CLASSES, pooled);
+                    tell(*row, way, score as f32);
                 }
             }
         }
@@ -308,21 +308,37 @@ impl Learned {
             .map(|(hits, time)| ((hits + BORROWED * pooled) / (time + BORROWED)) as f32)
     }
 
-    /// Hits and time of a row, for each way over the ways within the horizon.
-    fn sums_ahead(&self, row: usize) -> [(f64, f64); WAYS] {
-        // Of each way of a span.
-        let spans: [(f64, f64); WAYS.div_ceil(SPAN)] = std::array::from_fn(|span| {
+    /// Hits and time of a row in all ways before each.
+    fn sums_before(&self, row: usize) -> Sums {
+        let mut sums = [(0.0, 0.0); WAYS + 1];
+        for span in 0..WAYS.div_ceil(SPAN) {
             let cell = row * SPANS + span;
-            let share = 1.0 / (WAYS - span * SPAN).min(SPAN) as f64;
-            (self.hits[cell] * share, self.time[cell] * share)
-        });
-        std::array::from_fn(|way| {
-            let ahead = way..(way + HORIZON).min(WAYS);
-            ahead
-                .map(|way| spans[way / SPAN])
-                .fold((0.0, 0.0), |sum, one| (sum.0 + one.0, sum.1 + one.1))
-        })
+            let ways = span * SPAN..((span + 1) * SPAN).min(WAYS);
+            let share = 1.0 / ways.len() as f64;
+            let (hits, time) = (self.hits[cell] * share, self.time[cell] * share);
+            for way in ways {
+                sums[way + 1] = (sums[way].0 + hits, sums[way].1 + time);
+            }
+        }
+        sums
     }
+}
+
+/// Hits and time in all ways before each, and in all.
+type Sums = [(f64, f64); WAYS + 1];
+
+/// The most that a page brings for the time that it stays, from this way on until it is let go. That is at the best of the ends of
+/// spans: who has not come back by then makes room, so what comes later does not count against a page. `borrowed`: time for which
+/// `prior` speaks.
+fn best_ahead(sums: &Sums, way: usize, borrowed: f64, prior: f64) -> f64 {
+    let first = way / SPAN + 1;
+    let most = (way + HORIZON).min(WAYS);
+    let ends = (first..=most.div_ceil(SPAN)).map(|span| sums[(span * SPAN).min(most)]);
+    let (hits_before, time_before) = sums[way];
+    ends.fold(0.0, |best, (hits, time)| {
+        let hits = hits - hits_before + borrowed * prior;
+        f64::max(best, hits / (time - time_before + borrowed))
+    })
 }
 
 #[cfg(test)]
@@ -361,15 +377,17 @@ mod tests {
             // Pages that were read three times stay as long as others, and come back ten times as often.
             for (step, reads) in [(1, 20), (3, 200)] {
                 (0..400).for_each(|_| tally.stays(seen(step, 8)));
+                // Who does not come back by then does not come at all.
+                (0..400).for_each(|_| tally.stays(seen(step, 16)));
                 read(&model, &mut tally, reads, Some(seen(step, 8)));
             }
         }
         let (one, three) = (score(&model, 1, 8), score(&model, 3, 8));
         assert!((0.04..0.07).contains(&one), "{one}");
         assert!((0.4..0.6).contains(&three), "{three}");
-        // Reads and time within ten ways ahead count, and nothing beyond.
+        // What is still to come counts, what is over does not.
         assert!(score(&model, 3, 2) > 0.4);
-        assert!(score(&model, 3, 20) < 0.1);
+        assert!(score(&model, 3, 14) < 0.1);
         // What was never seen borrows from the count below it.
         assert!(score(&model, 4, 8) > 0.3);
         assert_eq!(model.score(None), 0.0);
