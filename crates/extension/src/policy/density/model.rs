@@ -21,8 +21,8 @@ pub(crate) const AGES: usize = 4;
 /// Files have a place by their hash.
 const FILES: usize = 64;
 
-/// Ways ahead within which a page must come back. From 14 to 26 hits are alike; who comes back later than this may be a scan.
-const HORIZON: usize = 18;
+/// Spans ahead within which a page must come back. From 14 ways to all, hits are alike; who comes back later may be a scan.
+const HORIZON: usize = 4;
 /// Time for which the count below speaks, and for which all classes do.
 const BORROWED: f64 = 30.0;
 const BORROWED_OF_CLASSES: f64 = 20.0;
@@ -269,24 +269,30 @@ impl Learned {
     }
 
     fn learn(&mut self, mut tell: impl FnMut(usize, usize, f32)) {
-        let mut lower = [0.0; WAYS];
+        let mut lower = [0.0; SPANS_USED];
         for states in 0..STATES {
             if states % STEPS == 0 {
-                lower = [0.0; WAYS];
+                lower = [0.0; SPANS_USED];
             }
             let rows: [usize; CLASSES] = std::array::from_fn(|class| class * STATES + states);
             let sums = rows.map(|row| self.sums_before(row));
-            let all: Sums = std::array::from_fn(|way| {
+            let all: Sums = std::array::from_fn(|span| {
                 sums.iter().fold((0.0, 0.0), |(hits, time), of| {
-                    (hits + of[way].0, time + of[way].1)
+                    (hits + of[span].0, time + of[span].1)
                 })
             });
-            for (way, lower) in lower.iter_mut().enumerate() {
-                let pooled = best_ahead(&all, way, BORROWED, *lower);
-                *lower = pooled;
-                for (row, of) in rows.iter().zip(&sums) {
-                    let score = best_ahead(of, way, BORROWED_OF_CLASSES, pooled);
-                    tell(*row, way, score as f32);
+            lower = std::array::from_fn(|span| best_ahead(&all, span, BORROWED, lower[span]));
+            for (row, of) in rows.iter().zip(&sums) {
+                let scores: [f64; SPANS_USED] = std::array::from_fn(|span| {
+                    best_ahead(of, span, BORROWED_OF_CLASSES, lower[span])
+                });
+                for way in 0..WAYS {
+                    let (score, next) = (
+                        scores[way / SPAN],
+                        scores[(way / SPAN + 1).min(SPANS_USED - 1)],
+                    );
+                    let part = (way % SPAN) as f64 / SPAN as f64;
+                    tell(*row, way, (score + (next - score) * part) as f32);
                 }
             }
         }
@@ -308,37 +314,41 @@ impl Learned {
             .map(|(hits, time)| ((hits + BORROWED * pooled) / (time + BORROWED)) as f32)
     }
 
-    /// Hits and time of a row in all ways before each.
+    /// Hits and time of a row in all spans before each.
     fn sums_before(&self, row: usize) -> Sums {
-        let mut sums = [(0.0, 0.0); WAYS + 1];
-        for span in 0..WAYS.div_ceil(SPAN) {
+        let mut sums = [(0.0, 0.0); SPANS_USED + 1];
+        for span in 0..SPANS_USED {
             let cell = row * SPANS + span;
-            let ways = span * SPAN..((span + 1) * SPAN).min(WAYS);
-            let share = 1.0 / ways.len() as f64;
-            let (hits, time) = (self.hits[cell] * share, self.time[cell] * share);
-            for way in ways {
-                sums[way + 1] = (sums[way].0 + hits, sums[way].1 + time);
-            }
+            let (hits, time) = sums[span];
+            sums[span + 1] = (hits + self.hits[cell], time + self.time[cell]);
         }
         sums
     }
 }
 
-/// Hits and time in all ways before each, and in all.
-type Sums = [(f64, f64); WAYS + 1];
+/// Spans in which something is counted.
+const SPANS_USED: usize = WAYS.div_ceil(SPAN);
 
-/// The most that a page brings for the time that it stays, from this way on until it is let go. That is at the best of the ends of
-/// spans: who has not come back by then makes room, so what comes later does not count against a page. `borrowed`: time for which
-/// `prior` speaks.
-fn best_ahead(sums: &Sums, way: usize, borrowed: f64, prior: f64) -> f64 {
-    let first = way / SPAN + 1;
-    let most = (way + HORIZON).min(WAYS);
-    let ends = (first..=most.div_ceil(SPAN)).map(|span| sums[(span * SPAN).min(most)]);
-    let (hits_before, time_before) = sums[way];
-    ends.fold(0.0, |best, (hits, time)| {
-        let hits = hits - hits_before + borrowed * prior;
-        f64::max(best, hits / (time - time_before + borrowed))
-    })
+/// Hits and time in all spans before each, and in all.
+type Sums = [(f64, f64); SPANS_USED + 1];
+
+/// The most that a page brings for the time that it stays, from the begin of this span on until it is let go, which is at the best
+/// of the ends of spans: who has not come back by then makes room, so what comes later does not count against a page. `borrowed`:
+/// time for which `prior` speaks.
+fn best_ahead(sums: &Sums, span: usize, borrowed: f64, prior: f64) -> f64 {
+    let ends = &sums[span + 1..=(span + HORIZON).min(SPANS_USED)];
+    let (hits_before, time_before) = sums[span];
+    let (more_hits, more_time) = (borrowed * prior - hits_before, borrowed - time_before);
+    // The greater of two ratios without dividing.
+    let (hits, time) = ends.iter().fold((0.0, 1.0), |best, end| {
+        let (hits, time) = (end.0 + more_hits, end.1 + more_time);
+        if hits * best.1 > best.0 * time {
+            (hits, time)
+        } else {
+            best
+        }
+    });
+    hits / time
 }
 
 #[cfg(test)]
