@@ -383,8 +383,13 @@ mod tests {
         for (bytes, instances) in [(64 << 30, 1), (64 << 30, 8), (1 << 40, 16)] {
             let whole = plan(&config(bytes, instances));
             let groups = whole.memory_with_rules() - whole.memory();
-            let a_page = groups as f64 / (bytes / 16384) as f64;
+            let pages = (bytes / 16384) as f64;
+            let a_page = groups as f64 / pages;
             assert!((0.68..0.72).contains(&a_page), "{bytes}: {a_page}");
+            if instances == 1 {
+                let a_page = (without_the_rest(&whole) + groups) as f64 / pages;
+                assert!(a_page < 16.6, "{a_page}");
+            }
             assert_eq!(whole.fit(whole.memory_with_rules(), 1).unwrap(), whole);
             let tight = whole.fit(whole.memory_with_rules() - 1, 1).unwrap();
             assert!(tight.memory_with_rules() < whole.memory_with_rules());
