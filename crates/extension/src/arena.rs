@@ -39,8 +39,6 @@ const OWNER_OFFSET: usize = 32;
 const HEAD: usize = 48;
 /// `f_type` of a file system in memory.
 const TMPFS: i64 = 0x0102_1994;
-/// A process that was killed holds its locks until its last request has ended.
-const LOCKED_FOR: Duration = Duration::from_secs(1);
 
 /// Where the parts of an arena are, and for whom.
 #[derive(Debug)]
@@ -275,7 +273,7 @@ pub fn open_in_memory(path: &Path) -> Result<File, OpenError> {
 }
 
 fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
-    let until = Instant::now() + LOCKED_FOR;
+    let until = Instant::now() + file::LEFT_LOCKED_FOR;
     loop {
         match file::lock(path, file, FlockOperation::NonBlockingLockExclusive) {
             Err(OpenError::InUse { .. }) if Instant::now() < until => {

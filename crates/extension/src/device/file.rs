@@ -30,6 +30,9 @@ const LEAST_RESERVE: u64 = 64 << 20;
 
 /// How long a file may be locked by somebody who looks at it, on a busy disk.
 const LOOKED_AT_FOR: Duration = Duration::from_secs(5);
+/// How long somebody may hold it who has ended, or knows nothing of it: a process that was killed, until its last request has ended;
+/// a child of this process, until it runs its own program.
+pub(crate) const LEFT_LOCKED_FOR: Duration = Duration::from_secs(1);
 /// How many names are tried for a file that is made to see whether that is possible.
 const NAMES: u32 = 100;
 
@@ -382,14 +385,16 @@ fn open_existing(path: &Path) -> Result<(File, bool), OpenError> {
     Ok((file, direct))
 }
 
-/// Takes an exclusive lock. A checker holds a shared one briefly; if a shared lock succeeds, retry.
+/// Takes an exclusive lock. A checker holds a shared one briefly: there a shared lock succeeds.
 fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
-    let until = Instant::now() + LOOKED_AT_FOR;
+    let began = Instant::now();
     loop {
         match lock(path, file, FlockOperation::NonBlockingLockExclusive) {
-            Err(OpenError::InUse { .. }) if Instant::now() < until => {
-                lock(path, file, FlockOperation::NonBlockingLockShared)?;
-                let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+            Err(OpenError::InUse { .. }) if began.elapsed() < LOOKED_AT_FOR => {
+                if began.elapsed() >= LEFT_LOCKED_FOR {
+                    lock(path, file, FlockOperation::NonBlockingLockShared)?;
+                    let _ = rustix::fs::flock(file, FlockOperation::Unlock);
+                }
                 std::thread::sleep(Duration::from_millis(10));
             }
             result => return result,

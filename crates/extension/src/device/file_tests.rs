@@ -126,6 +126,18 @@ fn who_only_looks_stands_in_nobodys_way() {
 }
 
 #[test]
+fn who_has_ended_stands_in_nobodys_way_for_long() {
+    let d = tempfile::tempdir().unwrap();
+    let of_before = try_open(d.path()).unwrap();
+    std::thread::scope(|scope| {
+        let opener = scope.spawn(|| try_open(d.path()).map(drop));
+        std::thread::sleep(Duration::from_millis(50));
+        drop(of_before);
+        opener.join().unwrap().unwrap();
+    });
+}
+
+#[test]
 fn several_try_a_place_without_unnamed_files() {
     let d = tempfile::tempdir().unwrap();
     let survey = survey(&config(d.path())).unwrap();
