@@ -49,7 +49,7 @@ fn expect(server: &Server, variable: &str, value: &str) -> Outcome {
 fn warm(server: &Server) -> Outcome {
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", ROWS, 1000, "")?;
-    settle(server)?;
+    sql::write_dirty_pages(server)?;
     for _ in 0..2 {
         sql::read_all(&mut connection, "d.t", ROWS)?;
     }
@@ -71,17 +71,6 @@ fn read_versions(server: &Server, versions: u64) -> anyhow::Result<(u64, u64)> {
 
 fn read(server: &Server) -> anyhow::Result<(u64, u64)> {
     read_versions(server, 0)
-}
-
-/// Dirty pages are written.
-fn settle(server: &Server) -> Outcome {
-    server.sql("SET GLOBAL innodb_max_dirty_pages_pct = 0")?;
-    sql::wait_until("dirty pages are written", Duration::from_secs(60), || {
-        let status = server.status("Innodb_buffer_pool_pages_dirty")?;
-        Ok(status.values().all(|dirty| dirty == "0"))
-    })?;
-    server.sql("SET GLOBAL innodb_max_dirty_pages_pct = DEFAULT")?;
-    Ok(())
 }
 
 fn nothing_differs(server: &Server) -> Outcome {
@@ -116,7 +105,7 @@ fn contents_stay_and_writes_drop(place: &Place) -> Outcome {
 
     // Each page that is written is dropped, and none comes in.
     server.sql("UPDATE d.t SET v = v + 1 WHERE id % 200 < 20")?;
-    settle(&server)?;
+    sql::write_dirty_pages(&server)?;
     let dropped = sql::figure(&server, "bypass_dropped")?;
     let left = sql::figure(&server, "pages_cached")?;
     note(format!("{dropped} of {cached} pages dropped, {left} left"));
@@ -148,7 +137,7 @@ fn left_after(server: &Server, bypass: &str, versions: u64) -> anyhow::Result<(u
     let before = sql::figure(server, "pages_cached")?;
     set(server, "bypass", bypass)?;
     server.sql("UPDATE d.t SET v = v + 1")?;
-    settle(server)?;
+    sql::write_dirty_pages(server)?;
     ensure!(read_versions(server, versions)? == (0, 0));
     let left = sql::figure(server, "pages_cached")? * 100 / before.max(1);
     set(server, "bypass", "OFF")?;
@@ -215,7 +204,7 @@ fn set_in_the_configuration(place: &Place) -> Outcome {
     let left = sql::figure(&server, "bypass_seconds_left")?;
     ensure!((3000..=3600).contains(&left), "{left} s left");
     sql::fill(&mut server.connect()?, "d.t", ROWS, 1000, "")?;
-    settle(&server)?;
+    sql::write_dirty_pages(&server)?;
     ensure!(read(&server)? == (0, 0), "reads were looked up");
     set(&server, "bypass", "OFF")?;
     let (hits, _) = read(&server)?;
@@ -273,7 +262,7 @@ fn recorded_while_bypassed(place: &Place) -> Outcome {
         ensure!(read(&server)?.0 > 500);
         set(&server, "bypass", "ON")?;
         server.sql("UPDATE d.t SET v = v + 1 WHERE id % 200 < 20")?;
-        settle(&server)
+        sql::write_dirty_pages(&server)
     })?;
     recording.stop()?;
     note(format!(
@@ -371,7 +360,7 @@ fn control_group(place: &Place) -> Outcome {
     let server = place.start(options.option("--innodb-page-size=4096"))?;
     server.sql(CREATE_FUNCTION)?;
     sql::fill(&mut server.connect()?, "d.t", ROWS, 1600, "")?;
-    settle(&server)?;
+    sql::write_dirty_pages(&server)?;
     read(&server)?;
     // Within half a minute.
     sql::wait_until("laid out anew", Duration::from_secs(90), || {

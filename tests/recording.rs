@@ -51,22 +51,11 @@ fn close(what: &str, recorded: u64, counted: u64) -> Outcome {
     Ok(())
 }
 
-/// Waits until dirty pages are written, so that none of the counts goes on by itself.
-fn settle(server: &Server) -> Outcome {
-    server.sql("SET GLOBAL innodb_max_dirty_pages_pct = 0")?;
-    sql::wait_until("dirty pages are written", Duration::from_secs(60), || {
-        let status = server.status("Innodb_buffer_pool_pages_dirty")?;
-        Ok(status.values().all(|dirty| dirty == "0"))
-    })?;
-    server.sql("SET GLOBAL innodb_max_dirty_pages_pct = DEFAULT")?;
-    Ok(())
-}
-
 /// Records while a table is read and written, and compares with the server's counts.
 fn record_and_compare(server: &Server, page_size: u64) -> anyhow::Result<Recording> {
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", ROWS, 1000, "")?;
-    settle(server)?;
+    sql::write_dirty_pages(server)?;
     let before = pages(server)?;
     let mut recording = Recording::start(server)?;
     recording.during(|| {
@@ -75,7 +64,7 @@ fn record_and_compare(server: &Server, page_size: u64) -> anyhow::Result<Recordi
         connection.query_drop("SELECT SUM(LENGTH(pad)) FROM d.t FORCE INDEX (PRIMARY)")?;
         // A file that is new, and whose pages are written before they are ever read.
         sql::fill(&mut connection, "d.fresh", ROWS / 4, 1000, "")?;
-        settle(server)?;
+        sql::write_dirty_pages(server)?;
         sql::read_all(&mut connection, "d.t", ROWS)?;
         Ok(())
     })?;
@@ -251,7 +240,7 @@ fn full_ring(place: &Place) -> Outcome {
     server.sql(CREATE_FUNCTION)?;
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", ROWS, 1000, "")?;
-    settle(&server)?;
+    sql::write_dirty_pages(&server)?;
     let mut recording = Recording::start(&server)?;
     let name = recording.name.clone();
     let before = pages(&server)?;

@@ -95,6 +95,17 @@ pub fn expect_state(server: &Server, state: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Dirty pages are written, so that none of the counts goes on by itself.
+pub fn write_dirty_pages(server: &Server) -> anyhow::Result<()> {
+    server.sql("SET GLOBAL innodb_max_dirty_pages_pct = 0")?;
+    wait_until("dirty pages are written", Duration::from_secs(60), || {
+        let status = server.status("Innodb_buffer_pool_pages_dirty")?;
+        Ok(status.values().all(|dirty| dirty == "0"))
+    })?;
+    server.sql("SET GLOBAL innodb_max_dirty_pages_pct = DEFAULT")?;
+    Ok(())
+}
+
 /// Waits until `done` says so, at most `limit`.
 pub fn wait_until(
     what: &str,

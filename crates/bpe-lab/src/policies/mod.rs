@@ -3,6 +3,7 @@
 //! Streams are made in memory, then every policy at every size of every stream is a piece of work for one of some threads. The
 //! table (`table`) and the plot (`plot`) are made of what they answer.
 
+mod compared;
 mod plot;
 mod table;
 
@@ -15,14 +16,12 @@ use std::thread::{self, available_parallelism};
 use bpe_command::failure::{Exit, Failure};
 use bpe_command::terminal::{complain, say};
 use clap::ValueEnum;
-use replay::policies::PolicyName;
-use replay::{EnginePolicy, LEAST_CACHE_PAGES, Outcome, Trace};
+use replay::{LEAST_CACHE_PAGES, Outcome, Trace};
 
 use crate::replay::results::{self, Engine, Who};
 use crate::stream::{self, Name, Shape};
+use compared::{Compared, RATIOS, everyone};
 
-/// Sizes of the cache relative to the pool.
-pub const RATIOS: [u32; 3] = [1, 2, 4];
 /// Percentage of a stream that warms the cache.
 const WARM_UP: usize = 30;
 
@@ -45,26 +44,6 @@ pub struct Args {
     /// Folder in which policies.md and policies.svg are made
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-}
-
-/// One stream: what each policy did at each of the sizes.
-pub struct Compared {
-    pub name: Name,
-    pub rows: Vec<(Who, [Outcome; RATIOS.len()])>,
-}
-
-impl Compared {
-    pub fn of(&self, who: Who) -> Option<&[Outcome; RATIOS.len()]> {
-        let found = self.rows.iter().find(|(other, _)| *other == who);
-        found.map(|(_, outcomes)| outcomes)
-    }
-}
-
-/// Those of the extension first.
-pub fn everyone() -> Vec<Who> {
-    let engine = EnginePolicy::ALL.iter().copied().map(Who::Engine);
-    let others = PolicyName::ALL.into_iter().rev().map(Who::Policy);
-    engine.chain(others).collect()
 }
 
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {

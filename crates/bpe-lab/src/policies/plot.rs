@@ -2,8 +2,8 @@
 
 use maud::{Markup, PreEscaped, html};
 
+use super::compared::{Compared, RATIOS, everyone};
 use super::table::title;
-use super::{Compared, RATIOS, everyone};
 use crate::demo::numbers::number;
 use crate::replay::plot::{STYLE, coordinate, dashes, line};
 

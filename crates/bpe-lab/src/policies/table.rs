@@ -5,7 +5,7 @@ use std::fmt::Write;
 use replay::policies::PolicyName;
 use replay::{EnginePolicy, Outcome};
 
-use super::{Compared, RATIOS, everyone};
+use super::compared::{Compared, RATIOS, everyone};
 use crate::replay::results::Who;
 
 /// A row for each stream and size, a column for each policy. Below, how the policies of servers stand beside MQ.

@@ -2,8 +2,8 @@
 
 use fastrand::Rng;
 
-use super::Load;
 use super::chance::{exponential, percent, scattered, zipf};
+use super::load::Load;
 use super::pool::Pool;
 
 const HOT: u32 = 1;

@@ -4,6 +4,7 @@
 //! makes the stream. All follows from the seed, the size of the pool and the number of events.
 
 mod chance;
+mod load;
 mod loads;
 mod pool;
 mod sysbench;
@@ -20,6 +21,7 @@ use fastrand::Rng;
 use replay::Trace;
 use replay::trace::{Operation, TraceWriter};
 
+use load::Load;
 use pool::{Pool, Record};
 
 /// More would not fit into the numbers of pages of the largest load.
@@ -93,12 +95,6 @@ impl Name {
             Name::Drift => "drift",
         }
     }
-}
-
-/// Who accesses pages.
-trait Load {
-    /// A transaction or less.
-    fn step(&mut self, random: &mut Rng, pool: &mut Pool);
 }
 
 fn load(name: Name, pages: usize, random: &mut Rng) -> Box<dyn Load> {

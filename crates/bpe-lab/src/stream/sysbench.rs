@@ -2,7 +2,7 @@
 
 use fastrand::Rng;
 
-use super::Load;
+use super::load::Load;
 use super::pool::Pool;
 
 const TABLES: u32 = 4;

@@ -5,8 +5,8 @@
 
 use fastrand::Rng;
 
-use super::Load;
 use super::chance::{nurand, percent};
+use super::load::Load;
 use super::pool::Pool;
 
 const WAREHOUSE: u32 = 1;
