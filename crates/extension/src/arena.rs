@@ -20,9 +20,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::FlockOperation;
 use twox_hash::XxHash3_64;
 
 use crate::config::{Config, OpenError, OwnerIdentity};
@@ -268,20 +267,8 @@ pub fn open_in_memory(path: &Path) -> Result<File, OpenError> {
         let elsewhere = io::Error::other("it is not on a file system in memory (tmpfs)");
         return Err(failed(path, "use", advice)(elsewhere));
     }
-    lock_alone(path, &file)?;
+    file::lock_alone(path, &file)?;
     Ok(file)
-}
-
-fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
-    let until = Instant::now() + file::LEFT_LOCKED_FOR;
-    loop {
-        match file::lock(path, file, FlockOperation::NonBlockingLockExclusive) {
-            Err(OpenError::InUse { .. }) if Instant::now() < until => {
-                std::thread::sleep(Duration::from_millis(10));
-            }
-            result => return result,
-        }
-    }
 }
 
 /// The session of a process that has left something in the same layout; `None` if there is nothing of use.

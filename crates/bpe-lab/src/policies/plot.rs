@@ -5,7 +5,7 @@ use maud::{Markup, PreEscaped, html};
 use super::compared::{Compared, RATIOS, everyone};
 use super::table::title;
 use crate::demo::numbers::number;
-use crate::replay::plot::{STYLE, coordinate, dashes, line};
+use crate::replay::plot::{STYLE, coordinate, key, line};
 
 const COLUMNS: usize = 4;
 const PANEL: (f64, f64) = (230.0, 210.0);
@@ -49,9 +49,7 @@ fn legend() -> Markup {
         @for (n, who) in everyone().into_iter().enumerate() {
             @let left = LEFT + (n % KEYS) as f64 * KEY;
             @let at = 50.0 + (n / KEYS) as f64 * 20.0;
-            line.line.(who.name()) x1=(left) x2=(left + 28.0) y1=(at) y2=(at)
-                stroke-dasharray=(dashes(who)) {}
-            text.text x=(left + 34.0) y=(at + 4.5) { (title(who)) }
+            (key(who, &title(who), left, at))
         }
     }
 }

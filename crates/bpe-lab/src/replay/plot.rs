@@ -36,7 +36,7 @@ svg{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}
 ";
 
 /// The lengths of dashes and gaps.
-pub fn dashes(who: Who) -> &'static str {
+fn dashes(who: Who) -> &'static str {
     match who {
         Who::Product | Who::Engine(_) => "none",
         Who::Policy(PolicyName::Opt) => "8 4",
@@ -139,14 +139,21 @@ pub fn line(who: Who, points: &[(f64, f64)]) -> Markup {
     }
 }
 
+/// A line of the legend, with a name.
+pub fn key(who: Who, title: &str, left: f64, at: f64) -> Markup {
+    html! {
+        line.line.(who.name()) x1=(left) x2=(left + 28.0) y1=(at) y2=(at)
+            stroke-dasharray=(dashes(who)) {}
+        text.text x=(left + 34.0) y=(at + 4.5) { (title) }
+    }
+}
+
 fn legend(lines: &[(Who, Vec<(f64, f64)>)]) -> Markup {
     html! {
         @for (n, (who, _)) in lines.iter().enumerate() {
             @let left = LEFT + (n % 5) as f64 * (KEY + 36.0);
             @let at = 48.0 + (n / 5) as f64 * 18.0;
-            line.line.(who.name()) x1=(left) x2=(left + 28.0) y1=(at) y2=(at)
-                stroke-dasharray=(dashes(*who)) {}
-            text.text x=(left + 34.0) y=(at + 4.5) { (who.title()) }
+            (key(*who, &who.title(), left, at))
         }
     }
 }

@@ -87,6 +87,10 @@ impl Tpcc {
         }
     }
 
+    fn customer_page(district: u32, customer: u32) -> u32 {
+        (district * CUSTOMERS + customer) / CUSTOMERS_A_PAGE
+    }
+
     /// Adds rows behind the others of a district: the first one on a page makes it.
     fn append(pool: &mut Pool, file: u32, district: u32, rows: std::ops::Range<u32>, a_page: u32) {
         for page in rows.start / a_page..=(rows.end - 1) / a_page {
@@ -108,10 +112,7 @@ impl Tpcc {
         let warehouse = district / DISTRICTS;
         pool.change(WAREHOUSE, district);
         let customer = self.customer(random, pool, district, false);
-        pool.read(
-            CUSTOMER,
-            (district * CUSTOMERS + customer) / CUSTOMERS_A_PAGE,
-        );
+        pool.read(CUSTOMER, Self::customer_page(district, customer));
         for _ in 0..random.u32(5..=15) {
             let item = nurand(random, 8191, ITEMS, 7911);
             pool.read(ITEM, item / ITEMS_A_PAGE);
@@ -142,7 +143,7 @@ impl Tpcc {
         };
         let by_name = percent(random, 60);
         let customer = self.customer(random, pool, home, by_name);
-        pool.change(CUSTOMER, (home * CUSTOMERS + customer) / CUSTOMERS_A_PAGE);
+        pool.change(CUSTOMER, Self::customer_page(home, customer));
         let row = self.history;
         self.history += 1;
         Self::append(pool, HISTORY, 0, row..row + 1, HISTORY_A_PAGE);
@@ -151,10 +152,7 @@ impl Tpcc {
     fn order_status(&mut self, random: &mut Rng, pool: &mut Pool, district: u32) {
         let by_name = percent(random, 60);
         let customer = self.customer(random, pool, district, by_name);
-        pool.read(
-            CUSTOMER,
-            (district * CUSTOMERS + customer) / CUSTOMERS_A_PAGE,
-        );
+        pool.read(CUSTOMER, Self::customer_page(district, customer));
         let order = self.districts[district as usize].last_order[customer as usize];
         pool.read(ORDERS, district * ROOM + order / ORDERS_A_PAGE);
         pool.read(ORDER_LINES, district * ROOM + Self::lines(order).0);
@@ -172,10 +170,7 @@ impl Tpcc {
             pool.change(ORDERS, district * ROOM + order / ORDERS_A_PAGE);
             pool.change(ORDER_LINES, district * ROOM + Self::lines(order).0);
             let customer = random.u32(..CUSTOMERS);
-            pool.change(
-                CUSTOMER,
-                (district * CUSTOMERS + customer) / CUSTOMERS_A_PAGE,
-            );
+            pool.change(CUSTOMER, Self::customer_page(district, customer));
         }
     }
 

@@ -32,7 +32,7 @@ const LEAST_RESERVE: u64 = 64 << 20;
 const LOOKED_AT_FOR: Duration = Duration::from_secs(5);
 /// How long somebody may hold it who has ended, or knows nothing of it: a process that was killed, until its last request has ended;
 /// a child of this process, until it runs its own program.
-pub(crate) const LEFT_LOCKED_FOR: Duration = Duration::from_secs(1);
+const LEFT_LOCKED_FOR: Duration = Duration::from_secs(1);
 /// How many names are tried for a file that is made to see whether that is possible.
 const NAMES: u32 = 100;
 
@@ -386,7 +386,7 @@ fn open_existing(path: &Path) -> Result<(File, bool), OpenError> {
 }
 
 /// Takes an exclusive lock. A checker holds a shared one briefly: there a shared lock succeeds.
-fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
+pub(crate) fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
     let began = Instant::now();
     loop {
         match lock(path, file, FlockOperation::NonBlockingLockExclusive) {
@@ -402,7 +402,7 @@ fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
     }
 }
 
-pub(crate) fn lock(path: &Path, file: &File, operation: FlockOperation) -> Result<(), OpenError> {
+fn lock(path: &Path, file: &File, operation: FlockOperation) -> Result<(), OpenError> {
     rustix::fs::flock(file, operation).map_err(|error| match error {
         Errno::WOULDBLOCK => OpenError::InUse {
             path: path.to_path_buf(),
