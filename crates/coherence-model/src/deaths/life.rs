@@ -95,7 +95,7 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
             check(&found, reboots);
             ensure!(
                 CORE.files.inheritance.became().trusted.0 == 0,
-                "a file is believed that nobody has followed"
+                "VIOLATION: a file is believed that nobody has followed"
             );
             // All was compared, and is served.
             let verified = CORE.switch().doubts.verified();
