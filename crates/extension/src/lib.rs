@@ -51,6 +51,11 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod thread;
+#[cfg(feature = "tuning")]
+pub mod tuning {
+    //! The numbers of a policy, to be changed.
+    pub use crate::policy::density::numbers::{all, set};
+}
 mod validate;
 mod wake;
 mod warming;

@@ -16,7 +16,7 @@
 //! the path of every read: one cache line, 150 instructions at most.
 
 pub(crate) mod admission;
-mod density;
+pub(crate) mod density;
 pub(crate) mod drift;
 mod frequency;
 pub(crate) mod list;

@@ -13,6 +13,8 @@ pub mod policies;
 mod product;
 pub mod trace;
 
+#[cfg(feature = "tuning")]
+pub use extension::tuning;
 pub use outcome::{Outcome, PROGRESS_EVERY};
 pub use product::{
     Admission, EnginePolicy, LEAST_CACHE_PAGES, MAX_INSTANCES, ProductError, ProductOptions,

@@ -13,6 +13,7 @@
 
 mod counters;
 mod model;
+pub(crate) mod numbers;
 mod shadow;
 mod state;
 
@@ -32,17 +33,9 @@ use state::WAYS;
 /// is the shadow's.
 const QUARTERS: u64 = 18;
 const LEAST_QUARTERS: u64 = 7;
-/// How much more a page must be worth than the one that goes: a write costs something.
-const MARGIN: f32 = 1.5;
 /// How many times its worth a page counts that the rules prefer.
 const PREFERENCE: f32 = 3.0;
-/// Of what victims were worth of late: below this part a search is hopeless, and made once in so many.
-const HOPELESS: f32 = 0.5;
-const TRIED_ONCE_IN: u32 = 8;
-/// Weight of a victim in the moving average.
-const WEIGHT: f32 = 1.0 / 128.0;
-/// Entries that a search should see, and while the working set changes; buckets that it passes at most.
-const SEEN: usize = 4;
+/// Entries that a search should see while the working set changes; buckets that a search passes at most.
 const SEEN_IN_CHANGE: usize = 8;
 const MOST_BUCKETS: usize = 64;
 /// Reads after which the pages of another set are looked at.
@@ -150,7 +143,11 @@ impl Density {
 
     fn search(&mut self, places: &Places<'_>) -> Found {
         let changing = self.model.changing();
-        let wanted = if changing { SEEN_IN_CHANGE } else { SEEN };
+        let wanted = if changing {
+            SEEN_IN_CHANGE
+        } else {
+            numbers::seen()
+        };
         let mut found = Found::default();
         let mut second = f32::INFINITY;
         let mut ask = |policy: &Density, slot: Slot, entry: Entry, known: Known| {
@@ -338,9 +335,9 @@ impl Policy for Density {
             return false;
         }
         let worth = self.worth_of(places.identity(page)) * preference(places.prefers());
-        if !all && !changing && worth < self.victims * HOPELESS {
+        if !all && !changing && worth < self.victims * numbers::hopeless() {
             self.hopeless = self.hopeless.wrapping_add(1);
-            if self.hopeless % TRIED_ONCE_IN != 0 {
+            if self.hopeless % numbers::tried_once_in() != 0 {
                 return false;
             }
         }
@@ -349,9 +346,9 @@ impl Policy for Density {
             return all;
         };
         if !changing && places.has_all() {
-            self.victims += (victim - self.victims) * WEIGHT;
+            self.victims += (victim - self.victims) / numbers::victims_averaged();
         }
-        let admitted = all || changing || worth > victim * MARGIN;
+        let admitted = all || changing || worth > victim * numbers::margin();
         if admitted {
             self.chosen = Some(known);
             self.carried = second;
@@ -406,7 +403,7 @@ impl Policy for Density {
     }
 
     fn threshold(&self) -> f64 {
-        f64::from(self.victims * MARGIN)
+        f64::from(self.victims * numbers::margin())
     }
 }
 

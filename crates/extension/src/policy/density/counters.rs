@@ -8,6 +8,7 @@
 
 use std::io;
 
+use super::numbers;
 use super::state::{CLASS_BITS, LANES, Seen, WAYS};
 use crate::memory::{Mapped, Zeroable, in_pages};
 use crate::policy::halve;
@@ -18,8 +19,6 @@ const MOST: u16 = (1 << COUNT_BITS) - 1;
 /// Where the bits of all counters begin, two lanes each.
 const WRITTEN: usize = WAYS;
 const CLASS: [usize; CLASS_BITS] = [WAYS + 2, WAYS + 4];
-/// Reads, for each page that the instance can hold, in which every counter is halved once.
-const AGEING: u64 = 10;
 /// The eight steps of a count that scores tell apart: 0, 1, 2, 3, 4, 5 and 6, 7 to 9, 10 and more.
 const STEP: [u8; 1 << COUNT_BITS] = [0, 1, 2, 3, 4, 5, 5, 6, 6, 6, 7, 7, 7, 7, 7, 7];
 
@@ -155,7 +154,7 @@ impl Counters {
         let sets = Self::sets_for(pages, quarters);
         Ok(Counters {
             sets: Mapped::new(sets as usize)?,
-            age_every: (pages * AGEING / sets).max(1),
+            age_every: (pages * numbers::ageing() / sets).max(1),
             since_ageing: 0,
             next_aged: 0,
             exposed: 0,

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
+use super::numbers;
 use super::state::{CELLS, CLASSES, LANES, ROWS, SPAN, SPANS, STATES, STEPS, Seen, WAYS};
 use crate::page::{FileId, mix64};
 
@@ -21,23 +22,8 @@ pub(crate) const AGES: usize = 4;
 /// Files have a place by their hash.
 const FILES: usize = 64;
 
-/// Spans ahead within which a page must come back. From 14 ways to all, hits are alike; who comes back later may be a scan.
-const HORIZON: usize = 4;
-/// Time for which the count below speaks, and for which all classes do.
-const BORROWED: f64 = 30.0;
-const BORROWED_OF_CLASSES: f64 = 20.0;
-/// What is left of the sums after they were looked at.
-const KEPT: f64 = 0.95;
-/// Parts of a cache size of reads after which scores are made anew.
-const PART: u64 = 4;
+/// Scores are made anew after so many reads at least.
 const LEAST_READS: u64 = 256;
-/// Weight of one page that comes back in the share of its file.
-const WEIGHT: f64 = 1.0 / 1024.0;
-/// What LRU may find more than the policy, for each read that is compared, and what it must have found more altogether.
-const SLACK: f64 = 0.03;
-const SHOWN: f64 = 32.0;
-/// Cache sizes of reads for which recency alone counts after that.
-const CHANGE: u64 = 3;
 
 /// What an instance has counted and not told yet.
 pub(crate) struct Tally {
@@ -211,7 +197,8 @@ impl Model {
             let (all, written) = std::mem::take(counted);
             if all > 0 {
                 let share = &mut learned.shares[place];
-                let weight = 1.0 - (1.0 - WEIGHT).powi(all.min(1 << 20) as i32);
+                let weight =
+                    1.0 - (1.0 - 1.0 / numbers::returned_averaged()).powi(all.min(1 << 20) as i32);
                 *share += (f64::from(written) / f64::from(all) - *share) * weight;
                 self.classes[place].store(class_of(*share), Ordering::Relaxed);
             }
@@ -230,10 +217,10 @@ impl Model {
             self.pages,
             full,
             reads,
-            recent - ours - compared * SLACK,
+            recent - ours - compared * numbers::slack(),
         );
         learned.reads += reads;
-        if learned.reads >= (self.pages / PART).max(LEAST_READS) {
+        if learned.reads >= (self.pages / numbers::part()).max(LEAST_READS) {
             learned.reads = 0;
             for (bits, score) in self.forgotten.iter().zip(learned.worth_of_forgotten()) {
                 bits.store(score.to_bits(), Ordering::Relaxed);
@@ -255,12 +242,12 @@ impl Learned {
             changing.store(false, Ordering::Relaxed);
         } else if changing.load(Ordering::Relaxed) {
             self.since += reads;
-            if self.since >= pages * CHANGE {
+            if self.since >= pages * numbers::change() {
                 changing.store(false, Ordering::Relaxed);
             }
         } else {
             self.ahead = (self.ahead + ahead).max(0.0);
-            if self.ahead > SHOWN {
+            if self.ahead > numbers::shown() {
                 self.ahead = 0.0;
                 self.since = 0;
                 changing.store(true, Ordering::Relaxed);
@@ -281,10 +268,12 @@ impl Learned {
                     (hits + of[span].0, time + of[span].1)
                 })
             });
-            lower = std::array::from_fn(|span| best_ahead(&all, span, BORROWED, lower[span]));
+            lower = std::array::from_fn(|span| {
+                best_ahead(&all, span, numbers::borrowed(), lower[span])
+            });
             for (row, of) in rows.iter().zip(&sums) {
                 let scores: [f64; SPANS_USED] = std::array::from_fn(|span| {
-                    best_ahead(of, span, BORROWED_OF_CLASSES, lower[span])
+                    best_ahead(of, span, numbers::borrowed_of_classes(), lower[span])
                 });
                 for way in 0..WAYS {
                     let (score, next) = (
@@ -297,11 +286,11 @@ impl Learned {
             }
         }
         for sum in self.hits.iter_mut().chain(&mut self.time) {
-            *sum *= KEPT;
+            *sum *= numbers::kept();
         }
         for (hits, time) in &mut self.forgotten {
-            *hits *= KEPT;
-            *time *= KEPT;
+            *hits *= numbers::kept();
+            *time *= numbers::kept();
         }
     }
 
@@ -309,9 +298,10 @@ impl Learned {
     fn worth_of_forgotten(&self) -> [f32; AGES] {
         let all = self.forgotten.iter();
         let (hits, time) = all.fold((0.0, 0.0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
-        let pooled = hits / (time + BORROWED);
-        self.forgotten
-            .map(|(hits, time)| ((hits + BORROWED * pooled) / (time + BORROWED)) as f32)
+        let pooled = hits / (time + numbers::borrowed());
+        self.forgotten.map(|(hits, time)| {
+            ((hits + numbers::borrowed() * pooled) / (time + numbers::borrowed())) as f32
+        })
     }
 
     /// Hits and time of a row in all spans before each.
@@ -336,7 +326,7 @@ type Sums = [(f64, f64); SPANS_USED + 1];
 /// of the ends of spans: who has not come back by then makes room, so what comes later does not count against a page. `borrowed`:
 /// time for which `prior` speaks.
 fn best_ahead(sums: &Sums, span: usize, borrowed: f64, prior: f64) -> f64 {
-    let ends = &sums[span + 1..=(span + HORIZON).min(SPANS_USED)];
+    let ends = &sums[span + 1..=(span + numbers::horizon()).min(SPANS_USED)];
     let (hits_before, time_before) = sums[span];
     let (more_hits, more_time) = (borrowed * prior - hits_before, borrowed - time_before);
     // The greater of two ratios without dividing.
