@@ -1,15 +1,22 @@
 //! What an executable or library imports and exports, from its dynamic symbol table.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs::File;
 use std::path::Path;
 
 use interface::code::{self, Machine, Memory};
 use interface::{Executable, Inside, Maker, Refusal, Release, Verdict};
+use object::elf::FileHeader64;
+use object::read::elf::{ElfFile64, VerdefIterator, VerneedIterator};
 use object::read::{ReadCache, ReadRef};
 use object::{
-    Architecture, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable, RelocationTarget,
+    Architecture, Endianness, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable,
+    RelocationTarget, SectionIndex,
 };
+
+/// How the error of a file ends that is shorter than its own tables say.
+pub const CUT_OFF: &str = "is cut off: it is shorter than its own tables say";
 
 /// The dynamic symbols of one ELF file.
 #[derive(Debug)]
@@ -31,9 +38,21 @@ impl Symbols {
     pub fn of(path: &Path) -> Result<Self, String> {
         let file =
             File::open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+        let length = file
+            .metadata()
+            .map_err(|error| format!("cannot look at {}: {error}", path.display()))?
+            .len();
         let cache = ReadCache::new(file);
         let object = object::File::parse(&cache)
             .map_err(|error| format!("{} is no ELF file: {error}", path.display()))?;
+        // Whoever loads such a file dies of it: its memory ends before its contents do.
+        let ends = object.segments().map(|segment| {
+            let (offset, bytes) = segment.file_range();
+            offset.saturating_add(bytes)
+        });
+        if ends.max().is_some_and(|end| end > length) {
+            return Err(format!("{} {CUT_OFF}", path.display()));
+        }
         let mut symbols = Self {
             architecture: object.architecture(),
             imports: BTreeSet::new(),
@@ -85,6 +104,86 @@ impl Symbols {
         }
         interface::judge(self)
     }
+}
+
+/// A version of the GNU C library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Glibc(u32, u32);
+
+impl Glibc {
+    /// Of a name such as `GLIBC_2.28`; a third part does not count.
+    fn named(name: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(name).ok()?.strip_prefix("GLIBC_")?;
+        let mut parts = text.split('.').map(|part| part.parse().ok());
+        Some(Self(parts.next()??, parts.next()??))
+    }
+
+    /// The newest one that a file asks for; none if it asks for none or cannot be read.
+    pub fn wanted_by(path: &Path) -> Option<Self> {
+        Self::newest(path, |versions| {
+            let mut names = Vec::new();
+            let (mut needs, _) = versions.needed?;
+            while let Ok(Some((_, mut from_one))) = needs.next() {
+                while let Ok(Some(need)) = from_one.next() {
+                    names.push(need.vna_name.get(versions.endian));
+                }
+            }
+            Some(names)
+        })
+    }
+
+    /// The newest one that a file is; none if it is no C library or cannot be read.
+    pub fn of(path: &Path) -> Option<Self> {
+        Self::newest(path, |versions| {
+            let mut names = Vec::new();
+            let (mut definitions, _) = versions.defined?;
+            while let Ok(Some((_, mut parts))) = definitions.next() {
+                if let Ok(Some(name)) = parts.next() {
+                    names.push(name.vda_name.get(versions.endian));
+                }
+            }
+            Some(names)
+        })
+    }
+
+    fn newest(path: &Path, names: impl Fn(Versions<'_>) -> Option<Vec<u32>>) -> Option<Self> {
+        let cache = ReadCache::new(File::open(path).ok()?);
+        let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+        let (endian, sections, data) = (elf.endian(), elf.elf_section_table(), elf.data());
+        let needed = sections.gnu_verneed(endian, data).ok()?;
+        let defined = sections.gnu_verdef(endian, data).ok()?;
+        let link = needed.as_ref().map_or_else(
+            || defined.as_ref().map(|(_, link)| *link),
+            |(_, link)| Some(*link),
+        )?;
+        let strings = sections.strings(endian, data, link).ok()?;
+        let versions = Versions {
+            endian,
+            needed,
+            defined,
+        };
+        let named = |offset: u32| strings.get(offset).ok().and_then(Self::named);
+        names(versions)?.into_iter().filter_map(named).max()
+    }
+}
+
+impl fmt::Display for Glibc {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.0, self.1)
+    }
+}
+
+/// The tables of versions in a file.
+struct Versions<'data> {
+    endian: Endianness,
+    needed: Option<(
+        VerneedIterator<'data, FileHeader64<Endianness>>,
+        SectionIndex,
+    )>,
+    defined: Option<(
+        VerdefIterator<'data, FileHeader64<Endianness>>,
+        SectionIndex,
+    )>,
 }
 
 /// As the plugin finds it in the process: the second word of the declaration of the binary log's plugin points to a descriptor
@@ -204,5 +303,39 @@ mod tests {
         let own = Symbols::of(Path::new("/proc/self/exe")).unwrap();
         assert!(own.imports.contains("close"), "{:?}", own.imports);
         assert!(Symbols::of(Path::new("/etc/passwd")).is_err());
+    }
+
+    #[test]
+    fn a_file_that_was_cut_off_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let cut = folder.path().join("cut");
+        let whole = std::fs::read("/proc/self/exe").unwrap();
+        for kept in [100, whole.len() / 20, whole.len() / 4] {
+            std::fs::write(&cut, &whole[..kept]).unwrap();
+            let why = Symbols::of(&cut).unwrap_err();
+            assert!(why.ends_with(CUT_OFF) || why.contains("no ELF"), "{why}");
+        }
+    }
+
+    #[test]
+    fn versions_of_the_c_library() {
+        let own = Path::new("/proc/self/exe");
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let library = maps
+            .lines()
+            .filter_map(|line| line.find('/').map(|at| &line[at..]))
+            .find(|path| path.ends_with("/libc.so.6"));
+        let Some(library) = library else {
+            println!("skipped: this program has another C library");
+            return;
+        };
+        let (wanted, there) = (Glibc::wanted_by(own), Glibc::of(Path::new(library)));
+        assert!(
+            wanted >= Some(Glibc(2, 2)) && wanted <= there,
+            "{wanted:?}, {there:?}"
+        );
+        assert_eq!(Glibc::named(b"GLIBC_2.3.4"), Some(Glibc(2, 3)));
+        assert_eq!(Glibc::named(b"GLIBC_PRIVATE"), None);
+        assert!(Glibc(2, 31) > Glibc(2, 4));
     }
 }

@@ -724,11 +724,45 @@ fn doctor_tells(place: &Place) -> Outcome {
     doctor(&place.root().join("no/where"), "1G", &["--no-measure"])?.expect(1, &["fail path"])?;
     doctor(Path::new("x"), "1G", &[])?.expect(2, &["relative"])?;
     doctor(&place.cache(), "64M", &["--measure-seconds", "1"])?.expect(0, &["cache disk"])?;
+    doctor_judges_the_library(place, &host)?;
     doctor_judges_an_executable(place, &host, &text("calls").unwrap_or_default())?;
     host.unchanged_since(&before)
 }
 
 /// The server's own program, which need not run: the same verdict, and no server is asked.
+/// Loaded, a library that was cut off would end the server. It is told before, by the doctor and by `bpe enable`.
+fn doctor_judges_the_library(place: &Place, host: &Host) -> Outcome {
+    let cache = place.cache();
+    let cache = cache.to_string_lossy();
+    let doctor = ["doctor", "--no-measure", "--path", &cache, "--size", "64M"];
+    let there = host.plugins().join("bpe.so");
+    let good = fs::read(library::library()?)?;
+    fs::write(&there, &good)?;
+    host.bpe(&doctor)?
+        .expect(0, &["ok   library", "can be loaded"])?;
+    let mut foreign = good.clone();
+    // The machine in the header of an ELF file: s390.
+    foreign[18] = 22;
+    let whole = place.root().join("whole.so");
+    for (bytes, wanted) in [
+        (&good[..good.len() / 20], "is cut off"),
+        (&foreign[..], "is built for"),
+        (b"text", "no ELF file"),
+    ] {
+        fs::write(&there, bytes)?;
+        host.bpe(&doctor)?.expect(1, &["fail library", wanted])?;
+        fs::write(&whole, bytes)?;
+        let named = ["enable", "--yes", "--path", &cache, "--size", "64M"];
+        let library = ["--library", &whole.to_string_lossy()];
+        host.bpe(&[&named[..], &library[..]].concat())?
+            .expect(1, &[wanted, "nothing was changed"])?;
+    }
+    fs::remove_file(&whole)?;
+    fs::remove_file(&there)?;
+    host.bpe(&doctor)?.expect(0, &[])?;
+    Ok(())
+}
+
 fn doctor_judges_an_executable(place: &Place, host: &Host, calls: &str) -> Outcome {
     let judge = |file: &Path| {
         let file = file.to_string_lossy().into_owned();

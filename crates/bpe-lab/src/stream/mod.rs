@@ -1,8 +1,9 @@
 //! `bpe-lab stream`: streams of page reads and writes of our own making, in the format of recorded ones.
 //!
-//! A load (`tpcc`, `sysbench`, `loads`) accesses pages through a buffer pool (`pool`), and what misses there or is written back
+//! A load (`tpcc`, `sysbench`, `loads`, `aside`) accesses pages through a buffer pool (`pool`), and what misses there or is written back
 //! makes the stream. All follows from the seed, the size of the pool and the number of events.
 
+mod aside;
 mod chance;
 mod load;
 mod loads;
@@ -79,6 +80,12 @@ pub enum Name {
     Tenants,
     /// A skewed load that drifts, with scans
     Drift,
+    /// A queue of jobs, which are done and deleted in order
+    Queue,
+    /// Messages, of which users read their last ten
+    Messages,
+    /// What devices measure, by month
+    Months,
 }
 
 impl Name {
@@ -93,6 +100,9 @@ impl Name {
             Name::Growing => "growing",
             Name::Tenants => "tenants",
             Name::Drift => "drift",
+            Name::Queue => "queue",
+            Name::Messages => "messages",
+            Name::Months => "months",
         }
     }
 }
@@ -107,6 +117,9 @@ fn load(name: Name, pages: usize, random: &mut Rng) -> Box<dyn Load> {
         Name::Growing => Box::new(loads::Growing::new(pages)),
         Name::Tenants => Box::new(loads::Tenants::new(pages)),
         Name::Drift => Box::new(loads::Drift::new(pages, random)),
+        Name::Queue => Box::new(aside::Queue::new(pages)),
+        Name::Messages => Box::new(aside::Messages::new(pages)),
+        Name::Months => Box::new(aside::Months::new(pages)),
     }
 }
 

@@ -7,7 +7,7 @@ use object::Architecture;
 
 use super::finding::Finding;
 use super::server::calls;
-use crate::elf::Symbols;
+use crate::elf::{CUT_OFF, Symbols};
 use crate::interception::Answer;
 
 /// That of this program, which is built together with the plugin.
@@ -37,7 +37,10 @@ fn read(file: &Path) -> Result<Symbols, String> {
     if !metadata.is_file() {
         return Err(format!("{} is no file", file.display()));
     }
-    Symbols::of(file).map_err(|why| format!("{why}; it may be a script, a package, or cut off"))
+    Symbols::of(file).map_err(|why| match why.ends_with(CUT_OFF) {
+        true => why,
+        false => format!("{why}; it may be a script, a package, or cut off"),
+    })
 }
 
 fn judge(symbols: &Symbols) -> Vec<Finding> {

@@ -28,6 +28,7 @@ mod confinement;
 mod executable;
 mod finding;
 mod instances;
+mod library;
 mod measure;
 mod place;
 mod restart;
@@ -221,6 +222,7 @@ fn look_at_server(doctor: &mut Doctor, server: &mut Server) -> Option<Process> {
     match Process::find(server) {
         Ok(process) => {
             doctor.extend(server::engine(server, &process));
+            doctor.extend(library::look(server, &process));
             doctor.extend(server::load_modes(server, &process));
             Some(process)
         }

@@ -88,7 +88,7 @@ pub fn library(
     let from = match library::find(args.places.library.as_deref()) {
         Ok(from) => from,
         // Installed by a package or by hand: that will do unless another one was named.
-        Err(_) if there && args.places.library.is_none() => return Ok(None),
+        Err(_) if there && args.places.library.is_none() => to.clone(),
         Err(failure) => return Err(failure),
     };
     let architecture = Symbols::of(&process.executable())
@@ -96,7 +96,7 @@ pub fn library(
         .map(|symbols| symbols.architecture);
     library::check(&from, server.flavour, architecture)
         .map_err(|why| Failure::refused(format!("{why}; nothing was changed")))?;
-    if there && library::same(&from, &to) {
+    if from == to || there && library::same(&from, &to) {
         return Ok(None);
     }
     let writable = rustix::fs::access(

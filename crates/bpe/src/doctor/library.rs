@@ -1,0 +1,50 @@
+//! The library in the server's `plugin_dir`: what its next start, or `bpe enable`, would load.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::finding::Finding;
+use crate::elf::{Glibc, Symbols};
+use crate::library;
+use crate::process::Process;
+use crate::server::Server;
+
+const TOPIC: &str = "library";
+const REMEDY: &str = "install the innodb-bpe package for this machine again, or put a whole bpe.so there with install(1)";
+
+/// Nothing where there is no library yet: `bpe enable` brings its own.
+pub fn look(server: &mut Server, process: &Process) -> Option<Finding> {
+    let folder = server.variable("plugin_dir").ok()??;
+    let place = Path::new(&folder).join(library::FILE_NAME);
+    let file = process.seen(&place);
+    if !file.is_file() {
+        return None;
+    }
+    let architecture = Symbols::of(&process.executable())
+        .ok()
+        .map(|symbols| symbols.architecture);
+    let fail = |why| Some(Finding::fail(TOPIC, why).advise(REMEDY));
+    if let Err(why) = library::check(&file, server.flavour, architecture) {
+        return fail(why);
+    }
+    let there = c_library(process).and_then(|path| Glibc::of(&path));
+    match (Glibc::wanted_by(&file), there) {
+        (Some(wanted), Some(there)) if wanted > there => fail(format!(
+            "{} needs glibc {wanted}, and this server has {there}",
+            place.display()
+        )),
+        _ => Some(Finding::ok(
+            TOPIC,
+            format!("{} can be loaded", place.display()),
+        )),
+    }
+}
+
+/// That of the running server.
+fn c_library(process: &Process) -> Option<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{}/maps", process.pid)).ok()?;
+    maps.lines()
+        .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
+        .find(|path| path.file_name().is_some_and(|name| name == "libc.so.6"))
+        .map(|path| process.seen(path))
+}
