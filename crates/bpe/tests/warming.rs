@@ -157,6 +157,7 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
     );
 
     follows(&first, &second)?;
+    what_the_pool_holds_is_listed(&first, &second)?;
     // Warmth goes with the pages.
     second.sql("TRUNCATE TABLE d.t")?;
     sql::wait_until("it is less warm", Duration::from_secs(60), || {
@@ -215,6 +216,40 @@ fn follows(first: &Server, second: &Server) -> Outcome {
         );
         Ok(again.0 == 0)
     })
+}
+
+/// A table that is in InnoDB's pool alone is made warm if that is asked for.
+fn what_the_pool_holds_is_listed(first: &Server, second: &Server) -> Outcome {
+    for server in [first, second] {
+        sql::fill(&mut server.connect()?, "d.held", 1500, 2000, "")?;
+        sql::write_dirty_pages(server)?;
+    }
+    // A list of before says nothing of it.
+    let listed = |more: &[&str]| -> anyhow::Result<u64> {
+        let told = warm(first, second, &[&["--io-capacity", "5000"], more].concat())?;
+        let told = expect(told, 0, &["Warm"])?;
+        note(told.lines().collect::<Vec<_>>().join("; "));
+        sql::figure(second, "warm_pages_listed")
+    };
+    let cached = listed(&[])?;
+    let loaded = sql::figure(second, "warm_pages_loaded")?;
+    let with_pool = listed(&["--pool"])?;
+    ensure!(
+        with_pool > cached + 150,
+        "{cached} pages are cached, {with_pool} with those of the pool"
+    );
+    let loaded = sql::figure(second, "warm_pages_loaded")? - loaded;
+    ensure!(loaded > 100, "{loaded} more were loaded");
+    ensure!(percent(second)? > 90.0, "{} %", percent(second)?);
+    // Who may not ask for it is told.
+    first.sql("CREATE USER nobody@localhost")?;
+    let denied = run(command(&["--pool", "--save"])
+        .arg(first.socket().with_file_name("never"))
+        .args(["--user", "nobody", "--from"])
+        .arg(first.socket()))?;
+    expect(denied, 1, &["PROCESS"])?;
+    first.sql("DROP USER nobody@localhost")?;
+    Ok(())
 }
 
 /// The same table by other statements, as in a replica that was loaded from a dump.

@@ -49,6 +49,8 @@ pub struct File {
 #[derive(Clone, Debug)]
 pub struct List {
     pub files: BTreeMap<String, File>,
+    /// Pages that the extension has cached; the others are in InnoDB's pool alone.
+    pub cached: u64,
     pub taken: Instant,
     /// Queries that it took.
     pub queries: u64,
@@ -88,6 +90,7 @@ impl List {
     pub fn empty() -> List {
         List {
             files: BTreeMap::new(),
+            cached: 0,
             taken: Instant::now(),
             queries: 0,
             prints: BTreeMap::new(),
@@ -95,16 +98,20 @@ impl List {
     }
 
     /// Asks a server for its list. `tell` hears how many pages there are so far. `before`: the list of the last round.
+    /// `add` adds what else is to be listed.
     ///
     /// # Errors
     /// The server has no such report, is off, or went away.
     pub fn fetch(
         server: &mut Server,
         before: Option<&List>,
+        add: impl FnOnce(&mut List),
         tell: impl FnMut(u64),
     ) -> Result<List, Failure> {
         let mut list = List::empty();
         list.fetch_pages(server, tell)?;
+        list.cached = list.pages();
+        add(&mut list);
         list.fetch_prints(server, before)?;
         Ok(list)
     }

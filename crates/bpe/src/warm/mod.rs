@@ -19,10 +19,12 @@ use crate::terminal::{complain, say};
 mod endpoint;
 mod file;
 mod list;
+mod pool;
 mod prints;
 mod receiver;
 
 use list::List;
+use pool::Pool;
 use receiver::{LeftOut, Progress, Receiver};
 
 /// Files that are named for each reason.
@@ -49,6 +51,10 @@ pub struct Args {
     /// For a server whose data are no physical copy: load whole tables, those that are cached nearly whole on the other
     #[arg(long)]
     by_name: bool,
+    /// List what InnoDB's own pool holds on --from, too: the hottest pages, which never leave it. The server walks its pool for it, at most
+    /// once in ten minutes; the account needs PROCESS
+    #[arg(long, conflicts_with = "load")]
+    pool: bool,
     /// File that names servers, as `bpe console --servers` takes it
     #[arg(long, value_name = "FILE")]
     servers: Option<PathBuf>,
@@ -100,19 +106,38 @@ fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
     }
 }
 
-fn fetch(from: &mut Target, before: Option<&List>) -> Result<List, Failure> {
+/// `pool`: what InnoDB's pool held of late, if that is to be listed, too.
+fn fetch(
+    from: &mut Target,
+    before: Option<&List>,
+    pool: Option<&mut Option<Pool>>,
+) -> Result<List, Failure> {
     let at_source = of("--from", from);
-    let mut fetched = || {
+    let fetched = || {
+        let mut held_pages = None;
         let mut server = endpoint::log_in(from)?;
         report::require_plugin(&mut server)?;
         let mut bar = Bar::new(0, "{spinner} {elapsed_precise} {msg}");
-        List::fetch(&mut server, before, |pages| {
+        if let Some(held) = pool {
+            if held.as_ref().is_none_or(Pool::is_due) {
+                let text = "asking what InnoDB's pool holds";
+                bar.show(None, text, || text.to_owned());
+                *held = Some(Pool::fetch(&mut server)?);
+            }
+            held_pages = held.as_ref();
+        }
+        let add = |list: &mut List| {
+            if let Some(pool) = held_pages {
+                pool.add_to(list);
+            }
+        };
+        List::fetch(&mut server, before, add, |pages| {
             let text = format!("{pages} hot pages so far");
             bar.show(None, &text, || text.clone());
         })
     };
     let list = fetched().map_err(at_source)?;
-    if list.pages() == 0 {
+    if list.cached == 0 {
         let what = format!("--from ({}): nothing is cached there yet", from.address);
         return Err(Failure::refused(what).advise("let its cache fill first"));
     }
@@ -120,21 +145,34 @@ fn fetch(from: &mut Target, before: Option<&List>) -> Result<List, Failure> {
 }
 
 fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
+    let mut pool = None;
     let list = match (&mut ends.from, &args.load) {
-        (Some(from), _) => fetch(from, None)?,
+        (Some(from), _) => fetch(from, None, args.pool.then_some(&mut pool))?,
         (None, Some(path)) => file::load(path)?,
         (None, None) => return Err(Failure::usage("--from or --load is missing")),
     };
     say!(
-        "Source      {} pages of {} files are cached ({} MiB){}",
+        "Source      {} pages of {} files are {} ({} MiB){}",
         list.pages(),
         list.files.len(),
+        if pool.is_some() {
+            "cached or in the pool"
+        } else {
+            "cached"
+        },
         list.bytes() >> 20,
         match list.age().as_secs() {
             0..60 => String::new(),
             seconds => format!(", {} min ago", seconds / 60),
         }
     );
+    if let Some(pool) = &pool {
+        say!(
+            "Pool        {} pages are in InnoDB's own pool there (told in {:.1} s)",
+            pool.pages,
+            pool.took().as_secs_f64()
+        );
+    }
     if let Some(path) = &args.save {
         file::save(path, &list)?;
         say!("Saved       {}", path.display());
@@ -273,7 +311,7 @@ impl Said {
 
 /// A list that is so much shorter than the one before is that of a server whose cache was emptied.
 fn was_emptied(list: &List, before: Option<&List>) -> bool {
-    before.is_some_and(|before| list.pages() < before.pages() / 2)
+    before.is_some_and(|before| list.cached < before.cached / 2)
 }
 
 fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
@@ -284,9 +322,10 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
     let (mut said, mut receiver, mut rounds) = (Said::default(), None::<Receiver>, 0u64);
     // The list that was handed over last.
     let mut last: Option<List> = None;
+    let mut pool = None;
     loop {
         let round = Instant::now();
-        let list = fetch(from, last.as_ref());
+        let list = fetch(from, last.as_ref(), args.pool.then_some(&mut pool));
         let new = list
             .as_ref()
             .ok()
