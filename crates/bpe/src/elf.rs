@@ -3,12 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use interface::code::{self, Machine, Memory};
 use interface::{Executable, Inside, Maker, Refusal, Release, Verdict};
 use object::elf::FileHeader64;
-use object::read::elf::{ElfFile64, VerdefIterator, VerneedIterator};
+use object::read::elf::{ElfFile64, FileHeader, VerdefIterator, VerneedIterator};
 use object::read::{ReadCache, ReadRef};
 use object::{
     Architecture, Endianness, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable,
@@ -38,21 +40,13 @@ impl Symbols {
     pub fn of(path: &Path) -> Result<Self, String> {
         let file =
             File::open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
-        let length = file
-            .metadata()
-            .map_err(|error| format!("cannot look at {}: {error}", path.display()))?
-            .len();
+        // Whoever loads such a file dies of it: its memory ends before its contents do.
+        if is_cut_off(&file).map_err(|error| format!("cannot read {}: {error}", path.display()))? {
+            return Err(format!("{} {CUT_OFF}", path.display()));
+        }
         let cache = ReadCache::new(file);
         let object = object::File::parse(&cache)
             .map_err(|error| format!("{} is no ELF file: {error}", path.display()))?;
-        // Whoever loads such a file dies of it: its memory ends before its contents do.
-        let ends = object.segments().map(|segment| {
-            let (offset, bytes) = segment.file_range();
-            offset.saturating_add(bytes)
-        });
-        if ends.max().is_some_and(|end| end > length) {
-            return Err(format!("{} {CUT_OFF}", path.display()));
-        }
         let mut symbols = Self {
             architecture: object.architecture(),
             imports: BTreeSet::new(),
@@ -104,6 +98,24 @@ impl Symbols {
         }
         interface::judge(self)
     }
+}
+
+/// Whether an ELF file ends before its table of sections does, which linkers put at its end.
+fn is_cut_off(file: &File) -> io::Result<bool> {
+    let mut header = [0; 64];
+    let read = file.read_at(&mut header, 0)?;
+    if !header.starts_with(&object::elf::ELFMAG) {
+        return Ok(false);
+    }
+    let Ok((header, _)) = object::pod::from_bytes::<FileHeader64<Endianness>>(&header) else {
+        return Ok(false);
+    };
+    let Ok(endian) = header.endian() else {
+        return Ok(false);
+    };
+    let sections = u64::from(header.e_shnum(endian)) * u64::from(header.e_shentsize(endian));
+    let end = header.e_shoff(endian).saturating_add(sections);
+    Ok(read < size_of_val(header) || end > file.metadata()?.len())
 }
 
 /// A version of the GNU C library.
@@ -310,7 +322,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let cut = folder.path().join("cut");
         let whole = std::fs::read("/proc/self/exe").unwrap();
-        for kept in [100, whole.len() / 20, whole.len() / 4] {
+        for kept in [10, 100, whole.len() / 20, whole.len() - 1] {
             std::fs::write(&cut, &whole[..kept]).unwrap();
             let why = Symbols::of(&cut).unwrap_err();
             assert!(why.ends_with(CUT_OFF) || why.contains("no ELF"), "{why}");
