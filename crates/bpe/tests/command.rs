@@ -39,6 +39,7 @@ fn main() -> ExitCode {
             a_missing_library_stops_no_server,
         )
         .each("settings_change_or_stay", settings_change_or_stay)
+        .each("rules_for_tables_stay", rules_for_tables_stay)
         .each("a_part_of_the_room", a_part_of_the_room)
         .each("what_failed_is_tried_again", what_failed_is_tried_again)
         .each("without_option_folder", without_option_folder)
@@ -611,6 +612,38 @@ fn settings_change_or_stay(place: &Place) -> Outcome {
     host.disable()?.expect(0, &["has been changed since"])?;
     ensure!(host.pool()? == 100 * MIB);
     Ok(())
+}
+
+/// They come by the command, outlive a restart and a later `bpe enable`, and go as they came.
+fn rules_for_tables_stay(place: &Place) -> Outcome {
+    let mut host = Host::new(place)?;
+    let before = host.snapshot()?;
+    let (cache, size) = (place.cache(), CACHE.to_string());
+    for wrong in ["exclude", "limit 200% d.t", "exclude d.t, spare d.u"] {
+        host.enable(&cache, &size, &["--tables", wrong])?
+            .expect(2, &["--tables: "])?;
+    }
+    host.unchanged_since(&before)?;
+    let expect = |host: &Host, rules: &str| {
+        let found = host.value("SELECT @@GLOBAL.bpe_tables")?;
+        ensure!(found == rules, "`{found}` instead of `{rules}`");
+        Ok(())
+    };
+    let rules = "exclude d.log_*, limit 20% reports.*";
+    host.enable(&cache, &size, &["--tables", rules])?
+        .expect(0, &["Enabled."])?;
+    expect(&host, rules)?;
+    host.restart(true)?;
+    expect(&host, rules)?;
+    host.enable_well()?;
+    expect(&host, rules)?;
+    host.enable(&cache, &size, &["--tables", ""])?
+        .expect(0, &[])?;
+    expect(&host, "")?;
+    host.restart(true)?;
+    expect(&host, "")?;
+    host.disable()?;
+    host.unchanged_since(&before)
 }
 
 fn verify_compares(place: &Place) -> Outcome {

@@ -15,6 +15,8 @@ use integration_tests::{Options, Place, Server, Suite, copies, note, sql};
 
 /// Larger than the data.
 const CACHE: u64 = 96 << 20;
+/// Smaller than them.
+const SMALL: u64 = 12 << 20;
 /// Of 2,000 bytes: twice the pool, about 1,200 pages.
 const ROWS: u32 = 8_000;
 
@@ -22,15 +24,20 @@ fn main() -> ExitCode {
     Suite::new("warming")
         .each("a_copy_is_made_warm", a_copy_is_made_warm)
         .each("what_is_no_copy_is_told", what_is_no_copy_is_told)
+        .each("ends_that_differ_or_die", ends_that_differ_or_die)
         .run()
 }
 
 fn options(place: &Place, number: usize) -> anyhow::Result<Options> {
+    with_cache(place, number, CACHE)
+}
+
+fn with_cache(place: &Place, number: usize, bytes: u64) -> anyhow::Result<Options> {
     let cache = place.root().join(format!("cache-{number}"));
     std::fs::create_dir_all(&cache)?;
     let folder = format!("node-{number}");
     let options = place.options_of(&folder, &format!("run-{number}"));
-    Ok(extended(options, place.library()?, &cache, CACHE).option("--loose-bpe-admission=all"))
+    Ok(extended(options, place.library()?, &cache, bytes).option("--loose-bpe-admission=all"))
 }
 
 fn data(place: &Place, number: usize) -> PathBuf {
@@ -307,5 +314,100 @@ fn what_is_no_copy_is_told(place: &Place) -> Outcome {
         .arg(first.socket()))?;
     expect(told, 3, &["--from"])?;
     first.stop()?;
+    Ok(())
+}
+
+/// A smaller cache takes the hottest pages, those beyond the end of a file are skipped, and servers that die meanwhile are told. No
+/// page is wrong after any of it.
+fn ends_that_differ_or_die(place: &Place) -> Outcome {
+    let first = source(place)?;
+    copies::of_running(place, &first, &data(place, 1), &data(place, 2))?;
+    let second = place.start(with_cache(place, 2, SMALL)?)?;
+    sql::expect_state(&second, "active")?;
+    let cut = warm(&first, &second, &["--io-capacity", "5000"])?;
+    let cut = expect(cut, 0, &["Cut ", "the hottest are loaded"])?;
+    note(cut.lines().collect::<Vec<_>>().join("; "));
+    ensure!(sql::figure(&second, "warm_pages_loaded")? > 400);
+    is_right(&second)?;
+    second.stop()?;
+
+    // The other's file grows, and this one does not.
+    let second = place.start(options(place, 2)?)?;
+    sql::expect_state(&second, "active")?;
+    let mut connection = first.connect()?;
+    sql::insert(&mut connection, "d.t", ROWS + 1, ROWS + 4000, 2000)?;
+    sql::read_all(&mut connection, "d.t", ROWS + 4000)?;
+    let longer = warm(&first, &second, &["--io-capacity", "5000", "--pool"])?;
+    let longer = expect(longer, 0, &["Skipped ", "beyond the end of their files"])?;
+    note(longer.lines().collect::<Vec<_>>().join("; "));
+    is_right(&second)?;
+
+    // The one that is made warm dies.
+    second.sql("SET GLOBAL bpe_size = 83886080")?;
+    sql::expect_state(&second, "active")?;
+    let slow = begin(&first, &second, &["--io-capacity", "1"])?;
+    loads(&second)?;
+    second.kill();
+    let output = slow.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(
+        output.status.code() == Some(3) && said.contains("--to"),
+        "{:?}: {said}",
+        output.status
+    );
+
+    // Then the one that is warm. The list is there, and is loaded.
+    let second = place.start(options(place, 2)?)?;
+    sql::expect_state(&second, "active")?;
+    let before = sql::figure(&second, "warm_pages_loaded")?;
+    let mut follower = begin(
+        &first,
+        &second,
+        &["--io-capacity", "20", "--follow", "--every", "5"],
+    )?;
+    let done = loads(&second).and_then(|()| {
+        first.kill();
+        second.sql("SET GLOBAL bpe_warm_io_capacity = 5000")?;
+        sql::wait_until("it is loaded", Duration::from_secs(60), || {
+            Ok(sql::status(&second, "warm_state")? == "loaded")
+        })
+    });
+    // It goes on, and says so.
+    std::thread::sleep(Duration::from_secs(6));
+    let goes_on = follower.try_wait()?.is_none();
+    follower.kill()?;
+    let output = follower.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    done.with_context(|| said.clone())?;
+    ensure!(goes_on && said.contains("it is tried again"), "{said}");
+    ensure!(sql::figure(&second, "warm_pages_loaded")? > before);
+    is_right(&second)?;
+    second.stop()?;
+    Ok(())
+}
+
+fn begin(from: &Server, to: &Server, arguments: &[&str]) -> anyhow::Result<std::process::Child> {
+    let mut command = command(arguments);
+    command.arg("--from").arg(from.socket());
+    command.arg("--to").arg(to.socket());
+    command.spawn().context("bpe")
+}
+
+/// Waits until a list is there, and is not loaded yet.
+fn loads(server: &Server) -> Outcome {
+    sql::wait_until("it loads", Duration::from_secs(100), || {
+        let listed = sql::figure(server, "warm_pages_listed")?;
+        Ok(listed > 0 && sql::status(server, "warm_state")? == "loading")
+    })
+}
+
+/// All that is cached is as in the data files.
+fn is_right(server: &Server) -> Outcome {
+    let mut compared = Compared::default();
+    compare_cached(server, &mut compared)?;
+    ensure!(
+        compared.wrong == 0 && compared.compared > 100,
+        "{compared:?}"
+    );
     Ok(())
 }
