@@ -81,6 +81,8 @@ pub struct Membership {
     pub in_step: bool,
     /// Seconds it is behind; `None` where that cannot be told. A Galera node that is Synced is not: flow control sees to that.
     pub lag_s: Option<f64>,
+    /// What waits to be applied at a Galera node.
+    pub write_sets: Option<u64>,
     /// Nobody but administrators writes there.
     pub read_only: bool,
     /// The name that the cluster has for itself: Galera's, or that of the replication group.
@@ -109,6 +111,7 @@ impl Membership {
             state: String::new(),
             in_step: true,
             lag_s: Some(0.0),
+            write_sets: None,
             read_only: text("read_only") != "OFF" && text("read_only") != "0",
             cluster: None,
             nodes: None,
@@ -143,9 +146,10 @@ impl Membership {
         self.lag_s = self.in_step.then_some(0.0);
         self.nodes = text("wsrep_cluster_size").parse().ok();
         self.state = state.to_owned();
+        self.write_sets = text("wsrep_local_recv_queue").parse().ok();
         if part != "Primary" {
             self.state = format!("{state}, cluster {part}");
-        } else if let Ok(queue @ 1..) = text("wsrep_local_recv_queue").parse::<u64>() {
+        } else if let Some(queue @ 1..) = self.write_sets {
             self.state = format!("{state}, {queue} write sets to apply");
         }
     }

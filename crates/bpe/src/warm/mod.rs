@@ -16,6 +16,7 @@ use crate::progress::Progress as Bar;
 use crate::report;
 use crate::terminal::{complain, say};
 
+mod behind;
 mod endpoint;
 mod file;
 mod list;
@@ -222,7 +223,9 @@ fn load(
             "{:.1} % warm, {} pages loaded{}",
             now.percent.max(0.0),
             now.loaded.saturating_sub(before.loaded),
-            if now.state == "paused" {
+            if now.slowed {
+                ", slowed down: the server falls behind"
+            } else if now.state == "paused" {
                 ", waits: the server needs its data disk, or was switched on less than a minute ago"
             } else {
                 ""

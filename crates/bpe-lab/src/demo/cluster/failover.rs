@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use super::figures::{Failover, MINUTE, Moments};
-use super::load::{self, Load};
+use super::load::Load;
 use super::nodes::Nodes;
 use super::plan::{ClusterPlan, Standby};
 use super::processors::Processors;
@@ -36,7 +36,7 @@ pub fn run(
 ) -> Result<Failover> {
     let mut nodes = Nodes::set_up(bench, plan, image, standby)?;
     let primary = nodes.server(PRIMARY)?.socket().to_owned();
-    let load = Load::begin(&primary, plan.size.tables(), plan.rate)?;
+    let load = Load::begin(&primary, plan.size.tables(), plan.demand)?;
     fill(bench, plan, standby, &nodes, &load)?;
     let mut warmth = match standby {
         Standby::Warm => Some(Warmth::begin(
@@ -150,7 +150,7 @@ fn fill(
             load.recent(1.0),
             percent(ratios.last().copied(), false, 1)
         ));
-        let is_served = load.recent(WINDOW as f64) > load::wanted(plan.rate) * 0.98;
+        let is_served = load.recent(WINDOW as f64) > plan.demand.statements() * 0.98;
         if standby != Standby::Off && is_served && has_settled(&ratios) {
             break;
         }
@@ -162,7 +162,7 @@ fn fill(
     let took = stage.elapsed().as_secs_f64();
     stage.finish(&format!(
         "{title}: {what}: {took:.0} s, {served:.0} of {:.0} statements a second, hit ratio {}",
-        load::wanted(plan.rate),
+        plan.demand.statements(),
         percent(ratios.last().copied(), false, 1)
     ));
     Ok(())

@@ -3,7 +3,7 @@
 use private_server::Installation;
 use serde::{Deserialize, Serialize};
 
-use super::load::{self, PATIENCE, Request};
+use super::load::{PATIENCE, Request};
 use super::name::ClusterName;
 use super::plan::{ClusterPlan, IOPS, Standby};
 use crate::demo::results::{Machine, server_title};
@@ -149,8 +149,8 @@ impl Figures {
             data: 0,
             cache: plan.size.cache,
             iops: IOPS,
-            load: load::description(plan.size.tables(), plan.rate),
-            wanted: load::wanted(plan.rate),
+            load: plan.demand.description(plan.size.tables()),
+            wanted: plan.demand.statements(),
             failovers: Vec::new(),
         }
     }

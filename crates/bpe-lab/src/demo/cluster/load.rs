@@ -28,12 +28,8 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// How often a client looks for a primary while there is none.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// One in so many requests is a transaction that writes.
-const WRITES_EVERY: u64 = 32;
 /// UPDATE statements of such a transaction; BEGIN and COMMIT come to them.
 const UPDATES: u64 = 5;
-/// Statements of so many requests.
-const STATEMENTS: u64 = WRITES_EVERY - 1 + UPDATES + 2;
 /// One in so many tables is written to.
 const WRITTEN_EVERY: u64 = 8;
 /// Percent of the requests that go to [`HOT_ROWS`] percent of the rows, in the middle of each table.
@@ -50,10 +46,39 @@ pub struct Request {
     pub statements: u32,
 }
 
+/// How much is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Demand {
+    /// Requests a second.
+    pub rate: f64,
+    /// One in so many requests is a transaction that writes.
+    pub writes_every: u64,
+}
+
+impl Demand {
+    /// Statements a second.
+    pub fn statements(self) -> f64 {
+        let of_all = self.writes_every - 1 + UPDATES + 2;
+        self.rate * of_all as f64 / self.writes_every as f64
+    }
+
+    /// In words.
+    pub fn description(self, tables: Tables) -> String {
+        let Demand { rate, writes_every } = self;
+        format!(
+            "{rate:.0} requests a second by {CLIENTS} clients on {} tables of {} rows: {} of {writes_every} read a row by its key, one \
+             is a transaction of {UPDATES} updates in the last {} tables; {HOT} % of the rows are picked among {HOT_ROWS} % of each table",
+            tables.count,
+            tables.rows,
+            writes_every - 1,
+            written(tables)
+        )
+    }
+}
+
 struct Shared {
     began: Instant,
-    /// Requests a second.
-    rate: f64,
+    demand: Demand,
     tables: Tables,
     next: AtomicU64,
     is_over: AtomicBool,
@@ -71,14 +96,14 @@ pub struct Load {
 }
 
 impl Load {
-    /// Begins with so many requests a second to this primary.
+    /// Begins with this demand on this primary.
     ///
     /// # Errors
     /// When there are no threads left.
-    pub fn begin(primary: &Path, tables: Tables, rate: f64) -> Result<Load> {
+    pub fn begin(primary: &Path, tables: Tables, demand: Demand) -> Result<Load> {
         let shared = Arc::new(Shared {
             began: Instant::now(),
-            rate,
+            demand,
             tables,
             next: AtomicU64::new(0),
             is_over: AtomicBool::new(false),
@@ -143,23 +168,6 @@ impl Drop for Load {
     }
 }
 
-/// Statements a second that so many requests a second are.
-pub fn wanted(rate: f64) -> f64 {
-    rate * STATEMENTS as f64 / WRITES_EVERY as f64
-}
-
-/// The load in words.
-pub fn description(tables: Tables, rate: f64) -> String {
-    format!(
-        "{rate:.0} requests a second by {CLIENTS} clients on {} tables of {} rows: {} of {WRITES_EVERY} read a row by its key, one \
-         is a transaction of {UPDATES} updates in the last {} tables; {HOT} % of the rows are picked among {HOT_ROWS} % of each table",
-        tables.count,
-        tables.rows,
-        WRITES_EVERY - 1,
-        written(tables)
-    )
-}
-
 fn written(tables: Tables) -> u64 {
     tables.count.div_ceil(WRITTEN_EVERY)
 }
@@ -200,12 +208,12 @@ impl<'a> Client<'a> {
         let shared = self.shared;
         while !shared.is_over() {
             let number = shared.next.fetch_add(1, Ordering::Relaxed);
-            let due = number as f64 / shared.rate;
+            let due = number as f64 / shared.demand.rate;
             let wait = due - shared.now();
             if wait > 0.0 {
                 std::thread::sleep(Duration::from_secs_f64(wait));
             }
-            let writes = number % WRITES_EVERY == 0;
+            let writes = number % shared.demand.writes_every == 0;
             let answered = self.serve(due + PATIENCE.as_secs_f64(), writes);
             lock(&shared.requests).push(Request {
                 due,

@@ -3,6 +3,7 @@
 use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
+use super::load::Demand;
 use super::name::{ClusterName, NODES};
 use crate::demo::args::{Args, SideName};
 use crate::demo::plan::{Plan, Times};
@@ -13,6 +14,15 @@ const MIB: u64 = 1 << 20;
 pub const IOPS: u64 = 1500;
 /// Requests a second.
 const RATE: f64 = 2400.0;
+
+/// One in so many requests writes. It is as much as the volume of a node that only applies can take: a member of a group writes
+/// more often to its disk for a transaction. With twice of it members fell behind, and a takeover waited for that.
+fn writes_every(name: ClusterName) -> u64 {
+    match name {
+        ClusterName::Replicas | ClusterName::Galera => 32,
+        ClusterName::GroupReplication => 64,
+    }
+}
 /// Seconds that servers take to start, to find each other and to end, and that the primary's end takes to be noticed.
 const AROUND: u64 = 35;
 /// Seconds to copy a GiB of tables to each of the nodes.
@@ -47,8 +57,7 @@ pub struct ClusterPlan {
     pub name: ClusterName,
     /// Pool, cache and tables.
     pub size: Plan,
-    /// Requests a second.
-    pub rate: f64,
+    pub demand: Demand,
     pub standbys: Vec<Standby>,
     /// The most seconds that filling the primary's cache may take.
     pub fill: u64,
@@ -99,7 +108,10 @@ impl ClusterPlan {
                 variables: args.set.clone(),
                 ..Plan::new(pool, times)
             },
-            rate: RATE,
+            demand: Demand {
+                rate: RATE,
+                writes_every: writes_every(name),
+            },
             standbys,
             fill,
             warming: fill / 2,
