@@ -33,7 +33,7 @@ start() {
             "$root/usr/sbin/mysqld")
         local places=(--basedir="$root/usr" --lc-messages-dir="$root/usr/share/mysql" --character-sets-dir="$root/usr/share/mysql/charsets")
         "${program[@]}" "${common[@]}" "${places[@]}" --initialize-insecure >"$work/install.log" 2>&1
-        "${program[@]}" "${options[@]}" "${places[@]}" --early-plugin-load=bpe=bpe.so --innodb-redo-log-capacity=1G --mysqlx=OFF \
+        "${program[@]}" "${options[@]}" "${places[@]}" --early-plugin-load=bpe=bpe.so --innodb-redo-log-capacity=1G --mysqlx=OFF --secure-file-priv= \
             >"$work/server.log" 2>&1 &
         ;;
     *)
