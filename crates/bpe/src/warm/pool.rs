@@ -31,9 +31,10 @@ pub struct Pool {
     pub pages: usize,
 }
 
+#[derive(Default)]
 struct Space {
-    /// In the data directory.
-    file: String,
+    /// In the data directory, if it is a table's.
+    file: Option<String>,
     /// Bytes.
     page_size: u32,
     pages: Vec<(u32, u8)>,
@@ -46,53 +47,50 @@ impl Pool {
     /// The account may not, or the server went away.
     pub fn fetch(server: &mut Server) -> Result<Pool, Failure> {
         let began = Instant::now();
-        let names = match server.is_mariadb() {
-            true => {
-                "SELECT SPACE, NAME, PAGE_SIZE, 0 FROM information_schema.INNODB_SYS_TABLESPACES"
-            }
-            false => {
-                "SELECT SPACE, NAME, PAGE_SIZE, ZIP_PAGE_SIZE FROM information_schema.INNODB_TABLESPACES"
-            }
+        let (names, is_old) = match server.is_mariadb() {
+            true => (
+                "SELECT SPACE, NAME, PAGE_SIZE, 0 FROM information_schema.INNODB_SYS_TABLESPACES",
+                "IS_OLD = 1",
+            ),
+            false => (
+                "SELECT SPACE, NAME, PAGE_SIZE, ZIP_PAGE_SIZE FROM information_schema.INNODB_TABLESPACES",
+                "IS_OLD = 'YES'",
+            ),
         };
-        let spaces: Vec<(u32, String, u32, u32)> = rows(server, names)?;
-        let mut spaces: BTreeMap<u32, Space> = spaces
-            .into_iter()
-            .map(|(space, name, page_size, compressed)| {
-                let space_of = Space {
-                    file: format!("{name}.ibd"),
-                    page_size: if compressed > 0 {
-                        compressed
-                    } else {
-                        page_size
-                    },
-                    pages: Vec::new(),
-                };
-                (space, space_of)
-            })
-            .filter(|(_, space)| is_listed(&space.file))
-            .collect();
         let held: Vec<(u32, u32, bool)> = rows(
             server,
-            "SELECT SPACE, PAGE_NUMBER, IS_OLD = 'YES' FROM information_schema.INNODB_BUFFER_PAGE \
-             WHERE PAGE_STATE = 'FILE_PAGE' AND SPACE > 0 AND PAGE_NUMBER IS NOT NULL AND IS_OLD IS NOT NULL",
+            &format!(
+                "SELECT SPACE, PAGE_NUMBER, {is_old} FROM information_schema.INNODB_BUFFER_PAGE \
+                 WHERE PAGE_STATE = 'FILE_PAGE' AND SPACE > 0 AND PAGE_NUMBER IS NOT NULL AND IS_OLD IS NOT NULL"
+            ),
         )?;
-        let mut pages = 0;
+        let mut spaces: BTreeMap<u32, Space> = BTreeMap::new();
         for (space, page, is_old) in held.into_iter().take(MOST_PAGES) {
+            let heat = if is_old { OLD } else { YOUNG };
+            spaces.entry(space).or_default().pages.push((page, heat));
+        }
+        let names: Vec<(u32, String, u32, u32)> = rows(server, names)?;
+        for (space, name, page_size, compressed) in names {
+            // Those of tables have the name of a schema.
+            let file = format!("{name}.ibd");
             if let Some(space) = spaces.get_mut(&space) {
-                space.pages.push((page, if is_old { OLD } else { YOUNG }));
-                pages += 1;
+                space.file = Some(file).filter(|file| is_listed(file) && file.contains('/'));
+                space.page_size = if compressed > 0 {
+                    compressed
+                } else {
+                    page_size
+                };
             }
         }
         for space in spaces.values_mut() {
             space.pages.sort_unstable();
             space.pages.dedup_by_key(|(page, _)| *page);
         }
-        spaces.retain(|_, space| !space.pages.is_empty());
         Ok(Pool {
             taken: began,
             took: began.elapsed(),
+            pages: spaces.values().map(|space| space.pages.len()).sum(),
             spaces,
-            pages,
         })
     }
 
@@ -113,7 +111,9 @@ impl Pool {
             .filter_map(|(name, file)| Some((file.space?, name.clone())))
             .collect();
         for (number, space) in &self.spaces {
-            let name = known.get(number).unwrap_or(&space.file);
+            let Some(name) = known.get(number).or(space.file.as_ref()) else {
+                continue;
+            };
             let file = list
                 .files
                 .entry(name.clone())
@@ -174,7 +174,7 @@ mod tests {
 
     fn space(file: &str, pages: &[(u32, u8)]) -> Space {
         Space {
-            file: file.into(),
+            file: Some(file.into()),
             page_size: 16384,
             pages: pages.to_vec(),
         }
@@ -210,6 +210,13 @@ mod tests {
                 ),
             ),
             (8, space("d/u.ibd", &[(4, OLD), (6, YOUNG)])),
+            (
+                9,
+                Space {
+                    file: None,
+                    ..space("undo", &[(1, YOUNG)])
+                },
+            ),
         ]);
         of_pool.add_to(&mut list);
         assert_eq!(

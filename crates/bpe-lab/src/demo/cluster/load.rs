@@ -344,7 +344,12 @@ mod tests {
             count: 2,
             rows: 10,
         };
-        let load = Load::begin(Path::new("/nonexistent/socket"), tables, 50.0).unwrap();
+        let demand = Demand {
+            rate: 50.0,
+            writes_every: 8,
+        };
+        assert_eq!(demand.statements(), 50.0 / 8.0 * 14.0);
+        let load = Load::begin(Path::new("/nonexistent/socket"), tables, demand).unwrap();
         load.follow(None);
         std::thread::sleep(PATIENCE + Duration::from_millis(300));
         let requests = load.end();
