@@ -635,7 +635,8 @@ fn rules_for_tables_stay(place: &Place) -> Outcome {
     expect(&host, rules)?;
     host.restart(true)?;
     expect(&host, rules)?;
-    host.enable_well()?;
+    host.enable(&cache, &size, &[])?
+        .expect(0, &["nothing to change"])?;
     expect(&host, rules)?;
     host.enable(&cache, &size, &["--tables", ""])?
         .expect(0, &[])?;
