@@ -315,7 +315,7 @@ impl Run<'_> {
         let mut joined = None;
         let servers = &mut self.servers;
         let outcome = ledger.run_while(&primary, BESIDE, || {
-            joined = cluster.kill_donor(servers, joiner, donor, after)?;
+            joined = cluster.kill_donor(&primary, servers, joiner, donor, after)?;
             Ok(())
         });
         self.servers.put(number, primary);

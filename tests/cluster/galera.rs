@@ -302,6 +302,7 @@ impl servers::Cluster for Cluster<'_> {
 
     fn kill_donor(
         &self,
+        _: &Server,
         servers: &mut Servers,
         joiner: usize,
         donor: usize,

@@ -231,12 +231,14 @@ impl servers::Cluster for Group<'_> {
 
     fn kill_donor(
         &self,
+        primary: &Server,
         servers: &mut Servers,
         joiner: usize,
         donor: usize,
         after: Duration,
     ) -> anyhow::Result<Option<Server>> {
-        self.wait_for(servers.primary(), servers.running().len())?;
+        // The primary, which is not among them, and those.
+        self.wait_for(primary, 1 + servers.running().len())?;
         let server = self.prepare_again(joiner)?;
         let giver = servers.take(donor);
         // Whether it is the donor or the primary is, the group decides.
@@ -248,8 +250,8 @@ impl servers::Cluster for Group<'_> {
             self.join(joiner, server)
         });
         let joined = joined.ok();
-        let running = servers.running().len() + usize::from(joined.is_some());
-        self.wait_for(servers.primary(), running)?;
+        let running = 1 + servers.running().len() + usize::from(joined.is_some());
+        self.wait_for(primary, running)?;
         Ok(joined)
     }
 

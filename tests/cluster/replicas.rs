@@ -320,6 +320,7 @@ impl Cluster for Replicas<'_> {
 
     fn kill_donor(
         &self,
+        _: &Server,
         _: &mut Servers,
         _: usize,
         _: usize,

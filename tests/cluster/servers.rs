@@ -90,13 +90,14 @@ pub trait Cluster {
     /// When the others are not as before then.
     fn kill_joiner(&self, servers: &Servers, number: usize, after: Duration) -> Outcome;
 
-    /// The server `joiner` is replaced, and `donor` is killed meanwhile. Returns the joiner if it has its data all the same;
+    /// The server `joiner` is replaced, and `donor` is killed meanwhile. `primary` serves, and is not among `servers` then. Returns the joiner if it has its data all the same;
     /// `None` where no other server than the primary gives data, and nothing was done.
     ///
     /// # Errors
     /// When the others are not as before then.
     fn kill_donor(
         &self,
+        primary: &Server,
         servers: &mut Servers,
         joiner: usize,
         donor: usize,

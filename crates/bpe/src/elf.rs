@@ -10,7 +10,7 @@ use std::path::Path;
 use interface::code::{self, Machine, Memory};
 use interface::{Executable, Inside, Maker, Refusal, Release, Verdict};
 use object::elf::FileHeader64;
-use object::read::elf::{ElfFile64, FileHeader, VerdefIterator, VerneedIterator};
+use object::read::elf::{ElfFile64, VerdefIterator, VerneedIterator};
 use object::read::{ReadCache, ReadRef};
 use object::{
     Architecture, Endianness, Object, ObjectSegment, ObjectSymbol, ObjectSymbolTable,
@@ -100,22 +100,20 @@ impl Symbols {
     }
 }
 
-/// Whether an ELF file ends before its table of sections does, which linkers put at its end.
+/// Whether an ELF file of 64 bits ends before its table of sections does, which linkers put at its end.
 fn is_cut_off(file: &File) -> io::Result<bool> {
+    const CLASS: usize = 4;
+    const OF_64_BITS: u8 = 2;
     let mut header = [0; 64];
     let read = file.read_at(&mut header, 0)?;
-    if !header.starts_with(&object::elf::ELFMAG) {
+    if !header.starts_with(&object::elf::ELFMAG) || header[CLASS] != OF_64_BITS {
         return Ok(false);
     }
-    let Ok((header, _)) = object::pod::from_bytes::<FileHeader64<Endianness>>(&header) else {
-        return Ok(false);
-    };
-    let Ok(endian) = header.endian() else {
-        return Ok(false);
-    };
-    let sections = u64::from(header.e_shnum(endian)) * u64::from(header.e_shentsize(endian));
-    let end = header.e_shoff(endian).saturating_add(sections);
-    Ok(read < size_of_val(header) || end > file.metadata()?.len())
+    let short = |at: usize| u64::from(u16::from_le_bytes([header[at], header[at + 1]]));
+    // Where the table begins, how long an entry is, and how many there are.
+    let offset = u64::from_le_bytes(std::array::from_fn(|n| header[40 + n]));
+    let end = offset.saturating_add(short(58) * short(60));
+    Ok(read < header.len() || end > file.metadata()?.len())
 }
 
 /// A version of the GNU C library.
@@ -183,6 +181,14 @@ impl fmt::Display for Glibc {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.0, self.1)
     }
+}
+
+/// Whether a file that a process has mapped is the GNU C library, by its name. Before 2.34 that has the version in it.
+pub fn is_c_library(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| {
+        name.starts_with("libc.so.6") || name.starts_with("libc-2.") && name.contains(".so")
+    })
 }
 
 /// The tables of versions in a file.
@@ -336,7 +342,7 @@ mod tests {
         let library = maps
             .lines()
             .filter_map(|line| line.find('/').map(|at| &line[at..]))
-            .find(|path| path.ends_with("/libc.so.6"));
+            .find(|path| is_c_library(Path::new(path)));
         let Some(library) = library else {
             println!("skipped: this program has another C library");
             return;

@@ -763,7 +763,6 @@ fn doctor_tells(place: &Place) -> Outcome {
     host.unchanged_since(&before)
 }
 
-/// The server's own program, which need not run: the same verdict, and no server is asked.
 /// Loaded, a library that was cut off would end the server. It is told before, by the doctor and by `bpe enable`.
 fn doctor_judges_the_library(place: &Place, host: &Host) -> Outcome {
     let cache = place.cache();
@@ -797,6 +796,7 @@ fn doctor_judges_the_library(place: &Place, host: &Host) -> Outcome {
     Ok(())
 }
 
+/// The server's own program, which need not run: the same verdict, and no server is asked.
 fn doctor_judges_an_executable(place: &Place, host: &Host, calls: &str) -> Outcome {
     let judge = |file: &Path| {
         let file = file.to_string_lossy().into_owned();

@@ -233,7 +233,7 @@ fn what_the_pool_holds_is_listed(first: &Server, second: &Server) -> Outcome {
         sql::fill(&mut server.connect()?, "d.held", 1500, 2000, "")?;
     }
     sql::write_dirty_pages(second)?;
-    // A list of before says nothing of it.
+    // What is flushed meanwhile gets into the cache, and is listed anyway.
     let listed = |more: &[&str]| -> anyhow::Result<u64> {
         let told = warm(first, second, &[&["--io-capacity", "5000"], more].concat())?;
         let told = expect(told, 0, &["Warm"])?;
@@ -244,11 +244,11 @@ fn what_the_pool_holds_is_listed(first: &Server, second: &Server) -> Outcome {
     let loaded = sql::figure(second, "warm_pages_loaded")?;
     let with_pool = listed(&["--pool"])?;
     ensure!(
-        with_pool > cached + 100,
+        with_pool > cached + 40,
         "{cached} pages are cached, {with_pool} with those of the pool"
     );
     let loaded = sql::figure(second, "warm_pages_loaded")? - loaded;
-    ensure!(loaded > 100, "{loaded} more were loaded");
+    ensure!(loaded > 40, "{loaded} more were loaded");
     ensure!(percent(second)? > 90.0, "{} %", percent(second)?);
     // Who may not ask for it is told.
     first.sql("CREATE USER nobody@localhost")?;
@@ -374,7 +374,7 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
     let mut follower = begin(
         &first,
         &second,
-        &["--io-capacity", "20", "--follow", "--every", "5"],
+        &["--io-capacity", "5", "--follow", "--every", "5"],
     )?;
     let done = loads(&second).and_then(|()| {
         first.kill();

@@ -7,7 +7,7 @@
 //! | `warm-prints NAME FILE:PAGES` | as `heat-prints` ([`crate::heat`]), and of pages that are not cached |
 //! | `warm-put NAME GRANULES` | takes a part of the list, in the place of what was there of it: `[{file, page_size, granule, list}, ...]` |
 //! | `warm-go NAME SECONDS` | the list is whole, and so many seconds old: what is not cached of it is loaded |
-//! | `warm-next NAME` | how far it is, and says that the client is still there |
+//! | `warm-next NAME [PERCENT]` | how far it is, and says that the client is still there; of `bpe_warm_io_capacity` it may use so much until the next one |
 //! | `warm-stop NAME` | ends it; the list stays, and what was loaded |
 //!
 //! `error` stands in an answer when something could not be done.
@@ -79,6 +79,8 @@ struct Session {
     prepares: bool,
     pass: Option<Arc<Pass>>,
     pace: Arc<Pace>,
+    /// What the client lets loading use of `bpe_warm_io_capacity`.
+    percent: u64,
 }
 
 /// The list that was handed over last, and what has become of it.
@@ -189,7 +191,8 @@ impl Warming {
             },
             ("put", name, granules) if !granules.is_empty() => self.put(name, granules),
             ("go", name, seconds) => self.go(name, seconds.parse().ok()?),
-            ("next", name, "") if !name.is_empty() => self.next(name),
+            ("next", name, "") if !name.is_empty() => self.next(name, 100),
+            ("next", name, percent) if !name.is_empty() => self.next(name, percent.parse().ok()?),
             ("stop", name, "") if !name.is_empty() => self.stop_named(name),
             _ => return None,
         };
@@ -221,6 +224,7 @@ impl Warming {
             prepares: false,
             pass: None,
             pace: Arc::clone(&pace),
+            percent: 100,
         });
         let watched = name.clone();
         if let Err(error) = self.spawn("bpe-warm", move || self.watch(&watched, &pace)) {
@@ -301,10 +305,11 @@ impl Warming {
         Ok(json!({ "listed": listed }))
     }
 
-    fn next(&self, name: &str) -> Result<Value, String> {
+    fn next(&self, name: &str, percent: u64) -> Result<Value, String> {
         let mut session = self.session.lock();
         let session = named(&mut session, name)?;
         session.heard_of = Instant::now();
+        session.percent = percent.min(100);
         let (done, of) = session.pass.as_ref().map_or((0, 0), |pass| pass.progress());
         let is_done = session.due.is_none() && !session.prepares && session.pass.is_none();
         let paused = session.pace.paused.load(Ordering::SeqCst);
@@ -420,6 +425,7 @@ impl Warming {
                     passes = 0;
                 }
             }
+            let percent = named(&mut session, name).map_or(100, |of_this| of_this.percent);
             drop(session);
             let guard = CORE.switch().active();
             let reads = guard.as_ref().map(|active| active.data_reads.snapshot());
@@ -429,7 +435,7 @@ impl Warming {
             let rests = busy.look(now, reads, nanos, capacity) || !CORE.files.is_settled();
             pace.rest(rests);
             if !rests {
-                pace.grant(capacity, now - last);
+                pace.grant((capacity * percent / 100).max(1), now - last);
             }
             last = now;
         }

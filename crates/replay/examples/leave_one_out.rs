@@ -139,7 +139,9 @@ fn best(values: &[(f64, Vec<f64>)], left_out: Option<usize>) -> usize {
             .map(|(_, figure)| figure)
             .sum()
     };
+    // Of equal ones the first, which is what it is now.
     (0..values.len())
+        .rev()
         .max_by(|&a, &b| sum(&values[a].1).total_cmp(&sum(&values[b].1)))
         .expect("there are values")
 }

@@ -216,6 +216,7 @@ pub mod tests {
             state: String::new(),
             in_step: true,
             lag_s: Some(0.0),
+            delay_s: 0,
             write_sets: None,
             read_only: false,
             cluster: None,

@@ -81,6 +81,8 @@ pub struct Membership {
     pub in_step: bool,
     /// Seconds it is behind; `None` where that cannot be told. A Galera node that is Synced is not: flow control sees to that.
     pub lag_s: Option<f64>,
+    /// Seconds by which a replica is late on purpose.
+    pub delay_s: u64,
     /// What waits to be applied at a Galera node.
     pub write_sets: Option<u64>,
     /// Nobody but administrators writes there.
@@ -111,6 +113,7 @@ impl Membership {
             state: String::new(),
             in_step: true,
             lag_s: Some(0.0),
+            delay_s: 0,
             write_sets: None,
             read_only: text("read_only") != "OFF" && text("read_only") != "0",
             cluster: None,
@@ -247,6 +250,8 @@ impl Membership {
         let stopped: Vec<_> = channels.iter().filter_map(Channel::stopped).collect();
         self.in_step = stopped.is_empty();
         self.state = stopped.join("; ");
+        let delays = channels.iter().map(|channel| channel.delay);
+        self.delay_s = delays.max().unwrap_or(0);
         self.lag_s = channels
             .iter()
             .map(|channel| channel.behind)
@@ -297,6 +302,7 @@ struct Channel {
     name: String,
     source: Source,
     behind: Option<f64>,
+    delay: u64,
     io: String,
     sql: String,
     error: String,
@@ -326,6 +332,7 @@ impl Channel {
             behind: text(["Seconds_Behind_Source", "Seconds_Behind_Master"])
                 .parse()
                 .ok(),
+            delay: number(["SQL_Delay", "SQL_Delay"]),
             io: text(["Replica_IO_Running", "Slave_IO_Running"]),
             sql: text(["Replica_SQL_Running", "Slave_SQL_Running"]),
             error: ["Last_SQL_Error", "Last_IO_Error"]

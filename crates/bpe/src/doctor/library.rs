@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::finding::Finding;
-use crate::elf::{Glibc, Symbols};
+use crate::elf::{Glibc, Symbols, is_c_library};
 use crate::library;
 use crate::process::Process;
 use crate::server::Server;
@@ -33,9 +33,16 @@ pub fn look(server: &mut Server, process: &Process) -> Option<Finding> {
             "{} needs glibc {wanted}, and this server has {there}",
             place.display()
         )),
-        _ => Some(Finding::ok(
+        (_, Some(_)) => Some(Finding::ok(
             TOPIC,
             format!("{} can be loaded", place.display()),
+        )),
+        (_, None) => Some(Finding::ok(
+            TOPIC,
+            format!(
+                "{} is whole and for this processor; the server's C library was not seen",
+                place.display()
+            ),
         )),
     }
 }
@@ -45,6 +52,6 @@ fn c_library(process: &Process) -> Option<PathBuf> {
     let maps = fs::read_to_string(format!("/proc/{}/maps", process.pid)).ok()?;
     maps.lines()
         .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
-        .find(|path| path.file_name().is_some_and(|name| name == "libc.so.6"))
+        .find(|path| is_c_library(path))
         .map(|path| process.seen(path))
 }

@@ -111,8 +111,9 @@ impl List {
         let mut list = List::empty();
         list.fetch_pages(server, tell)?;
         list.cached = list.pages();
-        add(&mut list);
+        // Of pages that are cached, which can be told.
         list.fetch_prints(server, before)?;
+        add(&mut list);
         Ok(list)
     }
 

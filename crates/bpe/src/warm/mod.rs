@@ -24,8 +24,9 @@ mod pool;
 mod prints;
 mod receiver;
 
+use behind::Watch;
 use list::List;
-use pool::Pool;
+use pool::Looks;
 use receiver::{LeftOut, Progress, Receiver};
 
 /// Files that are named for each reason.
@@ -107,48 +108,54 @@ fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
     }
 }
 
-/// `pool`: what InnoDB's pool held of late, if that is to be listed, too.
+/// `pool`: what InnoDB's pool held of late, if that is to be listed, too, and why it could not be asked for.
 fn fetch(
     from: &mut Target,
     before: Option<&List>,
-    pool: Option<&mut Option<Pool>>,
-) -> Result<List, Failure> {
+    pool: Option<&mut Looks>,
+) -> Result<(List, Option<Failure>), Failure> {
     let at_source = of("--from", from);
     let fetched = || {
-        let mut held_pages = None;
         let mut server = endpoint::log_in(from)?;
         report::require_plugin(&mut server)?;
         let mut bar = Bar::new(0, "{spinner} {elapsed_precise} {msg}");
-        if let Some(held) = pool {
-            if held.as_ref().is_none_or(Pool::is_due) {
-                let text = "asking what InnoDB's pool holds";
-                bar.show(None, text, || text.to_owned());
-                *held = Some(Pool::fetch(&mut server)?);
-            }
-            held_pages = held.as_ref();
+        let mut why = None;
+        let held = pool.and_then(|looks| {
+            let text = "asking what InnoDB's pool holds";
+            bar.show(None, text, || text.to_owned());
+            why = looks.look(&mut server).err();
+            looks.held.as_ref()
+        });
+        if server.lost().is_some() {
+            // The list can be asked for all the same.
+            server = endpoint::log_in(from)?;
         }
         let add = |list: &mut List| {
-            if let Some(pool) = held_pages {
-                pool.add_to(list);
+            if let Some(held) = held {
+                held.add_to(list);
             }
         };
-        List::fetch(&mut server, before, add, |pages| {
+        let list = List::fetch(&mut server, before, add, |pages| {
             let text = format!("{pages} hot pages so far");
             bar.show(None, &text, || text.clone());
-        })
+        })?;
+        Ok((list, why))
     };
-    let list = fetched().map_err(at_source)?;
+    let (list, why) = fetched().map_err(&at_source)?;
     if list.cached == 0 {
         let what = format!("--from ({}): nothing is cached there yet", from.address);
         return Err(Failure::refused(what).advise("let its cache fill first"));
     }
-    Ok(list)
+    Ok((list, why.map(at_source)))
 }
 
 fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
-    let mut pool = None;
+    let mut looks = Looks::default();
     let list = match (&mut ends.from, &args.load) {
-        (Some(from), _) => fetch(from, None, args.pool.then_some(&mut pool))?,
+        (Some(from), _) => match fetch(from, None, args.pool.then_some(&mut looks))? {
+            (_, Some(failure)) => return Err(failure),
+            (list, None) => list,
+        },
         (None, Some(path)) => file::load(path)?,
         (None, None) => return Err(Failure::usage("--from or --load is missing")),
     };
@@ -156,7 +163,7 @@ fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
         "Source      {} pages of {} files are {} ({} MiB){}",
         list.pages(),
         list.files.len(),
-        if pool.is_some() {
+        if looks.held.is_some() {
             "cached or in the pool"
         } else {
             "cached"
@@ -167,11 +174,11 @@ fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
             seconds => format!(", {} min ago", seconds / 60),
         }
     );
-    if let Some(pool) = &pool {
+    if let Some(pool) = &looks.held {
         say!(
             "Pool        {} pages are in InnoDB's own pool there (told in {:.1} s)",
             pool.pages,
-            pool.took().as_secs_f64()
+            pool.took.as_secs_f64()
         );
     }
     if let Some(path) = &args.save {
@@ -186,7 +193,7 @@ fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
     let mut receiver =
         Receiver::begin(server, args.io_capacity, args.by_name).map_err(&at_target)?;
     let began = Instant::now();
-    let result = load(&mut receiver, &list);
+    let result = load(&mut receiver, &list, &mut Watch::new(to));
     let denied = receiver.denied.clone();
     receiver.end();
     let (progress, left_out) = result.map_err(&at_target)?;
@@ -212,13 +219,14 @@ fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
 fn load(
     receiver: &mut Receiver,
     list: &List,
+    watch: &mut Watch,
 ) -> Result<(Progress, BTreeMap<String, LeftOut>), Failure> {
-    let before = receiver.progress()?;
+    let before = receiver.progress(false)?;
     let left_out = receiver.hand_over(list)?;
     let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {msg}";
     let mut bar = Bar::new(1000, template);
     loop {
-        let mut now = receiver.progress()?;
+        let mut now = receiver.progress(watch.falls())?;
         let text = format!(
             "{:.1} % warm, {} pages loaded{}",
             now.percent.max(0.0),
@@ -325,10 +333,24 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
     let (mut said, mut receiver, mut rounds) = (Said::default(), None::<Receiver>, 0u64);
     // The list that was handed over last.
     let mut last: Option<List> = None;
-    let mut pool = None;
+    let (mut looks, mut said_of_pool) = (Looks::default(), Said::default());
+    let (mut watch, mut said_of_lag) = (Watch::new(to), Said::default());
     loop {
         let round = Instant::now();
-        let list = fetch(from, last.as_ref(), args.pool.then_some(&mut pool));
+        let fetched = fetch(from, last.as_ref(), args.pool.then_some(&mut looks));
+        let list = match fetched {
+            // What will never work without somebody's doing.
+            Ok((_, Some(failure))) if rounds == 0 && failure.exit != Exit::Connect => {
+                return Err(failure.into());
+            }
+            Ok((list, why)) => {
+                if let Some(failure) = why {
+                    said_of_pool.say(format!("{}; it is tried again later", failure.what));
+                }
+                Ok(list)
+            }
+            Err(failure) => Err(failure),
+        };
         let new = list
             .as_ref()
             .ok()
@@ -345,7 +367,7 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
             let give = new.or(last.as_ref().filter(|_| with.is_new()));
             let left_out = give.map(|list| with.hand_over(list)).transpose()?;
             let until = round + Duration::from_secs(args.every);
-            let mut progress = with.progress()?;
+            let mut progress = with.progress(watch.falls())?;
             while Instant::now() < until {
                 let pause = if progress.done {
                     HEARTBEAT
@@ -353,12 +375,18 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
                     Receiver::PAUSE * 3
                 };
                 sleep(pause.min(until.saturating_duration_since(Instant::now())));
-                progress = with.progress()?;
+                progress = with.progress(watch.falls())?;
             }
             receiver = Some(with);
             Ok((progress, left_out))
         };
         let handed = handed().map_err(&at_target);
+        if !watch.unseen.is_empty() {
+            said_of_lag.say(format!(
+                "how far --to is behind cannot be seen, so loading does not slow down for that: {}",
+                watch.unseen.join("; ")
+            ));
+        }
         match (&list, handed) {
             (Ok(_), Ok((progress, _))) if new.is_none() => said.say(format!(
                 "the cache of --from was emptied, and the list of before stays until it has filled again by half; {:.1} % warm",
@@ -397,8 +425,12 @@ fn round_text(list: &List, progress: &Progress, left_out: usize) -> String {
         0 => String::new(),
         files => format!(", {files} files left out"),
     };
+    let slowed = match progress.slowed {
+        true => ", slowed down as the server falls behind",
+        false => "",
+    };
     format!(
-        "{} pages listed in {} queries, {:.1} % warm, {} loaded so far in {} reads{left_out}",
+        "{} pages listed in {} queries, {:.1} % warm, {} loaded so far in {} reads{left_out}{slowed}",
         list.pages(),
         list.queries,
         progress.percent.max(0.0),

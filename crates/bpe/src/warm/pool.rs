@@ -3,12 +3,12 @@
 //!
 //! `information_schema.INNODB_BUFFER_PAGE` names them. The server walks its whole pool for it, so it is asked for rarely.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use interface::heat::is_listed;
 
-use super::list::{File, List};
+use super::list::{File, List, Table};
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::server::{Server, error_code};
@@ -23,10 +23,38 @@ const OLD: u8 = 1;
 /// More would be no server's.
 const MOST_PAGES: usize = 1 << 30;
 
+/// What a pool held at the last look, and when there may be another.
+#[derive(Default)]
+pub struct Looks {
+    pub held: Option<Pool>,
+    asked: Option<(Instant, Duration)>,
+}
+
+impl Looks {
+    fn is_due(&self) -> bool {
+        self.asked
+            .is_none_or(|(asked, took)| asked.elapsed() >= RARELY.max(took * TIMES))
+    }
+
+    /// Asks the server, if it is time for that; what failed is not asked again before.
+    ///
+    /// # Errors
+    /// The account may not, or the server went away. What was held at the look before stays.
+    pub fn look(&mut self, server: &mut Server) -> Result<(), Failure> {
+        if self.is_due() {
+            let began = Instant::now();
+            let found = Pool::fetch(server);
+            self.asked = Some((began, began.elapsed()));
+            self.held = Some(found?);
+        }
+        Ok(())
+    }
+}
+
 /// Pages by tablespace.
 pub struct Pool {
-    taken: Instant,
-    took: Duration,
+    /// How long the server took.
+    pub took: Duration,
     spaces: BTreeMap<u32, Space>,
     pub pages: usize,
 }
@@ -37,6 +65,8 @@ struct Space {
     file: Option<String>,
     /// Bytes.
     page_size: u32,
+    /// Of the file.
+    bytes: u64,
     pages: Vec<(u32, u8)>,
 }
 
@@ -47,60 +77,57 @@ impl Pool {
     /// The account may not, or the server went away.
     pub fn fetch(server: &mut Server) -> Result<Pool, Failure> {
         let began = Instant::now();
-        let (names, is_old) = match server.is_mariadb() {
-            true => (
-                "SELECT SPACE, NAME, PAGE_SIZE, 0 FROM information_schema.INNODB_SYS_TABLESPACES",
-                "IS_OLD = 1",
-            ),
-            false => (
-                "SELECT SPACE, NAME, PAGE_SIZE, ZIP_PAGE_SIZE FROM information_schema.INNODB_TABLESPACES",
-                "IS_OLD = 'YES'",
-            ),
+        let names = match server.is_mariadb() {
+            true => {
+                "SELECT SPACE, NAME, PAGE_SIZE, 0, FILE_SIZE FROM information_schema.INNODB_SYS_TABLESPACES"
+            }
+            false => {
+                "SELECT SPACE, NAME, PAGE_SIZE, ZIP_PAGE_SIZE, FILE_SIZE FROM information_schema.INNODB_TABLESPACES"
+            }
         };
+        // IS_OLD is a word in MySQL and in MariaDB 10.5, and a number in later ones.
         let held: Vec<(u32, u32, bool)> = rows(
             server,
-            &format!(
-                "SELECT SPACE, PAGE_NUMBER, {is_old} FROM information_schema.INNODB_BUFFER_PAGE \
-                 WHERE PAGE_STATE = 'FILE_PAGE' AND SPACE > 0 AND PAGE_NUMBER IS NOT NULL AND IS_OLD IS NOT NULL"
-            ),
+            "SELECT SPACE, PAGE_NUMBER, CAST(IS_OLD AS CHAR) IN ('YES', '1') FROM information_schema.INNODB_BUFFER_PAGE \
+             WHERE PAGE_STATE = 'FILE_PAGE' AND SPACE > 0 AND PAGE_NUMBER IS NOT NULL AND IS_OLD IS NOT NULL",
         )?;
         let mut spaces: BTreeMap<u32, Space> = BTreeMap::new();
         for (space, page, is_old) in held.into_iter().take(MOST_PAGES) {
             let heat = if is_old { OLD } else { YOUNG };
             spaces.entry(space).or_default().pages.push((page, heat));
         }
-        let names: Vec<(u32, String, u32, u32)> = rows(server, names)?;
-        for (space, name, page_size, compressed) in names {
+        let names: Vec<(u32, String, u32, u32, u64)> = rows(server, names)?;
+        let mut seen = BTreeSet::new();
+        let mut twice = BTreeSet::new();
+        for (number, name, page_size, compressed, bytes) in names {
             // Those of tables have the name of a schema.
             let file = format!("{name}.ibd");
-            if let Some(space) = spaces.get_mut(&space) {
+            if !seen.insert(file.clone()) {
+                twice.insert(file.clone());
+            }
+            if let Some(space) = spaces.get_mut(&number) {
                 space.file = Some(file).filter(|file| is_listed(file) && file.contains('/'));
                 space.page_size = if compressed > 0 {
                     compressed
                 } else {
                     page_size
                 };
+                space.bytes = bytes;
             }
+        }
+        // A name that two spaces have says nothing of either.
+        for space in spaces.values_mut() {
+            space.file = space.file.take().filter(|file| !twice.contains(file));
         }
         for space in spaces.values_mut() {
             space.pages.sort_unstable();
             space.pages.dedup_by_key(|(page, _)| *page);
         }
         Ok(Pool {
-            taken: began,
             took: began.elapsed(),
             pages: spaces.values().map(|space| space.pages.len()).sum(),
             spaces,
         })
-    }
-
-    /// How long the server took.
-    pub fn took(&self) -> Duration {
-        self.took
-    }
-
-    pub fn is_due(&self) -> bool {
-        self.taken.elapsed() >= RARELY.max(self.took * TIMES)
     }
 
     /// Adds its pages to a list of the same server.
@@ -111,13 +138,18 @@ impl Pool {
             .filter_map(|(name, file)| Some((file.space?, name.clone())))
             .collect();
         for (number, space) in &self.spaces {
-            let Some(name) = known.get(number).or(space.file.as_ref()) else {
-                continue;
+            let name = match known.get(number) {
+                Some(name) => name.clone(),
+                // A file of that name that is listed is another tablespace, or was made anew meanwhile.
+                None => match space.file.clone() {
+                    Some(file) if !list.files.contains_key(&file) => file,
+                    _ => continue,
+                },
             };
             let file = list
                 .files
-                .entry(name.clone())
-                .or_insert_with(|| space.unseen(*number));
+                .entry(name)
+                .or_insert_with_key(|name| space.unseen(*number, name));
             // It may have become shorter meanwhile.
             let there = space.pages.iter().filter(|(page, _)| *page < file.pages);
             file.hot = merged(&file.hot, there.copied());
@@ -127,15 +159,31 @@ impl Pool {
 
 impl Space {
     /// Of a file of which nothing is cached.
-    fn unseen(&self, space: u32) -> File {
-        let last = self.pages.last().map_or(0, |(page, _)| *page);
+    fn unseen(&self, number: u32, name: &str) -> File {
+        let pages = self.bytes / u64::from(self.page_size.max(1));
         File {
+            table: table(name),
             page_size: self.page_size,
-            pages: last + 1,
-            space: Some(space),
+            pages: u32::try_from(pages).unwrap_or(u32::MAX),
+            space: Some(number),
             ..File::default()
         }
     }
+}
+
+/// The table of a file, if its name is plain: others are written in the servers' character set `filename`, and those are left out on a
+/// server that has not opened them.
+fn table(name: &str) -> Option<Table> {
+    let (schema, table) = name.strip_suffix(".ibd")?.split_once('/')?;
+    let is_plain = |name: &str| {
+        let mut bytes = name.bytes();
+        !name.is_empty() && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+    };
+    (is_plain(schema) && is_plain(table)).then(|| Table {
+        schema: schema.to_owned(),
+        table: table.to_owned(),
+        partition: None,
+    })
 }
 
 fn rows<T: mysql::prelude::FromRow>(server: &mut Server, sql: &str) -> Result<Vec<T>, Failure> {
@@ -176,13 +224,13 @@ mod tests {
         Space {
             file: Some(file.into()),
             page_size: 16384,
+            bytes: 300 * 16384,
             pages: pages.to_vec(),
         }
     }
 
     fn pool(spaces: Vec<(u32, Space)>) -> Pool {
         Pool {
-            taken: Instant::now(),
             took: Duration::ZERO,
             pages: spaces.iter().map(|(_, space)| space.pages.len()).sum(),
             spaces: spaces.into_iter().collect(),
@@ -210,6 +258,8 @@ mod tests {
                 ),
             ),
             (8, space("d/u.ibd", &[(4, OLD), (6, YOUNG)])),
+            // Made anew since the list was made.
+            (10, space("d/t.ibd", &[(5, YOUNG)])),
             (
                 9,
                 Space {
@@ -226,21 +276,32 @@ mod tests {
         let unseen = &list.files["d/u.ibd"];
         assert_eq!(
             (unseen.pages, unseen.space, unseen.hot.as_slice()),
-            (7, Some(8), &[(4, OLD), (6, YOUNG)][..])
+            (300, Some(8), &[(4, OLD), (6, YOUNG)][..])
         );
         assert_eq!(list.files.len(), 2);
     }
 
     #[test]
+    fn plain_names_are_tables() {
+        let of = |name| table(name).map(|table| (table.schema, table.table));
+        assert_eq!(of("d/t_1.ibd"), Some(("d".into(), "t_1".into())));
+        for other in ["d/t#p#p0.ibd", "d/@0024.ibd", "t.ibd", "d/t"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+
+    #[test]
     fn it_is_asked_for_rarely() {
-        let mut pool = pool(Vec::new());
-        assert!(!pool.is_due());
+        let mut looks = Looks::default();
+        assert!(looks.is_due());
+        looks.asked = Some((Instant::now(), Duration::ZERO));
+        assert!(!looks.is_due(), "whatever came of it");
         let Some(before) = Instant::now().checked_sub(RARELY) else {
             return;
         };
-        pool.taken = before;
-        assert!(pool.is_due());
-        pool.took = RARELY;
-        assert!(!pool.is_due(), "a pool so large is looked at more rarely");
+        looks.asked = Some((before, Duration::ZERO));
+        assert!(looks.is_due());
+        looks.asked = Some((before, RARELY));
+        assert!(!looks.is_due(), "a pool so large is looked at more rarely");
     }
 }

@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::behind::Behind;
+use super::behind;
 use super::list::{Granule, List, Measures, Table, encoded, misunderstood};
 use super::prints;
-use crate::cluster::membership::Membership;
 use crate::connection::plain;
 use crate::diagnostics;
 use crate::failure::Failure;
@@ -22,8 +21,6 @@ const MOST_OF_A_STATEMENT: usize = 60 << 10;
 const FILES_AT_ONCE: usize = 200;
 /// Part of a granule that must have changed before it is handed over again.
 const CHANGED: f64 = 0.05;
-/// Part of `bpe_warm_io_capacity` that is left to a server that falls behind.
-const SLOWER: u64 = 10;
 /// Pages of the cache that are left to the server's own, one in so many.
 const OWN: u64 = 32;
 
@@ -80,10 +77,6 @@ pub struct Receiver {
     given: BTreeMap<(String, u32), Granule>,
     /// `bpe_warm_io_capacity` before, if it was set here.
     before: Option<u64>,
-    /// The same while the server keeps up.
-    usual: u64,
-    behind: Behind,
-    slowed: bool,
     /// Whether pages of a tablespace are the same here, by its file and the source's number of it; `None` if that cannot be told.
     compared: BTreeMap<(String, Option<u32>), Option<bool>>,
     /// Only tables count, not pages.
@@ -146,9 +139,6 @@ impl Receiver {
             server,
             given: BTreeMap::new(),
             before,
-            usual: capacity.unwrap_or(now),
-            behind: Behind::default(),
-            slowed: false,
             compared: BTreeMap::new(),
             by_name,
             measures: BTreeMap::new(),
@@ -386,13 +376,17 @@ impl Receiver {
         }
     }
 
-    /// How far it is. Says, too, that this command is still there: to be asked every few seconds.
+    /// How far it is. Says, too, that this command is still there: to be asked every few seconds. `slowed`: loading is to leave the
+    /// disk to the server, until it is asked again.
     ///
     /// # Errors
     /// The server went away, or has ended the warming.
-    pub fn progress(&mut self) -> Result<Progress, Failure> {
-        self.keep_up()?;
-        let answer = self.ask("next", "")?;
+    pub fn progress(&mut self, slowed: bool) -> Result<Progress, Failure> {
+        let rest = match slowed {
+            true => format!(" {}", behind::PERCENT),
+            false => String::new(),
+        };
+        let answer = self.ask("next", &rest)?;
         let number = |name: &str| answer[name].as_u64().unwrap_or(0);
         Ok(Progress {
             done: answer["done"].as_bool().unwrap_or(false),
@@ -402,38 +396,8 @@ impl Receiver {
             loaded: number("loaded"),
             skipped: number("skipped"),
             reads: number("reads"),
-            slowed: self.slowed,
+            slowed,
         })
-    }
-
-    /// Slows loading down while the server falls behind.
-    fn keep_up(&mut self) -> Result<(), Failure> {
-        if !self.behind.is_due() {
-            return Ok(());
-        }
-        let membership = Membership::look(&mut self.server)
-            .map_err(|failure| self.server.without_answer(failure))?;
-        let falls = self.behind.look(&membership);
-        if falls == self.slowed {
-            return Ok(());
-        }
-        let slower = (self.usual / SLOWER).max(1);
-        let (from, to) = match falls {
-            true => (self.usual, slower),
-            false => (slower, self.usual),
-        };
-        let now = self.server.number("bpe_warm_io_capacity")?.unwrap_or(from);
-        if now != from {
-            // Somebody else has set it meanwhile, who will know why.
-            (self.usual, self.slowed) = (now, false);
-            return Ok(());
-        }
-        self.server
-            .execute(&format!("SET GLOBAL bpe_warm_io_capacity = {to}"))
-            .map_err(|error| Failure::step(plain(&error)))?;
-        self.before.get_or_insert(self.usual);
-        self.slowed = falls;
-        Ok(())
     }
 
     /// Ends the warming. What was loaded stays.
