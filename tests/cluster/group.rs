@@ -241,9 +241,17 @@ impl servers::Cluster for Group<'_> {
         self.wait_for(primary, 1 + servers.running().len())?;
         let server = self.prepare_again(joiner)?;
         let giver = servers.take(donor);
-        // Whether it is the donor or the primary is, the group decides.
+        // Whether it is the donor or the primary is, the group decides. The joiner must be a member, though it has no data: of two members
+        // one alone is no majority, and waits for ever.
+        let all = 3;
         let joined = std::thread::scope(|scope| {
             scope.spawn(move || {
+                let seen = "SELECT COUNT(*) FROM performance_schema.replication_group_members";
+                let _ = sql::wait_until("the joiner is a member", PATIENCE, || {
+                    Ok(primary
+                        .value(seen)?
+                        .is_some_and(|count| count == all.to_string()))
+                });
                 std::thread::sleep(after);
                 giver.kill();
             });
