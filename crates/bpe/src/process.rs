@@ -133,11 +133,17 @@ impl Process {
         if fs::read_link(&own).is_ok_and(|target| is_server_name(&target)) {
             return own;
         }
-        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap_or_default();
+        self.mapped(is_server_name)
+            .map_or(own, |path| self.seen(&path))
+    }
+
+    /// The first mapped file that is one of these, by the path that the server has for it.
+    pub fn mapped(&self, is_one: impl Fn(&Path) -> bool) -> Option<PathBuf> {
+        let maps = fs::read_to_string(format!("/proc/{}/maps", self.pid)).ok()?;
         maps.lines()
             .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
-            .find(|path| is_server_name(path))
-            .map_or(own, |path| self.seen(path))
+            .find(|path| is_one(path))
+            .map(Path::to_path_buf)
     }
 
     /// Whether the server's `/` is this process's, too.

@@ -4,6 +4,7 @@ use fastrand::Rng;
 
 use super::chance::{exponential, percent, scattered, zipf};
 use super::load::Load;
+use super::loads::visit;
 use super::pool::Pool;
 
 const TABLE: u32 = 1;
@@ -59,11 +60,7 @@ impl Load for Queue {
             pool.change(INDEX, entry(self.done));
             for _ in 0..4 {
                 let customer = scattered(zipf(random, self.customers, 0.9), self.customers);
-                if percent(random, 25) {
-                    pool.change(OTHERS, customer);
-                } else {
-                    pool.read(OTHERS, customer);
-                }
+                visit(random, pool, OTHERS, customer, 25);
             }
             self.done += 1;
         }

@@ -10,7 +10,7 @@ const HOT: u32 = 1;
 const SCANNED: u32 = 2;
 
 /// Reads a page, or changes it so often in a hundred.
-fn visit(random: &mut Rng, pool: &mut Pool, file: u32, page: u32, changes: u32) {
+pub fn visit(random: &mut Rng, pool: &mut Pool, file: u32, page: u32, changes: u32) {
     if percent(random, changes) {
         pool.change(file, page);
     } else {

@@ -1,7 +1,6 @@
 //! The library in the server's `plugin_dir`: what its next start, or `bpe enable`, would load.
 
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::finding::Finding;
 use crate::elf::{Glibc, Symbols, is_c_library};
@@ -27,7 +26,9 @@ pub fn look(server: &mut Server, process: &Process) -> Option<Finding> {
     if let Err(why) = library::check(&file, server.flavour, architecture) {
         return fail(why);
     }
-    let there = c_library(process).and_then(|path| Glibc::of(&path));
+    let there = process
+        .mapped(is_c_library)
+        .and_then(|path| Glibc::of(&process.seen(&path)));
     match (Glibc::wanted_by(&file), there) {
         (Some(wanted), Some(there)) if wanted > there => fail(format!(
             "{} needs glibc {wanted}, and this server has {there}",
@@ -45,13 +46,4 @@ pub fn look(server: &mut Server, process: &Process) -> Option<Finding> {
             ),
         )),
     }
-}
-
-/// That of the running server.
-fn c_library(process: &Process) -> Option<PathBuf> {
-    let maps = fs::read_to_string(format!("/proc/{}/maps", process.pid)).ok()?;
-    maps.lines()
-        .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
-        .find(|path| is_c_library(path))
-        .map(|path| process.seen(path))
 }
