@@ -223,10 +223,11 @@ impl<'a> Cluster<'a> {
     }
 }
 
+/// A node that has just got its data closes connections on the way, so a question that is not answered is asked again.
 pub fn wait_until_synced(server: &Server) -> Outcome {
     sql::wait_until("synced", PATIENCE, || {
-        let state = server.status("wsrep_local_state_comment")?;
-        Ok(state.values().any(|state| state == "Synced"))
+        let state = server.status("wsrep_local_state_comment");
+        Ok(state.is_ok_and(|state| state.values().any(|state| state == "Synced")))
     })
 }
 
