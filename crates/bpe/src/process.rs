@@ -10,7 +10,10 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use object::Architecture;
+
 use crate::connection::Address;
+use crate::elf::Symbols;
 use crate::server::Server;
 
 mod name;
@@ -135,6 +138,12 @@ impl Process {
         }
         self.mapped(is_server_name)
             .map_or(own, |path| self.seen(&path))
+    }
+
+    /// For which processor the program is built; none if its file cannot be read.
+    pub fn architecture(&self) -> Option<Architecture> {
+        let symbols = Symbols::of(&self.executable()).ok()?;
+        Some(symbols.architecture)
     }
 
     /// The first mapped file that is one of these, by the path that the server has for it.

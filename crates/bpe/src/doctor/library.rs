@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::finding::Finding;
-use crate::elf::{Glibc, Symbols, is_c_library};
+use crate::elf::{Glibc, is_c_library};
 use crate::library;
 use crate::process::Process;
 use crate::server::Server;
@@ -19,11 +19,8 @@ pub fn look(server: &mut Server, process: &Process) -> Option<Finding> {
     if !file.is_file() {
         return None;
     }
-    let architecture = Symbols::of(&process.executable())
-        .ok()
-        .map(|symbols| symbols.architecture);
     let fail = |why| Some(Finding::fail(TOPIC, why).advise(REMEDY));
-    if let Err(why) = library::check(&file, server.flavour, architecture) {
+    if let Err(why) = library::check(&file, server.flavour, process.architecture()) {
         return fail(why);
     }
     let there = process

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::wish::{Args, Wish};
-use crate::elf::Symbols;
 use crate::failure::Failure;
 use crate::interception::{self, Answer};
 use crate::persistence::{self, Obstacle};
@@ -91,10 +90,7 @@ pub fn library(
         Err(_) if there && args.places.library.is_none() => to.clone(),
         Err(failure) => return Err(failure),
     };
-    let architecture = Symbols::of(&process.executable())
-        .ok()
-        .map(|symbols| symbols.architecture);
-    library::check(&from, server.flavour, architecture)
+    library::check(&from, server.flavour, process.architecture())
         .map_err(|why| Failure::refused(format!("{why}; nothing was changed")))?;
     if from == to || there && library::same(&from, &to) {
         return Ok(None);
