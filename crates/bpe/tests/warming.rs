@@ -6,6 +6,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use integration_tests::cluster::replicas::{Node, catch_up, first_primary};
 use integration_tests::harness::Outcome;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::place::extended;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         .each("a_copy_is_made_warm", a_copy_is_made_warm)
         .each("what_is_no_copy_is_told", what_is_no_copy_is_told)
         .each("ends_that_differ_or_die", ends_that_differ_or_die)
+        .each("a_standby_that_falls_behind", a_standby_that_falls_behind)
         .run()
 }
 
@@ -394,6 +396,60 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
     ensure!(sql::figure(&second, "warm_pages_loaded")? > before);
     is_right(&second)?;
     second.stop()?;
+    Ok(())
+}
+
+/// A replica whose applying is held up needs its disk for catching up: a tenth is left to loading until it has. The lock that holds it
+/// up holds up nothing else, although MySQL has not opened that table yet.
+fn a_standby_that_falls_behind(place: &Place) -> Outcome {
+    let pause = |seconds| std::thread::sleep(Duration::from_secs(seconds));
+    let nodes = [1, 2].map(|number| Node {
+        place,
+        number,
+        rules: None,
+    });
+    let first = first_primary(&nodes[0])?;
+    let mut connection = first.connect()?;
+    sql::fill(&mut connection, "d.held", 10, 2000, "")?;
+    sql::fill(&mut connection, "d.t", ROWS, 2000, "")?;
+    for _ in 0..2 {
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+    }
+    let second = nodes[1].join(&first, &nodes[0])?;
+    catch_up(&second, &first)?;
+
+    let mut holder = second.connect()?;
+    holder.query_drop("LOCK TABLES d.held WRITE")?;
+    sql::insert(&mut connection, "d.held", 11, 12, 2000)?;
+    pause(3);
+    let mut warming = begin(&first, &second, &["--io-capacity", "4"])?;
+    loads(&second)?;
+    // The command looks every two seconds, and one look alone tells nothing.
+    pause(7);
+    let before = sql::figure(&second, "warm_reads")?;
+    pause(10);
+    let slowed = sql::figure(&second, "warm_reads")? - before;
+    ensure!(
+        slowed <= 12 && sql::status(&second, "warm_state")? != "loaded",
+        "{slowed} reads in 10 s, after {before}"
+    );
+    holder.query_drop("UNLOCK TABLES")?;
+    catch_up(&second, &first)?;
+    sql::wait_until("all is loaded", Duration::from_secs(120), || {
+        Ok(warming.try_wait()?.is_some())
+    })?;
+    let output = warming.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(
+        output.status.success() && said.contains("slowed down: the server falls behind"),
+        "{}: {said}",
+        output.status
+    );
+    ensure!(percent(&second)? >= 95.0, "{} %", percent(&second)?);
+    note(format!("{slowed} reads of 40 in 10 s while it was behind"));
+    is_right(&second)?;
+    second.stop()?;
+    first.stop()?;
     Ok(())
 }
 

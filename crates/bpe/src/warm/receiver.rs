@@ -23,6 +23,8 @@ const FILES_AT_ONCE: usize = 200;
 const CHANGED: f64 = 0.05;
 /// Pages of the cache that are left to the server's own, one in so many.
 const OWN: u64 = 32;
+/// A table that somebody has locked is left alone: by default servers wait for a day, or for a year.
+const WAIT_FOR_NO_LOCK: &str = "SET SESSION lock_wait_timeout = 1";
 
 /// Why nothing of a file is loaded.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,6 +34,7 @@ pub enum LeftOut {
     Contents,
     Space,
     NotOpen,
+    Locked,
     Denied,
     Missing,
 }
@@ -48,6 +51,7 @@ impl LeftOut {
                 "they are other tablespaces there: this server's data are no physical copy"
             }
             Self::NotOpen => "the server does not have them open",
+            Self::Locked => "another session has locked them, or changes them",
             Self::Denied => "the account may not read them",
             Self::Missing => "there are no such tables",
         }
@@ -99,6 +103,9 @@ impl Receiver {
         by_name: bool,
     ) -> Result<Receiver, Failure> {
         report::require_plugin(&mut server)?;
+        server
+            .execute(WAIT_FOR_NO_LOCK)
+            .map_err(|error| Failure::step(plain(&error)))?;
         let now = server.number("bpe_warm_io_capacity")?.ok_or_else(|| {
             Failure::refused(
                 "the plugin on the server that is to be made warm is older and cannot load pages",
@@ -370,6 +377,7 @@ impl Receiver {
                 }
                 // No such schema, table, partition.
                 1049 | 1146 | 1735 => LeftOut::Missing,
+                1205 => LeftOut::Locked,
                 // No key for an encrypted table, and whatever else keeps it shut.
                 _ => LeftOut::NotOpen,
             })),
