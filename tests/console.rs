@@ -21,30 +21,31 @@ pub struct Console {
 }
 
 impl Console {
-    /// `program` is the command whose `console` is opened.
+    /// `program` is the command whose `console` is opened, on the server of this socket.
     pub fn start(
         program: &str,
         folder: &Path,
         socket: &Path,
         more: &[&str],
     ) -> anyhow::Result<Self> {
+        let socket = socket.display().to_string();
+        let mut all = vec!["--no-defaults", "--name=main", "--socket", &socket];
+        all.extend(more);
+        if !more.iter().any(|option| option.starts_with("--user=")) {
+            all.push("--user=root");
+        }
+        Self::start_with(program, folder, &all)
+    }
+
+    /// As [`Console::start`], with the servers that these options name.
+    pub fn start_with(program: &str, folder: &Path, options: &[&str]) -> anyhow::Result<Self> {
         let token = folder.join("token");
-        let has_user = more.iter().any(|option| option.starts_with("--user="));
         let mut child = Command::new(program)
-            .args([
-                "console",
-                "--listen=127.0.0.1:0",
-                "--no-defaults",
-                "--name=main",
-                "--socket",
-            ])
-            .arg(socket)
-            .arg("--token-file")
+            .args(["console", "--listen=127.0.0.1:0", "--token-file"])
             .arg(&token)
             .arg("--state-dir")
             .arg(folder.join("state"))
-            .args(more)
-            .args(["--user=root"].iter().filter(|_| !has_user))
+            .args(options)
             .env_remove("MYSQL_PWD")
             .env_remove("MYSQL_HOST")
             .stdin(Stdio::null())

@@ -16,6 +16,7 @@
 //! [`churn`] makes, empties and removes files beside a load.
 //! [`ordinary`] is what happens to a server in an ordinary month.
 //! [`certificate`] makes one for TLS.
+//! [`browser`] opens the console's page in Chromium.
 //! [`console`] starts `bpe console`, or that of another command, and asks it.
 //! [`cluster`] is of several servers that have the same rows.
 //! [`copies`] are physical copies of servers at work.
@@ -33,6 +34,7 @@
 //! Timing decides nothing: figures are noted ([`harness::note`]) and shown at the end of `make test`.
 
 pub mod altered;
+pub mod browser;
 pub mod cached_pages;
 pub mod certificate;
 pub mod churn;

@@ -1,20 +1,20 @@
 //! The console's page in a real browser: headless Chromium, driven by `web/tests/browser`, against `bpe-lab console` and a MariaDB
 //! under sysbench.
 //!
-//! The scenarios are written there. What a browser cannot do, killing and starting the server and the console, they ask of this
-//! program by lines `do: COMMAND` on their standard output, each of which is answered with a line.
+//! The scenarios are written there. Of this program they ask what a browser cannot do: killing and starting the server and the
+//! console.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use integration_tests::browser;
 use integration_tests::certificate::Certificate;
-use integration_tests::harness::{Outcome, note, skip};
+use integration_tests::harness::{Outcome, note};
 use integration_tests::sysbench::{Run, Sysbench};
 use integration_tests::{Flavour, Options, Place, Server, Suite};
 
@@ -37,35 +37,6 @@ fn main() -> ExitCode {
     Suite::new("console_page")
         .with(Flavour::MariaDb1011, "in_a_browser", in_a_browser)
         .run()
-}
-
-/// The page's folder of the repository.
-fn web() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../web")
-}
-
-/// Says what a machine lacks.
-fn look_for_tools() -> Outcome {
-    let present = |program: &str| {
-        let status = Command::new(program)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status();
-        status.is_ok_and(|status| status.success())
-    };
-    if !present("node") {
-        return Err(skip("node is not installed: apt-get install nodejs npm"));
-    }
-    if !Path::new("/usr/bin/chromium").exists() {
-        return Err(skip("Chromium is not installed: apt-get install chromium"));
-    }
-    for needed in ["dist/index.html", "node_modules/playwright-core"] {
-        if !web().join(needed).exists() {
-            return Err(skip(format!("web/{needed} is missing: scripts/build-page")));
-        }
-    }
-    Ok(())
 }
 
 /// Everything that runs beside the browser.
@@ -157,7 +128,7 @@ impl<'a> Stage<'a> {
             .arg("--scripts")
             .arg(self.scripts())
             .arg("--web-folder")
-            .arg(web().join("dist"));
+            .arg(browser::web().join("dist"));
         if tls {
             command
                 .arg("--tls-cert")
@@ -228,51 +199,20 @@ fn options(place: &Place) -> anyhow::Result<Options> {
 }
 
 fn in_a_browser(place: &Place) -> Outcome {
-    look_for_tools()?;
+    browser::look_for_tools()?;
     let mut stage = Stage::new(place)?;
-    let mut command = Command::new("node");
-    command
-        .arg(web().join("tests/browser/main.mjs"))
-        .args(["--url", &format!("http://{}/", stage.address)])
-        .args([
-            "--token",
-            TOKEN,
-            "--server",
-            NAME,
-            "--size",
-            "128M",
-            "--experience",
-            "1",
-        ])
-        .arg("--path")
-        .arg(place.cache());
-    if let Some(folder) = std::env::var_os("BPE_TEST_SCREENSHOTS") {
-        command.arg("--screenshots").arg(folder);
-    }
-    let mut browser = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .context("node")?;
-    let mut answers = browser.stdin.take().context("no input")?;
-    let output = BufReader::new(browser.stdout.take().context("no output")?);
-    let mut said = String::new();
-    for line in output.lines() {
-        let line = line?;
-        match line.strip_prefix("do: ") {
-            Some(command) => match stage.obey(command) {
-                Ok(()) => writeln!(answers, "ok")?,
-                Err(error) => writeln!(answers, "{}", format!("{error:#}").replace('\n', " "))?,
-            },
-            None => said.push_str(&format!("{line}\n")),
-        }
-    }
-    let status = browser.wait()?;
-    ensure!(
-        status.success(),
-        "the browser's tests ended with {status}:\n{said}console:\n{}",
-        stage.console_log()
-    );
+    let url = format!("http://{}/", stage.address);
+    let cache = place.cache().display().to_string();
+    let options = [
+        ["--url", &url],
+        ["--token", TOKEN],
+        ["--server", NAME],
+        ["--size", "128M"],
+        ["--experience", "1"],
+        ["--path", &cache],
+    ];
+    let said = browser::run(options.as_flattened(), |command| stage.obey(command))
+        .with_context(|| format!("console:\n{}", stage.console_log()))?;
     note(said.lines().last().unwrap_or_default());
     Ok(())
 }

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
+use integration_tests::browser;
 use integration_tests::cluster::free_ports;
 use integration_tests::console::{Console, expect};
 use integration_tests::harness::Outcome;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
             "a_primary_and_its_replica",
             a_primary_and_its_replica,
         )
+        .with(Flavour::MariaDb1011, "in_a_browser", in_a_browser)
         .with(
             Flavour::MariaDb1011,
             "two_nodes_of_galera",
@@ -566,6 +568,51 @@ fn on_the_console(two: &Two, first: &Server, second: &Server) -> Outcome {
         console.events()?
     );
     console.end()
+}
+
+/// On the page, two servers without the plugin: both are switched on one after the other, and off at once.
+fn in_a_browser(place: &Place) -> Outcome {
+    browser::look_for_tools()?;
+    let two = Two::new(place)?;
+    let (first, second) = (two.make(0)?, two.make(1)?);
+    two.follow(&first, &second)?;
+    let file = two.file([&first, &second], "cluster = 'shop'")?;
+    let page = browser::web().join("dist").display().to_string();
+    let library = library::library()?.display().to_string();
+    let console = Console::start_with(
+        env!("CARGO_BIN_EXE_bpe"),
+        place.root(),
+        &[
+            "--servers",
+            &file,
+            "--web-folder",
+            &page,
+            "--library",
+            &library,
+        ],
+    )?;
+    let url = format!("http://{}/", console.address);
+    let options = [
+        ["--url", &url],
+        ["--token", &console.token],
+        ["--server", NAMES[0]],
+        ["--replica", NAMES[1]],
+        ["--cluster", "shop"],
+        ["--size", "64M"],
+        ["--only", "rolling"],
+    ];
+    browser::run(options.as_flattened(), |command| {
+        bail!("nobody does {command}")
+    })?;
+    for server in [&first, &second] {
+        ensure!(installed(server)?, "nothing is left to be switched on");
+        sql::expect_state(server, "disabled")?;
+    }
+    console.end()?;
+    for server in [second, first] {
+        server.stop()?;
+    }
+    Ok(())
 }
 
 /// Both begin with the same data, so that the second needs no copy of the first.

@@ -61,7 +61,7 @@ export function ClusterPage(props: { name: string }) {
             <Members cluster={cluster} />
             {cluster.task && (
               <div class="card task-card">
-                <TaskSteps task={cluster.task} />
+                <TaskSteps task={cluster.task} heading="h2" />
                 {running && <button type="button" data-stop onClick={() => void api.stopCluster(cluster.name)}>{t.stop}</button>}
               </div>
             )}

@@ -86,7 +86,7 @@ export function ServerPage(props: { store: ServerStore; view: View }) {
       </div>
       {task && asked.value === null && (
         <section class="card task-card" aria-label={t.switch.progress}>
-          <TaskSteps task={task} />
+          <TaskSteps task={task} heading="h2" />
           {task.state !== "running" && <button type="button" onClick={() => (store.task.value = null)}>{t.switch.dismiss}</button>}
         </section>
       )}

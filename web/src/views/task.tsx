@@ -4,13 +4,14 @@ import { text } from "../state/text";
 
 const MARKS: Record<StepState, string> = { waiting: "○", running: "◐", done: "✓", failed: "✕", undone: "↺", remains: "!" };
 
-/** The steps of a task, and how it ended. New steps are read out. */
-export function TaskSteps(props: { task: Task }) {
+/** The steps of a task, and how it ended. New steps are read out. The heading is of the level below what is around it. */
+export function TaskSteps(props: { task: Task; heading?: "h2" | "h3" }) {
   const t = text.value.switch;
+  const Heading = props.heading ?? "h3";
   const task = props.task;
   return (
     <div class="task" data-task={task.state}>
-      <h3><Said text={task.title} /></h3>
+      <Heading><Said text={task.title} /></Heading>
       <ol class="steps" aria-live="polite">
         {task.steps.map((step, i) => (
           <li key={i} class={step.state}>

@@ -2,6 +2,7 @@
 //
 //   node tests/browser/main.mjs --mock [--screenshots FOLDER] [--only NAME]
 //   node tests/browser/main.mjs --url URL --token TOKEN --server NAME --path PATH --size SIZE [--experience 1] ...
+//   node tests/browser/main.mjs --url URL --token TOKEN --server NAME --replica NAME --cluster NAME --size SIZE --only rolling
 //
 // Prints a line for each scenario, and `N passed, N failed` at the end. The built page (`npm run build`) is tested.
 
@@ -16,7 +17,7 @@ for (let i = 2; i < process.argv.length; i++) {
   options[name] = name === "mock" ? "1" : process.argv[++i] ?? "";
 }
 
-const ORDER = ["wrongToken", "switchOn", "views", "clusters", "latencies", "compare", "settings", "languages", "phone", "switchOff", "experience", "ownScript", "secure", "lost"];
+const ORDER = ["wrongToken", "switchOn", "views", "clusters", "rolling", "latencies", "compare", "settings", "languages", "phone", "switchOff", "experience", "ownScript", "secure", "lost"];
 
 const subject = options["mock"] ? await pretended() : real(options);
 const watched = new Watched(subject, options["screenshots"]);

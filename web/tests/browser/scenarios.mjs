@@ -173,7 +173,7 @@ export async function latencies(watched) {
 /** Servers that belong together: each with its role, and a change of all that stops where one is away. @param {Watched} watched */
 export async function clusters(watched) {
   const { subject } = watched;
-  if (!subject.cluster) return "one server";
+  if (!subject.cluster || subject.replica) return "no server that is away";
   const page = await watched.page();
   await page.goto(`${subject.url}#token=${subject.token}`);
   await page.getByRole("link", { name: `Cluster ${subject.cluster}`, exact: true }).click();
@@ -208,6 +208,61 @@ export async function clusters(watched) {
   await page.getByRole("heading", { name: "叢集 shop" }).waitFor();
   await page.setViewportSize({ width: 360, height: 740 });
   assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360, "it fits a phone");
+  await page.context().close();
+  return undefined;
+}
+
+/** A primary and its replica: on one after the other, off at once. @param {Watched} watched */
+export async function rolling(watched) {
+  const { subject } = watched;
+  if (!subject.cluster || !subject.replica) return "no replica that can be switched";
+  const { server: primary, replica } = subject;
+  const open = async () => {
+    const page = await watched.page();
+    await page.goto(`${subject.url}#token=${subject.token}`);
+    await page.getByRole("link", { name: `Cluster ${subject.cluster}`, exact: true }).click();
+    return page;
+  };
+  const page = await open();
+  const row = (/** @type {string} */ name) => page.locator(`[data-member="${name}"]`);
+  const shown = (/** @type {string} */ name, /** @type {string} */ state) => row(name).locator(`[data-state="${state}"]`);
+  await row(primary).locator("[data-role=primary]").waitFor();
+  await row(replica).locator("[data-role=replica]").waitFor();
+  await row(replica).getByText("0 s", { exact: true }).waitFor();
+  await row(primary).getByText("the measure").waitFor();
+  for (const name of [primary, replica]) {
+    await row(name).getByText("ready", { exact: true }).waitFor();
+    await shown(name, "not installed").waitFor();
+  }
+
+  await page.getByRole("button", { name: "Switch all on …" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByLabel("Size").fill(subject.size);
+  await dialog.locator(`[data-plan="${primary}"] .changes li`).first().waitFor();
+  const order = await dialog.locator("[data-plan]").evaluateAll((all) => all.map((one) => one.getAttribute("data-plan")));
+  assert.deepEqual(order, [replica, primary], "the primary is the last");
+  await accessible(page, "the dialog for two servers");
+  await watched.picture(page, "cluster-plan", true);
+  await dialog.locator("[data-confirm]:enabled").click();
+  await page.locator("[data-task=running]").waitFor();
+  await shown(replica, "active").waitFor({ timeout: 60_000 });
+  assert.equal(await shown(primary, "active").count(), 0, "the replica is watched first");
+  // Somebody else sees it, and cannot begin another one.
+  const other = await open();
+  await other.locator("[data-task=running]").waitFor();
+  assert.ok(await other.getByRole("button", { name: "Switch all off …" }).isDisabled());
+  await other.context().close();
+  await page.locator("[data-task=done]").waitFor({ timeout: 120_000 });
+  await shown(primary, "active").waitFor();
+  for (const name of [primary, replica]) await page.getByRole("log").getByText(name, { exact: true }).first().waitFor();
+  await accessible(page, "a cluster that is on");
+  await watched.picture(page, "cluster-on", true);
+
+  await page.getByRole("button", { name: "Switch all off …" }).click();
+  await dialog.getByLabel("All at once").check();
+  await dialog.locator("[data-confirm]:enabled").click();
+  for (const name of [primary, replica]) await shown(name, "disabled").waitFor({ timeout: 60_000 });
+  await page.locator("[data-task=done]").waitFor();
   await page.context().close();
   return undefined;
 }

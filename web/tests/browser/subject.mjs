@@ -17,7 +17,8 @@ import { MockConsole } from "../../mock/console.mjs";
  * @property {string} seconds of each phase of an experience
  * @property {boolean} experience whether there is an experience page
  * @property {boolean} tls whether it can be started with a certificate
- * @property {string | null} cluster the name of a cluster of the server `demo` and one called `replica`, which is away
+ * @property {string | null} cluster the name of the server's cluster; that of the pretended console has one called `replica` besides, which is away
+ * @property {string | null} replica the name of a replica of the server, which can be switched with it
  * @property {boolean} older whether it can do as with an older plugin that cannot report
  * @property {(command: string) => Promise<void>} do
  * @property {() => Promise<void>} end
@@ -37,7 +38,7 @@ export async function pretended() {
     "start-console": () => mock.open(),
   };
   return {
-    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, tls: false, cluster: "shop", older: true,
+    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, tls: false, cluster: "shop", replica: null, older: true,
     do: async (command) => void (await commands[command]?.()),
     end: () => mock.end(),
   };
@@ -47,9 +48,9 @@ export async function pretended() {
 export function real(options) {
   const input = createInterface({ input: process.stdin });
   const answers = input[Symbol.asyncIterator]();
-  const { url = "", token = "", server = "", path = "", size = "", seconds = "3" } = options;
+  const { url = "", token = "", server = "", path = "", size = "", seconds = "3", cluster = null, replica = null } = options;
   return {
-    url, token, server, path, size, seconds, experience: "experience" in options, tls: true, cluster: null, older: false,
+    url, token, server, path, size, seconds, experience: "experience" in options, tls: true, cluster, replica, older: false,
     do: async (command) => {
       console.log(`do: ${command}`);
       const { value } = await answers.next();
