@@ -54,6 +54,12 @@ const FOUND: usize = 1;
 /// After this no thread is on its way any more.
 const PROVE_FOR: Duration = Duration::from_secs(60);
 
+/// A descriptor that is read by, and how often one of its file was registered until then.
+pub struct Lent {
+    pub fd: i32,
+    attached: u64,
+}
+
 /// One inode that holds an InnoDB tablespace or a part of one.
 pub struct DataFile {
     /// Number of this object; stays when the `FileId` changes. Key of the generations.
@@ -836,6 +842,21 @@ impl<O: Os> Files<O> {
         let details = file.details.lock();
         let mut in_table = details.descriptors.iter().copied();
         in_table.find(|fd| self.table.get(*fd as usize).is_some())
+    }
+
+    /// A descriptor of this file to read by. Nobody keeps it open meanwhile, so what was read counts only if it [is still](Self::is_still) what
+    /// it was.
+    pub fn lend(&self, file: &'static DataFile) -> Option<Lent> {
+        let attached = file.attached.load(Ordering::SeqCst);
+        let fd = self.descriptor_of(file)?;
+        Some(Lent { fd, attached })
+    }
+
+    /// Whether the descriptor has stood for this file all the time since it was lent: another file may have had it in between.
+    pub fn is_still(&'static self, file: &'static DataFile, lent: &Lent) -> bool {
+        let now = self.of_descriptor(lent.fd);
+        now.is_some_and(|now| std::ptr::eq(now, file))
+            && file.attached.load(Ordering::SeqCst) == lent.attached
     }
 
     /// A write begins whose end will not be seen.

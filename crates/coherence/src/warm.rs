@@ -131,15 +131,14 @@ impl<O: Os> Core<O> {
         file: &'static DataFile,
         buffer: &mut RunBuffer,
     ) -> Option<Tablespace> {
-        let fd = self.files.descriptor_of(file)?;
+        let lent = self.files.lend(file)?;
         let head = &mut buffer.0.0[..HEAD];
         // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
-        let read = unsafe { self.os().read(fd, head.as_mut_ptr(), HEAD, 0) };
+        let read = unsafe { self.os().read(lent.fd, head.as_mut_ptr(), HEAD, 0) };
         let word =
             |at: usize| u32::from_be_bytes([head[at], head[at + 1], head[at + 2], head[at + 3]]);
         let is_head = read == Ok(HEAD) && header_page(head) == Some(0);
-        let still = self.files.of_descriptor(fd);
-        (is_head && still.is_some_and(|now| std::ptr::eq(now, file))).then(|| Tablespace {
+        (is_head && self.files.is_still(file, &lent)).then(|| Tablespace {
             space: word(34),
             flags: word(54),
         })
@@ -197,7 +196,7 @@ impl<O: Os> Core<O> {
             return None;
         }
         let id = file.cacheable()?;
-        let fd = self.files.descriptor_of(file)?;
+        let lent = self.files.lend(file)?;
         let mut warmed = Warmed::default();
         if active.extension.warm_room() < length as u64 {
             warmed.postponed = hot.len() as u64;
@@ -210,7 +209,7 @@ impl<O: Os> Core<O> {
         // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
         let read = unsafe {
             self.os()
-                .read(fd, bytes.as_mut_ptr(), length, offset as i64)
+                .read(lent.fd, bytes.as_mut_ptr(), length, offset as i64)
         };
         warmed.was_read = true;
         hold_up!("loaded");
@@ -219,12 +218,7 @@ impl<O: Os> Core<O> {
         }
         let read = read.unwrap_or(0).min(length);
         // Whoever changes the whole file gives it another identity before.
-        let unchanged = file.id() == id
-            && self.may_load()
-            && self
-                .files
-                .of_descriptor(fd)
-                .is_some_and(|now| std::ptr::eq(now, file));
+        let unchanged = file.id() == id && self.may_load() && self.files.is_still(file, &lent);
         for (hot, ticket) in hot.iter().zip(tickets) {
             let from = (hot.page - first) as usize * size;
             let whole = unchanged && from + size <= read;

@@ -212,3 +212,29 @@ fn a_file_closed_and_opened_is_believed_unless_the_clock_was_set_back_meanwhile(
     let third = server.open(&one, OPENED).id();
     assert_ne!(third, second, "changed in the future: nobody knows when");
 }
+
+#[test]
+fn a_descriptor_that_stood_for_another_file_meanwhile_is_not_what_was_lent() {
+    let server = Server::new();
+    let (one, other) = (server.file("a.ibd"), server.file("b.ibd"));
+    let files = server.files;
+    let fd = one.as_raw_fd();
+    let stats = [&one, &other].map(|file| files.os.stat(file.as_raw_fd()).unwrap());
+    let file = server.open(&one, OPENED);
+    let lent = files.lend(file).unwrap();
+    assert!(files.is_still(file, &lent));
+    files.detach(fd);
+    assert!(!files.is_still(file, &lent), "it is closed");
+    files.attach(fd, &stats[1], b"b.ibd", OPENED);
+    files.detach(fd);
+    files.attach(fd, &stats[0], b"a.ibd", OPENED);
+    assert!(
+        files
+            .of_descriptor(fd)
+            .is_some_and(|now| std::ptr::eq(now, file))
+    );
+    assert!(
+        !files.is_still(file, &lent),
+        "what was read meanwhile is the other's"
+    );
+}
