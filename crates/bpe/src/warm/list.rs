@@ -148,6 +148,8 @@ impl List {
         largest.sort_by_key(|(_, file)| std::cmp::Reverse(file.hot.len()));
         for (name, file) in largest.into_iter().take(SAMPLED) {
             let known = before.and_then(|before| before.prints.get(name));
+            // One that could not be told by anything may be told now.
+            let known = known.filter(|known| known.prints.iter().any(Option::is_some));
             if let Some(known) = known.filter(|known| known.space == file.space) {
                 self.prints.insert(name.clone(), known.clone());
                 continue;
@@ -191,16 +193,14 @@ impl List {
             file.space = number("space");
             file.flags = number("flags");
             // It may have been made anew in between, or be two of a name.
-            file.hot.retain(|&(page, _)| page < from);
+            file.hot
+                .truncate(file.hot.partition_point(|&(page, _)| page < from));
             for entry in Decoder::new(&bytes, from, BITS_GIVEN) {
                 file.hot.push(entry.ok()?);
                 pages += 1;
             }
-            if self.pages() > MOST_PAGES {
-                return None;
-            }
         }
-        Some(pages)
+        (self.pages() <= MOST_PAGES).then_some(pages)
     }
 
     /// The list for a server whose pages are others, though its tables are the same: all pages of the tables that are cached nearly

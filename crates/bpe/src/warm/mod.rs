@@ -14,6 +14,7 @@ use crate::connection::{self, Target};
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress as Bar;
 use crate::report;
+use crate::server::Server;
 use crate::terminal::{complain, say};
 
 mod behind;
@@ -33,6 +34,11 @@ use receiver::{LeftOut, Progress, Receiver};
 const NAMED: usize = 5;
 /// Between two attempts to reach a server that went away.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How long an answer of the serving server is waited for, and that to what its pool holds.
+const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE_FOR_POOL: Duration = Duration::from_secs(600);
+/// How long the list of before stays when the new one is much shorter: a cache that was emptied fills again.
+const STAYS: Duration = Duration::from_secs(3600);
 /// Between two questions while nothing is loaded: the server forgets a command that it does not hear of for 15 s.
 const HEARTBEAT: Duration = Duration::from_secs(3);
 
@@ -108,27 +114,43 @@ fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
     }
 }
 
-/// `pool`: what InnoDB's pool held of late, if that is to be listed, too, and why it could not be asked for.
+fn log_in_to_source(from: &mut Target) -> Result<Server, Failure> {
+    let mut server = endpoint::log_in(from)?;
+    wait_for_answers(&mut server, PATIENCE)?;
+    Ok(server)
+}
+
+fn wait_for_answers(server: &mut Server, limit: Duration) -> Result<(), Failure> {
+    let limited = server.set_patience(Some(limit));
+    limited.map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))
+}
+
+/// `pool`: what InnoDB's pool held of late, if that is to be listed, too, and why it could not be asked for. `meanwhile` is called again
+/// and again.
 fn fetch(
     from: &mut Target,
     before: Option<&List>,
     pool: Option<&mut Looks>,
+    meanwhile: &mut dyn FnMut(),
 ) -> Result<(List, Option<Failure>), Failure> {
     let at_source = of("--from", from);
     let fetched = || {
-        let mut server = endpoint::log_in(from)?;
+        let mut server = log_in_to_source(from)?;
         report::require_plugin(&mut server)?;
         let mut bar = Bar::new(0, "{spinner} {elapsed_precise} {msg}");
         let mut why = None;
         let held = pool.and_then(|looks| {
             let text = "asking what InnoDB's pool holds";
             bar.show(None, text, || text.to_owned());
-            why = looks.look(&mut server).err();
+            why = wait_for_answers(&mut server, PATIENCE_FOR_POOL)
+                .and_then(|()| looks.look(&mut server))
+                .and_then(|()| wait_for_answers(&mut server, PATIENCE))
+                .err();
             looks.held.as_ref()
         });
         if server.lost().is_some() {
             // The list can be asked for all the same.
-            server = endpoint::log_in(from)?;
+            server = log_in_to_source(from)?;
         }
         let add = |list: &mut List| {
             if let Some(held) = held {
@@ -138,6 +160,7 @@ fn fetch(
         let list = List::fetch(&mut server, before, add, |pages| {
             let text = format!("{pages} hot pages so far");
             bar.show(None, &text, || text.clone());
+            meanwhile();
         })?;
         Ok((list, why))
     };
@@ -152,7 +175,7 @@ fn fetch(
 fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
     let mut looks = Looks::default();
     let list = match (&mut ends.from, &args.load) {
-        (Some(from), _) => match fetch(from, None, args.pool.then_some(&mut looks))? {
+        (Some(from), _) => match fetch(from, None, args.pool.then_some(&mut looks), &mut || ())? {
             (_, Some(failure)) => return Err(failure),
             (list, None) => list,
         },
@@ -331,16 +354,48 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
     };
     let at_target = of("--to", to);
     let (mut said, mut receiver, mut rounds) = (Said::default(), None::<Receiver>, 0u64);
-    // The list that was handed over last.
-    let mut last: Option<List> = None;
+    // The list that was handed over last, and since when much shorter ones have come.
+    let (mut last, mut shorter_since) = (None::<List>, None::<Instant>);
     let (mut looks, mut said_of_pool) = (Looks::default(), Said::default());
     let (mut watch, mut said_of_lag) = (Watch::new(to), Said::default());
+    let (mut failures, mut began) = (0, None::<Instant>);
     loop {
         let round = Instant::now();
-        let fetched = fetch(from, last.as_ref(), args.pool.then_some(&mut looks));
+        // First the one that is to be made warm: without it nobody need be asked for a list.
+        let begun = match receiver.take() {
+            Some(receiver) => Ok(receiver),
+            None => begin_again(args, to, began),
+        };
+        let mut with = match begun {
+            Ok(with) => with,
+            Err(failure) => {
+                // What will never work without somebody's doing.
+                if rounds == 0 && failure.exit != Exit::Connect {
+                    return Err(at_target(failure).into());
+                }
+                said.say(format!("{}; it is tried again", at_target(failure).what));
+                sleep(pause_after(failures, args.every));
+                failures += 1;
+                continue;
+            }
+        };
+        began.get_or_insert(round);
+        // By what pages were told long ago says nothing to a server that has forgotten what it was told then.
+        let before = last.as_ref().filter(|_| !with.is_new());
+        let mut meanwhile = || {
+            // If that fails, so does what comes next.
+            let _ = with.is_here();
+        };
+        let fetched = fetch(
+            from,
+            before,
+            args.pool.then_some(&mut looks),
+            &mut meanwhile,
+        );
         let list = match fetched {
             // What will never work without somebody's doing.
             Ok((_, Some(failure))) if rounds == 0 && failure.exit != Exit::Connect => {
+                with.end();
                 return Err(failure.into());
             }
             Ok((list, why)) => {
@@ -351,18 +406,13 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
             }
             Err(failure) => Err(failure),
         };
-        let new = list
+        let is_shorter = list
             .as_ref()
-            .ok()
-            .filter(|list| !was_emptied(list, last.as_ref()));
+            .is_ok_and(|list| was_emptied(list, last.as_ref()));
+        shorter_since = shorter_since.or(Some(round)).filter(|_| is_shorter);
+        let waits = shorter_since.is_some_and(|since| since.elapsed() < STAYS);
+        let new = list.as_ref().ok().filter(|_| !waits);
         let mut handed = || {
-            let mut with = match receiver.take() {
-                Some(receiver) => receiver,
-                None => {
-                    let server = endpoint::log_in(to)?;
-                    Receiver::begin(server, args.io_capacity, args.by_name)?
-                }
-            };
             // A server that has forgotten what it was given gets all of it.
             let give = new.or(last.as_ref().filter(|_| with.is_new()));
             let left_out = give.map(|list| with.hand_over(list)).transpose()?;
@@ -377,10 +427,18 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
                 sleep(pause.min(until.saturating_duration_since(Instant::now())));
                 progress = with.progress(watch.falls())?;
             }
-            receiver = Some(with);
             Ok((progress, left_out))
         };
         let handed = handed().map_err(&at_target);
+        match &handed {
+            Ok(_) => receiver = Some(with),
+            // What an administrator has done to end it stays as it is.
+            Err(_) if with.server.lost().is_some() || with.is_stopped() => {}
+            Err(_) => {
+                began = None;
+                with.end();
+            }
+        }
         if !watch.unseen.is_empty() {
             said_of_lag.say(format!(
                 "how far --to is behind cannot be seen, so loading does not slow down for that: {}",
@@ -389,11 +447,12 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
         }
         match (&list, handed) {
             (Ok(_), Ok((progress, _))) if new.is_none() => said.say(format!(
-                "the cache of --from was emptied, and the list of before stays until it has filled again by half; {:.1} % warm",
+                "the cache of --from was emptied, and the list of before stays until it has filled again by half, for an hour at most; {:.1} % warm",
                 progress.percent.max(0.0)
             )),
             (Ok(list), Ok((progress, left_out))) => {
                 rounds += 1;
+                failures = 0;
                 let left_out = left_out.unwrap_or_default();
                 if rounds == 1 {
                     tell_left_out(&left_out, None);
@@ -410,14 +469,32 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
                     return Err(failure.into());
                 }
                 said.say(format!("{}; it is tried again", failure.what));
-                receiver = None;
-                sleep(AGAIN);
+                sleep(pause_after(failures, args.every));
+                failures += 1;
             }
         }
         if new.is_some() {
             last = list.ok();
         }
     }
+}
+
+/// Begins a warming, `began`: as one did before. What an administrator has set `bpe_warm_io_capacity` to meanwhile stays, unless the server
+/// was started anew.
+fn begin_again(args: &Args, to: &mut Target, began: Option<Instant>) -> Result<Receiver, Failure> {
+    let mut server = endpoint::log_in(to)?;
+    let uptime = server.number_of_status("Uptime");
+    let uptime = uptime.map_err(|failure| server.without_answer(failure))?;
+    let ran_then = began
+        .zip(uptime)
+        .is_some_and(|(began, uptime)| uptime > began.elapsed().as_secs());
+    Receiver::begin(server, args.io_capacity.filter(|_| !ran_then), args.by_name)
+}
+
+/// After so many failures one after the other: longer and longer, up to the time of a round.
+fn pause_after(failures: u32, every_s: u64) -> Duration {
+    let longest = Duration::from_secs(every_s).max(AGAIN);
+    (AGAIN * 2u32.pow(failures.min(10))).min(longest)
 }
 
 fn round_text(list: &List, progress: &Progress, left_out: usize) -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ use crate::connection::plain;
 use crate::diagnostics;
 use crate::failure::Failure;
 use crate::report;
-use crate::server::{Server, error_code};
+use crate::server::{Flavour, Server, error_code};
 
 /// Bytes of a statement that hands something over, about.
 const MOST_OF_A_STATEMENT: usize = 60 << 10;
@@ -23,6 +23,12 @@ const FILES_AT_ONCE: usize = 200;
 const CHANGED: f64 = 0.05;
 /// Pages of the cache that are left to the server's own, one in so many.
 const OWN: u64 = 32;
+/// The server forgets a command that it does not hear of for 15 s.
+const HEARD_EVERY: Duration = Duration::from_secs(4);
+/// How long an answer is waited for.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// More pages do not fit into the memory that a server keeps for a list (64 MiB), at two bytes a page and something for each granule.
+const MOST_PAGES: u64 = 28 << 20;
 /// A table that somebody has locked is left alone: by default servers wait for a day, or for a year.
 const WAIT_FOR_NO_LOCK: &str = "SET SESSION lock_wait_timeout = 1";
 
@@ -74,6 +80,8 @@ pub struct Progress {
 
 pub struct Receiver {
     pub server: Server,
+    /// When it was asked last.
+    heard: Instant,
     name: String,
     /// Pages that fit, more or less.
     bytes_capacity: u64,
@@ -123,11 +131,12 @@ impl Receiver {
             }
             _ => None,
         };
-        let answer = report::ask(
+        let asked = report::ask(
             &mut server,
             &format!("warm-start {key}"),
             "cannot load pages",
-        )?;
+        );
+        let answer = asked.inspect_err(|_| put_back(&mut server, before))?;
         if let Some(why) = answer["error"].as_str() {
             let refused = Failure::refused(why);
             let refused = match now {
@@ -140,7 +149,11 @@ impl Receiver {
             return Err(refused);
         }
         let name = answer["warming"].as_str().filter(|name| is_word(name));
+        // A server that hangs is left, and tried again.
+        let limited = server.set_patience(Some(PATIENCE));
+        limited.map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))?;
         Ok(Receiver {
+            heard: Instant::now(),
             name: name.ok_or_else(misunderstood)?.to_owned(),
             bytes_capacity: answer["bytes_capacity"].as_u64().unwrap_or(0),
             server,
@@ -157,6 +170,7 @@ impl Receiver {
         let argument = format!("warm-{what} {}{rest}", self.name);
         let answer = report::ask(&mut self.server, &argument, "cannot load pages")
             .map_err(|failure| self.server.without_answer(failure))?;
+        self.heard = Instant::now();
         match answer["error"].as_str() {
             Some(why) => Err(Failure::step(why)),
             None => Ok(answer),
@@ -173,7 +187,7 @@ impl Receiver {
         let (pages, bytes) = (list.pages(), list.bytes());
         let usual = bytes.checked_div(pages).unwrap_or(16384).max(1024);
         let fits = self.bytes_capacity / usual;
-        fits - fits / OWN
+        (fits - fits / OWN).min(MOST_PAGES)
     }
 
     /// Hands over what has changed since it was handed over last, and lets the server load. Which files are left out, and why.
@@ -275,6 +289,7 @@ impl Receiver {
                         left_out.insert((*name).clone(), why);
                     }
                     touched = true;
+                    self.is_here()?;
                 }
             }
             if touched {
@@ -361,10 +376,23 @@ impl Receiver {
         Ok(files.ok_or_else(misunderstood)?.clone())
     }
 
+    /// Says that this command is still there, if it has not been heard of for a while.
+    ///
+    /// # Errors
+    /// As of [`progress`](Self::progress).
+    pub fn is_here(&mut self) -> Result<(), Failure> {
+        if self.heard.elapsed() >= HEARD_EVERY {
+            self.ask("next", "")?;
+        }
+        Ok(())
+    }
+
     /// Reads a row, so that the server opens the file.
     fn touch(&mut self, table: &Table) -> Result<Result<(), LeftOut>, Failure> {
-        match self.server.value(&touch(table)) {
+        match self.server.value(&touch(self.server.flavour, table)) {
             Ok(_) => Ok(Ok(())),
+            // It took a second: there are many rows that nobody sees any more. The file is open by then.
+            Err(error) if TOOK_TOO_LONG.contains(&error_code(&error)) => Ok(Ok(())),
             Err(error) if self.server.lost().is_some() => Err(Failure::new(
                 crate::failure::Exit::Connect,
                 format!("the server does not answer: {}", plain(&error)),
@@ -408,6 +436,11 @@ impl Receiver {
         })
     }
 
+    /// Whether somebody has set `bpe_warm_io_capacity` to 0, which ends the warming.
+    pub fn is_stopped(&mut self) -> bool {
+        matches!(self.server.number("bpe_warm_io_capacity"), Ok(Some(0)))
+    }
+
     /// Ends the warming. What was loaded stays.
     pub fn end(mut self) {
         let _ = self.ask("stop", "");
@@ -433,15 +466,23 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && text.len() <= 32 && text.bytes().all(|byte| byte.is_ascii_alphanumeric())
 }
 
-fn touch(table: &Table) -> String {
+/// ER_STATEMENT_TIMEOUT of MariaDB, ER_QUERY_TIMEOUT of MySQL.
+const TOOK_TOO_LONG: [u16; 2] = [1969, 3024];
+
+/// For a second at most.
+fn touch(flavour: Flavour, table: &Table) -> String {
     let name = |name: &str| format!("`{}`", name.replace('`', "``"));
     // A subpartition stands after a colon; its partition is enough for a look, but not for its file.
     let partition = table.partition.as_ref().map(|partition| {
         let last = partition.rsplit(':').next().unwrap_or(partition);
         format!(" PARTITION ({})", name(last))
     });
+    let select = match flavour {
+        Flavour::MariaDb => "SET STATEMENT max_statement_time = 1 FOR SELECT",
+        Flavour::MySql => "SELECT /*+ MAX_EXECUTION_TIME(1000) */",
+    };
     format!(
-        "SELECT 1 FROM {}.{}{} LIMIT 1",
+        "{select} 1 FROM {}.{}{} LIMIT 1",
         name(&table.schema),
         name(&table.table),
         partition.unwrap_or_default()
@@ -471,21 +512,28 @@ mod tests {
 
     #[test]
     fn tables_are_touched_by_their_names() {
-        let table = |partition: Option<&str>| {
-            touch(&Table {
+        let table = |flavour, partition: Option<&str>| {
+            let table = Table {
                 schema: "a`b".into(),
                 table: "t".into(),
                 partition: partition.map(str::to_owned),
-            })
+            };
+            touch(flavour, &table)
         };
-        assert_eq!(table(None), "SELECT 1 FROM `a``b`.`t` LIMIT 1");
+        let mysql = "SELECT /*+ MAX_EXECUTION_TIME(1000) */ 1 FROM `a``b`.`t`";
+        for (partition, rest) in [
+            (None, ""),
+            (Some("p0"), " PARTITION (`p0`)"),
+            (Some("p0:s1"), " PARTITION (`s1`)"),
+        ] {
+            assert_eq!(
+                table(Flavour::MySql, partition),
+                format!("{mysql}{rest} LIMIT 1")
+            );
+        }
         assert_eq!(
-            table(Some("p0")),
-            "SELECT 1 FROM `a``b`.`t` PARTITION (`p0`) LIMIT 1"
-        );
-        assert_eq!(
-            table(Some("p0:s1")),
-            "SELECT 1 FROM `a``b`.`t` PARTITION (`s1`) LIMIT 1"
+            table(Flavour::MariaDb, None),
+            "SET STATEMENT max_statement_time = 1 FOR SELECT 1 FROM `a``b`.`t` LIMIT 1"
         );
     }
 
