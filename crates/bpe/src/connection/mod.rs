@@ -39,6 +39,10 @@ const SOCKETS: [&str; 4] = [
 
 const HANGS: &str = "the server is stopped, hangs or is overloaded: check its process";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a session of ours waits for a lock that another one holds; servers themselves wait for a day, or for a year.
+const LOCKED_FOR: Duration = Duration::from_secs(30);
+/// ER_LOCK_WAIT_TIMEOUT.
+const LOCKED: u16 = 1205;
 /// A server that has vanished is noticed by this. Usually there is no limit for a statement: shrinking a
 /// large pool takes its time, and a socket with a time limit would not go on after a signal.
 const KEEPALIVE_MILLISECONDS: u32 = 30_000;
@@ -327,11 +331,19 @@ impl Target {
     /// socket twice as long for all of them, which suits whoever only looks; None: as long as it takes.
     pub fn connect(&mut self, limit: Option<Duration>) -> Result<Conn, Failure> {
         self.ask_password()?;
+        let locked = limit.map_or(LOCKED_FOR, |limit| limit.min(LOCKED_FOR));
         let builder = OptsBuilder::new()
             .user(Some(&self.user))
             .pass(self.password.as_ref().map(|password| &password.0))
             .prefer_socket(false)
-            .tcp_connect_timeout(Some(CONNECT_TIMEOUT))
+            .tcp_connect_timeout(Some(
+                limit.map_or(CONNECT_TIMEOUT, |limit| limit.min(CONNECT_TIMEOUT)),
+            ))
+            // A transaction that a look has begun would last as long as the session.
+            .init(vec![format!(
+                "SET SESSION autocommit = 1, lock_wait_timeout = {}",
+                locked.as_secs().max(1)
+            )])
             .read_timeout(limit)
             .write_timeout(limit)
             .tcp_keepalive_time_ms(Some(KEEPALIVE_MILLISECONDS));
@@ -410,6 +422,10 @@ impl Target {
 pub fn plain(error: &mysql::Error) -> String {
     use mysql::{DriverError, Error};
     match error {
+        Error::MySqlError(server) if server.code == LOCKED => format!(
+            "{} (error {}): another session holds a lock, perhaps a backup or a change of a table",
+            server.message, server.code
+        ),
         Error::MySqlError(server) => format!("{} (error {})", server.message, server.code),
         Error::IoError(io) => in_words(io),
         Error::CodecError(codec) => io_of(error).map_or_else(|| codec.to_string(), in_words),
