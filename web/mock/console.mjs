@@ -286,7 +286,7 @@ export class MockConsole {
         name: "shop", configured: true, problem: null, advice: null, order: order.map((server) => server.id), task: this.rolling,
         members: this.servers.map((server) => ({
           id: server.id, name: server.name, address: server.about().address, reachable: server.reachable, error: server.about().error,
-          role: server === this.demo ? "primary" : "replica", state: "", in_step: server.reachable, lag_s: server.reachable ? 0 : null, read_only: false, unseen: [],
+          role: server === this.demo ? "primary" : "replica", state: "", errors: "", in_step: server.reachable, lag_s: server.reachable ? 0 : null, read_only: false, unseen: [],
           extension: server.state, installed: true, hit_ratio_percent: null, qps: 1, warm_percent: null, warm_age_s: null, ready: server.reachable,
           ready_reason: server.reachable ? `${server.name} is ready: primary, 0 s behind` : `${server.name} is not ready: Connection refused`,
         })),

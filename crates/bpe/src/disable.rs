@@ -198,12 +198,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             }
         }
     }
-    let failures = undo(
-        &mut server,
-        &there,
-        args.keep_library,
-        &mut told::Terminal::default(),
-    );
+    // What is lifted for it is put back.
+    let mut told = told::Terminal::catching_signals()?;
+    let failures = undo(&mut server, &there, args.keep_library, &mut told);
     concluded(&failures)?;
     say!("Disabled; the server is as it was before `bpe enable`.");
     Ok(Exit::Ok.into())

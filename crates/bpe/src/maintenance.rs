@@ -8,6 +8,7 @@
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::server::{Flavour, Server, error_code};
+use crate::terminal::complain;
 
 /// "You need the ... privilege" in its several forms.
 const DENIED: [u16; 6] = [1044, 1045, 1142, 1143, 1227, 1370];
@@ -142,8 +143,16 @@ impl Maintenance {
         Ok(())
     }
 
+    /// A server that was made writable meanwhile was promoted, and stays so.
     pub fn end(self, server: &mut Server) -> Result<(), String> {
         if !self.lifted {
+            return Ok(());
+        }
+        let read_only = server.variable("read_only").ok().flatten();
+        if matches!(read_only.as_deref(), Some("OFF" | "0")) {
+            complain!(
+                "bpe: note: read_only was switched off meanwhile, so super_read_only, which was on before, stays off"
+            );
             return Ok(());
         }
         server

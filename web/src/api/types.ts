@@ -45,6 +45,8 @@ export interface Member {
   role: Role;
   /** In the server's own words, such as Synced. */
   state: string | null;
+  /** What its threads of replication complain of, in the server's words. */
+  errors: string | null;
   /** Whether it takes part and follows. */
   in_step: boolean;
   /** null where it cannot be told. */

@@ -102,6 +102,7 @@ function Row(props: { member: Member }) {
       <td data-role={member.role}>{t.roles[member.role] ?? member.role}</td>
       <td>
         {member.error ? <span class="problem" lang="en">{member.error}</span> : <span lang="en">{member.state || "–"}</span>}
+        {member.errors && <small class="problem" lang="en">{member.errors}</small>}
         {member.unseen.map((one) => <small key={one} class="problem" lang="en">{one}</small>)}
       </td>
       <td class="number">{member.lag_s === null ? t.unknown : t.seconds(number(member.lag_s))}</td>

@@ -66,7 +66,11 @@ pub fn groups(all: &[Known]) -> Vec<Group> {
         if configured.is_none() && members.len() == 1 {
             continue;
         }
-        let name = configured.map_or_else(|| own_name(all, &members), str::to_owned);
+        let mut name = configured.map_or_else(|| own_name(all, &members), str::to_owned);
+        // Many clusters have the name that Galera gives them.
+        if found.iter().any(|group| group.name == name) {
+            name = format!("{name} of {}", all[members[0]].name);
+        }
         found.push(Group {
             name,
             configured: configured.is_some(),
@@ -81,8 +85,9 @@ fn says(all: &[Known], a: usize, b: usize) -> bool {
     let (Some(one), Some(other)) = (all[a].membership, all[b].membership) else {
         return false;
     };
-    if let (Some(one), Some(other)) = (&one.cluster, &other.cluster) {
-        return one == other;
+    if let (Some(name), Some(of_other)) = (&one.cluster, &other.cluster) {
+        let ids = one.cluster_id.as_ref().zip(other.cluster_id.as_ref());
+        return name == of_other && ids.is_none_or(|(one, other)| one == other);
     }
     source_of(all, one).contains(&b)
 }
@@ -214,12 +219,14 @@ pub mod tests {
         Membership {
             role,
             state: String::new(),
+            errors: String::new(),
             in_step: true,
             lag_s: Some(0.0),
             delay_s: 0,
             write_sets: None,
             read_only: false,
             cluster: None,
+            cluster_id: None,
             nodes: None,
             server_id: id,
             uuid: None,
@@ -336,5 +343,29 @@ pub mod tests {
         assert_eq!((found.len(), found[0].name.as_str()), (1, "x"));
         assert!(check(&all, &found[0]).is_ok());
         assert_eq!(order(&all, &found[0]), [0, 1]);
+    }
+
+    #[test]
+    fn clusters_of_one_name_are_told_apart() {
+        let node = |id, cluster: &str| Membership {
+            cluster: Some("my_wsrep_cluster".into()),
+            cluster_id: Some(cluster.into()),
+            ..server(id, Role::Galera)
+        };
+        let (a, b, c, d) = (node(1, "x"), node(2, "y"), node(3, "x"), node(4, "y"));
+        let all =
+            [("a", &a), ("b", &b), ("c", &c), ("d", &d)].map(|(name, of)| known(name, None, of));
+        let found = groups(&all);
+        let names: Vec<_> = found
+            .iter()
+            .map(|group| (group.name.as_str(), group.members.clone()))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                ("my_wsrep_cluster", vec![0, 2]),
+                ("my_wsrep_cluster of b", vec![1, 3])
+            ]
+        );
     }
 }

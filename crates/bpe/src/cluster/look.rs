@@ -1,12 +1,13 @@
 //! Asks several servers at once what they are, so that one that hangs keeps nobody waiting for the others.
 
-use std::time::Duration;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
 
 use super::group::Known;
 use super::membership::Membership;
 use super::warmth::Warmth;
 use crate::connection::Target;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::server::Server;
 use crate::servers_file::Named;
 
@@ -70,26 +71,39 @@ pub fn nodes(servers: &[Named]) -> Result<Vec<Node>, Failure> {
         .collect()
 }
 
-/// Asks all of them, in the order of `nodes`.
+/// Asks all of them, in the order of `nodes`. Who has not said all within `patience` does not answer; nobody waits for it any more.
 pub fn at_all(nodes: &[Node], patience: Duration) -> Vec<Result<Seen, Failure>> {
-    std::thread::scope(|scope| {
-        let asked: Vec<_> = nodes
-            .iter()
-            .map(|node| {
-                let mut target = node.target.clone();
-                scope.spawn(move || {
-                    Server::open(&mut target, Some(patience))
-                        .and_then(|mut server| Seen::of(&mut server))
-                })
-            })
-            .collect();
-        asked
-            .into_iter()
-            .map(|asked| {
-                asked
-                    .join()
-                    .unwrap_or_else(|_| Err(Failure::step("looking at the server failed")))
-            })
-            .collect()
-    })
+    let (said, answers) = mpsc::channel();
+    let deadline = Instant::now() + patience;
+    for (number, node) in nodes.iter().enumerate() {
+        let mut target = node.target.clone();
+        let said = said.clone();
+        // One that cannot be started says nothing, either.
+        let _ = std::thread::Builder::new()
+            .name("look".into())
+            .spawn(move || {
+                let seen = Server::open(&mut target, Some(patience))
+                    .and_then(|mut server| Seen::of(&mut server));
+                let _ = said.send((number, seen));
+            });
+    }
+    drop(said);
+    let mut all: Vec<Option<Result<Seen, Failure>>> = nodes.iter().map(|_| None).collect();
+    while all.iter().any(Option::is_none) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match answers.recv_timeout(left) {
+            Ok((number, seen)) => all[number] = Some(seen),
+            Err(_) => break,
+        }
+    }
+    let silent = || {
+        let what = format!(
+            "the server does not answer: it took longer than {} s",
+            patience.as_secs()
+        );
+        Err(Failure::new(Exit::Connect, what))
+    };
+    all.into_iter()
+        .map(|seen| seen.unwrap_or_else(silent))
+        .collect()
 }

@@ -75,8 +75,11 @@ pub struct Source {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Membership {
     pub role: Role,
-    /// In the server's own words, such as `Synced`, `ONLINE` or `SQL thread: No`; empty for a server that has none.
+    /// In the server's own words, such as `Synced`, `ONLINE` or `SQL thread: No`; empty for a server that has none. Without the texts
+    /// of errors, which may quote rows.
     pub state: String,
+    /// Those texts, for whoever may see them.
+    pub errors: String,
     /// It takes part and follows: Synced, ONLINE, both threads of a replica running. A server without others is, too.
     pub in_step: bool,
     /// Seconds it is behind; `None` where that cannot be told. A Galera node that is Synced is not: flow control sees to that.
@@ -89,6 +92,8 @@ pub struct Membership {
     pub read_only: bool,
     /// The name that the cluster has for itself: Galera's, or that of the replication group.
     pub cluster: Option<String>,
+    /// What tells Galera's clusters apart, whose names are often the same.
+    pub cluster_id: Option<String>,
     /// How many nodes its cluster has, as it sees it.
     pub nodes: Option<u64>,
     pub server_id: u64,
@@ -111,12 +116,14 @@ impl Membership {
         let mut membership = Self {
             role: Role::Standalone,
             state: String::new(),
+            errors: String::new(),
             in_step: true,
             lag_s: Some(0.0),
             delay_s: 0,
             write_sets: None,
             read_only: text("read_only") != "OFF" && text("read_only") != "0",
             cluster: None,
+            cluster_id: None,
             nodes: None,
             server_id: number("server_id"),
             uuid: variables.get("server_uuid").cloned(),
@@ -148,6 +155,9 @@ impl Membership {
         self.in_step = state == "Synced" && part == "Primary" && text("wsrep_ready") == "ON";
         self.lag_s = self.in_step.then_some(0.0);
         self.nodes = text("wsrep_cluster_size").parse().ok();
+        let id = text("wsrep_cluster_state_uuid");
+        // A node that has not joined yet has none.
+        self.cluster_id = (id.chars().any(|c| c != '0' && c != '-')).then(|| id.to_owned());
         self.state = state.to_owned();
         self.write_sets = text("wsrep_local_recv_queue").parse().ok();
         if part != "Primary" {
@@ -182,8 +192,15 @@ impl Membership {
         };
         self.state = state.to_owned();
         self.in_step = state == "ONLINE";
-        self.nodes = Some(members.iter().filter(|(id, _)| !id.is_empty()).count() as u64);
+        let known = members.iter().filter(|(id, _)| !id.is_empty()).count();
+        self.nodes = Some(known as u64);
         self.lag_s = None;
+        // It says ONLINE all the same, and the others may have a primary of their own.
+        if is_cut_off(known, members.iter().map(|(_, words)| words.as_str())) {
+            self.state = format!("{state}, without a majority");
+            self.in_step = false;
+            return Ok(());
+        }
         if self.role == Role::GroupPrimary {
             self.lag_s = Some(0.0);
             return Ok(());
@@ -250,6 +267,9 @@ impl Membership {
         let stopped: Vec<_> = channels.iter().filter_map(Channel::stopped).collect();
         self.in_step = stopped.is_empty();
         self.state = stopped.join("; ");
+        let errors = channels.iter().filter(|channel| !channel.error.is_empty());
+        let errors: Vec<_> = errors.map(|channel| channel.error.as_str()).collect();
+        self.errors = errors.join("; ");
         let delays = channels.iter().map(|channel| channel.delay);
         self.delay_s = delays.max().unwrap_or(0);
         self.lag_s = channels
@@ -281,6 +301,11 @@ impl Membership {
         }
     }
 
+    /// Seconds by which it is later than it is on purpose.
+    pub fn late_s(&self) -> Option<f64> {
+        self.lag_s.map(|lag| (lag - self.delay_s as f64).max(0.0))
+    }
+
     /// In a line: role, state and lag.
     pub fn words(&self) -> String {
         let mut words = self.role.words().to_owned();
@@ -297,6 +322,12 @@ impl Membership {
     }
 }
 
+/// Whether a member of a group of so many sees so few of them that it is no majority. `all`: state and role of each.
+fn is_cut_off<'a>(known: usize, all: impl Iterator<Item = &'a str>) -> bool {
+    let away = all.filter(|words| words.starts_with("UNREACHABLE")).count();
+    away > 0 && away * 2 >= known
+}
+
 /// One source of a replica.
 struct Channel {
     name: String,
@@ -306,6 +337,7 @@ struct Channel {
     io: String,
     sql: String,
     error: String,
+    error_code: u64,
 }
 
 impl Channel {
@@ -340,6 +372,11 @@ impl Channel {
                 .map(|name| text([name, name]))
                 .find(|text| !text.is_empty())
                 .unwrap_or_default(),
+            error_code: ["Last_SQL_Errno", "Last_IO_Errno"]
+                .into_iter()
+                .map(|name| number([name, name]))
+                .find(|code| *code != 0)
+                .unwrap_or(0),
         }
     }
 
@@ -353,8 +390,8 @@ impl Channel {
         } else {
             format!("SQL thread: {}", self.sql)
         };
-        if !self.error.is_empty() {
-            words.push_str(&format!(" ({})", self.error));
+        if self.error_code != 0 {
+            words.push_str(&format!(" (error {})", self.error_code));
         }
         Some(words)
     }
@@ -396,4 +433,26 @@ fn gone(error: &mysql::Error) -> Failure {
         Exit::Connect,
         format!("the server does not answer: {}", plain(error)),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_without_a_majority_is_cut_off() {
+        let off = |all: &[&str]| is_cut_off(all.len(), all.iter().copied());
+        assert!(!off(&["ONLINE PRIMARY"]));
+        assert!(!off(&[
+            "ONLINE PRIMARY",
+            "ONLINE SECONDARY",
+            "UNREACHABLE SECONDARY"
+        ]));
+        assert!(off(&["ONLINE PRIMARY", "UNREACHABLE SECONDARY"]));
+        assert!(off(&[
+            "ONLINE PRIMARY",
+            "UNREACHABLE SECONDARY",
+            "UNREACHABLE SECONDARY"
+        ]));
+    }
 }

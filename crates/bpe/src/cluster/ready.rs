@@ -73,8 +73,30 @@ pub struct Verdict {
     pub weight: u8,
 }
 
+/// Whether applications could write to it.
+fn takes_writes(node: &Node) -> bool {
+    let seen = node.seen.map(|seen| &seen.membership);
+    node.role.is_primary() && seen.is_ok_and(|seen| seen.in_step && !seen.read_only)
+}
+
+/// A server that others follow, or a group's.
+fn is_followed(node: &Node) -> bool {
+    matches!(node.role, Role::Primary | Role::GroupPrimary)
+}
+
+/// Which other node makes it doubtful whether this one is the primary. A group may have several that are.
+fn rival<'a>(number: usize, nodes: &'a [Node]) -> Option<&'a Node<'a>> {
+    let node = &nodes[number];
+    let others = nodes.iter().enumerate().filter(|(i, _)| *i != number);
+    others.map(|(_, other)| other).find(|other| {
+        let both_of_a_group = node.role == Role::GroupPrimary && other.role == Role::GroupPrimary;
+        takes_writes(other) && !both_of_a_group && (is_followed(other) || !is_followed(node))
+    })
+}
+
 /// What keeps a node from traffic besides warmth.
-fn obstacle(node: &Node, limits: &Limits, wanted: Wanted) -> Option<String> {
+fn obstacle(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> Option<String> {
+    let node = &nodes[number];
     let seen = match node.seen {
         Ok(seen) => &seen.membership,
         Err(failure) => return Some(failure.what.clone()),
@@ -92,6 +114,29 @@ fn obstacle(node: &Node, limits: &Limits, wanted: Wanted) -> Option<String> {
     }
     if !seen.in_step {
         return Some(seen.words());
+    }
+    if wanted == Wanted::Primary && node.role.is_primary() {
+        if seen.read_only {
+            return Some("it is read-only".to_owned());
+        }
+        if let Some(rival) = rival(number, nodes) {
+            return Some(format!(
+                "it replicates from nobody, and {} takes writes, too",
+                rival.name
+            ));
+        }
+    }
+    // One that was the primary, say. It gets nothing of what is written now.
+    if node.role == Role::Standalone {
+        if let Some(primary) = nodes
+            .iter()
+            .find(|other| is_followed(other) && takes_writes(other))
+        {
+            return Some(format!(
+                "it follows nobody, while {} is the primary",
+                primary.name
+            ));
+        }
     }
     match seen.lag_s {
         None => Some("it does not tell how far it is behind".to_owned()),
@@ -116,7 +161,7 @@ fn percent_of(node: &Node, limits: &Limits) -> Option<f64> {
 /// Judges the node of this number. `nodes`: all of its group.
 pub fn judge(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> Verdict {
     let node = &nodes[number];
-    if let Some(why) = obstacle(node, limits, wanted) {
+    if let Some(why) = obstacle(number, nodes, limits, wanted) {
         return Verdict {
             ready: false,
             reason: format!("{} is not ready: {why}", node.name),
@@ -148,7 +193,7 @@ pub fn judge(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> 
         };
     }
     let other = nodes.iter().enumerate().find(|(other, node)| {
-        *other != number && obstacle(node, limits, wanted).is_none() && !is_cold(node)
+        *other != number && obstacle(*other, nodes, limits, wanted).is_none() && !is_cold(node)
     });
     match other {
         Some((_, other)) => Verdict {
@@ -255,6 +300,50 @@ mod tests {
         // The only replica.
         assert!(judge(1, &both, &LIMITS, Wanted::Replica).ready);
         assert!(!judge(1, &both, &LIMITS, Wanted::Any).ready);
+    }
+
+    #[test]
+    fn only_one_node_that_takes_writes_is_the_primary() {
+        let named = |name, seen| Node { name, ..node(seen) };
+        let why = |number, nodes: &[Node], wanted| {
+            let verdict = judge(number, nodes, &LIMITS, wanted);
+            (!verdict.ready).then_some(verdict.reason)
+        };
+        let old = seen(server(8, Role::Standalone), None);
+        let (new, follower) = (
+            seen(server(9, Role::Primary), None),
+            seen(replica(1, 9), Some(100.0)),
+        );
+        // It came back, and nobody has told it that another one was promoted.
+        let all = [
+            named("old", &old),
+            named("new", &new),
+            named("c", &follower),
+        ];
+        let reason = why(0, &all, Wanted::Primary).unwrap();
+        assert!(reason.contains("new takes writes, too"), "{reason}");
+        let reason = why(0, &all, Wanted::Any).unwrap();
+        assert!(reason.contains("follows nobody, while new is"), "{reason}");
+        assert_eq!(why(1, &all, Wanted::Primary), None);
+        assert_eq!(why(2, &all, Wanted::Replica), None);
+        // Nobody follows either: none of them is known to be right.
+        let other = seen(server(9, Role::Standalone), None);
+        let both = [named("old", &old), named("other", &other)];
+        assert!(
+            why(0, &both, Wanted::Primary).is_some() && why(1, &both, Wanted::Primary).is_some()
+        );
+        // One is read-only.
+        let mut old = old.clone();
+        old.membership.read_only = true;
+        let both = [named("old", &old), named("other", &other)];
+        let reason = why(0, &both, Wanted::Primary).unwrap();
+        assert!(reason.contains("read-only"), "{reason}");
+        assert_eq!(why(1, &both, Wanted::Primary), None);
+        // A group with several primaries.
+        let member = |id| seen(server(id, Role::GroupPrimary), None);
+        let (a, b) = (member(1), member(2));
+        let both = [named("a", &a), named("b", &b)];
+        assert_eq!(why(0, &both, Wanted::Primary), None);
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::group::{self, Group, Known};
 use super::look::{self, Node, Seen};
+use super::standing;
 use super::waiting;
 use super::worse::{self, Window};
 use crate::failure::{Exit, Failure};
@@ -148,10 +149,15 @@ pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &dyn Change) -> Resul
     }
     let mut told = told::Terminal::catching_signals()?;
     let mut report = Report::default();
+    let primaries = standing::primaries(
+        order
+            .iter()
+            .filter_map(|i| Some((*i, &seen[*i].as_ref().ok()?.membership))),
+    );
     for (place, number) in order.iter().enumerate() {
         let node = &nodes[*number];
         say!("\n{} ({} of {})", node.name, place + 1, order.len());
-        match one(nodes, &order, *number, pace, change, &mut told) {
+        match one(nodes, &order, &primaries, *number, pace, change, &mut told) {
             Ok(true) => report.done.push(node.name.clone()),
             Ok(false) => report.same.push(node.name.clone()),
             Err(failure) => {
@@ -257,6 +263,7 @@ fn lonely(nodes: &[Node], known: &[Known]) -> Failure {
 fn one(
     nodes: &[Node],
     order: &[usize],
+    primaries: &[usize],
     number: usize,
     pace: &Pace,
     change: &dyn Change,
@@ -264,19 +271,28 @@ fn one(
 ) -> Result<bool, Failure> {
     // A node that has left meanwhile ends it: no second one is to be taken away.
     let all: Vec<Node> = order.iter().map(|i| nodes[*i].clone()).collect();
-    for (node, seen) in all.iter().zip(look::at_all(&all, look::PATIENCE)) {
+    let mut now = Vec::new();
+    for ((node, i), seen) in all
+        .iter()
+        .zip(order)
+        .zip(look::at_all(&all, look::PATIENCE))
+    {
         let membership = seen
             .map_err(|failure| {
                 Failure::step(format!("not changed: {} {}", node.name, away(&failure)))
             })?
             .membership;
-        if !membership.in_step {
-            return Err(Failure::step(format!(
-                "not changed: {} is {}",
-                node.name,
-                membership.words()
-            )));
-        }
+        standing::check(&node.name, &membership, pace.max_lag as f64)
+            .map_err(|why| Failure::step(format!("not changed: {why}")))?;
+        now.push((*i, membership));
+    }
+    let now = standing::primaries(now.iter().map(|(i, membership)| (*i, membership)));
+    if now != primaries {
+        let names: Vec<_> = now.iter().map(|i| nodes[*i].name.as_str()).collect();
+        return Err(Failure::step(format!(
+            "not changed: {}",
+            standing::changed(&names)
+        )));
     }
     let node = &nodes[number];
     let mut server = open(node)?;

@@ -11,7 +11,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A server that has not answered for so long has left: it is not waited for as long as one that catches up.
 const GONE_AFTER: Duration = Duration::from_secs(30);
 
-/// Waits until the server is in step and at most so many seconds behind. `say` gets what is waited for, when that changes.
+/// Waits until the server is in step and at most so many seconds behind, beyond what it is on purpose. `say` gets what is waited for, when that changes.
 ///
 /// # Errors
 /// It is not within `limit`, it has left, or `interrupted` says so.
@@ -29,7 +29,7 @@ pub fn until_in_step(
         let words = match observer.server().and_then(Seen::of) {
             Ok(Seen { membership, .. }) => {
                 answered = Instant::now();
-                let near = membership.lag_s.is_some_and(|lag| lag <= max_lag_s);
+                let near = membership.late_s().is_some_and(|late| late <= max_lag_s);
                 if membership.in_step && near {
                     return Ok(());
                 }

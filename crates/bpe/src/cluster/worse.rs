@@ -33,7 +33,7 @@ pub struct Window {
 /// In which figure a server is worse off.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Worse {
-    /// `state`, `replication`, `lag`, `errors`, `threads`, `cache-latency` or `data-latency`.
+    /// `restart`, `state`, `replication`, `lag`, `errors`, `threads`, `cache-latency` or `data-latency`.
     pub figure: &'static str,
     pub text: String,
 }
@@ -74,6 +74,12 @@ impl Window {
 pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Option<Worse> {
     let worse = |figure, text: String| Some(Worse { figure, text });
     let (was, is) = (&before.figures, &after.figures);
+    if is.uptime_s < was.uptime_s {
+        return worse(
+            "restart",
+            format!("it was started anew {} s ago", is.uptime_s),
+        );
+    }
     if on && !is_on(&is.state) {
         return worse(
             "state",
@@ -84,8 +90,8 @@ pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Optio
     if before.seen.membership.in_step && !now.in_step {
         return worse("replication", format!("it is {}", now.words()));
     }
-    if let Some(lag) = now.lag_s {
-        let earlier = before.seen.membership.lag_s.unwrap_or(0.0);
+    if let Some(lag) = now.late_s() {
+        let earlier = before.seen.membership.late_s().unwrap_or(0.0);
         if lag > max_lag_s && lag > earlier {
             return worse(
                 "lag",
@@ -191,6 +197,16 @@ mod tests {
             changed(|after| after.seen.membership.lag_s = Some(30.0)),
             Some("lag")
         );
+        let late_on_purpose = |after: &mut Window| {
+            after.seen.membership.delay_s = 3600;
+            after.seen.membership.lag_s = Some(3605.0);
+        };
+        assert_eq!(changed(late_on_purpose), None);
+        let mut earlier = before.clone();
+        earlier.figures.uptime_s = 1000;
+        let mut later = after.clone();
+        later.figures.uptime_s = 12;
+        assert_eq!(figure(&earlier, &later), Some("restart"));
         assert_eq!(
             changed(|after| after.figures.device_errors = 1),
             Some("errors")

@@ -22,6 +22,19 @@ impl All {
         Some(work.task().clone())
     }
 
+    /// Whether a cluster is being changed.
+    pub fn is_busy(&self) -> bool {
+        let running = |work: &Arc<Work>| work.task().state == State::Running;
+        self.all().values().any(running)
+    }
+
+    /// Has all of them end after the server that is being changed.
+    pub fn stop_all(&self) {
+        for work in self.all().values() {
+            work.stop.store(true, Ordering::SeqCst);
+        }
+    }
+
     /// Has it end after the server that is being changed.
     pub fn stop(&self, cluster: &str) {
         if let Some(work) = self.all().get(cluster) {

@@ -114,6 +114,7 @@ impl View {
             "error": self.present[number].as_ref().err().map(|failure| &failure.what),
             "role": role,
             "state": membership.map(|membership| &membership.state),
+            "errors": membership.map(|membership| &membership.errors),
             "in_step": membership.is_some_and(|membership| membership.in_step),
             "lag_s": membership.and_then(|membership| membership.lag_s),
             "read_only": membership.is_some_and(|membership| membership.read_only),

@@ -3,9 +3,10 @@
 //! Neither needs the token, and neither says more than that and why; so both listen on the loopback unless told otherwise. What
 //! the samplers saw is judged: a check costs the server nothing.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::extract::{Query, State};
@@ -19,6 +20,7 @@ use tokio::sync::Semaphore;
 use super::clusters::View;
 use super::listen;
 use super::state::Console;
+use super::watched::Watched;
 use crate::cluster::ready::{Limits, Verdict, Wanted};
 use crate::failure::Failure;
 use crate::terminal::{complain, say};
@@ -27,6 +29,8 @@ use crate::terminal::{complain, say};
 const AGENTS: usize = 64;
 /// How long an agent's caller may take to name its server.
 const NAMED_WITHIN: Duration = Duration::from_secs(2);
+/// How long the first look at the servers is waited for.
+const FIRST_LOOK: Duration = Duration::from_secs(5);
 /// Bytes of the name.
 const LONGEST: usize = 256;
 
@@ -47,6 +51,27 @@ impl Args {
     pub fn limits(&self) -> Limits {
         self.limits
     }
+
+    pub fn is_wanted(&self) -> bool {
+        self.health.is_some() || self.agent.is_some()
+    }
+}
+
+/// A check names its server, so each needs a name of its own.
+///
+/// # Errors
+/// Two have the same.
+pub fn tell_apart<'a>(names: impl Iterator<Item = &'a str>) -> Result<(), Failure> {
+    let mut known = BTreeSet::new();
+    for name in names {
+        if !known.insert(name) {
+            return Err(Failure::usage(format!(
+                "two servers have the name `{name}`, and checks name the server that they are about"
+            ))
+            .advise("give each a name of its own, with --name and in the file of servers"));
+        }
+    }
+    Ok(())
 }
 
 fn address(text: &str) -> Result<SocketAddr, String> {
@@ -70,19 +95,32 @@ pub async fn open(args: &Args, console: &Arc<Console>) -> Result<(), Failure> {
             .route("/ready", any(ready))
             .route("/weight", any(weight))
             .with_state(Arc::clone(console));
-        tokio::spawn(listen::serve(
-            listen::Door::new(tcp, None),
-            router,
-            listen::HEAD,
-        ));
+        let console = Arc::clone(console);
+        tokio::spawn(async move {
+            looked_at(&console).await;
+            listen::serve(listen::Door::new(tcp, None), router, listen::HEAD).await;
+        });
     }
     if let Some(wanted) = args.agent {
         let tcp = bind(wanted, "--agent").await?;
         let at = tcp.local_addr().unwrap_or(wanted);
         say!("Agent checks:       {at}");
-        tokio::spawn(agents(tcp, Arc::clone(console)));
+        let console = Arc::clone(console);
+        tokio::spawn(async move {
+            looked_at(&console).await;
+            agents(tcp, console).await;
+        });
     }
     Ok(())
+}
+
+/// Waits until each server was looked at once. Who asks before waits in the kernel's queue, instead of hearing that none is ready.
+async fn looked_at(console: &Console) {
+    let begin = Instant::now();
+    let known = |server: &Arc<Watched>| server.place().is_some() || server.trouble().is_some();
+    while begin.elapsed() < FIRST_LOOK && !console.servers.iter().all(known) {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 async fn bind(wanted: SocketAddr, option: &str) -> Result<TcpListener, Failure> {
@@ -158,6 +196,17 @@ async fn ready(
     let Some(name) = asked.server.or_else(|| named_by_haproxy(&headers)) else {
         return text(StatusCode::BAD_REQUEST, "name a server: /ready?server=NAME");
     };
+    let numbers = [asked.min_warm, asked.max_lag];
+    if numbers
+        .iter()
+        .flatten()
+        .any(|number| !(0.0..=1e9).contains(number))
+    {
+        return text(
+            StatusCode::BAD_REQUEST,
+            "min-warm and max-lag must be numbers from 0 on",
+        );
+    }
     let limits = Limits {
         min_warm: asked.min_warm.unwrap_or(console.limits.min_warm),
         max_lag: asked.max_lag.unwrap_or(console.limits.max_lag),

@@ -151,6 +151,9 @@ pub fn run_with(
     add: impl FnOnce(&mut Opening) -> Result<(), Failure>,
 ) -> anyhow::Result<ExitCode> {
     let (named, wishes): (Vec<_>, Vec<_>) = servers(args)?.into_iter().unzip();
+    if args.health.is_wanted() {
+        health::tell_apart(named.iter().map(|(name, _)| name.as_str()))?;
+    }
     let mut opening = Opening::new(&args.listening, named, &args.places)?;
     opening.health = args.health.clone();
     opening.console.limits = args.health.limits();
@@ -161,6 +164,7 @@ pub fn run_with(
     add(&mut opening)?;
     end_on_signal(
         opening.console.servers.clone(),
+        Arc::clone(&opening.console.rolling),
         opening.console.guest.clone(),
     )?;
     opening.serve()?;
@@ -221,7 +225,7 @@ impl Opening {
             servers: watch(servers, &events),
             events,
             tasks: Arc::default(),
-            rolling: cluster_tasks::All::default(),
+            rolling: Arc::default(),
             places: places.clone(),
             limits: Limits::default(),
             guest: None,
@@ -329,7 +333,11 @@ fn announce(
 
 /// Ctrl-C and the like end the process, but not in the middle of a change of a server; a comparison ends first, as it
 /// puts the switch back.
-fn end_on_signal(servers: Vec<Arc<Watched>>, guest: Option<Arc<dyn Guest>>) -> anyhow::Result<()> {
+fn end_on_signal(
+    servers: Vec<Arc<Watched>>,
+    rolling: Arc<cluster_tasks::All>,
+    guest: Option<Arc<dyn Guest>>,
+) -> anyhow::Result<()> {
     use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
     let mut signals = signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP])
         .context("cannot catch Ctrl-C")?;
@@ -340,7 +348,9 @@ fn end_on_signal(servers: Vec<Arc<Watched>>, guest: Option<Arc<dyn Guest>>) -> a
                 return;
             };
             let comparing = || guest.as_ref().is_some_and(|guest| guest.is_comparing());
-            let busy = || comparing() || servers.iter().any(|server| server.is_changing());
+            let changing = || rolling.is_busy() || servers.iter().any(|server| server.is_changing());
+            let busy = || comparing() || changing();
+            rolling.stop_all();
             if comparing() {
                 if let Some(guest) = &guest {
                     guest.stop();

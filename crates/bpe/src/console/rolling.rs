@@ -22,6 +22,7 @@ use super::switching::{self, Action};
 use super::task::{State, Step, StepState, Task};
 use super::watched::Watched;
 use crate::cluster::look::PATIENCE;
+use crate::cluster::standing;
 use crate::cluster::waiting;
 use crate::cluster::worse::{self, Window};
 use crate::failure::Failure;
@@ -165,7 +166,12 @@ pub fn begin(console: &Arc<Console>, cluster: &str, request: Request) -> Answer<
                 .advise("wait until that is done")
         })?;
     let console = Arc::clone(console);
+    let places: Vec<_> = order.iter().map(|server| server.place()).collect();
+    let seen = places.iter().enumerate();
     let run = Run {
+        primaries: standing::primaries(
+            seen.filter_map(|(i, place)| Some((i, &place.as_ref()?.membership))),
+        ),
         order,
         request,
         watch: Duration::from_secs(watch),
@@ -198,6 +204,8 @@ pub fn begin(console: &Arc<Console>, cluster: &str, request: Request) -> Answer<
 struct Run {
     console: Arc<Console>,
     order: Vec<Arc<Watched>>,
+    /// Which of them were primaries when it began.
+    primaries: Vec<usize>,
     request: Request,
     watch: Duration,
     max_lag_s: f64,
@@ -258,6 +266,7 @@ impl Run {
                 .show(step, StepState::Running, format!("{}: {what}", server.name))
         };
         // A node that has left meanwhile ends it: no second one is to be taken away.
+        let mut now = Vec::new();
         for other in &self.order {
             let place = other.present().map_err(|failure| {
                 Failure::step(format!(
@@ -265,13 +274,17 @@ impl Run {
                     other.name, failure.what
                 ))
             })?;
-            if !place.membership.in_step {
-                return Err(Failure::step(format!(
-                    "not changed, as {} is {}",
-                    other.name,
-                    place.membership.words()
-                )));
-            }
+            standing::check(&other.name, &place.membership, self.max_lag_s)
+                .map_err(|why| Failure::step(format!("not changed, as {why}")))?;
+            now.push(place.membership);
+        }
+        let now = standing::primaries(now.iter().enumerate());
+        if now != self.primaries {
+            let names: Vec<_> = now.iter().map(|i| self.order[*i].name.as_str()).collect();
+            return Err(Failure::step(format!(
+                "not changed, as {}",
+                standing::changed(&names)
+            )));
         }
         let mut observer = Observer::with_limit(server.target().clone(), PATIENCE);
         let interrupted = || self.work.is_to_stop();

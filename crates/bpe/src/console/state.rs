@@ -17,7 +17,7 @@ pub struct Console {
     pub servers: Vec<Arc<Watched>>,
     pub events: Arc<Events>,
     pub tasks: Arc<Tasks>,
-    pub rolling: cluster_tasks::All,
+    pub rolling: Arc<cluster_tasks::All>,
     pub places: Places,
     /// From which on a server is ready.
     pub limits: Limits,

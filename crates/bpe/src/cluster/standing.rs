@@ -1,0 +1,73 @@
+//! How the servers of a cluster stand before the next one is changed: all take part, none is behind, and the primary is still the same.
+
+use super::membership::Membership;
+
+/// Why no server is to be changed while this one is as it is.
+///
+/// # Errors
+/// In words.
+pub fn check(name: &str, membership: &Membership, max_lag_s: f64) -> Result<(), String> {
+    if !membership.in_step {
+        return Err(format!("{name} is {}", membership.words()));
+    }
+    match membership.late_s() {
+        Some(late) if late > max_lag_s => Err(format!(
+            "{name} is {late:.0} s behind, and {max_lag_s} are allowed"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// Which of these applications may write to, in order.
+pub fn primaries<'a>(all: impl Iterator<Item = (usize, &'a Membership)>) -> Vec<usize> {
+    let mut found: Vec<usize> = all
+        .filter(|(_, membership)| membership.role.is_primary())
+        .map(|(number, _)| number)
+        .collect();
+    found.sort_unstable();
+    found
+}
+
+/// What to say when others are primaries than before.
+pub fn changed(now: &[&str]) -> String {
+    let now = match now.is_empty() {
+        true => "no server".to_owned(),
+        false => now.join(", "),
+    };
+    format!("roles have changed since it began: what replicates from nobody now is {now}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::group::tests::{replica, server};
+    use super::super::membership::Role;
+    use super::*;
+
+    #[test]
+    fn who_is_late_or_out_of_step_holds_a_change_up() {
+        let mut late = replica(1, 9);
+        assert_eq!(check("a", &late, 10.0), Ok(()));
+        late.lag_s = Some(2000.0);
+        assert!(
+            check("a", &late, 10.0)
+                .unwrap_err()
+                .contains("a is 2000 s behind")
+        );
+        late.delay_s = 1995;
+        assert_eq!(check("a", &late, 10.0), Ok(()), "on purpose");
+        late.in_step = false;
+        assert!(check("a", &late, 10.0).is_err());
+    }
+
+    #[test]
+    fn a_failover_is_seen_in_the_roles() {
+        let (old, follower, promoted) = (
+            server(9, Role::Primary),
+            replica(1, 9),
+            server(1, Role::Standalone),
+        );
+        assert_eq!(primaries([(3, &old), (0, &follower)].into_iter()), [3]);
+        assert_eq!(primaries([(3, &old), (0, &promoted)].into_iter()), [0, 3]);
+        assert!(changed(&["b"]).ends_with("now is b"));
+    }
+}
