@@ -30,7 +30,7 @@ pub struct Args {
         conflicts_with = "connection"
     )]
     server: Option<String>,
-    /// Seconds to wait for an answer
+    /// Seconds to wait for the answers of all servers
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..=60))]
     timeout: u64,
     #[command(flatten)]

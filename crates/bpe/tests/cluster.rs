@@ -609,9 +609,32 @@ fn in_a_browser(place: &Place) -> Outcome {
         sql::expect_state(server, "disabled")?;
     }
     console.end()?;
+    one_primary(&two, &file, &second)?;
     for server in [second, first] {
         server.stop()?;
     }
+    Ok(())
+}
+
+/// The second is promoted, and nobody tells the first: neither gets writes until one of them takes none.
+fn one_primary(two: &Two, file: &str, second: &Server) -> Outcome {
+    let ready = |name: &str, code, part: &str| {
+        let name = format!("--server={name}");
+        let arguments = ["ready", "--servers", file, "--role=primary", &name];
+        two.expect(&arguments, code, &[part])
+    };
+    ready(NAMES[0], 0, "first is ready")?;
+    ready(NAMES[1], 1, "second is not ready: it is replica")?;
+    sql::run(second, &["STOP SLAVE", "RESET SLAVE ALL"])?;
+    sql::wait_until("nobody follows the first", PATIENCE, || {
+        let name = format!("--server={}", NAMES[1]);
+        let (code, text) = two.bpe(&["ready", "--servers", file, "--role=primary", &name])?;
+        Ok(code == 1 && text.contains("first takes writes, too"))
+    })?;
+    ready(NAMES[0], 1, "second takes writes, too")?;
+    second.sql("SET GLOBAL read_only = ON")?;
+    ready(NAMES[0], 0, "first is ready")?;
+    ready(NAMES[1], 1, "second is not ready: it is read-only")?;
     Ok(())
 }
 
