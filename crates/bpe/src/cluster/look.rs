@@ -107,3 +107,38 @@ pub fn at_all(nodes: &[Node], patience: Duration) -> Vec<Result<Seen, Failure>> 
         .map(|seen| seen.unwrap_or_else(silent))
         .collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::connection::Args;
+    use crate::connection::limited::tests::full;
+
+    #[test]
+    fn one_that_hangs_delays_nobody_for_longer_than_that() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("full");
+        let _both = full(&socket);
+        let node = |name: &str, socket: &std::path::Path| {
+            let args = Args {
+                socket: Some(socket.display().to_string()),
+                no_defaults: true,
+                ..Args::default()
+            };
+            Node {
+                name: name.to_owned(),
+                cluster: None,
+                target: args.target().unwrap(),
+            }
+        };
+        let nodes = [
+            node("hangs", &socket),
+            node("away", &folder.path().join("none")),
+        ];
+        let seen = at_all(&nodes, Duration::from_secs(1));
+        let why = |i: usize| seen[i].as_ref().unwrap_err().what.clone();
+        // Logging in alone may take twice as long, and would say so in other words.
+        assert!(why(0).contains("longer than 1 s"), "{}", why(0));
+        assert!(why(1).contains("cannot connect"), "{}", why(1));
+    }
+}
