@@ -115,7 +115,7 @@ pub(crate) struct Entry {
     /// Frame if staged, else the first unit over all devices.
     pub location: u32,
     pub kind: Kind,
-    /// Hits since it was entered or last looked at by the clock, at most 3.
+    /// What the policy makes of it, at most 3. Whoever has a higher one is hotter, for those that ask no policy.
     pub clock: u8,
 }
 

@@ -7,7 +7,8 @@
 //! Every instance has a policy of its own, which is called under the instance's lock, and all of them share a
 //! [`Policy::Model`]. The engine asks whether a page may come in only while pages compete for room, and who has to go only when
 //! there is none. It counts, moves and removes entries by itself; a policy sees them through [`Places`], and writes nothing
-//! there but two bits of each entry, the clock. Pages that are invalidated go without a word. What a policy remembers of
+//! there but two bits of each entry, the clock: high for pages that it would keep, since warming, reclaiming segments, a full directory
+//! and the next policy go by it, too. Pages that are invalidated go without a word. What a policy remembers of
 //! pages it finds by their [`Places::identity`], which is the same for a page and for its entry. When a page is evicted the policy
 //! has just named it, and can note then what it wants to know of it, such as its age.
 //!

@@ -154,7 +154,7 @@ impl Extension {
     }
 
     /// Another server has no use for these cached pages of an extent any more: they are remembered as asked for half as often, and
-    /// the clock passes over them no more.
+    /// their clock is that of the coldest.
     pub fn cool(&self, file: FileId, extent: u32, asked: u64) {
         let shared = &*self.shared;
         let first = extent << EXTENT_SHIFT;

@@ -46,6 +46,8 @@ const FORGOTTEN_EVERY: u64 = 64;
 const TURN: u32 = 0x9e37_79b1;
 /// Age of an entry that was without a counter for longest.
 const OLDEST: u8 = AGES as u8 - 1;
+/// Clock of an entry whose page was just read: as with other policies, a high clock is a hot page.
+const JUST_READ: u8 = OLDEST;
 /// Parts of the instance's pages of reads after which the model hears of them.
 const TELL_PART: u64 = 16;
 const LEAST_TELL: u64 = 64;
@@ -102,13 +104,12 @@ impl Density {
     fn worth_of_cached(&self, identity: u64, entry: Entry) -> f32 {
         let place = self.counters.place(mix_identity(identity));
         match self.counters.look_up(place) {
-            None => self.model.forgotten_score(entry.clock),
+            None => self.model.forgotten_score(age_of(entry)),
             seen => self.model.score(seen),
         }
     }
 
-    /// Sees which pages of a bucket are cached without a counter. The clock of an entry says how often it was seen so since it
-    /// was read.
+    /// Sees which pages of a bucket are cached without a counter. The clock of an entry falls each time that it is seen so.
     fn look_for_forgotten(&mut self, places: &mut Places<'_>) {
         let buckets = places.buckets();
         self.looked = self.looked.wrapping_add(1);
@@ -121,15 +122,15 @@ impl Density {
             let mixed = mix_identity(places.identity_at(slot));
             let known = self.counters.look_up(self.counters.place(mixed)).is_some();
             if !known {
-                self.tally.forgotten_stays(entry.clock, time);
+                self.tally.forgotten_stays(age_of(entry), time);
             }
-            let age = if known {
-                0
+            let clock = if known {
+                JUST_READ
             } else {
-                (entry.clock + 1).min(OLDEST)
+                entry.clock.saturating_sub(1)
             };
-            if age != entry.clock {
-                places.set_clock(slot, age);
+            if clock != entry.clock {
+                places.set_clock(slot, clock);
             }
         }
     }
@@ -219,6 +220,11 @@ impl Density {
     }
 }
 
+/// How often the page of an entry was seen without a counter since it was read, up to [`OLDEST`].
+fn age_of(entry: Entry) -> u8 {
+    JUST_READ.saturating_sub(entry.clock)
+}
+
 fn preference(is_preferred: bool) -> f32 {
     if is_preferred { PREFERENCE } else { 1.0 }
 }
@@ -304,16 +310,16 @@ impl Policy for Density {
     fn hit(&mut self, places: &mut Places<'_>, page: PageId, slot: Slot, entry: Entry) {
         if self.forgotten == Some(page) {
             self.forgotten = None;
-            self.tally.forgotten_read(entry.clock);
+            self.tally.forgotten_read(age_of(entry));
         }
-        if entry.clock > 0 {
-            places.set_clock(slot, 0);
+        if entry.clock < JUST_READ {
+            places.set_clock(slot, JUST_READ);
         }
         if self.compared == Some(page) {
             self.compared = None;
             self.tally.ours += 1;
         } else {
-            self.hit = Some((page, entry.clock));
+            self.hit = Some((page, age_of(entry)));
         }
     }
 
@@ -359,7 +365,7 @@ impl Policy for Density {
     }
 
     fn entered(&mut self, _: &mut Places<'_>, _: PageId) -> u8 {
-        0
+        JUST_READ
     }
 
     fn victim(&mut self, places: &mut Places<'_>) -> Option<Slot> {
@@ -386,7 +392,7 @@ impl Policy for Density {
         let place = self.counters.place(Self::mixed(places, page));
         let class = self.model.class(page.file);
         self.counters.seed(place, count, class);
-        0
+        JUST_READ
     }
 
     fn cool(&mut self, identity: u64) {

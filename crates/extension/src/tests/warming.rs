@@ -91,6 +91,22 @@ fn what_is_loaded_is_cached_as_hot_as_it_was_elsewhere() {
     }
 }
 
+/// Who was not read for so long that its counter has gone.
+#[test]
+fn what_was_forgotten_is_colder() {
+    let f = one_instance(PolicyName::Density);
+    // Nobody has read them, so they have no counters.
+    (0..64).for_each(|n| _ = f.offer(page(1, n), 1, LENGTH));
+    f.pump();
+    (0..40_000).for_each(|_| f.extension.count_access(page(2, 0)));
+    assert_eq!(f.read(page(1, 7), 1, LENGTH), ReadOutcome::Hit);
+    let heat = f.extension.heat(FileId(1), 0);
+    assert!(heat.cached.count_ones() > 60, "{heat:?}");
+    let others = heat.of.iter().filter(|&&of| of == 0).count();
+    assert!(others > 60, "{heat:?}");
+    assert!(heat.of[7] > 2, "{heat:?}");
+}
+
 #[test]
 fn only_what_is_colder_goes_for_it() {
     for policy in POLICIES {
