@@ -323,17 +323,24 @@ impl InstanceState {
             .then_some((slot, entry))
     }
 
-    /// Finds a page of this group for reading, counts the hit.
+    /// Where the entry of a page is, as [`find`](Self::find) finds it.
+    pub fn slot_of(&self, store: &Store, page: PageId) -> Option<Slot> {
+        self.find(store, page).map(|(slot, _)| slot)
+    }
+
+    /// What there is to read of a page of this group, whose entry was just found at this place or not; counts the hit.
     pub fn look_up<'a>(
         &mut self,
         store: &'a Store,
         instance: &Instance,
         page: PageId,
         group: Group,
+        found: Option<Slot>,
     ) -> Found<'a> {
-        let Some((slot, entry)) = self.find(store, page) else {
+        let Some(slot) = found else {
             return Found::Absent;
         };
+        let entry = self.directory.get(slot);
         // It may have been entered before there was the rule, or by another process.
         self.directory.mark(slot, group);
         let removals = instance.removals();
@@ -413,13 +420,18 @@ impl InstanceState {
         file.highest = file.highest.max(page.page);
     }
 
-    /// Tells the policy of a read of a page, and from time to time of the hits of all instances. Whether the page was asked for
-    /// before, of late.
+    /// Tells the policy of a read of a page, whose entry was just found at this place or not, and from time to time of the hits of all
+    /// instances. Whether the page was asked for before, of late.
     #[inline]
-    pub fn record_access(&mut self, page: PageId, totals: impl FnOnce() -> Totals) -> bool {
+    pub fn record_access(
+        &mut self,
+        page: PageId,
+        found: Option<Slot>,
+        totals: impl FnOnce() -> Totals,
+    ) -> bool {
         self.accesses += 1;
         let places = &mut Places::new(&mut self.directory);
-        let known = self.policy.accessed(places, page);
+        let known = self.policy.accessed(places, page, found);
         if self.accesses - self.looked_at >= self.look_every {
             self.looked_at = self.accesses;
             self.policy.look(totals());

@@ -107,11 +107,11 @@ pub(crate) trait Policy: Sized + Send {
     #[cfg(test)]
     fn memory_bytes(&self) -> u64;
 
-    /// The page is read, hit or miss. Whether it was read before, as far as is remembered: for people.
-    fn accessed(&mut self, places: &mut Places<'_>, page: PageId) -> bool;
+    /// The page is read; `found`: its entry, if it has one. Whether it was read before, as far as is remembered: for people.
+    fn accessed(&mut self, places: &mut Places<'_>, page: PageId, found: Option<Slot>) -> bool;
 
-    /// The entry was found for a read, which is told by `accessed` too: before or after.
-    fn hit(&mut self, places: &mut Places<'_>, page: PageId, slot: Slot, entry: Entry);
+    /// The entry was found for a read, which is told by `accessed` too: before or after, and other reads may come between the two.
+    fn hit(&mut self, _places: &mut Places<'_>, _page: PageId, _slot: Slot, _entry: Entry) {}
 
     /// The page was written to its data file, and may be offered next.
     fn written(&mut self, _places: &mut Places<'_>, _page: PageId) {}

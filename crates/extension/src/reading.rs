@@ -30,8 +30,9 @@ impl Extension {
             return miss(&counters.unsuitable, MissReason::Unsuitable);
         }
         let mut state = instance.lock();
-        let known = state.record_access(page, || shared.totals());
-        let found = state.look_up(&shared.store, instance, page, group);
+        let found_at = state.slot_of(&shared.store, page);
+        let known = state.record_access(page, found_at, || shared.totals());
+        let found = state.look_up(&shared.store, instance, page, group, found_at);
         drop(state);
         let outcome = match found {
             Found::Absent => {
@@ -81,7 +82,8 @@ impl Extension {
     pub fn count_access(&self, page: PageId) {
         let shared = &*self.shared;
         let mut state = shared.instance(page).lock();
-        state.record_access(page, || shared.totals());
+        let found_at = state.slot_of(&shared.store, page);
+        state.record_access(page, found_at, || shared.totals());
     }
 
     /// Copies a cached page, for comparing it with where it came from: counts nothing, and leaves the page as it is for the
@@ -275,11 +277,12 @@ impl Extension {
             return None;
         }
         let mut state = instance.lock();
-        let found = state.look_up(&shared.store, instance, page, group);
+        let mut found_at = state.slot_of(&shared.store, page);
+        let found = state.look_up(&shared.store, instance, page, group, found_at);
         let spot = match found {
             Found::OnDevice(spot) if spot.kind == Kind::raw(length) => spot,
             Found::Absent | Found::DeviceFailed => {
-                let known = state.record_access(page, || shared.totals());
+                let known = state.record_access(page, found_at, || shared.totals());
                 if matches!(found, Found::DeviceFailed) {
                     counters.device_failed.add(1);
                 } else {
@@ -316,6 +319,7 @@ impl Extension {
                     return None;
                 };
                 state = instance.lock();
+                found_at = state.slot_of(&shared.store, page);
                 Some(Bounded {
                     slot,
                     bound_micros: u32::try_from(bound.as_micros()).unwrap_or(u32::MAX),
@@ -324,7 +328,7 @@ impl Extension {
                 })
             }
         };
-        state.record_access(page, || shared.totals());
+        state.record_access(page, found_at, || shared.totals());
         drop(state);
         Some(Located {
             bounded,

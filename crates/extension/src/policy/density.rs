@@ -80,11 +80,6 @@ pub(crate) struct Density {
     /// Moving average of what victims were worth.
     victims: f32,
     hopeless: u32,
-    /// The page that was hit last, with its age, and the one that was compared with the shadow: either may be told first.
-    hit: Option<(PageId, u8)>,
-    compared: Option<PageId>,
-    /// The page that was read last, if it had no counter.
-    forgotten: Option<PageId>,
     /// Buckets that were looked at.
     looked: u32,
 }
@@ -204,19 +199,15 @@ impl Density {
         found
     }
 
-    /// A read that the shadow follows.
-    fn compare(&mut self, mixed: u64, page: PageId) {
+    /// A read that the shadow follows, of a page that is cached or not.
+    fn compare(&mut self, mixed: u64, is_cached: bool) {
         let recency = self.shadow.read(mixed);
         if recency == Recency::Front {
             return;
         }
         self.tally.compared += 1;
         self.tally.recent += u32::from(recency == Recency::Present);
-        if self.hit.is_some_and(|(hit, _)| hit == page) {
-            self.tally.ours += 1;
-        } else {
-            self.compared = Some(page);
-        }
+        self.tally.ours += u32::from(is_cached);
     }
 }
 
@@ -258,9 +249,6 @@ impl Policy for Density {
             chosen: None,
             victims: 0.0,
             hopeless: 0,
-            hit: None,
-            compared: None,
-            forgotten: None,
             looked: 0,
         })
     }
@@ -271,7 +259,7 @@ impl Policy for Density {
     }
 
     #[inline]
-    fn accessed(&mut self, places: &mut Places<'_>, page: PageId) -> bool {
+    fn accessed(&mut self, places: &mut Places<'_>, page: PageId, found: Option<Slot>) -> bool {
         let mixed = Self::mixed(places, page);
         let place = self.counters.place(mixed);
         let newcomer = if self.model.changing() {
@@ -291,36 +279,19 @@ impl Policy for Density {
                 self.look_for_forgotten(places);
             }
         }
-        self.forgotten = None;
-        if seen.is_none() {
-            match self.hit {
-                Some((hit, age)) if hit == page => self.tally.forgotten_read(age),
-                _ => self.forgotten = Some(page),
+        if let Some(slot) = found {
+            let entry = places.entry(slot);
+            if seen.is_none() {
+                self.tally.forgotten_read(age_of(entry));
+            }
+            if entry.clock < JUST_READ {
+                places.set_clock(slot, JUST_READ);
             }
         }
-        self.compared = None;
         if Shadow::follows(mixed) {
-            self.compare(mixed, page);
+            self.compare(mixed, found.is_some());
         }
-        self.hit = None;
         seen.is_some()
-    }
-
-    #[inline]
-    fn hit(&mut self, places: &mut Places<'_>, page: PageId, slot: Slot, entry: Entry) {
-        if self.forgotten == Some(page) {
-            self.forgotten = None;
-            self.tally.forgotten_read(age_of(entry));
-        }
-        if entry.clock < JUST_READ {
-            places.set_clock(slot, JUST_READ);
-        }
-        if self.compared == Some(page) {
-            self.compared = None;
-            self.tally.ours += 1;
-        } else {
-            self.hit = Some((page, age_of(entry)));
-        }
     }
 
     fn written(&mut self, places: &mut Places<'_>, page: PageId) {
@@ -417,5 +388,83 @@ fn quarters(thrift: Thrift) -> u64 {
     match thrift {
         Thrift::Usual => QUARTERS,
         Thrift::Scarce => LEAST_QUARTERS,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::directory::{Directory, Kind};
+    use crate::group::Group;
+    use crate::page::FileId;
+
+    const PAGES: u64 = 2000;
+
+    /// A policy and a directory without an engine around them.
+    struct Alone {
+        directory: Directory,
+        density: Density,
+    }
+
+    impl Alone {
+        fn new() -> Alone {
+            let room = Room {
+                pages: PAGES,
+                entries: PAGES,
+                thrift: Thrift::Usual,
+            };
+            Alone {
+                directory: Directory::new(PAGES).unwrap(),
+                density: Density::new(room, &Arc::new(Model::new(PAGES))).unwrap(),
+            }
+        }
+
+        fn enter(&mut self, page: PageId) {
+            let entry = Entry {
+                check: 0,
+                location: page.page,
+                kind: Kind::raw(16384),
+                clock: JUST_READ,
+            };
+            let key = self.directory.key(page);
+            assert_eq!(self.directory.insert(key, entry, Group::NORMAL), None);
+        }
+
+        /// The page is found for a read that is not counted yet.
+        fn find(&mut self, page: PageId) {
+            let slot = self.directory.find(self.directory.key(page)).unwrap();
+            let entry = self.directory.get(slot);
+            let places = &mut Places::new(&mut self.directory);
+            self.density.hit(places, page, slot, entry);
+        }
+
+        /// A read is counted.
+        fn count(&mut self, page: PageId) {
+            let found = self.directory.find(self.directory.key(page));
+            let places = &mut Places::new(&mut self.directory);
+            self.density.accessed(places, page, found);
+        }
+
+        /// Pages that the shadow follows.
+        fn followed(&mut self) -> impl Iterator<Item = PageId> + use<> {
+            let places = Places::new(&mut self.directory);
+            let pages = (0..PAGES as u32 * 8).map(|n| PageId::new(FileId(1), n));
+            let follows = |&page: &PageId| Shadow::follows(Density::mixed(&places, page));
+            pages.filter(follows).collect::<Vec<_>>().into_iter()
+        }
+    }
+
+    #[test]
+    fn reads_under_way_at_once_are_all_hits() {
+        let mut alone = Alone::new();
+        let pages: Vec<PageId> = alone.followed().take(2).collect();
+        for &page in &pages {
+            alone.enter(page);
+        }
+        pages.iter().for_each(|&page| alone.find(page));
+        pages.iter().for_each(|&page| alone.count(page));
+        let tally = &alone.density.tally;
+        assert_eq!((tally.compared, tally.ours), (2, 2));
+        assert_eq!(tally.forgotten_reads(), 2);
     }
 }

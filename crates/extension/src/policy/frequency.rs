@@ -78,7 +78,7 @@ impl Policy for Frequency {
     }
 
     #[inline]
-    fn accessed(&mut self, places: &mut Places<'_>, page: PageId) -> bool {
+    fn accessed(&mut self, places: &mut Places<'_>, page: PageId, _: Option<Slot>) -> bool {
         let known = self
             .admission
             .record(places.identity(page), self.drift.changing());

@@ -73,9 +73,14 @@ macro_rules! policies {
             }
 
             #[inline]
-            pub fn accessed(&mut self, places: &mut Places<'_>, page: PageId) -> bool {
+            pub fn accessed(
+                &mut self,
+                places: &mut Places<'_>,
+                page: PageId,
+                found: Option<Slot>,
+            ) -> bool {
                 match self {
-                    $(Chosen::$policy(policy) => policy.accessed(places, page)),+
+                    $(Chosen::$policy(policy) => policy.accessed(places, page, found)),+
                 }
             }
 

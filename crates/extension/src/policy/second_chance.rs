@@ -37,7 +37,7 @@ impl Policy for SecondChance {
         0
     }
 
-    fn accessed(&mut self, _: &mut Places<'_>, _: PageId) -> bool {
+    fn accessed(&mut self, _: &mut Places<'_>, _: PageId, _: Option<Slot>) -> bool {
         false
     }
 

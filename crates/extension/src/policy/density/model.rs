@@ -78,6 +78,12 @@ impl Tally {
         self.forgotten[usize::from(age) % AGES].0 += 1;
     }
 
+    /// How many such reads were counted.
+    #[cfg(test)]
+    pub fn forgotten_reads(&self) -> u32 {
+        self.forgotten.iter().map(|(reads, _)| reads).sum()
+    }
+
     /// A cached page without a counter was seen; `time` is in the unit of [`stays`](Self::stays).
     #[inline]
     pub fn forgotten_stays(&mut self, age: u8, time: f32) {
