@@ -43,6 +43,8 @@ pub(crate) struct Drift {
 
 #[derive(Default)]
 struct Seen {
+    /// Somebody has looked.
+    begun: bool,
     hits: u64,
     accesses: u64,
     average: Option<u64>,
@@ -77,8 +79,14 @@ impl Drift {
         let Some(mut seen) = self.seen.try_lock() else {
             return;
         };
+        let has_begun = std::mem::replace(&mut seen.begun, true);
         let passed = accesses.saturating_sub(seen.accesses);
         if passed < self.window {
+            return;
+        }
+        if !has_begun {
+            // The policy was exchanged: what was before is no window. One that was there from the beginning looks sooner.
+            (seen.hits, seen.accesses) = (hits, accesses);
             return;
         }
         let hit = u128::from(hits.saturating_sub(seen.hits)) << FRACTION;
@@ -149,6 +157,18 @@ mod tests {
         assert!(!drift.changing());
         pass(&drift, &mut at, 10, 10);
         assert!(!drift.changing());
+    }
+
+    #[test]
+    fn what_was_before_it_came_is_no_average() {
+        let drift = Drift::new(10_000, 1);
+        // A day at 80 %, and the load is another one since. Then the policy is exchanged.
+        let mut at = (800_000, 1_000_000);
+        drift.look(at.0, at.1, true);
+        pass(&drift, &mut at, 30, 3);
+        assert!(!drift.changing());
+        pass(&drift, &mut at, 10, 1);
+        assert!(drift.changing(), "it has an average of its own");
     }
 
     #[test]
