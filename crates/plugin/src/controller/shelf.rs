@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use coherence::controller::{Built, Engine, Layout as _};
-use extension::Extension;
+use extension::{Extension, Group};
 use parking_lot::Mutex;
 
 use crate::linux::Linux;
@@ -85,6 +85,9 @@ impl Shelf {
             drop(extension);
             return None;
         }
+        // The rules for tables may have changed meanwhile, so that a group stands for other tables. Those of now are told before anybody
+        // reads. To forget groups takes no memory, so it does not fail.
+        let _ = extension.set_groups(&[false; Group::COUNT], &[0; Group::COUNT]);
         let engine = Arc::new(Active::new(extension, CORE.switch().next_epoch()));
         self.built(&engine, settings, page);
         Some(Built {
