@@ -31,6 +31,11 @@ impl Group {
         }
     }
 
+    /// Its limit is lower than the cache.
+    pub(crate) const fn is_limited(self) -> bool {
+        self.0 >= Self::FIRST_LIMITED
+    }
+
     pub(crate) const fn from_bits(bits: u32) -> Group {
         Group(bits as u8 % Self::COUNT as u8)
     }

@@ -420,17 +420,18 @@ impl InstanceState {
         file.highest = file.highest.max(page.page);
     }
 
-    /// Tells the policy of a read of a page, whose entry was just found at this place or not, and from time to time of the hits of all
+    /// Tells the policy of a read of a page of this group, whose entry was just found at this place or not, and from time to time of the hits of all
     /// instances. Whether the page was asked for before, of late.
     #[inline]
     pub fn record_access(
         &mut self,
         page: PageId,
+        group: Group,
         found: Option<Slot>,
         totals: impl FnOnce() -> Totals,
     ) -> bool {
         self.accesses += 1;
-        let places = &mut Places::new(&mut self.directory);
+        let places = &mut Places::new(&mut self.directory).of(group, None);
         let known = self.policy.accessed(places, page, found);
         if self.accesses - self.looked_at >= self.look_every {
             self.looked_at = self.accesses;

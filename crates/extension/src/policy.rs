@@ -193,6 +193,19 @@ impl<'a> Places<'a> {
         self.only.is_none()
     }
 
+    /// The page that is asked about may take a part of the cache only, whatever a policy thinks of it.
+    pub fn is_limited(&self) -> bool {
+        self.group.is_limited()
+    }
+
+    /// Entries of pages that may take all of the cache, as far as is known.
+    pub fn without_limit(&self) -> u64 {
+        let groups = (0..Group::COUNT).map(Group::of_number);
+        let limited = groups.filter(|group| group.is_limited());
+        let counted: u64 = limited.map(|group| self.directory.count(group)).sum();
+        self.directory.used().saturating_sub(counted)
+    }
+
     /// The page that asks for a place competes with a bonus.
     pub fn prefers(&self) -> bool {
         self.group == Group::PREFERRED

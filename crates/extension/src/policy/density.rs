@@ -106,6 +106,7 @@ impl Density {
 
     /// Sees which pages of a bucket are cached without a counter. The clock of an entry falls each time that it is seen so.
     fn look_for_forgotten(&mut self, places: &mut Places<'_>) {
+        self.tally.cached = places.without_limit();
         let buckets = places.buckets();
         self.looked = self.looked.wrapping_add(1);
         let turned = u64::from(self.looked.wrapping_mul(TURN));
@@ -201,7 +202,7 @@ impl Density {
 
     /// A read that the shadow follows, of a page that is cached or not.
     fn compare(&mut self, mixed: u64, is_cached: bool) {
-        let recency = self.shadow.read(mixed);
+        let recency = self.shadow.read(mixed, self.model.ways());
         if recency == Recency::Front {
             return;
         }
@@ -241,7 +242,7 @@ impl Policy for Density {
         Ok(Density {
             counters: Counters::new(room.pages, quarters(room.thrift))?,
             shadow: Shadow::new(room.pages)?,
-            tally: Tally::new(),
+            tally: Tally::new(room.pages),
             model: Arc::clone(model),
             tell_every: (room.pages / TELL_PART).max(LEAST_TELL),
             bucket: 0,
@@ -288,7 +289,8 @@ impl Policy for Density {
                 places.set_clock(slot, JUST_READ);
             }
         }
-        if Shadow::follows(mixed) {
+        // A page of a group with a limit is not ours to keep.
+        if Shadow::follows(mixed) && !places.is_limited() {
             self.compare(mixed, found.is_some());
         }
         seen.is_some()
@@ -439,9 +441,9 @@ mod tests {
         }
 
         /// A read is counted.
-        fn count(&mut self, page: PageId) {
+        fn count(&mut self, page: PageId, group: Group) {
             let found = self.directory.find(self.directory.key(page));
-            let places = &mut Places::new(&mut self.directory);
+            let places = &mut Places::new(&mut self.directory).of(group, None);
             self.density.accessed(places, page, found);
         }
 
@@ -462,9 +464,29 @@ mod tests {
             alone.enter(page);
         }
         pages.iter().for_each(|&page| alone.find(page));
-        pages.iter().for_each(|&page| alone.count(page));
+        pages
+            .iter()
+            .for_each(|&page| alone.count(page, Group::NORMAL));
         let tally = &alone.density.tally;
         assert_eq!((tally.compared, tally.ours), (2, 2));
         assert_eq!(tally.forgotten_reads(), 2);
+    }
+
+    #[test]
+    fn what_a_limit_keeps_out_is_not_compared() {
+        let mut alone = Alone::new();
+        let pages: Vec<PageId> = alone.followed().take(60).collect();
+        let limited = Group::limited(0).unwrap();
+        for _ in 0..2 {
+            pages.iter().for_each(|&page| alone.count(page, limited));
+        }
+        assert_eq!(alone.density.tally.compared, 0);
+        for _ in 0..2 {
+            for &page in &pages {
+                alone.count(page, Group::PREFERRED);
+            }
+        }
+        let tally = &alone.density.tally;
+        assert_eq!((tally.compared, tally.recent), (120, 60));
     }
 }

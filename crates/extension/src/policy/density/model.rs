@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use super::numbers;
 use super::state::{CELLS, CLASSES, LANES, ROWS, SPAN, SPANS, STATES, STEPS, Seen, WAYS};
+use super::{numbers, shadow};
 use crate::page::{FileId, mix64};
 
 /// Ages of cached pages without a counter that are told apart.
@@ -38,10 +38,16 @@ pub(crate) struct Tally {
     pub compared: u32,
     pub recent: u32,
     pub ours: u32,
+    /// Pages for which the instance was planned, until that is told.
+    planned: u64,
+    /// Pages that are cached, without those whose group has a limit, and how many of them the model knows of.
+    pub cached: u64,
+    told: u64,
 }
 
 impl Tally {
-    pub fn new() -> Tally {
+    /// Of an instance that was planned for so many pages.
+    pub fn new(planned: u64) -> Tally {
         Tally {
             hits: Box::new([0; CELLS]),
             time: Box::new([0; CELLS]),
@@ -51,6 +57,9 @@ impl Tally {
             compared: 0,
             recent: 0,
             ours: 0,
+            planned,
+            cached: 0,
+            told: 0,
         }
     }
 
@@ -105,6 +114,8 @@ pub(crate) struct Model {
     classes: [AtomicU8; FILES],
     /// Like scores and classes it stands for itself: `Relaxed` everywhere. All are written under the lock.
     changing: AtomicBool,
+    /// Of each set of a shadow: what would be cached.
+    ways: AtomicU8,
     pages: u64,
     learned: Mutex<Learned>,
 }
@@ -118,6 +129,9 @@ struct Learned {
     shares: [f64; FILES],
     /// Since scores were made.
     reads: u64,
+    /// Pages of all instances: those planned, and those cached.
+    planned: u64,
+    cached: u64,
     /// By how much LRU is ahead.
     ahead: f64,
     /// Reads since the change.
@@ -132,6 +146,7 @@ impl Model {
             forgotten: [const { AtomicU32::new(0) }; AGES],
             classes: [const { AtomicU8::new(0) }; FILES],
             changing: AtomicBool::new(false),
+            ways: AtomicU8::new(shadow::WAYS as u8),
             pages,
             learned: Mutex::new(Learned {
                 hits: [0.0; CELLS],
@@ -139,6 +154,8 @@ impl Model {
                 forgotten: [(0.0, 0.0); AGES],
                 shares: [0.5; FILES],
                 reads: 0,
+                planned: 0,
+                cached: 0,
                 ahead: 0.0,
                 since: 0,
             }),
@@ -187,6 +204,12 @@ impl Model {
         self.changing.load(Ordering::Relaxed)
     }
 
+    /// How many ways of each set of a shadow LRU would fill with as many pages as are cached.
+    #[inline]
+    pub fn ways(&self) -> usize {
+        self.ways.load(Ordering::Relaxed).into()
+    }
+
     /// Takes over what an instance has counted, unless another one is at it: then it stays counted there. `full`: pages compete.
     pub fn hear(&self, tally: &mut Tally, full: bool) {
         let Some(mut learned) = self.learned.try_lock() else {
@@ -225,6 +248,10 @@ impl Model {
             reads,
             recent - ours - compared * numbers::slack(),
         );
+        learned.planned += std::mem::take(&mut tally.planned);
+        learned.cached = learned.cached + tally.cached - tally.told;
+        tally.told = tally.cached;
+        self.ways.store(learned.ways() as u8, Ordering::Relaxed);
         learned.reads += reads;
         if learned.reads >= (self.pages / numbers::part()).max(LEAST_READS) {
             learned.reads = 0;
@@ -241,6 +268,12 @@ fn class_of(share: f64) -> u8 {
 }
 
 impl Learned {
+    /// Rounded up, so that a cache that is full as planned counts as full, although there is always a little room.
+    fn ways(&self) -> u64 {
+        let all = shadow::WAYS as u64;
+        (all * self.cached).div_ceil(self.planned.max(1)).min(all)
+    }
+
     /// Whether LRU is better now: `ahead` is by how much it was of late.
     fn watch(&mut self, changing: &AtomicBool, pages: u64, full: bool, reads: u64, ahead: f64) {
         if !full {
@@ -378,7 +411,7 @@ mod tests {
     #[test]
     fn states_are_worth_what_they_brought() {
         let model = Model::new(1000);
-        let mut tally = Tally::new();
+        let mut tally = Tally::new(1000);
         for _ in 0..40 {
             // Pages that were read three times stay as long as others, and come back ten times as often.
             for (step, reads) in [(1, 20), (3, 200)] {
@@ -402,7 +435,7 @@ mod tests {
     #[test]
     fn cached_pages_without_a_counter_are_worth_what_they_brought() {
         let model = Model::new(1000);
-        let mut tally = Tally::new();
+        let mut tally = Tally::new(1000);
         assert_eq!(model.forgotten_score(0), 0.0, "nothing is known");
         for _ in 0..40 {
             (0..100).for_each(|_| tally.forgotten_stays(0, 2.5));
@@ -426,7 +459,7 @@ mod tests {
     #[test]
     fn instances_learn_together_and_keep_what_they_cannot_tell() {
         let model = Model::new(4000);
-        let (mut one, mut two) = (Tally::new(), Tally::new());
+        let (mut one, mut two) = (Tally::new(1000), Tally::new(1000));
         for tally in [&mut one, &mut two] {
             (0..1000).for_each(|_| tally.stays(seen(2, 0)));
             (0..600).for_each(|_| _ = tally.read(FileId(1), Some(seen(2, 0))));
@@ -446,9 +479,28 @@ mod tests {
     }
 
     #[test]
+    fn lru_has_no_more_than_is_cached() {
+        let model = Model::new(2000);
+        let (mut one, mut two) = (Tally::new(1000), Tally::new(1000));
+        assert_eq!(model.ways(), 32, "nothing is known");
+        one.cached = 500;
+        model.hear(&mut one, true);
+        assert_eq!(model.ways(), 16);
+        // Another share of the pages falls on each instance.
+        (one.cached, two.cached) = (1150, 840);
+        model.hear(&mut one, true);
+        model.hear(&mut two, true);
+        assert_eq!(model.ways(), 32, "full but for a little");
+        (one.cached, two.cached) = (480, 360);
+        model.hear(&mut one, true);
+        model.hear(&mut two, true);
+        assert_eq!(model.ways(), 14, "pages are larger than planned");
+    }
+
+    #[test]
     fn files_are_classed_by_what_becomes_of_their_pages() {
         let model = Model::new(1_000_000);
-        let mut tally = Tally::new();
+        let mut tally = Tally::new(1000);
         let written = Seen { row: 8 | 1, way: 3 };
         for _ in 0..20 {
             (0..1000).for_each(|_| _ = tally.read(FileId(1), Some(written)));
@@ -461,7 +513,7 @@ mod tests {
     #[test]
     fn a_change_begins_when_lru_is_ahead_and_lasts_three_cache_sizes() {
         let model = Model::new(1000);
-        let mut tally = Tally::new();
+        let mut tally = Tally::new(1000);
         let tell = |tally: &mut Tally, recent, ours, full| {
             (tally.compared, tally.recent, tally.ours) = (100, recent, ours);
             (0..200).for_each(|_| _ = tally.read(FileId(1), None));

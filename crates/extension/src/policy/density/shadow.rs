@@ -1,13 +1,15 @@
 //! What LRU would hit: tags of one page in eight in order of recency, as many as an eighth of the pages that fit.
 //!
-//! While LRU finds more than the policy does, what the policy has learned is of no use: the working set is another one.
+//! While LRU finds more than the policy does, what the policy has learned is of no use: the working set is another one. Where
+//! fewer pages fit than planned, LRU has no more of them: only as many ways of each set count.
 //! Memory: a quarter of a byte for each page of the cache.
 
 use std::io;
 
 use crate::memory::{Mapped, Zeroable, in_pages};
 
-const WAYS: usize = 32;
+/// Of a set, most recently read first.
+pub(crate) const WAYS: usize = 32;
 const SET_BYTES: u64 = 64;
 /// One page in so many.
 const ONE_IN: u64 = 8;
@@ -53,8 +55,8 @@ impl Shadow {
         (mixed >> 12) % ONE_IN == 0
     }
 
-    /// A page that it follows is read.
-    pub fn read(&mut self, mixed: u64) -> Recency {
+    /// A page that it follows is read. LRU has the pages of the first `ways` of each set.
+    pub fn read(&mut self, mixed: u64, ways: usize) -> Recency {
         let sets = self.0.len() as u64;
         let set = &mut self.0[(((mixed >> 32) * sets) >> 32) as usize].0;
         let tag = ((mixed >> 16) as u16).max(1);
@@ -64,7 +66,8 @@ impl Shadow {
         match found {
             None => Recency::Absent,
             Some(0) => Recency::Front,
-            Some(_) => Recency::Present,
+            Some(way) if way < ways => Recency::Present,
+            Some(_) => Recency::Absent,
         }
     }
 }
@@ -83,20 +86,37 @@ mod tests {
             .take(1000)
             .collect();
         let present = |shadow: &mut Shadow, pages: &[u64]| {
-            let found = pages.iter().filter(|&&m| shadow.read(m) != Recency::Absent);
+            let read = |m: &&u64| shadow.read(**m, WAYS) != Recency::Absent;
+            let found = pages.iter().filter(read);
             found.count()
         };
         assert!(
             present(&mut shadow, &followed[..200]) <= 1,
             "nothing was read yet"
         );
-        assert_eq!(shadow.read(followed[199]), Recency::Front);
+        assert_eq!(shadow.read(followed[199], WAYS), Recency::Front);
         assert!(present(&mut shadow, &followed[..200]) >= 199);
         assert!(present(&mut shadow, &followed[200..]) <= 10, "a scan");
         assert!(
             present(&mut shadow, &followed[..200]) <= 5,
             "which drove them out"
         );
+    }
+
+    #[test]
+    fn where_fewer_fit_lru_has_fewer() {
+        let found = |pages: usize, ways: usize| {
+            let mut shadow = Shadow::new(8 * 320).unwrap();
+            let followed = (0..).map(mix64).filter(|&m| Shadow::follows(m));
+            let followed: Vec<u64> = followed.take(pages).collect();
+            let mut read = || followed.iter().map(|&m| shadow.read(m, ways)).collect();
+            let _: Vec<Recency> = read();
+            let again: Vec<Recency> = read();
+            again.iter().filter(|&&r| r == Recency::Present).count()
+        };
+        assert!(found(200, WAYS) > 190);
+        assert!(found(200, WAYS * 2 / 5) < 40, "of which 128 fit");
+        assert!(found(70, WAYS * 2 / 5) > 60, "which all fit");
     }
 
     #[test]
