@@ -339,16 +339,20 @@ impl Directory {
         self.tags.as_ref().map_or(0, |tags| tags.count(group))
     }
 
-    /// The group stands for other pages from now on.
-    pub fn forget_group(&mut self, group: Group) {
+    /// Groups that are not `used` stand for other pages from now on. One pass, which ends with the last of their entries.
+    pub fn forget_unused(&mut self, used: &[bool; Group::COUNT]) {
         let Some(tags) = &mut self.tags else { return };
+        let is_unused = |group: &Group| *group != Group::NORMAL && !used[group.number()];
+        let unused = (0..Group::COUNT).map(Group::of_number).filter(is_unused);
+        let mut left: u64 = unused.map(|group| tags.count(group)).sum();
         for bucket in 0..self.buckets.len() as u32 {
-            if tags.count(group) == 0 {
+            if left == 0 {
                 return;
             }
-            for way in (0..WAYS).filter(|_| group != Group::NORMAL) {
-                if tags.get(bucket, way) == group {
+            for way in 0..WAYS {
+                if is_unused(&tags.get(bucket, way)) {
                     tags.set(bucket, way, Group::NORMAL);
+                    left -= 1;
                 }
             }
         }
@@ -777,6 +781,28 @@ mod tests {
         });
         // The rest were replaced by pages of the same fingerprint and buckets.
         assert!(found.count() > pages as usize - 200);
+    }
+
+    #[test]
+    fn groups_that_are_not_used_any_more_are_forgotten() {
+        let mut d = Directory::new(2000).unwrap();
+        d.change_tags(Some(Tags::new(d.buckets()).unwrap()));
+        for n in 0..800 {
+            let key = d.key(page(n));
+            if d.find(key).is_none() {
+                d.insert(key, entry(n), Group::of_number(n as usize % 8));
+            }
+        }
+        let counts = |d: &Directory| [1, 2, 3, 7].map(|n| d.count(Group::of_number(n)));
+        let before = counts(&d);
+        assert!(before.iter().all(|&count| count > 90), "{before:?}");
+        let mut used = [false; Group::COUNT];
+        (used[2], used[7]) = (true, true);
+        d.forget_unused(&used);
+        assert_eq!(counts(&d), [0, before[1], 0, before[3]]);
+        let mut findings = Findings::default();
+        d.validate(&mut findings);
+        assert_eq!(findings.0, Vec::<String>::new());
     }
 
     #[test]

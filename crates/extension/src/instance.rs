@@ -219,12 +219,7 @@ impl Instance {
             match tags {
                 Some(tags) => state.directory.change_tags(Some(tags)),
                 None => {
-                    let unused = (0..Group::COUNT).filter(|&number| !used[number]);
-                    for number in unused {
-                        state
-                            .directory
-                            .forget_group(Group::from_bits(number as u32));
-                    }
+                    state.directory.forget_unused(used);
                     None
                 }
             }
