@@ -1,6 +1,7 @@
 //! `bpe warm` between real servers: a physical copy gets as warm as the server that it was made from, from its own data files and
 //! under writes; and what is no copy, is cold, or may not be loaded is told.
 
+use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
@@ -295,11 +296,7 @@ fn what_is_no_copy_is_told(place: &Place) -> Outcome {
     ensure!(sql::figure(&second, "warm_pages_loaded")? == loaded);
     // A new cache is empty, unless pages are written meanwhile.
     sql::write_dirty_pages(&second)?;
-    second.sql("SET GLOBAL bpe_size = 83886080")?;
-    sql::wait_until("the cache was made anew", Duration::from_secs(60), || {
-        Ok(sql::figure(&second, "pages_cached")? < 100
-            && sql::status(&second, "state")? == "active")
-    })?;
+    cache_made_anew(&second)?;
     let told = warm(&first, &second, &["--io-capacity", "5000", "--by-name"])?;
     let told = expect(told, 0, &["Loaded", "Warm"])?;
     note(told.lines().collect::<Vec<_>>().join("; "));
@@ -355,10 +352,9 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
     is_right(&second)?;
 
     // The one that is made warm dies.
-    second.sql("SET GLOBAL bpe_size = 83886080")?;
-    sql::expect_state(&second, "active")?;
-    let slow = begin(&first, &second, &["--io-capacity", "1"])?;
-    loads(&second)?;
+    cache_made_anew(&second)?;
+    let mut slow = begin(&first, &second, &["--io-capacity", "1"])?;
+    loads_by(&mut slow, &second)?;
     second.kill();
     let output = slow.wait_with_output()?;
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -460,12 +456,36 @@ fn begin(from: &Server, to: &Server, arguments: &[&str]) -> anyhow::Result<std::
     command.spawn().context("bpe")
 }
 
+/// Another size, and an empty cache of that size.
+fn cache_made_anew(server: &Server) -> Outcome {
+    server.sql("SET GLOBAL bpe_size = 83886080")?;
+    sql::wait_until("the cache was made anew", Duration::from_secs(60), || {
+        Ok(sql::figure(server, "pages_cached")? < 100 && sql::status(server, "state")? == "active")
+    })
+}
+
+/// As [`loads`], as long as the command is at it.
+fn loads_by(command: &mut std::process::Child, server: &Server) -> Outcome {
+    sql::wait_until("it loads", Duration::from_secs(100), || {
+        if let Some(status) = command.try_wait()? {
+            let mut said = String::new();
+            if let Some(mut pipe) = command.stderr.take() {
+                pipe.read_to_string(&mut said)?;
+            }
+            anyhow::bail!("{status}: {said}");
+        }
+        is_loading(server)
+    })
+}
+
+fn is_loading(server: &Server) -> anyhow::Result<bool> {
+    let listed = sql::figure(server, "warm_pages_listed")?;
+    Ok(listed > 0 && sql::status(server, "warm_state")? == "loading")
+}
+
 /// Waits until a list is there, and is not loaded yet.
 fn loads(server: &Server) -> Outcome {
-    sql::wait_until("it loads", Duration::from_secs(100), || {
-        let listed = sql::figure(server, "warm_pages_listed")?;
-        Ok(listed > 0 && sql::status(server, "warm_state")? == "loading")
-    })
+    sql::wait_until("it loads", Duration::from_secs(100), || is_loading(server))
 }
 
 /// All that is cached is as in the data files.
