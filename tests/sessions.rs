@@ -346,6 +346,12 @@ fn session(
         };
         let began = Instant::now();
         let refused = match connection.query_drop(&statement) {
+            Ok(()) if statement == setup.uninstall => {
+                let took = began.elapsed();
+                until_gone(&mut connection)?;
+                seen.lock().expect("no panic").add(&statement, took, None);
+                continue;
+            }
             Ok(()) => None,
             Err(mysql::Error::MySqlError(error)) => {
                 ensure!(
@@ -361,6 +367,16 @@ fn session(
             .add(&statement, began.elapsed(), refused);
     }
     Ok(())
+}
+
+/// Waits until no statement uses the plugin any more that was uninstalled. MariaDB crashes if it is installed while another session
+/// takes it away (`docs/reliability.md`).
+fn until_gone(connection: &mut Conn) -> Outcome {
+    const LEFT: &str = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'bpe'";
+    sql::wait_until("the plugin is gone", SOON, || {
+        let left: Option<u32> = connection.query_first(LEFT)?;
+        Ok(left == Some(0))
+    })
 }
 
 fn gap(milliseconds: u32) -> String {

@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use super::checks::Permanence;
 use super::plan::{Plan, by_hand, literal};
@@ -21,6 +22,8 @@ use crate::views;
 
 mod permanent;
 
+/// How long statements that use a plugin that was uninstalled are waited for.
+const GONE_WITHIN: Duration = Duration::from_secs(30);
 /// Of a variable that the server does not have.
 const UNKNOWN_VARIABLE: u16 = 1193;
 
@@ -297,6 +300,28 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// A plugin that was uninstalled stays until the last statement that uses it has ended. MariaDB may crash if it is installed while it
+    /// goes (docs/reliability.md).
+    fn wait_until_gone(&mut self) -> Result<(), Failure> {
+        const GOING: &str = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'bpe' \
+                             AND PLUGIN_STATUS NOT IN ('ACTIVE', 'DISABLED', 'INACTIVE')";
+        let begin = Instant::now();
+        loop {
+            let left = self.server.value(GOING);
+            let left = left.map_err(|error| Failure::step(plain(&error)))?;
+            if left.as_deref() == Some("0") {
+                return Ok(());
+            }
+            if begin.elapsed() > GONE_WITHIN {
+                return Err(Failure::step(
+                    "the plugin was uninstalled, and a statement still uses it",
+                )
+                .advise("run this again when that has ended; SHOW PROCESSLIST shows it"));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     fn install(&mut self) -> Result<(), Failure> {
         if !self.plan.install {
             return Ok(());
@@ -309,6 +334,7 @@ impl<'a> Run<'a> {
             Flavour::MariaDb => "INSTALL SONAME 'bpe'",
             Flavour::MySql => "INSTALL PLUGIN bpe SONAME 'bpe.so'",
         };
+        self.wait_until_gone()?;
         let result = self.sql(sql).map_err(|failure| {
             failure.advise(
                 "the server's error log says more; on another host, copy bpe.so into its \
