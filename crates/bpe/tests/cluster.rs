@@ -329,7 +329,11 @@ fn a_primary_and_its_replica(place: &Place) -> Outcome {
         1,
         &["is not ready"],
     );
-    let refused = run(&file, 3, &["second: cannot connect", "nothing was changed"]);
+    let refused = run(
+        &file,
+        3,
+        &["second: the server does not answer", "nothing was changed"],
+    );
     signal(&second, Signal::CONT)?;
     hung?;
     refused?;
@@ -609,7 +613,7 @@ fn in_a_browser(place: &Place) -> Outcome {
         sql::expect_state(server, "disabled")?;
     }
     console.end()?;
-    one_primary(&two, &file, &second)?;
+    one_primary(&two, &file, [&first, &second])?;
     for server in [second, first] {
         server.stop()?;
     }
@@ -617,24 +621,30 @@ fn in_a_browser(place: &Place) -> Outcome {
 }
 
 /// The second is promoted, and nobody tells the first: neither gets writes until one of them takes none.
-fn one_primary(two: &Two, file: &str, second: &Server) -> Outcome {
-    let ready = |name: &str, code, part: &str| {
+fn one_primary(two: &Two, file: &str, [first, second]: [&Server; 2]) -> Outcome {
+    let ask = |name: &str| {
         let name = format!("--server={name}");
-        let arguments = ["ready", "--servers", file, "--role=primary", &name];
-        two.expect(&arguments, code, &[part])
+        two.bpe(&["ready", "--servers", file, "--role=primary", &name])
     };
-    ready(NAMES[0], 0, "first is ready")?;
-    ready(NAMES[1], 1, "second is not ready: it is replica")?;
+    let expect = |name: &str, code: i32, part: &str| -> Outcome {
+        let (was, text) = ask(name)?;
+        ensure!(was == code && text.contains(part), "{was}: {text}");
+        Ok(())
+    };
+    expect(NAMES[0], 0, "first is ready")?;
+    expect(NAMES[1], 1, "second is not ready: it is replica")?;
     sql::run(second, &["STOP SLAVE", "RESET SLAVE ALL"])?;
+    // A primary notices that a replica has gone when it sends something.
+    first.sql("CREATE DATABASE later")?;
     sql::wait_until("nobody follows the first", PATIENCE, || {
-        let name = format!("--server={}", NAMES[1]);
-        let (code, text) = two.bpe(&["ready", "--servers", file, "--role=primary", &name])?;
-        Ok(code == 1 && text.contains("first takes writes, too"))
+        first.sql("CREATE OR REPLACE DATABASE later")?;
+        let (code, text) = ask(NAMES[0])?;
+        Ok(code == 1 && text.contains("second takes writes, too"))
     })?;
-    ready(NAMES[0], 1, "second takes writes, too")?;
+    expect(NAMES[1], 1, "first takes writes, too")?;
     second.sql("SET GLOBAL read_only = ON")?;
-    ready(NAMES[0], 0, "first is ready")?;
-    ready(NAMES[1], 1, "second is not ready: it is read-only")?;
+    expect(NAMES[0], 0, "first is ready")?;
+    expect(NAMES[1], 1, "second is not ready: it is read-only")?;
     Ok(())
 }
 
