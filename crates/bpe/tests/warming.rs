@@ -210,6 +210,11 @@ fn follows(first: &Server, second: &Server) -> Outcome {
         })?;
         let warmth = percent(second)?;
         ensure!(warmth > 90.0, "{warmth} %");
+        // An administrator has had enough of it.
+        second.sql("SET GLOBAL bpe_warm_io_capacity = 0")?;
+        std::thread::sleep(Duration::from_secs(12));
+        let capacity = second.value("SELECT @@GLOBAL.bpe_warm_io_capacity")?;
+        ensure!(capacity.as_deref() == Some("0"), "{capacity:?}");
         anyhow::Ok(())
     })();
     follower.kill()?;

@@ -2,6 +2,7 @@
 //! tables stand in it.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -70,8 +71,12 @@ pub fn save(path: &Path, list: &List) -> Result<(), Failure> {
 pub fn load(path: &Path) -> Result<List, Failure> {
     let failed = |why: String| Failure::usage(format!("--load {}: {why}", path.display()));
     let mut file = PrivateFile::open(path).map_err(|error| failed(error.to_string()))?;
-    let text = file.text(MOST).map_err(|error| failed(error.to_string()))?;
-    parse(&text).ok_or_else(|| failed("it is no heat list, or is damaged".into()))
+    let none = || failed("it is no heat list, or is damaged".into());
+    let text = file.text(MOST).map_err(|error| match error.kind() {
+        ErrorKind::InvalidData => none(),
+        _ => failed(error.to_string()),
+    })?;
+    parse(&text).ok_or_else(none)
 }
 
 fn parse(text: &str) -> Option<List> {

@@ -336,9 +336,14 @@ struct Said(String);
 
 impl Said {
     fn say(&mut self, text: String) {
-        if self.0 != text {
+        self.say_anew(text.clone(), &text);
+    }
+
+    /// `text`, unless what is new of it is as it was.
+    fn say_anew(&mut self, new: String, text: &str) {
+        if self.0 != new {
             complain!("bpe: {text}");
-            self.0 = text;
+            self.0 = new;
         }
     }
 }
@@ -457,7 +462,15 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
                 if rounds == 1 {
                     tell_left_out(&left_out, None);
                 }
-                said.say(round_text(list, &progress, left_out.len()));
+                // A page or two that are asked for again in each round are no news.
+                let new = format!(
+                    "{} pages, {:.0} %, {} files left out, {}",
+                    list.pages(),
+                    progress.percent,
+                    left_out.len(),
+                    progress.slowed
+                );
+                said.say_anew(new, &round_text(list, &progress, left_out.len()));
             }
             (Err(failure), Ok(_)) => said.say(format!(
                 "{}; what was loaded stays, and it is tried again",
@@ -483,7 +496,7 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
 /// was started anew.
 fn begin_again(args: &Args, to: &mut Target, began: Option<Instant>) -> Result<Receiver, Failure> {
     let mut server = endpoint::log_in(to)?;
-    let uptime = server.number_of_status("Uptime");
+    let uptime = server.number_of_status("uptime");
     let uptime = uptime.map_err(|failure| server.without_answer(failure))?;
     let ran_then = began
         .zip(uptime)

@@ -143,6 +143,9 @@ impl Receiver {
                 0 if capacity.is_none() => refused.advise(
                     "or give --io-capacity, which sets it for as long as this command runs",
                 ),
+                _ if why.contains("another warming") => refused.advise(
+                    "end the other `bpe warm`; one that was killed is forgotten after 15 s",
+                ),
                 _ => refused,
             };
             put_back(&mut server, before);
