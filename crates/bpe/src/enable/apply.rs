@@ -318,7 +318,8 @@ impl<'a> Run<'a> {
                 )
                 .advise("run this again when that has ended; SHOW PROCESSLIST shows it"));
             }
-            std::thread::sleep(Duration::from_millis(100));
+            // Not often: the question holds the plugin, too.
+            std::thread::sleep(Duration::from_secs(2));
         }
     }
 

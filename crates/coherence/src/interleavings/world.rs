@@ -1,8 +1,9 @@
 //! A server of two files in a kernel of memory, with the hooks around its calls as the plugin has them.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 use std::fs::File;
-use std::os::fd::IntoRawFd;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,7 +57,7 @@ impl std::ops::Deref for World {
 fn folder() -> tempfile::TempDir {
     static IN_MEMORY: LazyLock<bool> = LazyLock::new(|| {
         // The descriptors below are those of the kernel in memory.
-        while File::open("/dev/null").is_ok_and(|file| file.into_raw_fd() < DESCRIPTORS as i32) {}
+        keep_small_numbers();
         let direct = tempfile::tempdir_in("/dev/shm").and_then(|folder| {
             let path = folder.path().join("direct");
             let mut options = File::options();
@@ -70,6 +71,24 @@ fn folder() -> tempfile::TempDir {
         false => tempfile::tempdir(),
     }
     .unwrap()
+}
+
+/// Small numbers are those of simulated descriptors, so no file gets one. A number that another test has for a moment is waited for.
+fn keep_small_numbers() {
+    let mut kept = BTreeSet::from([0, 1, 2]);
+    for _ in 0..200 {
+        while let Ok(file) = File::open("/dev/null") {
+            if file.as_raw_fd() >= DESCRIPTORS as i32 {
+                break;
+            }
+            kept.insert(file.into_raw_fd());
+        }
+        if (0..DESCRIPTORS as i32).all(|fd| kept.contains(&fd)) {
+            return;
+        }
+        // One that was there before the tests stays for ever.
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 impl World {
