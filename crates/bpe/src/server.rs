@@ -159,8 +159,7 @@ impl Server {
     /// Logs in to a known target. A server that hangs is found out by that; statements may then take as long as they take.
     pub fn log_in(target: &mut Target) -> Result<Self, Failure> {
         let mut server = Self::open(target, Some(LOGIN))?;
-        let lasting = server.set_patience(None);
-        lasting.map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))?;
+        server.wait_for_answers(None)?;
         Ok(server)
     }
 
@@ -213,6 +212,15 @@ impl Server {
         let socket = UnixStream::from(self.as_fd().try_clone_to_owned()?);
         socket.set_read_timeout(limit)?;
         socket.set_write_timeout(limit)
+    }
+
+    /// As [`set_patience`](Self::set_patience), in the words of a failure.
+    ///
+    /// # Errors
+    /// The socket takes no limit.
+    pub fn wait_for_answers(&mut self, limit: Option<Duration>) -> Result<(), Failure> {
+        self.set_patience(limit)
+            .map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))
     }
 
     /// Whether and why the connection cannot be used any more.

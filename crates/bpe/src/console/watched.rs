@@ -163,9 +163,7 @@ impl Watched {
     /// Has a connection wait for an answer as long as a change may take.
     pub fn wait_for_changes(&self, server: &mut Server) -> Result<(), Failure> {
         let limit = Duration::from_secs(self.change_seconds.load(Ordering::Relaxed));
-        server
-            .set_patience(Some(limit))
-            .map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))
+        server.wait_for_answers(Some(limit))
     }
 
     /// How many seconds the answer to one statement of a change is waited for.

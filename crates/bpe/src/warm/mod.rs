@@ -116,13 +116,8 @@ fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
 
 fn log_in_to_source(from: &mut Target) -> Result<Server, Failure> {
     let mut server = endpoint::log_in(from)?;
-    wait_for_answers(&mut server, PATIENCE)?;
+    server.wait_for_answers(Some(PATIENCE))?;
     Ok(server)
-}
-
-fn wait_for_answers(server: &mut Server, limit: Duration) -> Result<(), Failure> {
-    let limited = server.set_patience(Some(limit));
-    limited.map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))
 }
 
 /// `pool`: what InnoDB's pool held of late, if that is to be listed, too, and why it could not be asked for. `meanwhile` is called again
@@ -142,9 +137,10 @@ fn fetch(
         let held = pool.and_then(|looks| {
             let text = "asking what InnoDB's pool holds";
             bar.show(None, text, || text.to_owned());
-            why = wait_for_answers(&mut server, PATIENCE_FOR_POOL)
+            why = server
+                .wait_for_answers(Some(PATIENCE_FOR_POOL))
                 .and_then(|()| looks.look(&mut server))
-                .and_then(|()| wait_for_answers(&mut server, PATIENCE))
+                .and_then(|()| server.wait_for_answers(Some(PATIENCE)))
                 .err();
             looks.held.as_ref()
         });

@@ -153,8 +153,7 @@ impl Receiver {
         }
         let name = answer["warming"].as_str().filter(|name| is_word(name));
         // A server that hangs is left, and tried again.
-        let limited = server.set_patience(Some(PATIENCE));
-        limited.map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))?;
+        server.wait_for_answers(Some(PATIENCE))?;
         Ok(Receiver {
             heard: Instant::now(),
             name: name.ok_or_else(misunderstood)?.to_owned(),
