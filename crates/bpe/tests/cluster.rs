@@ -6,7 +6,8 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use integration_tests::browser;
@@ -513,6 +514,23 @@ fn on_the_console(two: &Two, first: &Server, second: &Server) -> Outcome {
         ask_agent("second")?
     );
     ensure!(ask_agent("nobody")?.starts_with("failed"));
+
+    // Whoever ends the console's sessions takes no traffic away.
+    let mut ended = 0;
+    for _ in 0..3 {
+        for id in second.connect()?.query::<u64, _>(
+            "SELECT id FROM information_schema.processlist WHERE command = 'Sleep' AND id <> CONNECTION_ID()",
+        )? {
+            ended += u32::from(second.sql(&format!("KILL {id}")).is_ok());
+        }
+        let until = Instant::now() + Duration::from_millis(1500);
+        while Instant::now() < until {
+            let (status, why) = get("/ready?server=second")?;
+            ensure!(status == 200, "{why}");
+            sleep(Duration::from_millis(20));
+        }
+    }
+    ensure!(ended > 0, "the console has no session");
 
     // Off, one after the other.
     let plan = console.ask("POST", &at("plan"), Some(json!({"action": "off"})))?;

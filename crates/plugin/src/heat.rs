@@ -75,8 +75,8 @@ impl Prints {
                 "too much was asked for at once; try again in a second".into()
             ));
         }
-        let mut files = CORE.files.all().into_iter();
-        let file = files.find(|file| name_of(file).as_deref() == Some(name));
+        let (mut files, names) = (CORE.files.all().into_iter(), Names::below_here());
+        let file = files.find(|file| names.of(file).as_deref() == Some(name));
         let mut buffer = RunBuffer::new()?;
         let prints = pages.into_iter().map(|page| {
             let print = CORE.print(file?, page, may_read, &mut buffer)?;
@@ -140,10 +140,10 @@ impl Heads {
         all.retain(|file| file.owner >= first);
         all.sort_unstable_by_key(|file| file.owner);
         let (mut files, mut bytes) = (Vec::new(), 0);
-        let mut next = Value::Null;
+        let (mut next, names) = (Value::Null, Names::below_here());
         for file in all {
             let from = if file.owner == first { from } else { 0 };
-            let Some(name) = name_of(file) else {
+            let Some(name) = names.of(file) else {
                 continue;
             };
             let walked = walk(
@@ -220,12 +220,24 @@ fn walk(
     Some((list, pages, None))
 }
 
-/// The name of a file in a list: below the data directory, which is the current directory of a server. Of a table elsewhere its
-/// folder and file. `None` if it is never listed.
-pub fn name_of(file: &DataFile) -> Option<String> {
-    let path = file.name();
-    let here = std::env::current_dir().unwrap_or_default();
-    name_of_path(&path, &here.to_string_lossy())
+/// The names of files in a list.
+pub struct Names {
+    /// The data directory, which is the current directory of a server.
+    here: String,
+}
+
+impl Names {
+    pub fn below_here() -> Names {
+        let here = std::env::current_dir().unwrap_or_default();
+        Names {
+            here: here.to_string_lossy().into_owned(),
+        }
+    }
+
+    /// That of a file: below the data directory. Of a table elsewhere its folder and file. `None` if it is never listed.
+    pub fn of(&self, file: &DataFile) -> Option<String> {
+        name_of_path(&file.name(), &self.here)
+    }
 }
 
 fn name_of_path(path: &str, here: &str) -> Option<String> {

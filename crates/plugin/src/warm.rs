@@ -38,7 +38,7 @@ mod load;
 mod pace;
 
 use list::List;
-use load::{Pass, Present, Unfit};
+use load::{Brought, Pass, Present, Unfit};
 use pace::{Busy, Pace};
 
 /// A warming ends by itself when nobody has asked for it for this long.
@@ -110,9 +110,8 @@ pub struct Warming {
     session: Mutex<Option<Session>>,
     known: Mutex<Option<Known>>,
     state: Mutex<State>,
-    loaded: AtomicU64,
+    brought: Brought,
     skipped: AtomicU64,
-    reads: AtomicU64,
     counting: AtomicBool,
     threads: AtomicU64,
     heads: Heads,
@@ -120,10 +119,9 @@ pub struct Warming {
 }
 
 impl Session {
-    /// The pass under way, and whether it rests.
-    fn seen(&self) -> Option<(Arc<Pass>, bool)> {
-        let paused = self.pace.paused.load(Ordering::SeqCst);
-        Some((self.pass.clone()?, paused))
+    /// Whether a pass is under way and leaves the disk to the server.
+    fn rests(&self) -> bool {
+        self.pass.is_some() && self.pace.paused.load(Ordering::SeqCst)
     }
 }
 
@@ -158,9 +156,11 @@ impl Warming {
             session: Mutex::new(None),
             known: Mutex::new(None),
             state: Mutex::new(State::None),
-            loaded: AtomicU64::new(0),
+            brought: Brought {
+                loaded: AtomicU64::new(0),
+                reads: AtomicU64::new(0),
+            },
             skipped: AtomicU64::new(0),
-            reads: AtomicU64::new(0),
             counting: AtomicBool::new(false),
             threads: AtomicU64::new(0),
             heads: Heads::new(),
@@ -313,7 +313,7 @@ impl Warming {
         let (done, of) = session.pass.as_ref().map_or((0, 0), |pass| pass.progress());
         let is_done = session.due.is_none() && !session.prepares && session.pass.is_none();
         let paused = session.pace.paused.load(Ordering::SeqCst);
-        let figures = self.figures_of(session.seen());
+        let figures = self.figures_of(session.rests());
         let known = self.known.lock();
         let unfit = |why: Unfit| -> Vec<&str> {
             let all = known.iter().flat_map(|known| &known.unfit);
@@ -373,10 +373,6 @@ impl Warming {
                     let again = pass.postponed.load(Ordering::SeqCst) > 0
                         && passes < MOST_PASSES
                         && !pass.is_limited.load(Ordering::SeqCst);
-                    self.loaded
-                        .fetch_add(pass.admitted.load(Ordering::SeqCst), Ordering::SeqCst);
-                    self.reads
-                        .fetch_add(pass.reads.load(Ordering::SeqCst), Ordering::SeqCst);
                     of_this.pass = None;
                     if again && of_this.due.is_none() {
                         of_this.due = Some((self.list(), self.list()));
@@ -399,7 +395,7 @@ impl Warming {
                     of_this.prepares = true;
                     drop(session);
                     load::cool(&before, &list);
-                    let pass = Arc::new(Pass::new(&list, &self.heads));
+                    let pass = Arc::new(Pass::new(&list, &self.heads, &self.brought));
                     session = self.session.lock();
                     let Ok(of_this) = named(&mut session, name) else {
                         break;
@@ -509,12 +505,11 @@ impl Warming {
     /// What is shown of it.
     pub fn figures(&'static self) -> Figures {
         self.look();
-        let seen = self.session.lock().as_ref().and_then(Session::seen);
-        self.figures_of(seen)
+        let rests = self.session.lock().as_ref().is_some_and(Session::rests);
+        self.figures_of(rests)
     }
 
-    /// `pass`: the one under way, and whether it rests.
-    fn figures_of(&self, pass: Option<(Arc<Pass>, bool)>) -> Figures {
+    fn figures_of(&self, rests: bool) -> Figures {
         let state = *self.state.lock();
         let known = self.known.lock();
         let known = known.as_ref();
@@ -524,15 +519,11 @@ impl Warming {
             Some(_) if is_off => 0.0,
             Some(known) => known.present.map_or(0.0, |present| present.percent()),
         };
-        let under_way = |count: fn(&Pass) -> &AtomicU64| {
-            pass.as_ref()
-                .map_or(0, |(pass, _)| count(pass).load(Ordering::SeqCst))
-        };
         Figures {
             state: match state {
                 State::None => "none",
                 State::Receiving => "receiving",
-                State::Loading if pass.as_ref().is_some_and(|(_, paused)| *paused) => "paused",
+                State::Loading if rests => "paused",
                 State::Loading => "loading",
                 State::Loaded => "loaded",
                 State::Limited => "limited",
@@ -543,9 +534,9 @@ impl Warming {
                 .and_then(|known| known.taken)
                 .map_or(0, |taken| taken.elapsed().as_secs()),
             listed: known.map_or(0, |known| known.list.counts().iter().sum()),
-            loaded: self.loaded.load(Ordering::SeqCst) + under_way(|pass| &pass.admitted),
+            loaded: self.brought.loaded.load(Ordering::SeqCst),
             skipped: self.skipped.load(Ordering::SeqCst),
-            reads: self.reads.load(Ordering::SeqCst) + under_way(|pass| &pass.reads),
+            reads: self.brought.reads.load(Ordering::SeqCst),
         }
     }
 

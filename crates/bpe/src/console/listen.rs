@@ -17,6 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
+use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring;
@@ -33,6 +34,8 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Who has not sent the head of a request after so long, the first or a further one, has to come again: otherwise a few
 /// hundred silent connections would keep everybody else out.
 pub const HEAD: Duration = Duration::from_secs(10);
+/// Nor does anybody keep a place who reads nothing of an answer for so long.
+const UNREAD: Duration = Duration::from_secs(30);
 /// After the system has refused a connection (too many open files), so that the loop does not spin.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -56,9 +59,9 @@ impl Door {
 }
 
 /// A connection, and its place among those there may be.
-pub struct Caller {
+struct Caller {
     stream: Stream,
-    _place: OwnedSemaphorePermit,
+    place: OwnedSemaphorePermit,
 }
 
 enum Stream {
@@ -67,17 +70,26 @@ enum Stream {
 }
 
 /// Answers every caller, for ever. `head`: how long the head of a request may take.
-pub async fn serve(mut door: Door, router: Router, head: Duration) {
+pub async fn serve(door: Door, router: Router, head: Duration) {
+    serve_within(door, router, head, UNREAD).await;
+}
+
+/// `unread`: how long a caller may read nothing of its answer.
+async fn serve_within(mut door: Door, router: Router, head: Duration, unread: Duration) {
     loop {
-        let caller = door.accept().await;
+        let Caller { stream, place } = door.accept().await;
         let service = TowerToHyperService::new(router.clone());
         tokio::spawn(async move {
+            let _place = place;
+            let mut stream = TimeoutStream::new(stream);
+            stream.set_write_timeout(Some(unread));
             let mut http = auto::Builder::new(TokioExecutor::new()).http1_only();
             http.http1()
                 .timer(TokioTimer::new())
                 .header_read_timeout(head);
             // It fails when the caller goes away or does not speak HTTP, which is nobody's concern.
-            let _ = http.serve_connection(TokioIo::new(caller), service).await;
+            let stream = TokioIo::new(Box::pin(stream));
+            let _ = http.serve_connection(stream, service).await;
         });
     }
 }
@@ -93,13 +105,13 @@ impl Door {
                 }
                 (stream, place) = next(&self.tcp, &self.room) => {
                     let Some(tls) = self.tls.clone() else {
-                        return Caller { stream: Stream::Plain(stream), _place: place };
+                        return Caller { stream: Stream::Plain(stream), place };
                     };
                     // Beside the others, so that nobody has to wait for one who does not finish it.
                     self.handshakes.spawn(async move {
                         let done = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await;
                         let stream = Stream::Tls(Box::new(done.ok()?.ok()?));
-                        Some(Caller { stream, _place: place })
+                        Some(Caller { stream, place })
                     });
                 }
             }
@@ -120,40 +132,40 @@ async fn next(tcp: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, OwnedSema
     }
 }
 
-impl AsyncRead for Caller {
+impl AsyncRead for Stream {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        match &mut self.stream {
+        match &mut *self {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
             Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
         }
     }
 }
 
-impl AsyncWrite for Caller {
+impl AsyncWrite for Stream {
     fn poll_write(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        match &mut self.stream {
+        match &mut *self {
             Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
+        match &mut *self {
             Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
             Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut self.stream {
+        match &mut *self {
             Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
@@ -213,7 +225,7 @@ mod tests {
 
     const SHORT: Duration = Duration::from_millis(100);
 
-    /// A server with an address whose answer takes longer than a head may.
+    /// A server with an address, whose one answer takes longer than a head may, and whose other never ends.
     fn start() -> SocketAddr {
         let slow = async || {
             Body::from_stream(stream::unfold(0, async |number| {
@@ -221,7 +233,14 @@ mod tests {
                 (number < 5).then(|| (Ok::<_, io::Error>(format!("line {number}\n")), number + 1))
             }))
         };
-        let router = Router::new().route("/slow", get(slow));
+        let endless = async || {
+            Body::from_stream(stream::repeat_with(|| {
+                Ok::<_, io::Error>(vec![b'x'; 1 << 16])
+            }))
+        };
+        let router = Router::new()
+            .route("/slow", get(slow))
+            .route("/endless", get(endless));
         let (sender, address) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -231,7 +250,7 @@ mod tests {
             runtime.block_on(async {
                 let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 sender.send(tcp.local_addr().unwrap()).unwrap();
-                serve(Door::new(tcp, None), router, SHORT).await;
+                serve_within(Door::new(tcp, None), router, SHORT, SHORT).await;
             });
         });
         address.recv().unwrap()
@@ -257,6 +276,21 @@ mod tests {
         // The connection is kept for a further request, but not for long.
         let answer = say(address, "GET / HTTP/1.1\r\nHost: a\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+    }
+
+    #[test]
+    fn who_reads_nothing_is_shown_out() {
+        let mut stream = std::net::TcpStream::connect(start()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_secs(60)))
+            .unwrap();
+        write!(stream, "GET /endless HTTP/1.1\r\nHost: a\r\n\r\n").unwrap();
+        std::thread::sleep(SHORT * 10);
+        // What the kernel has taken meanwhile, and then the end.
+        const MUCH: usize = 256 << 20;
+        let mut answer = Vec::new();
+        let _ = stream.take(MUCH as u64).read_to_end(&mut answer);
+        assert!(answer.starts_with(b"HTTP/1.1 200") && answer.len() < MUCH);
     }
 
     #[test]

@@ -21,6 +21,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 const RETRY: Duration = Duration::from_secs(3);
 /// Attempts after which it counts as such.
 const AT_ONCE: u32 = 10;
+/// A look that fails sooner is tried again at once.
+const SOON: Duration = Duration::from_secs(1);
 /// Seconds between two looks at what hardly changes.
 const FACTS_EVERY: u32 = 10;
 /// Between two looks at its place in a cluster.
@@ -91,7 +93,7 @@ impl<'a> Sampler<'a> {
             }
             // An answer that was asked for is not a second of its own.
             if Instant::now() >= next || self.failures > 0 {
-                match self.look() {
+                match self.look_twice() {
                     Ok(()) => self.failures = 0,
                     Err(failure) => self.lost(&failure),
                 }
@@ -119,6 +121,19 @@ impl<'a> Sampler<'a> {
         let advice = failure.advice.as_ref().map(|advice| format!(" ({advice})"));
         self.server
             .show_trouble(&format!("{}{}", failure.what, advice.unwrap_or_default()));
+    }
+
+    /// A session that was ended (KILL, `wait_timeout`) says nothing of the server: it is asked once more, over a new one. Whoever
+    /// did not answer in time was given enough of it.
+    fn look_twice(&mut self) -> Result<(), Failure> {
+        let began = Instant::now();
+        match self.look() {
+            Err(_) if self.failures == 0 && began.elapsed() < SOON => {
+                self.observer.disconnect();
+                self.look()
+            }
+            result => result,
+        }
     }
 
     fn look(&mut self) -> Result<(), Failure> {

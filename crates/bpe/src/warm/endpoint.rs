@@ -4,7 +4,6 @@ use std::path::Path;
 
 use crate::connection::{self, Target};
 use crate::failure::Failure;
-use crate::server::Server;
 use crate::servers_file;
 
 /// Where `text` leads: the server of this name in the file, a socket, or HOST:PORT.
@@ -67,19 +66,6 @@ impl Reach for connection::Args {
         }
         self
     }
-}
-
-/// Logs in, and sets the session up so that a node of a Galera cluster answers whatever it is doing.
-///
-/// # Errors
-/// When it cannot be reached, or refuses the login.
-pub fn log_in(target: &mut Target) -> Result<Server, Failure> {
-    let mut server = Server::log_in(target)?;
-    for setting in ["wsrep_sync_wait = 0", "wsrep_dirty_reads = ON"] {
-        // Other servers have none of these.
-        let _ = server.execute(&format!("SET SESSION {setting}"));
-    }
-    Ok(server)
 }
 
 #[cfg(test)]

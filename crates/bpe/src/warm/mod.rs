@@ -115,7 +115,7 @@ fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
 }
 
 fn log_in_to_source(from: &mut Target) -> Result<Server, Failure> {
-    let mut server = endpoint::log_in(from)?;
+    let mut server = Server::log_in(from)?;
     server.wait_for_answers(Some(PATIENCE))?;
     Ok(server)
 }
@@ -208,7 +208,7 @@ fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
         return Ok(Exit::Ok.into());
     };
     let at_target = of("--to", to);
-    let server = endpoint::log_in(to).map_err(&at_target)?;
+    let server = Server::log_in(to).map_err(&at_target)?;
     let mut receiver =
         Receiver::begin(server, args.io_capacity, args.by_name).map_err(&at_target)?;
     let began = Instant::now();
@@ -491,7 +491,7 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
 /// Begins a warming, `began`: as one did before. What an administrator has set `bpe_warm_io_capacity` to meanwhile stays, unless the server
 /// was started anew.
 fn begin_again(args: &Args, to: &mut Target, began: Option<Instant>) -> Result<Receiver, Failure> {
-    let mut server = endpoint::log_in(to)?;
+    let mut server = Server::log_in(to)?;
     let uptime = server.number_of_status("uptime");
     let uptime = uptime.map_err(|failure| server.without_answer(failure))?;
     let ran_then = began

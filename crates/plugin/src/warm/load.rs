@@ -15,7 +15,7 @@ use interface::heat::CLASSES;
 use super::list::{Granule, List};
 use super::pace::Pace;
 use crate::files::DataFile;
-use crate::heat::{Heads, name_of};
+use crate::heat::{Heads, Names};
 use crate::process::CORE;
 
 /// How often pages of each class are taken to have been asked for.
@@ -43,14 +43,21 @@ struct Task {
     class: u8,
 }
 
+/// What all passes have brought since the plugin was loaded, the one under way included.
+pub struct Brought {
+    /// Pages.
+    pub loaded: AtomicU64,
+    /// Reads of the data disk.
+    pub reads: AtomicU64,
+}
+
 /// A pass over a list.
 pub struct Pass {
     tasks: Vec<Task>,
     next: AtomicUsize,
-    pub admitted: AtomicU64,
+    brought: &'static Brought,
     pub rejected: AtomicU64,
     pub skipped: AtomicU64,
-    pub reads: AtomicU64,
     /// Pages to be tried again.
     pub postponed: AtomicU64,
     pub is_limited: AtomicBool,
@@ -61,9 +68,9 @@ pub struct Pass {
 
 /// The files of this server by their names in lists.
 pub fn files_by_name() -> HashMap<String, &'static DataFile> {
-    let files = CORE.files.all().into_iter();
+    let (files, names) = (CORE.files.all().into_iter(), Names::below_here());
     files
-        .filter_map(|file| Some((name_of(file)?, file)))
+        .filter_map(|file| Some((names.of(file)?, file)))
         .collect()
 }
 
@@ -96,7 +103,7 @@ fn fitness(
 }
 
 impl Pass {
-    pub fn new(list: &List, heads: &Heads) -> Pass {
+    pub fn new(list: &List, heads: &Heads, brought: &'static Brought) -> Pass {
         let files = files_by_name();
         let (mut tasks, mut unfit) = (Vec::new(), Vec::new());
         let (mut unfit_files, mut unfit_pages) = (0, 0);
@@ -132,10 +139,9 @@ impl Pass {
         Pass {
             tasks,
             next: AtomicUsize::new(0),
-            admitted: AtomicU64::new(0),
+            brought,
             rejected: AtomicU64::new(0),
             skipped: AtomicU64::new(unfit_pages),
-            reads: AtomicU64::new(0),
             postponed: AtomicU64::new(0),
             is_limited: AtomicBool::new(false),
             unfit,
@@ -263,11 +269,11 @@ impl Pass {
         });
         run.clear();
         for (sum, count) in [
-            (&self.admitted, warmed.admitted),
+            (&self.brought.loaded, warmed.admitted),
             (&self.rejected, warmed.rejected),
             (&self.skipped, warmed.skipped),
             (&self.postponed, warmed.postponed),
-            (&self.reads, u64::from(warmed.was_read)),
+            (&self.brought.reads, u64::from(warmed.was_read)),
         ] {
             sum.fetch_add(count, Ordering::SeqCst);
         }
