@@ -284,14 +284,12 @@ fn fits(pattern: &[Part], text: &[Part]) -> bool {
     pattern[at..].iter().all(|part| *part == Part::Any)
 }
 
+/// Letters as they are compared: in lower case, if names are folded.
 fn fold(text: &str, folds: bool) -> impl Iterator<Item = char> + '_ {
     text.chars().flat_map(move |letter| {
-        let lower: Vec<char> = if folds {
-            letter.to_lowercase().collect()
-        } else {
-            vec![letter]
-        };
-        lower
+        let lower = folds.then(|| letter.to_lowercase());
+        let same = (!folds).then_some(letter);
+        lower.into_iter().flatten().chain(same)
     })
 }
 
