@@ -472,6 +472,28 @@ mod tests {
         assert_eq!(tally.forgotten_reads(), 2);
     }
 
+    /// However often the model hears of its reads.
+    #[test]
+    fn forgotten_pages_are_looked_for_at_regular_intervals() {
+        let mut alone = Alone::new();
+        let totals = Totals {
+            hits: 0,
+            accesses: 0,
+            full: true,
+        };
+        let tell_every = alone.density.look_every();
+        assert_ne!(tell_every % FORGOTTEN_EVERY, 0, "the case that matters");
+        let reads = 10_000;
+        for n in 1..=reads {
+            alone.count(PageId::new(FileId(1), n), Group::NORMAL);
+            if u64::from(n) % tell_every == 0 {
+                alone.density.look(totals);
+            }
+        }
+        let looked = u64::from(alone.density.looked);
+        assert_eq!(looked, u64::from(reads) / FORGOTTEN_EVERY);
+    }
+
     #[test]
     fn what_a_limit_keeps_out_is_not_compared() {
         let mut alone = Alone::new();
