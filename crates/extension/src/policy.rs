@@ -141,6 +141,12 @@ pub(crate) trait Policy: Sized + Send {
         0
     }
 
+    /// How hot the cached page of this identity and entry is, 0 to [`MOST_COUNT`], in the measure of [`count`](Self::count): another server
+    /// loads the hottest first.
+    fn heat(&self, identity: u64, entry: Entry) -> u32 {
+        (self.count(identity) + u32::from(entry.clock)).min(MOST_COUNT)
+    }
+
     /// A page gets an entry on behalf of another server, which has read it about so often of late: it is remembered as read
     /// so often at least. Counts as no read, and ages nobody. The clock of the entry, 0 to 3.
     fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8;

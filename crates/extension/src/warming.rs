@@ -30,7 +30,7 @@ const MOST_EVICTIONS: usize = 4;
 pub struct Heat {
     /// A bit for each page that is cached; one in 1,400 others may seem so.
     pub cached: u64,
-    /// How often each was asked for of late, 0 to [`MOST_HEAT`]; 0 where none is cached.
+    /// About how often each was asked for of late, 0 to [`MOST_HEAT`]; 0 where none is cached.
     pub of: [u8; EXTENT_PAGES],
 }
 
@@ -44,10 +44,6 @@ pub struct Wanted {
 }
 
 impl InstanceState {
-    fn heat_of(&self, clock: u8, identity: u64) -> u32 {
-        (self.policy.count(identity) + u32::from(clock)).min(MOST_COUNT)
-    }
-
     /// Of a few pages on devices the one that was asked for least, and how often.
     fn coldest(&mut self) -> Option<(u32, Slot)> {
         let places = Places::new(&mut self.directory);
@@ -111,7 +107,7 @@ impl Extension {
             if let Some((_, entry)) = state.find(&shared.store, page) {
                 let identity = Places::new(&mut state.directory).identity(page);
                 heat.cached |= 1 << n;
-                *of = state.heat_of(entry.clock, identity) as u8;
+                *of = state.policy.heat(identity, entry) as u8;
             }
         }
         heat

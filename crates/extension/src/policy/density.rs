@@ -361,6 +361,12 @@ impl Policy for Density {
         self.counters.count(place)
     }
 
+    /// Not by the clock, which is the same for all pages that have a counter; nor by what a page is worth, which says what it brings
+    /// until it is best let go: another server is to have it for longer.
+    fn heat(&self, identity: u64, _: Entry) -> u32 {
+        self.count(identity)
+    }
+
     fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8 {
         let place = self.counters.place(Self::mixed(places, page));
         let class = self.model.class(page.file);

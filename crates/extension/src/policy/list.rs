@@ -133,6 +133,12 @@ macro_rules! policies {
                 }
             }
 
+            pub fn heat(&self, identity: u64, entry: Entry) -> u32 {
+                match self {
+                    $(Chosen::$policy(policy) => policy.heat(identity, entry)),+
+                }
+            }
+
             pub fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8 {
                 match self {
                     $(Chosen::$policy(policy) => policy.seed(places, page, count)),+
