@@ -339,23 +339,28 @@ impl Directory {
         self.tags.as_ref().map_or(0, |tags| tags.count(group))
     }
 
-    /// Groups that are not `used` stand for other pages from now on. One pass, which ends with the last of their entries.
-    pub fn forget_unused(&mut self, used: &[bool; Group::COUNT]) {
-        let Some(tags) = &mut self.tags else { return };
+    /// Groups that are not `used` stand for other pages from now on: the entries in `count` buckets from `first` on are of them no more.
+    /// How many entries of such groups are left elsewhere.
+    pub fn forget_unused(
+        &mut self,
+        first: usize,
+        count: usize,
+        used: &[bool; Group::COUNT],
+    ) -> u64 {
+        let Some(tags) = &mut self.tags else { return 0 };
         let is_unused = |group: &Group| *group != Group::NORMAL && !used[group.number()];
-        let unused = (0..Group::COUNT).map(Group::of_number).filter(is_unused);
-        let mut left: u64 = unused.map(|group| tags.count(group)).sum();
-        for bucket in 0..self.buckets.len() as u32 {
-            if left == 0 {
-                return;
-            }
-            for way in 0..WAYS {
-                if is_unused(&tags.get(bucket, way)) {
-                    tags.set(bucket, way, Group::NORMAL);
-                    left -= 1;
+        let unused = || (0..Group::COUNT).map(Group::of_number).filter(is_unused);
+        let end = first.saturating_add(count).min(self.buckets.len());
+        if unused().any(|group| tags.count(group) > 0) {
+            for bucket in first.min(end) as u32..end as u32 {
+                for way in 0..WAYS {
+                    if is_unused(&tags.get(bucket, way)) {
+                        tags.set(bucket, way, Group::NORMAL);
+                    }
                 }
             }
         }
+        unused().map(|group| tags.count(group)).sum()
     }
 
     /// Takes over what another process has left, as far as `keep` says so. How many entries were left, and how many not.
@@ -798,7 +803,17 @@ mod tests {
         assert!(before.iter().all(|&count| count > 90), "{before:?}");
         let mut used = [false; Group::COUNT];
         (used[2], used[7]) = (true, true);
-        d.forget_unused(&used);
+        let unused: u64 = (0..8)
+            .filter(|&n| !used[n])
+            .map(|n| d.count(Group::of_number(n)))
+            .sum();
+        let half = d.buckets() / 2;
+        let left = d.forget_unused(0, half, &used);
+        assert!(
+            (unused / 4..unused * 3 / 4).contains(&left),
+            "{left} of {unused}"
+        );
+        assert_eq!(d.forget_unused(half, usize::MAX, &used), 0);
         assert_eq!(counts(&d), [0, before[1], 0, before[3]]);
         let mut findings = Findings::default();
         d.validate(&mut findings);

@@ -27,6 +27,10 @@ const DISPLACED_AMONG: usize = 16;
 /// Pages that may have to go for one.
 const MOST_EVICTIONS: u64 = 4;
 
+/// Buckets whose groups are looked at under one hold of the lock, when groups are forgotten; and walks over all of them at most.
+const WALKED: usize = 4096;
+const MOST_WALKS: usize = 4;
+
 pub(crate) struct Instance {
     state: Mutex<InstanceState>,
     /// Entries that have gone, for whatever reason. Raised before the lock is let go, read without it.
@@ -206,7 +210,7 @@ impl Instance {
     }
 
     /// From now on groups may have so many pages at most, 0 being no limit. `tags`: the directory shall know groups, and does not yet;
-    /// without, and if no group is `used`, it shall not.
+    /// without, and if no group is `used`, it shall not. Entries of groups that are not used are of none afterwards.
     pub fn change_groups(
         &self,
         tags: Option<Tags>,
@@ -215,19 +219,23 @@ impl Instance {
     ) {
         let mut state = self.lock();
         state.most = most;
-        let before = if used.contains(&true) {
-            match tags {
-                Some(tags) => state.directory.change_tags(Some(tags)),
-                None => {
-                    state.directory.forget_unused(used);
-                    None
-                }
-            }
+        let needed = used.contains(&true);
+        let before = if !needed || tags.is_some() {
+            state.directory.change_tags(tags.filter(|_| needed))
         } else {
-            state.directory.change_tags(None)
+            None
         };
+        let buckets = state.directory.buckets();
         drop(state);
         drop(before);
+        // An insertion may move an entry from a piece to come into one that was done, or a read that was under way marks one.
+        for _ in 0..MOST_WALKS {
+            for first in (0..buckets).step_by(WALKED) {
+                if self.lock().directory.forget_unused(first, WALKED, used) == 0 {
+                    return;
+                }
+            }
+        }
     }
 
     /// Bytes of the groups of its entries.

@@ -1,6 +1,10 @@
 //! Groups of pages: limits hold, and preferred pages get in sooner and go later, with every policy that servers have.
 
 use super::*;
+use crate::directory::tags::Tags;
+use crate::directory::{Directory, Entry, Kind};
+use crate::instance::Instance;
+use crate::policy::{Room, Thrift};
 use crate::{Group, PolicyName};
 
 const LENGTH: usize = 16384;
@@ -114,6 +118,50 @@ fn entries_of_before_the_rule_count_when_they_are_hit() {
     assert_eq!(f.counted(limited), (0, 0));
     assert!(f.0.extension.statistics().memory_bytes < memory);
     f.0.check_books();
+}
+
+/// The lock is let go again and again.
+#[test]
+fn groups_are_forgotten_piece_by_piece() {
+    let pages = 60_000;
+    let room = Room {
+        pages,
+        entries: pages,
+        thrift: Thrift::Usual,
+    };
+    let policy = PolicyName::SecondChance.model(pages, 1).policy(room);
+    let instance = Instance::new(Directory::new(pages).unwrap(), policy.unwrap());
+    let (limited, most) = (Group::limited(0).unwrap(), [0; Group::COUNT]);
+    let mut used = [false; Group::COUNT];
+    used[Group::PREFERRED.number()] = true;
+    let tags = Tags::new(instance.buckets()).unwrap();
+    instance.change_groups(Some(tags), &used, most);
+    for n in 0..1000 {
+        let mut state = instance.lock();
+        let key = state.directory.key(page(1, n));
+        let entry = Entry {
+            check: n,
+            location: n,
+            kind: Kind::raw(LENGTH),
+            clock: 0,
+        };
+        if state.directory.find(key).is_none() {
+            let group = if n % 2 == 0 {
+                limited
+            } else {
+                Group::PREFERRED
+            };
+            state.directory.insert(key, entry, group);
+        }
+    }
+    let before = (instance.group_pages(), instance.statistics().lock_accesses);
+    instance.change_groups(None, &used, most);
+    let after = (instance.group_pages(), instance.statistics().lock_accesses);
+    assert!(before.0[limited.number()] > 400);
+    assert_eq!(after.0[limited.number()], 0);
+    assert_eq!(after.0[1], before.0[1]);
+    let held = after.1 - before.1;
+    assert!(held > 2 && held < 10, "{held} times");
 }
 
 #[test]
