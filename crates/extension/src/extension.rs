@@ -438,11 +438,12 @@ impl Extension {
         self.shared.want_policy(policy);
     }
 
-    /// Goes on with the policy that is wanted, if it is another one. What is cached stays; what was learned is lost. It takes the
-    /// memory of the new one before it gives back that of the old one. The policy, if it is another one now.
+    /// Goes on with the policy that is wanted, if it is another one, in one instance after the other. What is cached stays; what was
+    /// learned is lost. For a moment it takes the memory of one instance's policy besides, unless the limit on memory has no room for that. The
+    /// policy, if it is another one now.
     ///
     /// # Errors
-    /// If there is no memory. Then nothing has changed.
+    /// If there is no memory. The instances that have it keep it; another call goes on.
     pub fn follow_policy(&self) -> std::io::Result<Option<PolicyName>> {
         self.shared.follow_policy()
     }

@@ -262,6 +262,11 @@ impl Instance {
         self.state.lock().directory.capacity()
     }
 
+    #[cfg(test)]
+    pub fn policy(&self) -> crate::PolicyName {
+        self.state.lock().policy.name()
+    }
+
     pub fn threshold(&self) -> f64 {
         self.state.lock().policy.threshold()
     }

@@ -100,14 +100,26 @@ impl Plan {
         self.instances * instance + Staging::memory_needed(self.staging) + self.buffers + self.fixed
     }
 
-    /// The same with the groups of entries, which are there while rules for tables need them. Rules may come at any time.
-    fn memory_with_rules(&self) -> u64 {
-        self.memory() + self.instances * Directory::tags_needed(self.entries)
+    /// The same with the groups of entries, which are there while rules for tables need them, and by whichever policy pages compete. Rules and
+    /// another policy may come at any time.
+    fn memory_at_most(&self) -> u64 {
+        let policy = |policy: &PolicyName| policy.bytes(self.pages, self.thrift);
+        let most = PolicyName::ALL.iter().map(policy).max().unwrap_or(0);
+        let more = most - policy(&self.policy);
+        self.memory() + self.instances * (Directory::tags_needed(self.entries) + more)
+    }
+
+    /// Bytes below the limit that nothing is planned for.
+    fn spare(&self, limit: u64) -> u64 {
+        match limit {
+            0 => u64::MAX,
+            limit => limit.saturating_sub(self.memory_at_most()),
+        }
     }
 
     /// Gives up staging, then what the policy can spare, then places for pages that compression would make room for, until the plan fits.
     fn fit(mut self, limit: u64, device_bytes: u64) -> Result<Plan, OpenError> {
-        while limit > 0 && self.memory_with_rules() > limit {
+        while limit > 0 && self.memory_at_most() > limit {
             if self.staging > LEAST_STAGING {
                 self.staging = (self.staging / 2).max(LEAST_STAGING);
             } else if self.thrift == Thrift::Usual {
@@ -119,7 +131,7 @@ impl Plan {
                 return Err(OpenError::MemoryLimit {
                     limit,
                     device_bytes,
-                    needed: self.memory_with_rules(),
+                    needed: self.memory_at_most(),
                 });
             }
         }
@@ -295,7 +307,12 @@ pub(crate) fn open(
         devices: devices.into(),
         compression: config.compression,
         admission: config.admission,
-        policies: Policies::new(plan.policy, plan.pages, plan.thrift),
+        policies: Policies::new(
+            plan.policy,
+            plan.pages,
+            plan.thrift,
+            plan.spare(config.memory_limit),
+        ),
         io_capacity: config.io_capacity,
         budget: Arc::clone(&config.budget),
         nominal_page: config.nominal_page as usize,
@@ -382,7 +399,7 @@ mod tests {
     fn a_limit_has_room_for_the_groups_of_rules() {
         for (bytes, instances) in [(64 << 30, 1), (64 << 30, 8), (1 << 40, 16)] {
             let whole = plan(&config(bytes, instances));
-            let groups = whole.memory_with_rules() - whole.memory();
+            let groups = whole.memory_at_most() - whole.memory();
             let pages = (bytes / 16384) as f64;
             let a_page = groups as f64 / pages;
             assert!((0.68..0.72).contains(&a_page), "{bytes}: {a_page}");
@@ -390,9 +407,9 @@ mod tests {
                 let a_page = (without_the_rest(&whole) + groups) as f64 / pages;
                 assert!(a_page < 16.6, "{a_page}");
             }
-            assert_eq!(whole.fit(whole.memory_with_rules(), 1).unwrap(), whole);
-            let tight = whole.fit(whole.memory_with_rules() - 1, 1).unwrap();
-            assert!(tight.memory_with_rules() < whole.memory_with_rules());
+            assert_eq!(whole.fit(whole.memory_at_most(), 1).unwrap(), whole);
+            let tight = whole.fit(whole.memory_at_most() - 1, 1).unwrap();
+            assert!(tight.memory_at_most() < whole.memory_at_most());
         }
     }
 

@@ -19,7 +19,7 @@ use crate::instance::Instance;
 use crate::measure::histogram::LatencyHistogram;
 use crate::pace::{Clock, Pacer};
 use crate::page::PageId;
-use crate::policy::list::PolicyName;
+use crate::policy::list::{Chosen, Model, PolicyName};
 use crate::policy::mode::AdmissionMode;
 use crate::policy::{Room, Thrift, Totals};
 use crate::staging::Staging;
@@ -42,8 +42,8 @@ pub(crate) struct Shared {
     pub memory_bytes: u64,
     /// Stands for itself: `Relaxed` everywhere.
     mode: AtomicU8,
-    policies: Policies,
-    /// Held while they are exchanged.
+    pub policies: Policies,
+    /// Held while groups are exchanged.
     limits: Mutex<Limits>,
     /// What was taken over when it was opened.
     pub inherited: Inherited,
@@ -56,20 +56,57 @@ pub(crate) struct Policies {
     /// Index in the list of all. Stands for itself: `Relaxed` everywhere.
     wanted: AtomicU8,
     /// Held while they are exchanged.
-    now: Mutex<PolicyName>,
+    exchange: Mutex<Exchange>,
     /// Pages of an instance on average.
     pages: u64,
     thrift: Thrift,
+    /// Bytes that may be taken besides what is planned.
+    spare: u64,
+    /// There is no memory for the policies of instances from this one on.
+    #[cfg(test)]
+    refused_from: std::sync::atomic::AtomicUsize,
+}
+
+/// How far the instances have come with a policy.
+struct Exchange {
+    policy: PolicyName,
+    /// What they share, and how many have it; `None`: all.
+    under_way: Option<(Model, usize)>,
 }
 
 impl Policies {
-    pub fn new(policy: PolicyName, pages: u64, thrift: Thrift) -> Policies {
+    pub fn new(policy: PolicyName, pages: u64, thrift: Thrift, spare: u64) -> Policies {
         Policies {
             wanted: AtomicU8::new(policy as u8),
-            now: Mutex::new(policy),
+            exchange: Mutex::new(Exchange {
+                policy,
+                under_way: None,
+            }),
             pages,
             thrift,
+            spare,
+            #[cfg(test)]
+            refused_from: std::sync::atomic::AtomicUsize::new(usize::MAX),
         }
+    }
+
+    /// The policy of an instance with so many entries.
+    fn make(&self, model: &Model, entries: u64, _instance: usize) -> io::Result<Chosen> {
+        #[cfg(test)]
+        if _instance >= self.refused_from.load(Ordering::Relaxed) {
+            return Err(io::ErrorKind::OutOfMemory.into());
+        }
+        model.policy(Room {
+            pages: self.pages,
+            entries,
+            thrift: self.thrift,
+        })
+    }
+
+    /// Breaks it: there is no memory for the policies of instances from this one on.
+    #[cfg(test)]
+    pub fn refuse_from(&self, instance: usize) {
+        self.refused_from.store(instance, Ordering::Relaxed);
     }
 }
 
@@ -168,31 +205,36 @@ impl Shared {
         self.policies.wanted.store(policy as u8, Ordering::Relaxed);
     }
 
-    /// Gives the instances the policy that is wanted. What the one before has learned is lost, what is cached stays. The policy,
-    /// if it is another one now.
+    /// Gives the instances the policy that is wanted, one after the other. What the one before has learned is lost, what is cached
+    /// stays. The policy, if all have another one now. Where a limit leaves no room for two policies of an instance, that of
+    /// before goes first: meanwhile it makes do with the [least](PolicyName::LEAST).
     ///
     /// # Errors
-    /// If there is no memory for it. Then nothing has changed.
+    /// If there is no memory for it. The next call goes on where this one ended.
     pub fn follow_policy(&self) -> io::Result<Option<PolicyName>> {
         let policies = &self.policies;
-        let mut now = policies.now.lock();
+        let exchange = &mut *policies.exchange.lock();
         let wanted = PolicyName::ALL[usize::from(policies.wanted.load(Ordering::Relaxed))];
-        if *now == wanted {
+        if exchange.policy != wanted {
+            let instances = self.instances.iter();
+            let pages = instances.map(|instance| instance.0.capacity()).sum();
+            exchange.policy = wanted;
+            exchange.under_way = Some((wanted.model(pages, self.instances.len()), 0));
+        }
+        let Some((model, done)) = &mut exchange.under_way else {
             return Ok(None);
-        }
-        let room = |instance: &Padded<Instance>| Room {
-            pages: policies.pages,
-            entries: instance.0.capacity(),
-            thrift: policies.thrift,
         };
-        let rooms: Vec<Room> = self.instances.iter().map(room).collect();
-        let pages = rooms.iter().map(|room| room.entries).sum();
-        let model = wanted.model(pages, rooms.len());
-        let made: io::Result<Vec<_>> = rooms.into_iter().map(|room| model.policy(room)).collect();
-        for (instance, policy) in self.instances.iter().zip(made?) {
-            instance.0.change_policy(policy);
+        let goes_first = wanted.bytes(policies.pages, policies.thrift) > policies.spare;
+        for (at, Padded(instance)) in self.instances.iter().enumerate().skip(*done) {
+            let entries = instance.capacity();
+            if goes_first {
+                let least = PolicyName::LEAST.model(entries, 1);
+                instance.change_policy(policies.make(&least, entries, 0)?);
+            }
+            instance.change_policy(policies.make(model, entries, at)?);
+            *done = at + 1;
         }
-        *now = wanted;
+        exchange.under_way = None;
         Ok(Some(wanted))
     }
 

@@ -66,6 +66,13 @@ macro_rules! policies {
 
         impl Chosen {
             #[cfg(test)]
+            pub fn name(&self) -> PolicyName {
+                match self {
+                    $(Chosen::$policy(_) => PolicyName::$policy),+
+                }
+            }
+
+            #[cfg(test)]
             pub fn memory_bytes(&self) -> u64 {
                 match self {
                     $(Chosen::$policy(policy) => policy.memory_bytes()),+
@@ -178,6 +185,11 @@ policies! {
     SecondChance,
 }
 
+impl PolicyName {
+    /// Needs no memory.
+    pub(crate) const LEAST: PolicyName = PolicyName::SecondChance;
+}
+
 impl Default for PolicyName {
     fn default() -> PolicyName {
         PolicyName::ALL[0]
@@ -193,6 +205,11 @@ impl fmt::Display for PolicyName {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_least_takes_no_memory() {
+        assert_eq!(PolicyName::LEAST.bytes(5000, Thrift::Usual), 0);
+    }
 
     #[test]
     fn policies_take_the_memory_that_they_say() {

@@ -1,7 +1,7 @@
 //! What gets in, and what goes for it, once pages compete.
 
 use super::*;
-use crate::PolicyName;
+use crate::{OpenError, PolicyName};
 
 const LENGTH: usize = 16384;
 
@@ -270,6 +270,73 @@ fn another_policy_takes_over_what_is_cached() {
     let followed = f.extension.follow_policy().unwrap();
     assert_eq!(followed, Some(PolicyName::Frequency));
     f.check_books();
+}
+
+/// Policies of the instances, in order.
+fn policies(f: &Fixture) -> Vec<PolicyName> {
+    let instances = f.extension.shared.instances.iter();
+    instances.map(|instance| instance.0.policy()).collect()
+}
+
+#[test]
+fn instances_exchange_their_policies_one_by_one_and_go_on_when_there_is_memory() {
+    use PolicyName::{Density, Frequency};
+    let f = inline(|c| {
+        c.admission = AdmissionMode::Frequency;
+        c.instances = 3;
+    });
+    (0..900).for_each(|n| _ = ask(&f, page(1, n % 450)));
+    f.extension.set_policy(Density);
+    f.extension.shared.policies.refuse_from(1);
+    assert!(f.extension.follow_policy().is_err());
+    assert_eq!(policies(&f), [Density, Frequency, Frequency]);
+    f.extension.shared.policies.refuse_from(2);
+    assert!(f.extension.follow_policy().is_err());
+    assert_eq!(policies(&f), [Density, Density, Frequency]);
+    (0..900).for_each(|n| _ = ask(&f, page(2, n % 450)));
+    // Somebody wants it as it was.
+    f.extension.set_policy(Frequency);
+    f.extension.shared.policies.refuse_from(usize::MAX);
+    assert_eq!(f.extension.follow_policy().unwrap(), Some(Frequency));
+    assert_eq!(policies(&f), [Frequency; 3]);
+    assert_eq!(f.extension.follow_policy().unwrap(), None);
+    f.check_books();
+}
+
+#[test]
+fn where_a_limit_has_no_room_for_two_policies_one_goes_first() {
+    use PolicyName::{Density, Frequency, SecondChance};
+    let limited = |limit| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("cache");
+        let config = Config {
+            devices: vec![DeviceConfig {
+                path,
+                bytes: 64 << 20,
+                owner: OwnerIdentity::default(),
+                file_name: String::new(),
+            }],
+            instances: 2,
+            memory_limit: limit,
+            ..Config::default()
+        };
+        let opened = Extension::open_inline(config, Arc::new(Generations::new()));
+        opened.map(|extension| (extension, directory))
+    };
+    let Err(OpenError::MemoryLimit { needed, .. }) = limited(1) else {
+        panic!("it needs more than a byte")
+    };
+    for (limit, meanwhile) in [(needed, SecondChance), (needed + (1 << 20), Frequency)] {
+        let (extension, _directory) = limited(limit).unwrap();
+        let policy = |at: usize| extension.shared.instances[at].0.policy();
+        extension.set_policy(Density);
+        extension.shared.policies.refuse_from(1);
+        assert!(extension.follow_policy().is_err());
+        assert_eq!((policy(0), policy(1)), (Density, meanwhile));
+        extension.shared.policies.refuse_from(usize::MAX);
+        assert_eq!(extension.follow_policy().unwrap(), Some(Density));
+        assert_eq!((policy(0), policy(1)), (Density, Density));
+    }
 }
 
 /// What happens follows from the calls alone.

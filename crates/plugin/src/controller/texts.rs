@@ -112,23 +112,19 @@ pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
     }
 }
 
-/// What has become of another `bpe_admission`, if there is something to say. That there is no memory is said once.
-pub fn policy(
-    followed: &std::io::Result<Option<PolicyName>>,
-    refused: &mut bool,
-) -> Option<String> {
+/// What has become of another `bpe_admission`, if there is something to say. `is_news`: that there is no memory was not said yet.
+pub fn policy(followed: &std::io::Result<Option<PolicyName>>, is_news: bool) -> Option<String> {
     match followed {
         Ok(None) => None,
-        Ok(Some(policy)) => {
-            *refused = false;
-            Some(format!(
-                "pages compete by {policy} now (bpe_admission); what is cached stays"
-            ))
-        }
-        Err(_) if std::mem::replace(refused, true) => None,
-        Err(error) => Some(format!(
-            "bpe_admission cannot be followed yet, the extension goes on as before: {error}; tried again each second"
+        Ok(Some(policy)) => Some(format!(
+            "pages compete by {policy} now (bpe_admission); what is cached stays"
         )),
+        Err(error) => is_news.then(|| {
+            format!(
+                "bpe_admission is not followed in all instances yet, as there is no memory for it: {error}; what is cached stays; \
+                 tried again each minute"
+            )
+        }),
     }
 }
 

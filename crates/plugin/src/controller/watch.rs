@@ -4,6 +4,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use coherence::compare::Sample;
+use extension::PolicyName;
 
 use super::building::usual_page;
 use super::texts;
@@ -12,13 +13,16 @@ use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
 use crate::scrub::Scrub;
-use crate::{persist, unseen};
+use crate::{persist, settings, unseen};
 
 /// Between two looks at the page size in which most is read.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
 
 /// Between two counts of each file's pages.
 const NOTE_PAUSE: Duration = Duration::from_secs(2);
+
+/// Between two tries to follow `bpe_admission` for which there is no memory.
+const POLICY_PAUSE: Duration = Duration::from_secs(60);
 
 /// What is remembered between two looks.
 pub struct Watch {
@@ -27,9 +31,28 @@ pub struct Watch {
     pages_looked_at: Option<Instant>,
     noted: Option<Instant>,
     inherited: Look,
-    /// There was no memory for another policy, which was said.
-    refused: bool,
+    refused: Refused,
     pub scrub: Scrub,
+}
+
+/// The policy for which there was no memory, which was said, and when that was found last.
+#[derive(Default)]
+struct Refused(Option<(PolicyName, Instant)>);
+
+impl Refused {
+    /// Whether there may be memory for this policy now.
+    fn may_try(&self, wanted: PolicyName, now: Instant) -> bool {
+        self.0.is_none_or(|(policy, when)| {
+            policy != wanted || now.duration_since(when) >= POLICY_PAUSE
+        })
+    }
+
+    /// There is memory for it, or none. Whether the latter is news.
+    fn note(&mut self, wanted: PolicyName, now: Instant, refused: bool) -> bool {
+        let known = self.0.is_some_and(|(policy, _)| policy == wanted);
+        self.0 = refused.then_some((wanted, now));
+        refused && !known
+    }
 }
 
 /// At pages that were taken over at the server's start.
@@ -52,7 +75,7 @@ impl Default for Watch {
             pages_looked_at: None,
             noted: None,
             inherited: Look::Due(None, 0),
-            refused: false,
+            refused: Refused::default(),
             scrub: Scrub::default(),
         }
     }
@@ -91,8 +114,13 @@ impl Watch {
         let Some(active) = &*guard else {
             return;
         };
+        let (wanted, now) = (settings::admission().policy(), Instant::now());
+        if !self.refused.may_try(wanted, now) {
+            return;
+        }
         let followed = active.extension.follow_policy();
-        if let Some(text) = texts::policy(&followed, &mut self.refused) {
+        let is_news = self.refused.note(wanted, now, followed.is_err());
+        if let Some(text) = texts::policy(&followed, is_news) {
             Linux.note(&text);
         }
     }
@@ -161,5 +189,28 @@ impl Watch {
             return None;
         }
         Some(self.unseen.look()?.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_policy_without_memory_is_tried_again_in_a_minute_and_said_once() {
+        use PolicyName::{Density, Frequency};
+        let mut refused = Refused::default();
+        let now = Instant::now();
+        assert!(refused.may_try(Density, now));
+        assert!(refused.note(Density, now, true), "it is said");
+        let soon = now + POLICY_PAUSE / 2;
+        assert!(!refused.may_try(Density, soon));
+        assert!(refused.may_try(Frequency, soon), "somebody changed it");
+        let later = now + POLICY_PAUSE;
+        assert!(refused.may_try(Density, later));
+        assert!(!refused.note(Density, later, true), "it was said");
+        assert!(!refused.may_try(Density, later + POLICY_PAUSE / 2));
+        assert!(!refused.note(Density, later, false));
+        assert!(refused.may_try(Density, later));
     }
 }
