@@ -124,6 +124,18 @@ impl Book {
         (used, limits)
     }
 
+    fn prefers(&self, table: Option<&TableName>) -> bool {
+        self.treatment_of(table) == Treatment::Cached(Group::PREFERRED)
+    }
+
+    /// Whether one of these files, given by their paths, was preferred by the rules of before and is no more.
+    fn takes_preference(&self, before: &Book, mut paths: impl Iterator<Item = String>) -> bool {
+        paths.any(|path| {
+            let table = table_name::of_path(&path);
+            before.prefers(table.as_ref()) && !self.prefers(table.as_ref())
+        })
+    }
+
     fn tell(&self, extension: &Extension) {
         let (used, limits) = self.groups();
         if let Err(error) = extension.set_groups(&used, &limits) {
@@ -228,7 +240,10 @@ impl Tables {
         core.files
             .judge_by((!book.rules.is_empty()).then(|| Arc::clone(&book) as Arc<dyn Judge>));
         if let Some(active) = &*core.switch().active() {
-            // What was marked with a group that stands for others now is of none.
+            // What was marked with a group that stands for others now is of none. Entries do not tell their file, so that goes for all
+            // preferred pages if one file is preferred no more.
+            let mut paths = core.files.all().into_iter().map(|file| file.name());
+            let prefers_less = book.takes_preference(&before, &mut paths);
             let stays = |number: usize| {
                 let of = |book: &Book| {
                     let mut pairs = book.rules.iter().zip(&book.groups);
@@ -236,8 +251,10 @@ impl Tables {
                         .find(|(_, group)| group.number() == number)
                         .map(|(rule, _)| (rule.action.as_str(), rule.pattern.clone()))
                 };
-                number == Group::PREFERRED.number()
-                    || of(&before).is_some() && of(&before) == of(&book)
+                if number == Group::PREFERRED.number() {
+                    return !prefers_less;
+                }
+                of(&before).is_some() && of(&before) == of(&book)
             };
             let (mut used, limits) = book.groups();
             for (number, used) in used.iter_mut().enumerate() {
@@ -344,6 +361,23 @@ mod tests {
         let mut numbers: Vec<usize> = second.groups.iter().map(|group| group.number()).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, (2..Group::COUNT).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_preference_that_is_taken_is_noticed() {
+        let before = book("prefer a.*, prefer b.c, limit 5% d.*", &Book::default());
+        let takes = |text: &str, paths: &[&str]| {
+            let paths = paths.iter().map(ToString::to_string);
+            book(text, &before).takes_preference(&before, paths)
+        };
+        let all = ["./a/x.ibd", "./b/c.ibd", "./d/e.ibd", "./ibdata1"];
+        assert!(!takes("prefer a.*, prefer b.c, prefer d.e", &all), "more");
+        assert!(!takes("exclude d.*, prefer *.*", &all));
+        assert!(takes("prefer a.*", &all));
+        assert!(!takes("prefer a.*", &["./a/x.ibd", "./d/e.ibd"]));
+        assert!(takes("exclude b.c, prefer a.*, prefer b.*", &all));
+        assert!(takes("normal a.x, prefer a.*, prefer b.c", &all));
+        assert!(takes("", &all));
     }
 
     #[test]

@@ -120,6 +120,39 @@ fn entries_of_before_the_rule_count_when_they_are_hit() {
     f.0.check_books();
 }
 
+#[test]
+fn pages_that_are_preferred_no_more_go_like_others() {
+    for policy in POLICIES {
+        // How many of the pages that were read as long as they were preferred are left when others were read after that.
+        let left = |forgotten: bool| {
+            let f = Asked::new(policy);
+            f.limit(Group::limited(0).unwrap(), 50);
+            f.rounds(6, Group::PREFERRED, 1, 400);
+            let preferred = f.counted(Group::PREFERRED).0;
+            assert!(preferred > 300, "{policy}: {preferred}");
+            if forgotten {
+                let mut used = [false; Group::COUNT];
+                used[Group::limited(0).unwrap().number()] = true;
+                let limits = [0; Group::COUNT];
+                f.0.extension.set_groups(&used, &limits).unwrap();
+                assert_eq!(f.counted(Group::PREFERRED).0, 0);
+            }
+            f.rounds(8, Group::NORMAL, 2, 400);
+            f.0.check_books();
+            let pages = (0..400).filter(|&n| {
+                let page = page(1, n);
+                f.0.read(page, 1, LENGTH) == ReadOutcome::Hit
+            });
+            pages.count()
+        };
+        let (others, preferred) = (left(true), left(false));
+        assert!(
+            others + 20 < preferred,
+            "{policy}: {others} are left without their marks, {preferred} with them"
+        );
+    }
+}
+
 /// The lock is let go again and again.
 #[test]
 fn groups_are_forgotten_piece_by_piece() {
