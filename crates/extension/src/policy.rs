@@ -141,6 +141,11 @@ pub(crate) trait Policy: Sized + Send {
         0
     }
 
+    /// How often that page was read of late if it is cached with this entry: one that is read more often elsewhere may take its place.
+    fn asked(&self, identity: u64, entry: Entry) -> u32 {
+        self.count(identity).max(u32::from(entry.clock))
+    }
+
     /// How hot the cached page of this identity and entry is, 0 to [`MOST_COUNT`], in the measure of [`count`](Self::count): another server
     /// loads the hottest first.
     fn heat(&self, identity: u64, entry: Entry) -> u32 {

@@ -52,8 +52,7 @@ impl InstanceState {
         for _ in 0..MOST_BUCKETS.min(places.buckets() as usize) {
             for (slot, entry) in places.on_devices(self.warm_hand) {
                 seen += 1;
-                let count = self.policy.count(places.identity_at(slot));
-                let count = count.max(u32::from(entry.clock));
+                let count = self.policy.asked(places.identity_at(slot), entry);
                 if coldest.is_none_or(|(least, _)| count < least) {
                     coldest = Some((count, slot));
                 }

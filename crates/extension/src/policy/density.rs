@@ -361,6 +361,11 @@ impl Policy for Density {
         self.counters.count(place)
     }
 
+    /// The clock says only that there is a counter.
+    fn asked(&self, identity: u64, _: Entry) -> u32 {
+        self.count(identity)
+    }
+
     /// Not by the clock, which is the same for all pages that have a counter; nor by what a page is worth, which says what it brings
     /// until it is best let go: another server is to have it for longer.
     fn heat(&self, identity: u64, _: Entry) -> u32 {

@@ -140,6 +140,12 @@ macro_rules! policies {
                 }
             }
 
+            pub fn asked(&self, identity: u64, entry: Entry) -> u32 {
+                match self {
+                    $(Chosen::$policy(policy) => policy.asked(identity, entry)),+
+                }
+            }
+
             pub fn heat(&self, identity: u64, entry: Entry) -> u32 {
                 match self {
                     $(Chosen::$policy(policy) => policy.heat(identity, entry)),+

@@ -136,9 +136,25 @@ fn only_what_is_colder_goes_for_it() {
         assert!(wanted.cached.count_ones() < 4, "{policy}: {wanted:?}");
         assert!(wanted.welcome.count_ones() < 8, "{policy}: {wanted:?}");
         assert!(cached(&f) + 20 > before);
-        // Once it was asked for as often, or more.
+        // One that was asked for more often.
         let admitted = (0..200).filter(|&n| f.warm(page(3, n), 15) == OfferOutcome::Admitted);
         assert!(admitted.count() > 150, "{policy}");
+        f.check_books();
+    }
+}
+
+/// The hottest class of a list stands for 4, the next for 3.
+#[test]
+fn a_page_that_was_read_twice_goes_for_a_warm_one() {
+    for policy in POLICIES {
+        let f = full(policy, 2);
+        let admitted = |count, file| {
+            let of = (0..200).filter(|&n| f.warm(page(file, n), count) == OfferOutcome::Admitted);
+            of.count()
+        };
+        // Look-alikes, and what the store could still take.
+        assert!(admitted(1, 2) < 40, "{policy}: {}", admitted(1, 3));
+        assert!(admitted(3, 4) > 150, "{policy}: {}", admitted(3, 5));
         f.check_books();
     }
 }
