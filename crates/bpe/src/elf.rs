@@ -218,17 +218,31 @@ fn release<'data, R: ReadRef<'data>>(
         object.segments().find_map(find)
     };
     let slot = declarations.checked_add(8)?;
-    // A program that may lie anywhere has the address in its relocations.
+    // A program that may lie anywhere has the address in its relocations: there as a number, or as that of a symbol that others may
+    // replace.
     let relocated = object
         .dynamic_relocations()
         .into_iter()
         .flatten()
-        .find(|(at, _)| *at == slot)
-        .and_then(|(_, relocation)| u64::try_from(relocation.addend()).ok());
+        .find(|(at, _)| *at == slot);
+    let relocated = relocated.and_then(|(_, relocation)| {
+        let base = match relocation.target() {
+            RelocationTarget::Symbol(index) => {
+                let table = object.dynamic_symbol_table()?;
+                table.symbol_by_index(index).ok()?.address()
+            }
+            _ => 0,
+        };
+        base.checked_add_signed(relocation.addend())
+    });
     let descriptor = match relocated {
         Some(address) if address != 0 => address,
         _ => u64::from_le_bytes(read(slot, 8)?.try_into().ok()?),
     };
+    // At 0 lies the file's own header.
+    if descriptor == 0 {
+        return None;
+    }
     let version = u32::from_le_bytes(read(descriptor, 4)?.try_into().ok()?);
     Some(Release::of_interface(maker, version))
 }
@@ -333,6 +347,42 @@ mod tests {
             let why = Symbols::of(&cut).unwrap_err();
             assert!(why.ends_with(CUT_OFF) || why.contains("no ELF"), "{why}");
         }
+    }
+
+    #[test]
+    fn a_release_is_read_however_its_address_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (source, built) = (folder.path().join("a.c"), folder.path().join("a.so"));
+        let declared = |interface: &str| {
+            format!(
+                "{interface} int binlog[2] = {{101105 << 8, 0}};\n\
+                 struct {{ long kind; void *interface; }} builtin_maria_binlog_plugin[2] = {{{{1, binlog}}, {{0, 0}}}};\n"
+            )
+        };
+        // As one's own, and as what others may replace.
+        for interface in ["static", ""] {
+            std::fs::write(&source, declared(interface)).unwrap();
+            let done = std::process::Command::new("cc")
+                .args(["-shared", "-fPIC", "-o"])
+                .args([&built, &source])
+                .status()
+                .unwrap();
+            assert!(done.success());
+            let release = Symbols::of(&built).unwrap().release.unwrap();
+            assert_eq!(release.to_string(), "MariaDB 10.11.5", "{interface}");
+        }
+        std::fs::write(
+            &source,
+            "void *builtin_maria_binlog_plugin[4] = {(void *)1, 0};",
+        )
+        .unwrap();
+        let done = std::process::Command::new("cc")
+            .args(["-shared", "-fPIC", "-o"])
+            .args([&built, &source])
+            .status()
+            .unwrap();
+        assert!(done.success());
+        assert_eq!(Symbols::of(&built).unwrap().release, None);
     }
 
     #[test]
