@@ -14,6 +14,7 @@ use integration_tests::place::extended;
 use integration_tests::trace::CREATE_FUNCTION;
 use integration_tests::verification::{Compared, compare_cached};
 use integration_tests::{Options, Place, Server, Suite, copies, note, sql};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// Larger than the data.
 const CACHE: u64 = 96 << 20;
@@ -230,7 +231,28 @@ fn follows(first: &Server, second: &Server) -> Outcome {
             again.1
         );
         Ok(again.0 == 0)
-    })
+    })?;
+    // It ends as `systemctl stop` asks it to, and what it has set is as before.
+    let mut follower = begin(
+        first,
+        second,
+        &["--io-capacity", "5000", "--follow", "--every", "60"],
+    )?;
+    let capacity = || sql::number(second, "SELECT @@GLOBAL.bpe_warm_io_capacity");
+    let set = sql::wait_until("loading is allowed", Duration::from_secs(60), || {
+        Ok(capacity()? == 5000)
+    });
+    kill_process(Pid::from_child(&follower), Signal::TERM)?;
+    let ended = sql::wait_until("its end", Duration::from_secs(60), || {
+        Ok(follower.try_wait()?.is_some())
+    });
+    let _ = follower.kill();
+    let output = follower.wait_with_output()?;
+    set.and(ended)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{:?}: {said}", output.status);
+    ensure!(capacity()? == 0, "it is {}", capacity()?);
+    Ok(())
 }
 
 /// A table that is in InnoDB's pool alone is made warm if that is asked for.

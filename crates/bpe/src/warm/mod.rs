@@ -7,7 +7,6 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use crate::connection::{self, Target};
@@ -20,12 +19,14 @@ use crate::terminal::{complain, say};
 mod behind;
 mod endpoint;
 mod file;
+mod interruption;
 mod list;
 mod pool;
 mod prints;
 mod receiver;
 
 use behind::Watch;
+use interruption::Interruption;
 use list::List;
 use pool::Looks;
 use receiver::{LeftOut, Progress, Receiver};
@@ -98,10 +99,11 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     for end in [&mut ends.from, &mut ends.to].into_iter().flatten() {
         end.ask_password()?;
     }
+    let interruption = Interruption::catch()?;
     if args.follow {
-        follow(&args, &mut ends)
+        follow(&args, &mut ends, &interruption)
     } else {
-        Ok(once(&args, &mut ends)?)
+        Ok(once(&args, &mut ends, &interruption)?)
     }
 }
 
@@ -168,7 +170,7 @@ fn fetch(
     Ok((list, why.map(at_source)))
 }
 
-fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
+fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<ExitCode, Failure> {
     let mut looks = Looks::default();
     let list = match (&mut ends.from, &args.load) {
         (Some(from), _) => match fetch(from, None, args.pool.then_some(&mut looks), &mut || ())? {
@@ -212,7 +214,7 @@ fn once(args: &Args, ends: &mut Ends) -> Result<ExitCode, Failure> {
     let mut receiver =
         Receiver::begin(server, args.io_capacity, args.by_name).map_err(&at_target)?;
     let began = Instant::now();
-    let result = load(&mut receiver, &list, &mut Watch::new(to));
+    let result = load(&mut receiver, &list, &mut Watch::new(to), interruption);
     let denied = receiver.denied.clone();
     receiver.end();
     let (progress, left_out) = result.map_err(&at_target)?;
@@ -239,6 +241,7 @@ fn load(
     receiver: &mut Receiver,
     list: &List,
     watch: &mut Watch,
+    interruption: &Interruption,
 ) -> Result<(Progress, BTreeMap<String, LeftOut>), Failure> {
     let before = receiver.progress(false)?;
     let left_out = receiver.hand_over(list)?;
@@ -266,7 +269,10 @@ fn load(
             now.reads = now.reads.saturating_sub(before.reads);
             return Ok((now, left_out));
         }
-        sleep(Receiver::PAUSE);
+        interruption.wait(Receiver::PAUSE);
+        if interruption.came() {
+            return Err(Failure::step("interrupted; what was loaded stays"));
+        }
     }
 }
 
@@ -349,7 +355,8 @@ fn was_emptied(list: &List, before: Option<&List>) -> bool {
     before.is_some_and(|before| list.cached < before.cached / 2)
 }
 
-fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
+/// Until it is interrupted.
+fn follow(args: &Args, ends: &mut Ends, interruption: &Interruption) -> anyhow::Result<ExitCode> {
     let (Some(from), Some(to)) = (&mut ends.from, &mut ends.to) else {
         return Err(Failure::usage("--follow needs --from and --to").into());
     };
@@ -360,7 +367,7 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
     let (mut looks, mut said_of_pool) = (Looks::default(), Said::default());
     let (mut watch, mut said_of_lag) = (Watch::new(to), Said::default());
     let (mut failures, mut began) = (0, None::<Instant>);
-    loop {
+    while !interruption.came() {
         let round = Instant::now();
         // First the one that is to be made warm: without it nobody need be asked for a list.
         let begun = match receiver.take() {
@@ -375,7 +382,7 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
                     return Err(at_target(failure).into());
                 }
                 said.say(format!("{}; it is tried again", at_target(failure).what));
-                sleep(pause_after(failures, args.every));
+                interruption.wait(pause_after(failures, args.every));
                 failures += 1;
                 continue;
             }
@@ -419,13 +426,13 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
             let left_out = give.map(|list| with.hand_over(list)).transpose()?;
             let until = round + Duration::from_secs(args.every);
             let mut progress = with.progress(watch.falls())?;
-            while Instant::now() < until {
+            while Instant::now() < until && !interruption.came() {
                 let pause = if progress.done {
                     HEARTBEAT
                 } else {
                     Receiver::PAUSE * 3
                 };
-                sleep(pause.min(until.saturating_duration_since(Instant::now())));
+                interruption.wait(pause.min(until.saturating_duration_since(Instant::now())));
                 progress = with.progress(watch.falls())?;
             }
             Ok((progress, left_out))
@@ -478,7 +485,7 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
                     return Err(failure.into());
                 }
                 said.say(format!("{}; it is tried again", failure.what));
-                sleep(pause_after(failures, args.every));
+                interruption.wait(pause_after(failures, args.every));
                 failures += 1;
             }
         }
@@ -486,6 +493,10 @@ fn follow(args: &Args, ends: &mut Ends) -> anyhow::Result<ExitCode> {
             last = list.ok();
         }
     }
+    if let Some(receiver) = receiver {
+        receiver.end();
+    }
+    Ok(Exit::Ok.into())
 }
 
 /// Begins a warming, `began`: as one did before. What an administrator has set `bpe_warm_io_capacity` to meanwhile stays, unless the server
