@@ -21,6 +21,7 @@ mod elf;
 pub mod enable;
 pub mod failure;
 mod interception;
+mod interruption;
 mod journal;
 mod leftover;
 mod library;

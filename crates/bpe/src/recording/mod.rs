@@ -9,14 +9,11 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use crate::connection;
 use crate::failure::{Exit, Failure};
+use crate::interruption::Interruption;
 use crate::progress::Progress;
 use crate::server::Server;
 use crate::terminal::{complain, say};
@@ -68,10 +65,10 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut file = TraceFile::create(&args.output, args.force)?;
     let mut server = Server::connect(&args.connection)?;
     let pool_pages = pool_pages(&mut server)?;
-    let interrupted = catch_signals()?;
+    let interruption = Interruption::catch()?;
     let mut drain = Drain::start(&mut server)?;
     let mut tally = Tally::default();
-    let end = record(&args, &mut drain, &mut file, &mut tally, &interrupted)?;
+    let end = record(&args, &mut drain, &mut file, &mut tally, &interruption)?;
     let (lost, page_sizes) = (drain.lost(), drain.page_sizes().to_vec());
     if tally.events() == 0 {
         // `file` removes what there is of it.
@@ -102,7 +99,7 @@ fn record(
     drain: &mut Drain<'_>,
     file: &mut TraceFile,
     tally: &mut Tally,
-    interrupted: &AtomicBool,
+    interruption: &Interruption,
 ) -> Result<End, Failure> {
     let began = Instant::now();
     let limit = args.seconds.map(Duration::from_secs);
@@ -131,9 +128,7 @@ fn record(
             if answer.done {
                 return Ok(End::Early(why));
             }
-        } else if full
-            || interrupted.load(Ordering::Relaxed)
-            || limit.is_some_and(|limit| began.elapsed() >= limit)
+        } else if full || interruption.came() || limit.is_some_and(|limit| began.elapsed() >= limit)
         {
             if let Err(why) = drain.stop() {
                 return Ok(End::Early(why));
@@ -147,21 +142,6 @@ fn record(
             std::thread::sleep(PAUSE.min(left));
         }
     }
-}
-
-/// Ctrl-C and its relatives set the flag; the second one ends the command at once.
-fn catch_signals() -> Result<Arc<AtomicBool>, Failure> {
-    let flag = Arc::new(AtomicBool::new(false));
-    for signal in [SIGINT, SIGTERM, SIGHUP] {
-        signal_hook::flag::register_conditional_shutdown(
-            signal,
-            Exit::Failed as i32,
-            Arc::clone(&flag),
-        )
-        .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&flag)))
-        .map_err(|error| Failure::step(format!("cannot catch Ctrl-C: {error}")))?;
-    }
-    Ok(flag)
 }
 
 /// Size of InnoDB's buffer pool in pages.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::connection::{self, Target};
 use crate::failure::{Exit, Failure};
+use crate::interruption::Interruption;
 use crate::progress::Progress as Bar;
 use crate::report;
 use crate::server::Server;
@@ -19,14 +20,12 @@ use crate::terminal::{complain, say};
 mod behind;
 mod endpoint;
 mod file;
-mod interruption;
 mod list;
 mod pool;
 mod prints;
 mod receiver;
 
 use behind::Watch;
-use interruption::Interruption;
 use list::List;
 use pool::Looks;
 use receiver::{LeftOut, Progress, Receiver};

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag::{register, register_conditional_shutdown};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// Between two looks while the command waits.
 const LOOK: Duration = Duration::from_millis(100);
@@ -16,16 +16,16 @@ const LOOK: Duration = Duration::from_millis(100);
 pub struct Interruption(Arc<AtomicBool>);
 
 impl Interruption {
-    /// From now on the first signal is only noted, so that what was set can be put back. A second one ends the command.
+    /// From now on the first signal is only noted, so that what was begun can be ended in order. A second one ends the command.
     ///
     /// # Errors
     /// Signals cannot be caught.
     pub fn catch() -> Result<Self, Failure> {
         let came = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            register_conditional_shutdown(signal, 128 + signal, Arc::clone(&came))
+            register_conditional_shutdown(signal, Exit::Failed as i32, Arc::clone(&came))
                 .and_then(|_| register(signal, Arc::clone(&came)))
-                .map_err(|error| Failure::step(format!("cannot catch signals: {error}")))?;
+                .map_err(|error| Failure::step(format!("cannot catch Ctrl-C: {error}")))?;
         }
         Ok(Self(came))
     }
