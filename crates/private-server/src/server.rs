@@ -105,7 +105,8 @@ impl Installation {
             }
         }
         if self.flavour.is_mysql() {
-            command.arg("--mysqlx=OFF");
+            // Loose, as a server may be built without it.
+            command.arg("--loose-mysqlx=OFF");
             // The default is a folder that only the full package makes.
             command.arg(format!("--secure-file-priv={}", tmp.display()));
         }

@@ -34,19 +34,38 @@ const FOLDERS: [&str; 3] = [
 const PLUGINS: [&str; 2] = ["usr/lib/mysql/plugin", "usr/lib/mariadb/plugin"];
 
 impl Flavour {
-    /// The root that holds server and suite. MySQL's suite asks for `openssl` and the names of protocols and hosts.
+    /// The root that holds server and suite. MySQL's suite asks for `openssl` and the names of protocols and hosts, MariaDB's
+    /// skips tests without `patch` and `mariadb-backup`. Perl's modules want what `perl-openssl-defaults` provides under
+    /// another name, and debootstrap does not look for it.
     fn recipe_of_test_suite(self) -> Option<root::Recipe> {
         Some(match self {
-            Flavour::MariaDb105 | Flavour::MariaDb114Upstream => return None,
+            Flavour::MariaDb114Upstream => return None,
+            Flavour::MariaDb105 => root::Recipe {
+                suite: "bullseye",
+                folder: "bullseye-testsuite",
+                packages: &["mariadb-test", "mariadb-backup", "netbase", "patch"],
+            },
             Flavour::MariaDb1011 => root::Recipe {
                 suite: "bookworm",
                 folder: "bookworm-testsuite",
-                packages: &["mariadb-test", "netbase"],
+                packages: &[
+                    "mariadb-test",
+                    "mariadb-backup",
+                    "netbase",
+                    "patch",
+                    "perl-openssl-defaults",
+                ],
             },
             Flavour::MariaDb118 => root::Recipe {
                 suite: "trixie",
                 folder: "trixie-testsuite",
-                packages: &["mariadb-test", "netbase"],
+                packages: &[
+                    "mariadb-test",
+                    "mariadb-backup",
+                    "netbase",
+                    "patch",
+                    "perl-openssl-defaults",
+                ],
             },
             Flavour::MySql97 => root::Recipe {
                 suite: "sid",

@@ -29,7 +29,7 @@ use crate::traffic::Traffic;
 /// Runs a server's own test suites with the extension on, and looks at what fails without it.
 #[derive(Parser)]
 struct Arguments {
-    /// mariadb-10.11, mariadb-11.8 or mysql-9.7
+    /// mariadb-10.5, mariadb-10.11, mariadb-11.8 or mysql-9.7
     #[arg(long, default_value = "mariadb-10.11", value_parser = flavour)]
     server: Flavour,
     /// Suites, with commas between; all that are known to exercise InnoDB's files if not given
@@ -135,8 +135,13 @@ fn work(
     sandbox: &Sandbox,
 ) -> anyhow::Result<Vec<(String, Vec<String>)>> {
     let flavour = sandbox.suite().flavour;
+    let folder = sandbox.outside(&sandbox.suite().folder);
     if quick {
-        return Ok(vec![("quick".into(), selection::quick(flavour))]);
+        let (there, missing) = selection::quick(flavour, &folder);
+        if !missing.is_empty() {
+            println!("this series does not have {}", missing.join(", "));
+        }
+        return Ok(vec![("quick".into(), there)]);
     }
     if !tests.is_empty() {
         return Ok(vec![("tests".into(), tests.to_vec())]);
@@ -146,7 +151,6 @@ fn work(
     } else {
         suites.to_vec()
     };
-    let folder = sandbox.outside(&sandbox.suite().folder);
     suites
         .into_iter()
         .map(|suite| Ok((suite.clone(), selection::arguments(&suite, &folder)?)))
