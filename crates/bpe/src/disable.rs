@@ -202,7 +202,13 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut told = told::Terminal::catching_signals()?;
     let failures = undo(&mut server, &there, args.keep_library, &mut told);
     concluded(&failures)?;
-    say!("Disabled; the server is as it was before `bpe enable`.");
+    let process = Process::find(&mut server).ok();
+    match process.and_then(|process| switched_on_elsewhere(&server, &process)) {
+        Some(place) => say!(
+            "Disabled now. The server's next start switches it on again, as {place} sets bpe_enabled: take that out."
+        ),
+        None => say!("Disabled; the server is as it was before `bpe enable`."),
+    }
     Ok(Exit::Ok.into())
 }
 
@@ -403,6 +409,17 @@ impl There {
         }
         lines
     }
+}
+
+/// What `bpe enable` did not write, and so is not undone.
+fn switched_on_elsewhere(server: &Server, process: &Process) -> Option<String> {
+    let of_command_line = process.option("bpe_enabled");
+    if of_command_line.is_some_and(|value| !matches!(value, "0" | "OFF" | "off")) {
+        return Some("its command line".to_owned());
+    }
+    let options = ServerOptions::read(process, server.flavour, server.version);
+    let file = options.switched_on_by()?;
+    Some(file.display().to_string())
 }
 
 fn find_snippet(

@@ -32,7 +32,13 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
             }
         }
     }
-    candidates.push(Path::new("/usr/lib/innodb-bpe").join(FILE_NAME));
+    for folder in [
+        "/usr/lib/innodb-bpe",
+        "/usr/lib/mysql/plugin",
+        "/usr/lib64/mysql/plugin",
+    ] {
+        candidates.push(Path::new(folder).join(FILE_NAME));
+    }
     candidates
         .iter()
         .find(|path| path.is_file())
@@ -43,7 +49,7 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
                 .map(|path| path.display().to_string())
                 .collect();
             Failure::refused(format!("bpe.so was not found ({})", places.join(", ")))
-                .advise("build it with `make build`, or name it with --library")
+                .advise("install the package innodb-bpe, or name the library with --library")
         })
 }
 

@@ -12,6 +12,8 @@ pub const SNIPPET: &str = "zz-bpe.cnf";
 
 pub struct ServerOptions {
     pub files: OptionFiles,
+    /// What tells this server's groups from those of others that read the same files.
+    pub suffix: Option<String>,
     groups: Vec<String>,
     flavour: Flavour,
 }
@@ -42,17 +44,21 @@ impl ServerOptions {
             }
         }
         let mut groups = groups(flavour, version);
-        if let Some(suffix) = process.option("defaults_group_suffix").or_else(|| {
-            process
-                .environment
-                .get("MYSQL_GROUP_SUFFIX")
-                .map(String::as_str)
-        }) {
+        let suffix = process
+            .option("defaults_group_suffix")
+            .or_else(|| {
+                let of_environment = process.environment.get("MYSQL_GROUP_SUFFIX");
+                of_environment.map(String::as_str)
+            })
+            .filter(|suffix| !suffix.is_empty())
+            .map(str::to_owned);
+        if let Some(suffix) = &suffix {
             let suffixed: Vec<_> = groups.iter().map(|g| format!("{g}{suffix}")).collect();
             groups.extend(suffixed);
         }
         Self {
             files,
+            suffix,
             groups,
             flavour,
         }
@@ -78,9 +84,35 @@ impl ServerOptions {
         self.files.include_dirs.iter().any(|known| known == folder)
     }
 
-    /// The value a server start would find for `name`, before any snippet of ours.
+    /// The value a server start would find for `name` without a snippet of ours: what we wrote before is no wish of somebody's.
     pub fn value(&self, name: &str) -> Option<&str> {
-        self.settings(name).next_back()?.1
+        self.of_others(name)?.1
+    }
+
+    /// The file of somebody else's that switches the extension on.
+    pub fn switched_on_by(&self) -> Option<&Path> {
+        let (file, value) = self.of_others("bpe_enabled")?;
+        let value = value.map(str::to_ascii_lowercase);
+        matches!(value.as_deref(), None | Some("on" | "1" | "true")).then_some(file)
+    }
+
+    /// Plugins that other files load early, and that are left out by our snippet, which is read last: they came after it was written.
+    pub fn early_plugins_left_out(&self) -> Vec<&str> {
+        let name = "early_plugin_load";
+        let ours = self.settings(name).rfind(|(file, _)| is_ours(file));
+        let Some((_, Some(ours))) = ours else {
+            return Vec::new();
+        };
+        let listed: Vec<_> = ours.split(';').map(str::trim).collect();
+        let wanted = self.value(name).unwrap_or_default().split(';');
+        wanted
+            .map(str::trim)
+            .filter(|plugin| !plugin.is_empty() && !listed.contains(plugin))
+            .collect()
+    }
+
+    fn of_others(&self, name: &str) -> Option<(&Path, Option<&str>)> {
+        self.settings(name).rfind(|(file, _)| !is_ours(file))
     }
 
     /// All values that a server start would find for `name`: some options add up.
@@ -122,6 +154,10 @@ impl ServerOptions {
             .collect();
         found.into_iter()
     }
+}
+
+fn is_ours(file: &Path) -> bool {
+    file.file_name().is_some_and(|name| name == SNIPPET)
 }
 
 /// The groups a server reads.
@@ -211,6 +247,67 @@ mod tests {
             options.overridden_by("innodb_buffer_pool_size", &snippet),
             None
         );
+    }
+
+    #[test]
+    fn our_own_snippet_is_nobodys_wish() {
+        let root = debian();
+        let folder = root.path().join("etc/mysql/mariadb.conf.d");
+        let write = |name: &str, text: &str| fs::write(folder.join(name), text).unwrap();
+        let read = || {
+            let process = process(root.path(), &["mysqld"]);
+            ServerOptions::read(&process, Flavour::MySql, VERSION)
+        };
+        write(
+            SNIPPET,
+            "[mysqld]\nearly-plugin-load = \"keyring_file.so;bpe=bpe.so\"\nloose-bpe_enabled = ON\n",
+        );
+        let options = read();
+        assert_eq!(options.value("early_plugin_load"), None);
+        assert_eq!(options.switched_on_by(), None);
+        assert!(options.early_plugins_left_out().is_empty());
+        write(
+            "keyring.cnf",
+            "[mysqld]\nearly-plugin-load=keyring_file.so\n",
+        );
+        assert!(read().early_plugins_left_out().is_empty());
+        write(
+            "keyring.cnf",
+            "[mysqld]\nearly-plugin-load=keyring_vault.so\n",
+        );
+        let options = read();
+        assert_eq!(options.value("early_plugin_load"), Some("keyring_vault.so"));
+        assert_eq!(options.early_plugins_left_out(), ["keyring_vault.so"]);
+    }
+
+    #[test]
+    fn a_file_that_switches_it_on_is_found() {
+        let root = debian();
+        let file = "etc/mysql/mariadb.conf.d/60-innodb-bpe.cnf";
+        let read = |text: &str| {
+            fs::write(root.path().join(file), text).unwrap();
+            let process = process(root.path(), &["mariadbd"]);
+            let options = ServerOptions::read(&process, Flavour::MariaDb, VERSION);
+            options.switched_on_by().map(Path::to_owned)
+        };
+        let there = Some(Path::new("/").join(file));
+        assert_eq!(read("[mariadb]\nloose-bpe-enabled=ON\n"), there);
+        assert_eq!(read("[mariadb]\nloose-bpe-enabled\n"), there);
+        assert_eq!(read("[mariadb]\nloose-bpe-enabled = OFF\n"), None);
+        assert_eq!(read("[mariadb]\nplugin_load_add = bpe\n"), None);
+    }
+
+    #[test]
+    fn servers_of_one_file_are_told_apart() {
+        let root = debian();
+        let read = |arguments: &[&str]| {
+            let process = process(root.path(), arguments);
+            ServerOptions::read(&process, Flavour::MariaDb, VERSION).suffix
+        };
+        assert_eq!(read(&["mariadbd"]), None);
+        assert_eq!(read(&["mariadbd", "--defaults-group-suffix="]), None);
+        let two = read(&["mariadbd", "--defaults-group-suffix=.two"]);
+        assert_eq!(two.as_deref(), Some(".two"));
     }
 
     #[test]

@@ -43,7 +43,12 @@ fn main() -> ExitCode {
         .each("a_part_of_the_room", a_part_of_the_room)
         .each("what_failed_is_tried_again", what_failed_is_tried_again)
         .each("without_option_folder", without_option_folder)
+        .each("disable_tells_of_other_files", disable_tells_of_other_files)
         .each("doctor_tells", doctor_tells)
+        .all(
+            "doctor_tells_of_the_page_cache",
+            doctor_tells_of_the_page_cache,
+        )
         .with(
             Flavour::MariaDb1011,
             "a_server_that_cannot_be_followed",
@@ -366,7 +371,9 @@ fn enabling_survives_a_restart(place: &Place) -> Outcome {
     let log = host.log_text()?;
     for bad in [
         "already exists",
-        "unknown variable",
+        "unknown variable 'bpe",
+        "unknown variable 'loose-bpe",
+        "unknown variable 'loose_bpe",
         "Can't open shared library",
     ] {
         ensure!(!log.contains(bad), "{bad}:\n{log}");
@@ -745,6 +752,7 @@ fn doctor_tells(place: &Place) -> Outcome {
         ("server", "ok "),
         ("calls", "ok all calls"),
         ("async I/O", "ok "),
+        ("page cache", "ok "),
         ("loading", "ok "),
         ("room", "ok "),
         ("disks", "warn "),
@@ -761,6 +769,37 @@ fn doctor_tells(place: &Place) -> Outcome {
     doctor_judges_the_library(place, &host)?;
     doctor_judges_an_executable(place, &host, &text("calls").unwrap_or_default())?;
     host.unchanged_since(&before)
+}
+
+/// Data files that the operating system caches are fast to read without the extension. MariaDB 11 has a variable for it that can be
+/// changed while the server runs, the others an option.
+fn doctor_tells_of_the_page_cache(place: &Place) -> Outcome {
+    let mut host = Host::new(place)?;
+    let text = fs::read_to_string(host.option_file())?;
+    fs::write(
+        host.option_file(),
+        format!("{text}\nloose-innodb-flush-method=fsync\n"),
+    )?;
+    host.restart(false)?;
+    let cache = place.cache().to_string_lossy().into_owned();
+    let doctor = ["doctor", "--no-measure", "--path", &cache, "--size", "64M"];
+    if place.installation.flavour == Flavour::MariaDb118 {
+        let set = "SET GLOBAL innodb_data_file_buffering = OFF";
+        host.bpe(&doctor)?.expect(
+            0,
+            &["warn page cache", "innodb_data_file_buffering is ON", set],
+        )?;
+        host.server().sql(set)?;
+        host.bpe(&doctor)?
+            .expect(0, &["ok   page cache", "innodb_data_file_buffering is OFF"])?;
+    } else {
+        let wanted = "set innodb_flush_method = O_DIRECT for the next start";
+        host.bpe(&doctor)?.expect(
+            0,
+            &["warn page cache", "innodb_flush_method is fsync", wanted],
+        )?;
+    }
+    Ok(())
 }
 
 /// Loaded, a library that was cut off would end the server. It is told before, by the doctor and by `bpe enable`.
@@ -964,9 +1003,38 @@ fn other_early_plugins_stay(place: &Place) -> Outcome {
     let snippet = fs::read_to_string(host.snippet())?;
     ensure!(snippet.contains("\"other.so;bpe=bpe.so\""), "{snippet}");
     let enabled = host.snapshot()?;
-    host.enable(&place.cache(), &CACHE.to_string(), &[])?
+    let size = CACHE.to_string();
+    host.enable(&place.cache(), &size, &[])?
         .expect(0, &["nothing to change"])?;
-    host.unchanged_since(&enabled)
+    host.unchanged_since(&enabled)?;
+    // The other plugin is exchanged: our file, which is read last, must not keep the old one.
+    fs::write(
+        host.conf().join("a.cnf"),
+        "[mysqld]\nearly-plugin-load = newer.so\n",
+    )?;
+    let cache = place.cache().to_string_lossy().into_owned();
+    host.bpe(&["doctor", "--no-measure", "--path", &cache, "--size", &size])?
+        .expect(0, &["newer.so came into the option files after"])?;
+    host.enable(&place.cache(), &size, &[])?
+        .expect(0, &["Enabled."])?;
+    let snippet = fs::read_to_string(host.snippet())?;
+    ensure!(snippet.contains("\"newer.so;bpe=bpe.so\""), "{snippet}");
+    Ok(())
+}
+
+/// What somebody else's option file says is not undone, and told.
+fn disable_tells_of_other_files(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    host.enable_well()?;
+    let other = host.conf().join("60-own.cnf");
+    fs::write(&other, "[mysqld]\nloose-bpe-enabled = ON\n")?;
+    host.disable()?
+        .expect(0, &["60-own.cnf sets bpe_enabled: take that out"])?;
+    fs::remove_file(other)?;
+    host.enable_well()?;
+    host.disable()?
+        .expect(0, &["the server is as it was before"])
+        .map(drop)
 }
 
 fn permissions(_: &Place) -> Outcome {

@@ -27,7 +27,7 @@ pub fn look(process: &Process, path: &Path) -> Vec<Finding> {
 pub fn memory(process: &Process, folder: &Path) -> Vec<Finding> {
     let shown = folder.display();
     let missing = Profile::of(process)
-        .filter(|profile| profile.enforces)
+        .filter(|profile| profile.enforces && profile.is_readable)
         .filter(|profile| {
             !["arena", "files"]
                 .iter()
@@ -54,6 +54,8 @@ struct Profile {
     /// In /etc/apparmor.d.
     file: String,
     enforces: bool,
+    /// Its file is there. A container's profile is loaded by the engine, and has none.
+    is_readable: bool,
     rules: String,
 }
 
@@ -69,9 +71,11 @@ impl Profile {
         let label = read("apparmor/current").or_else(|| read("current"))?;
         let (name, mode) = label.trim().rsplit_once(" (")?;
         let file = name.trim_start_matches('/').replace('/', ".");
-        let text =
-            |file: &str| fs::read_to_string(format!("/etc/apparmor.d/{file}")).unwrap_or_default();
-        let mut rules = text(&file) + &text(&format!("local/{file}"));
+        let text = |file: &str| fs::read_to_string(format!("/etc/apparmor.d/{file}"));
+        let own = text(&file);
+        let is_readable = own.is_ok();
+        let text = |file: &str| text(file).unwrap_or_default();
+        let mut rules = own.unwrap_or_default() + &text(&format!("local/{file}"));
         if rules.contains(ABSTRACTION) {
             rules += &text(ABSTRACTION);
         }
@@ -79,6 +83,7 @@ impl Profile {
             name: name.to_owned(),
             file,
             enforces: mode.trim_end_matches(')') == "enforce",
+            is_readable,
             rules,
         })
     }
@@ -100,6 +105,17 @@ fn apparmor(process: &Process, path: &Path) -> Option<Finding> {
             "AppArmor",
             format!("profile {name} does not enforce"),
         ));
+    }
+    if !profile.is_readable {
+        return Some(
+            Finding::warn(
+                "AppArmor",
+                format!("profile {name} is enforced, and its rules cannot be read here"),
+            )
+            .advise(format!(
+                "a container's usual profile allows it; another one needs {shown}/** rwk"
+            )),
+        );
     }
     if allows(&profile.rules, path, "cache") {
         return Some(Finding::ok(
@@ -124,7 +140,13 @@ fn allows(rules: &str, path: &Path, kind: &str) -> bool {
         if line.starts_with('#') || line.starts_with("deny") {
             return false;
         }
-        let Some((pattern, access)) = line.rsplit_once(char::is_whitespace) else {
+        // The access stands behind the path, or before it.
+        let before = line.split_once(char::is_whitespace);
+        let before = before.filter(|(access, _)| access.chars().all(|c| "rwaklmix".contains(c)));
+        let split = before
+            .map(|(access, pattern)| (pattern, access))
+            .or_else(|| line.rsplit_once(char::is_whitespace));
+        let Some((pattern, access)) = split else {
             return false;
         };
         let pattern = pattern.trim().trim_matches('"');
@@ -234,12 +256,15 @@ mod tests {
             "/mnt/** rwk,",
             "owner /mnt/nvme/bpe/*.cache mrwk,",
             "\"/mnt/nvme/*/**\" rwkl,",
+            "rwk /mnt/nvme/bpe/**,",
+            "owner rwk \"/mnt/nvme/bpe/**\",",
         ];
         for rule in covered {
             assert!(allows(rule, path, "cache"), "{rule}");
         }
         let not_covered = [
             "/mnt/nvme/bpe/** r,",
+            "r /mnt/nvme/bpe/**,",
             "/var/lib/mysql/** rwk,",
             "/mnt/* rwk,",
             "# /mnt/nvme/bpe/** rwk,",

@@ -2,7 +2,8 @@
 //!
 //! It changes nothing. With `--server-binary` it looks at an executable alone ([`executable`]). Each room looks at one thing: [`server`] at the version, the executable's
 //! imports and how it does I/O, [`place`] at the cache paths, [`restart`] at what is kept over one, [`confinement`] at AppArmor, SELinux
-//! and systemd, [`cluster`] at a server's place among others, [`benefit`] at memory and at what there is to gain, [`instances`] at how InnoDB's pool and
+//! and systemd, [`cluster`] at a server's place among others, [`buffering`] at
+//! the page cache, [`benefit`] at memory and at what there is to gain, [`instances`] at how InnoDB's pool and
 //! the extension are cut up, [`measure`] at both disks.
 
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use crate::{disk, record};
 use finding::{Finding, Level};
 
 mod benefit;
+mod buffering;
 mod cluster;
 mod confinement;
 mod executable;
@@ -219,6 +221,7 @@ fn look_at_server(doctor: &mut Doctor, server: &mut Server) -> Option<Process> {
     doctor.add(server::version(server));
     doctor.extend(server::bypass(server));
     doctor.extend(cluster::look(server));
+    doctor.extend(buffering::page_cache(server));
     match Process::find(server) {
         Ok(process) => {
             doctor.extend(server::engine(server, &process));

@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::interception::{self, Answer};
 use crate::process::Process;
 use crate::server::{Flavour, Server, Support, support};
-use crate::server_options::ServerOptions;
+use crate::server_options::{SNIPPET, ServerOptions};
 use crate::state::state;
 
 pub fn version(server: &Server) -> Finding {
@@ -17,7 +17,9 @@ pub fn version(server: &Server) -> Finding {
         Support::Tested => Finding::ok("server", format!("{name}, a tested series")),
         Support::Expected => Finding::warn(
             "server",
-            format!("{name} is expected to work, but not tested by this project"),
+            format!(
+                "{name} is expected to work, but this project does not test its series regularly"
+            ),
         )
         .advise("try it on a replica first"),
         Support::No => Finding::fail("server", format!("{name} is not supported"))
@@ -161,6 +163,18 @@ pub fn load_modes(server: &mut Server, process: &Process) -> Vec<Finding> {
              `bpe enable` says"
         )),
     });
+    let left_out = options.early_plugins_left_out().join(", ");
+    if !left_out.is_empty() {
+        findings.push(
+            Finding::warn(
+                "loading",
+                format!(
+                    "{left_out} came into the option files after `bpe enable`, whose {SNIPPET} wins: the next start does not load it"
+                ),
+            )
+            .advise("run `bpe enable` again with the same settings, before that start"),
+        );
+    }
     if server.flavour == Flavour::MySql && !on(server.variable("persisted_globals_load")) {
         findings.push(
             Finding::warn(

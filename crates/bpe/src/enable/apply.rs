@@ -535,13 +535,13 @@ impl<'a> Run<'a> {
     }
 
     fn conclude(&mut self) {
-        if let Permanence::ByHand { why, .. } = &self.plan.permanence {
+        if let Permanence::ByHand { why, place, .. } = &self.plan.permanence {
             tell!(self, "  note: {why}");
             let snippet = self.plan.snippet(self.plan.record.pool_after);
             tell!(
                 self,
                 "  to keep it over a restart, {}",
-                by_hand(self.server.flavour, &snippet)
+                by_hand(self.server.flavour, &snippet, place)
             );
         }
         let status = self.server.status("bpe%").unwrap_or_default();

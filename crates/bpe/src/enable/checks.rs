@@ -37,7 +37,17 @@ pub enum Permanence {
     ByHand {
         why: String,
         early_load: Option<String>,
+        place: ByHand,
     },
+}
+
+/// Where such lines belong, as far as it is known.
+#[derive(Debug, Clone, Default)]
+pub struct ByHand {
+    /// A file that the server reads.
+    pub file: Option<PathBuf>,
+    /// What the names of its groups end with.
+    pub suffix: Option<String>,
 }
 
 /// Refuses a server on which the extension would be passive, in the words in which the plugin says it.
@@ -257,12 +267,25 @@ pub fn permanence(
             return Permanence::ByHand {
                 why: why.clone(),
                 early_load: None,
+                place: ByHand::default(),
             };
         }
     };
     let options = ServerOptions::read(process, server.flavour, server.version);
     let name = |folder: &Path| folder.join(SNIPPET);
     let early_load = options.value("early_plugin_load").map(str::to_owned);
+    if let Some(suffix) = &options.suffix {
+        return Permanence::ByHand {
+            why: format!(
+                "it is one of several servers that read the same option files, told apart by the suffix {suffix}"
+            ),
+            early_load,
+            place: ByHand {
+                file: options.files.files.first().cloned(),
+                suffix: Some(suffix.clone()),
+            },
+        };
+    }
     let folder = match (&args.places.conf_dir, options.snippet_folder()) {
         (Some(folder), _) => {
             if !options.reads(folder) {
@@ -278,6 +301,10 @@ pub fn permanence(
             return Permanence::ByHand {
                 why: "the server's option files include no folder".to_owned(),
                 early_load,
+                place: ByHand {
+                    file: options.files.files.first().cloned(),
+                    suffix: None,
+                },
             };
         }
     };
@@ -290,6 +317,10 @@ pub fn permanence(
                 std::io::Error::from(error)
             ),
             early_load,
+            place: ByHand {
+                file: Some(name(&folder)),
+                suffix: None,
+            },
         };
     }
     let path = name(&folder);

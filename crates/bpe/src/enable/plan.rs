@@ -4,7 +4,7 @@ use std::fmt::{self, Debug};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::checks::{self, Copy, Permanence};
+use super::checks::{self, ByHand, Copy, Permanence};
 use super::wish::{Args, Wish};
 use crate::connection::plain;
 use crate::digest::Part;
@@ -82,7 +82,7 @@ impl Plan {
         match support(server.flavour, server.version) {
             Support::Tested => {}
             Support::Expected => notes.push(format!(
-                "{} {} is expected to work but not tested by this project",
+                "{} {} is expected to work, but this project does not test its series regularly",
                 server.flavour, server.version
             )),
             Support::No => {
@@ -435,19 +435,65 @@ impl fmt::Display for Plan {
 }
 
 /// The lines a user must write where no snippet can be.
-pub fn by_hand(flavour: Flavour, snippet: &Snippet) -> String {
-    let text = snippet.text(flavour);
+pub fn by_hand(flavour: Flavour, snippet: &Snippet, place: &ByHand) -> String {
+    let mut text = snippet.text(flavour);
+    if let Some(suffix) = &place.suffix {
+        for group in ["mariadb", "mysqld"] {
+            text = text.replace(&format!("[{group}]\n"), &format!("[{group}{suffix}]\n"));
+        }
+    }
     let lines: Vec<_> = text
         .lines()
         .filter(|line| !line.starts_with('#'))
         .map(|line| format!("    {line}"))
         .collect();
     format!(
-        "write this into {} (or any option file that the server reads):\n{}",
-        match flavour {
-            Flavour::MariaDb => format!("/etc/mysql/mariadb.conf.d/{}", server_options::SNIPPET),
-            Flavour::MySql => format!("/etc/mysql/mysql.conf.d/{}", server_options::SNIPPET),
+        "write this into {} (or any option file that the server reads):\n{}{}",
+        match (&place.file, flavour) {
+            (Some(file), _) => file.display().to_string(),
+            (None, Flavour::MariaDb) =>
+                format!("/etc/mysql/mariadb.conf.d/{}", server_options::SNIPPET),
+            (None, Flavour::MySql) =>
+                format!("/etc/mysql/mysql.conf.d/{}", server_options::SNIPPET),
         },
-        lines.join("\n")
+        lines.join("\n"),
+        match flavour {
+            Flavour::MariaDb => "",
+            // Else each start says that it exists already.
+            Flavour::MySql =>
+                "\n  and then keep it from being loaded a second time: DELETE FROM mysql.plugin WHERE name = 'bpe'",
+        }
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_to_write_by_hand_name_file_and_groups() {
+        let snippet = Snippet {
+            settings: vec![("bpe_enabled".to_owned(), "ON".to_owned())],
+            pool_before: None,
+            pool_after: None,
+            pool_max: None,
+            early_load_before: None,
+            native_aio_off: false,
+        };
+        let place = ByHand {
+            file: Some("/etc/my.cnf".into()),
+            suffix: Some(".two".to_owned()),
+        };
+        let maria = by_hand(Flavour::MariaDb, &snippet, &place);
+        assert!(maria.contains("write this into /etc/my.cnf"), "{maria}");
+        assert!(maria.contains("[mariadb.two]"), "{maria}");
+        assert!(!maria.contains("mysql.plugin"), "{maria}");
+        let mysql = by_hand(Flavour::MySql, &snippet, &ByHand::default());
+        assert!(
+            mysql.contains("/etc/mysql/mysql.conf.d/zz-bpe.cnf"),
+            "{mysql}"
+        );
+        assert!(mysql.contains("[mysqld]\n"), "{mysql}");
+        assert!(mysql.contains("DELETE FROM mysql.plugin"), "{mysql}");
+    }
 }
