@@ -21,7 +21,7 @@ use crate::pool;
 use crate::process::Process;
 use crate::record::{Place, Record};
 use crate::server::{Flavour, Server};
-use crate::server_options::{SNIPPET, ServerOptions};
+use crate::server_options::{SNIPPET, ServerOptions, is_on};
 use crate::size::human;
 use crate::terminal::say;
 use crate::told::Told;
@@ -248,7 +248,9 @@ impl Cache {
         let options = ServerOptions::read(process, server.flavour, server.version);
         let value = |name: &str| {
             let known = variables.get(name).map(String::as_str);
-            let given = known.or(process.option(name)).or(options.value(name));
+            let given = known
+                .or(process.option(name))
+                .or(options.values(name).last());
             given.unwrap_or_default().to_owned()
         };
         let mut folders = disk::split(&value("bpe_path")).unwrap_or_default();
@@ -413,9 +415,9 @@ impl There {
 
 /// What `bpe enable` did not write, and so is not undone.
 fn switched_on_elsewhere(server: &Server, process: &Process) -> Option<String> {
-    let of_command_line = process.option("bpe_enabled");
-    if of_command_line.is_some_and(|value| !matches!(value, "0" | "OFF" | "off")) {
-        return Some("its command line".to_owned());
+    // It wins over the files.
+    if let Some(value) = process.option("bpe_enabled") {
+        return is_on(value).then(|| "its command line".to_owned());
     }
     let options = ServerOptions::read(process, server.flavour, server.version);
     let file = options.switched_on_by()?;
@@ -432,7 +434,11 @@ fn find_snippet(
     let candidates = [
         record.and_then(|record| record.snippet.clone()),
         conf_dir.map(|folder| folder.join(SNIPPET)),
-        options.snippet_folder().map(|folder| folder.join(SNIPPET)),
+        // With a suffix it would be that of another server, which reads the same folder.
+        options
+            .snippet_folder()
+            .filter(|_| options.suffix.is_none())
+            .map(|folder| folder.join(SNIPPET)),
     ];
     candidates
         .into_iter()

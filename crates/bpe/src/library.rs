@@ -32,13 +32,7 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
             }
         }
     }
-    for folder in [
-        "/usr/lib/innodb-bpe",
-        "/usr/lib/mysql/plugin",
-        "/usr/lib64/mysql/plugin",
-    ] {
-        candidates.push(Path::new(folder).join(FILE_NAME));
-    }
+    candidates.push(Path::new("/usr/lib/innodb-bpe").join(FILE_NAME));
     candidates
         .iter()
         .find(|path| path.is_file())
@@ -49,7 +43,7 @@ pub fn find(given: Option<&Path>) -> Result<PathBuf, Failure> {
                 .map(|path| path.display().to_string())
                 .collect();
             Failure::refused(format!("bpe.so was not found ({})", places.join(", ")))
-                .advise("install the package innodb-bpe, or name the library with --library")
+                .advise("install the package innodb-bpe; if this server has another plugin_dir, name the package's library with --library")
         })
 }
 

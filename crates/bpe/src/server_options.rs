@@ -89,20 +89,52 @@ impl ServerOptions {
         self.of_others(name)?.1
     }
 
-    /// The file of somebody else's that switches the extension on.
+    /// What early-plugin-load is to have besides the extension: what others set, else what somebody has added to our snippet.
+    pub fn early_load(&self) -> Option<&str> {
+        let name = "early_plugin_load";
+        let (_, value) = self.of_others(name).or(self.settings(name).next_back())?;
+        value
+    }
+
+    /// Plugins that our snippet loads early and that no other file names: the list of others counts when it is made anew.
+    pub fn early_plugins_to_drop(&self) -> Vec<&str> {
+        let name = "early_plugin_load";
+        let Some((_, Some(wanted))) = self.of_others(name) else {
+            return Vec::new();
+        };
+        let wanted: Vec<_> = wanted.split(';').map(str::trim).collect();
+        let ours = self.settings(name).rfind(|(file, _)| is_ours(file));
+        let ours = ours.and_then(|(_, value)| value).unwrap_or_default();
+        ours.split(';')
+            .map(str::trim)
+            .filter(|plugin| {
+                !plugin.is_empty() && !plugin.starts_with("bpe") && !wanted.contains(plugin)
+            })
+            .collect()
+    }
+
+    /// The last file of others that sets `name`.
+    pub fn file_of(&self, name: &str) -> Option<&Path> {
+        Some(self.of_others(name)?.0)
+    }
+
+    /// The file that switches the extension on at the next start, when some file loads it.
     pub fn switched_on_by(&self) -> Option<&Path> {
-        let (file, value) = self.of_others("bpe_enabled")?;
-        let value = value.map(str::to_ascii_lowercase);
-        matches!(value.as_deref(), None | Some("on" | "1" | "true")).then_some(file)
+        let loads = ["plugin_load_add", "plugin_load", "early_plugin_load"];
+        let mut loaded = loads.iter().flat_map(|name| self.values(name));
+        let (file, value) = self.settings("bpe_enabled").next_back()?;
+        (value.is_none_or(is_on) && loaded.any(|list| list.contains("bpe"))).then_some(file)
     }
 
     /// Plugins that other files load early, and that are left out by our snippet, which is read last: they came after it was written.
     pub fn early_plugins_left_out(&self) -> Vec<&str> {
         let name = "early_plugin_load";
-        let ours = self.settings(name).rfind(|(file, _)| is_ours(file));
-        let Some((_, Some(ours))) = ours else {
+        let Some((file, Some(ours))) = self.settings(name).next_back() else {
             return Vec::new();
         };
+        if !is_ours(file) {
+            return Vec::new();
+        }
         let listed: Vec<_> = ours.split(';').map(str::trim).collect();
         let wanted = self.value(name).unwrap_or_default().split(';');
         wanted
@@ -154,6 +186,13 @@ impl ServerOptions {
             .collect();
         found.into_iter()
     }
+}
+
+/// Whether a switch with this value is on, as both servers read it.
+pub fn is_on(value: &str) -> bool {
+    ["on", "true", "1"]
+        .iter()
+        .any(|on| value.eq_ignore_ascii_case(on))
 }
 
 fn is_ours(file: &Path) -> bool {
@@ -264,7 +303,9 @@ mod tests {
         );
         let options = read();
         assert_eq!(options.value("early_plugin_load"), None);
-        assert_eq!(options.switched_on_by(), None);
+        // Somebody may have added it there, as that line wins.
+        assert_eq!(options.early_load(), Some("keyring_file.so;bpe=bpe.so"));
+        assert!(options.early_plugins_to_drop().is_empty());
         assert!(options.early_plugins_left_out().is_empty());
         write(
             "keyring.cnf",
@@ -276,8 +317,12 @@ mod tests {
             "[mysqld]\nearly-plugin-load=keyring_vault.so\n",
         );
         let options = read();
-        assert_eq!(options.value("early_plugin_load"), Some("keyring_vault.so"));
+        assert_eq!(options.early_load(), Some("keyring_vault.so"));
         assert_eq!(options.early_plugins_left_out(), ["keyring_vault.so"]);
+        assert_eq!(options.early_plugins_to_drop(), ["keyring_file.so"]);
+        // A file that is read after ours wins, and leaves nothing out.
+        write("zzz.cnf", "[mysqld]\nearly-plugin-load=newest.so\n");
+        assert!(read().early_plugins_left_out().is_empty());
     }
 
     #[test]
@@ -291,9 +336,12 @@ mod tests {
             options.switched_on_by().map(Path::to_owned)
         };
         let there = Some(Path::new("/").join(file));
-        assert_eq!(read("[mariadb]\nloose-bpe-enabled=ON\n"), there);
-        assert_eq!(read("[mariadb]\nloose-bpe-enabled\n"), there);
-        assert_eq!(read("[mariadb]\nloose-bpe-enabled = OFF\n"), None);
+        let loaded = "[mariadb]\nplugin_load_add = bpe\nloose-bpe-enabled";
+        assert_eq!(read(&format!("{loaded}=ON\n")), there);
+        assert_eq!(read(&format!("{loaded}=True\n")), there);
+        assert_eq!(read(&format!("{loaded}\n")), there);
+        assert_eq!(read(&format!("{loaded} = OFF\n")), None);
+        assert_eq!(read("[mariadb]\nloose-bpe-enabled=ON\n"), None);
         assert_eq!(read("[mariadb]\nplugin_load_add = bpe\n"), None);
     }
 

@@ -1027,7 +1027,14 @@ fn disable_tells_of_other_files(place: &Place) -> Outcome {
     let host = Host::new(place)?;
     host.enable_well()?;
     let other = host.conf().join("60-own.cnf");
-    fs::write(&other, "[mysqld]\nloose-bpe-enabled = ON\n")?;
+    let loads = match place.installation.flavour.is_mysql() {
+        true => "early-plugin-load = bpe=bpe.so",
+        false => "plugin_load_add = bpe",
+    };
+    fs::write(
+        &other,
+        format!("[mysqld]\n{loads}\nloose-bpe-enabled = ON\n"),
+    )?;
     host.disable()?
         .expect(0, &["60-own.cnf sets bpe_enabled: take that out"])?;
     fs::remove_file(other)?;

@@ -17,7 +17,7 @@ mod verdict;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::Parser;
 use private_server::Flavour;
 
@@ -141,6 +141,8 @@ fn work(
         if !missing.is_empty() {
             println!("this series does not have {}", missing.join(", "));
         }
+        // Without a name mysql-test-run.pl would run all that it has.
+        ensure!(!there.is_empty(), "{} has none of them", folder.display());
         return Ok(vec![("quick".into(), there)]);
     }
     if !tests.is_empty() {

@@ -136,13 +136,16 @@ fn allows(rules: &str, path: &Path, kind: &str) -> bool {
         let line = line
             .trim()
             .trim_start_matches("owner ")
+            .trim_start()
             .trim_end_matches(',');
         if line.starts_with('#') || line.starts_with("deny") {
             return false;
         }
         // The access stands behind the path, or before it.
         let before = line.split_once(char::is_whitespace);
-        let before = before.filter(|(access, _)| access.chars().all(|c| "rwaklmix".contains(c)));
+        let before = before.filter(|(access, _)| {
+            !access.is_empty() && access.chars().all(|c| "rwaklmix".contains(c))
+        });
         let split = before
             .map(|(access, pattern)| (pattern, access))
             .or_else(|| line.rsplit_once(char::is_whitespace));
@@ -257,6 +260,7 @@ mod tests {
             "owner /mnt/nvme/bpe/*.cache mrwk,",
             "\"/mnt/nvme/*/**\" rwkl,",
             "rwk /mnt/nvme/bpe/**,",
+            "owner  /mnt/**   rwk,",
             "owner rwk \"/mnt/nvme/bpe/**\",",
         ];
         for rule in covered {

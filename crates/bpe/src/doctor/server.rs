@@ -164,7 +164,7 @@ pub fn load_modes(server: &mut Server, process: &Process) -> Vec<Finding> {
         )),
     });
     let left_out = options.early_plugins_left_out().join(", ");
-    if !left_out.is_empty() {
+    if !left_out.is_empty() && process.option("early_plugin_load").is_none() {
         findings.push(
             Finding::warn(
                 "loading",

@@ -273,15 +273,26 @@ pub fn permanence(
     };
     let options = ServerOptions::read(process, server.flavour, server.version);
     let name = |folder: &Path| folder.join(SNIPPET);
-    let early_load = options.value("early_plugin_load").map(str::to_owned);
-    if let Some(suffix) = &options.suffix {
+    let early_load = options.early_load().map(str::to_owned);
+    let dropped = options.early_plugins_to_drop().join(", ");
+    if !dropped.is_empty() {
+        notes.push(format!(
+            "{dropped} will not be loaded early any more, as the server's own option files do not name it now"
+        ));
+    }
+    // Of two files that set it, the later one wins.
+    let file = || {
+        let sets = options.file_of("early_plugin_load").map(Path::to_owned);
+        sets.or_else(|| options.files.files.first().cloned())
+    };
+    if let (Some(suffix), None) = (&options.suffix, &args.places.conf_dir) {
         return Permanence::ByHand {
             why: format!(
                 "it is one of several servers that read the same option files, told apart by the suffix {suffix}"
             ),
             early_load,
             place: ByHand {
-                file: options.files.files.first().cloned(),
+                file: file(),
                 suffix: Some(suffix.clone()),
             },
         };
@@ -302,7 +313,7 @@ pub fn permanence(
                 why: "the server's option files include no folder".to_owned(),
                 early_load,
                 place: ByHand {
-                    file: options.files.files.first().cloned(),
+                    file: file(),
                     suffix: None,
                 },
             };

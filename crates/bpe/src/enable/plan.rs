@@ -461,7 +461,7 @@ pub fn by_hand(flavour: Flavour, snippet: &Snippet, place: &ByHand) -> String {
             Flavour::MariaDb => "",
             // Else each start says that it exists already.
             Flavour::MySql =>
-                "\n  and then keep it from being loaded a second time: DELETE FROM mysql.plugin WHERE name = 'bpe'",
+                "\n  and then keep it from being loaded a second time: SET SESSION sql_log_bin = OFF; DELETE FROM mysql.plugin WHERE name = 'bpe'",
         }
     )
 }
