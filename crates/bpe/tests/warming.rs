@@ -168,7 +168,7 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
     );
 
     follows(&first, &second)?;
-    what_the_pool_holds_is_listed(&first, &second)?;
+    what_the_pool_holds_is_listed(place, &first, &second)?;
     // Warmth goes with the pages.
     second.sql("TRUNCATE TABLE d.t")?;
     sql::wait_until("it is less warm", Duration::from_secs(60), || {
@@ -256,9 +256,14 @@ fn follows(first: &Server, second: &Server) -> Outcome {
 }
 
 /// A table that is in InnoDB's pool alone is made warm if that is asked for.
-fn what_the_pool_holds_is_listed(first: &Server, second: &Server) -> Outcome {
+fn what_the_pool_holds_is_listed(place: &Place, first: &Server, second: &Server) -> Outcome {
     // By default MariaDB keeps more pages free than this pool has.
     first.sql("SET GLOBAL innodb_lru_scan_depth = 100")?;
+    if place.installation.flavour.is_mysql() {
+        // By default it writes dirty pages when they are a tenth of the pool, and when it is idle: they would be cached then.
+        first.sql("SET GLOBAL innodb_max_dirty_pages_pct_lwm = 0")?;
+        first.sql("SET GLOBAL innodb_idle_flush_pct = 0")?;
+    }
     for server in [first, second] {
         sql::fill(&mut server.connect()?, "d.held", 1500, 2000, "")?;
     }
