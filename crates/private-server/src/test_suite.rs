@@ -31,41 +31,37 @@ const FOLDERS: [&str; 3] = [
     "usr/lib/mysql-test",
 ];
 
+/// For MariaDB's suite, which skips tests without `patch` and `mariadb-backup`. Perl's modules want what `perl-openssl-defaults`
+/// provides under another name, and debootstrap does not look for it.
+const MARIADB: [&str; 5] = [
+    "mariadb-test",
+    "mariadb-backup",
+    "netbase",
+    "patch",
+    "perl-openssl-defaults",
+];
+
 const PLUGINS: [&str; 2] = ["usr/lib/mysql/plugin", "usr/lib/mariadb/plugin"];
 
 impl Flavour {
-    /// The root that holds server and suite. MySQL's suite asks for `openssl` and the names of protocols and hosts, MariaDB's
-    /// skips tests without `patch` and `mariadb-backup`. Perl's modules want what `perl-openssl-defaults` provides under
-    /// another name, and debootstrap does not look for it.
+    /// The root that holds server and suite. MySQL's suite asks for `openssl` and the names of protocols and hosts.
     fn recipe_of_test_suite(self) -> Option<root::Recipe> {
         Some(match self {
             Flavour::MariaDb114Upstream => return None,
             Flavour::MariaDb105 => root::Recipe {
                 suite: "bullseye",
                 folder: "bullseye-testsuite",
-                packages: &["mariadb-test", "mariadb-backup", "netbase", "patch"],
+                packages: &MARIADB,
             },
             Flavour::MariaDb1011 => root::Recipe {
                 suite: "bookworm",
                 folder: "bookworm-testsuite",
-                packages: &[
-                    "mariadb-test",
-                    "mariadb-backup",
-                    "netbase",
-                    "patch",
-                    "perl-openssl-defaults",
-                ],
+                packages: &MARIADB,
             },
             Flavour::MariaDb118 => root::Recipe {
                 suite: "trixie",
                 folder: "trixie-testsuite",
-                packages: &[
-                    "mariadb-test",
-                    "mariadb-backup",
-                    "netbase",
-                    "patch",
-                    "perl-openssl-defaults",
-                ],
+                packages: &MARIADB,
             },
             Flavour::MySql97 => root::Recipe {
                 suite: "sid",
