@@ -102,15 +102,11 @@ impl ServerOptions {
         let Some((_, Some(wanted))) = self.of_others(name) else {
             return Vec::new();
         };
-        let wanted: Vec<_> = wanted.split(';').map(str::trim).collect();
         let ours = self.settings(name).rfind(|(file, _)| is_ours(file));
         let ours = ours.and_then(|(_, value)| value).unwrap_or_default();
-        ours.split(';')
-            .map(str::trim)
-            .filter(|plugin| {
-                !plugin.is_empty() && !plugin.starts_with("bpe") && !wanted.contains(plugin)
-            })
-            .collect()
+        let mut dropped = only_in(ours, wanted);
+        dropped.retain(|plugin| !plugin.starts_with("bpe"));
+        dropped
     }
 
     /// The last file of others that sets `name`.
@@ -135,12 +131,7 @@ impl ServerOptions {
         if !is_ours(file) {
             return Vec::new();
         }
-        let listed: Vec<_> = ours.split(';').map(str::trim).collect();
-        let wanted = self.value(name).unwrap_or_default().split(';');
-        wanted
-            .map(str::trim)
-            .filter(|plugin| !plugin.is_empty() && !listed.contains(plugin))
-            .collect()
+        only_in(self.value(name).unwrap_or_default(), ours)
     }
 
     fn of_others(&self, name: &str) -> Option<(&Path, Option<&str>)> {
@@ -193,6 +184,15 @@ pub fn is_on(value: &str) -> bool {
     ["on", "true", "1"]
         .iter()
         .any(|on| value.eq_ignore_ascii_case(on))
+}
+
+/// Plugins of one list, as early-plugin-load takes it, that another has not.
+fn only_in<'a>(list: &'a str, other: &str) -> Vec<&'a str> {
+    let other: Vec<_> = other.split(';').map(str::trim).collect();
+    list.split(';')
+        .map(str::trim)
+        .filter(|plugin| !plugin.is_empty() && !other.contains(plugin))
+        .collect()
 }
 
 fn is_ours(file: &Path) -> bool {

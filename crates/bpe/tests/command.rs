@@ -368,12 +368,13 @@ fn enabling_survives_a_restart(place: &Place) -> Outcome {
     ensure!(status["status"]["bpe_load_mode"] == "early", "{status:#}");
     ensure!(status["variables"]["bpe_size"] == CACHE, "{status:#}");
     ensure!(host.pool()? == pool, "the pool is {}", host.pool()?);
-    let log = host.log_text()?;
+    // The test's own, to a server that was built without it.
+    let log = host
+        .log_text()?
+        .replace("unknown variable 'loose-mysqlx=OFF'", "");
     for bad in [
         "already exists",
-        "unknown variable 'bpe",
-        "unknown variable 'loose-bpe",
-        "unknown variable 'loose_bpe",
+        "unknown variable",
         "Can't open shared library",
     ] {
         ensure!(!log.contains(bad), "{bad}:\n{log}");
