@@ -43,13 +43,6 @@ pub struct Options {
     /// Do not fail when something was not tried.
     #[arg(long)]
     pub partial: bool,
-    /// With --deaths: other programs change a file as soon as the server has closed it after a write, and it dies before it opens the
-    /// file again. The next process does not notice that if all happens within a tick of the clock.
-    #[arg(long)]
-    pub at_once: bool,
-    /// For the children of --deaths: the machine was started anew before this one.
-    #[arg(long, hide = true)]
-    pub reboot: bool,
     /// For the children of --deaths: what becomes of this one.
     #[arg(long, hide = true)]
     pub life: Option<Life>,
@@ -83,11 +76,6 @@ pub enum Life {
 }
 
 impl Life {
-    /// What it writes at first is as what other programs write.
-    pub fn writes_unseen(self) -> bool {
-        matches!(self, Life::Late | Life::Off | Life::Without)
-    }
-
     /// It looks at what was left, and takes it over.
     pub fn takes_over(self) -> bool {
         matches!(

@@ -10,9 +10,6 @@
 //! from being offered until they are seen to end, the server uses their request anew, or [`UNSEEN`] has passed: MariaDB overwrites a
 //! freed page with zeros while it may read it ahead, and the kernel may do the read first.
 //!
-//! A read of a page that is [doubtful](crate::doubtful) goes to the data file. What is cached of it is dropped at harvest, and what was read is
-//! offered: to compare the two, the thread that harvests would have to wait for the cache disk.
-//!
 //! A read that the cache disk does not answer in time is given up: [`late`]. A server's thread must not wait for that disk inside
 //! `io_submit` either: a read is pointed at it only while it surely has a free request, and carries `RWF_NOWAIT`.
 //!
@@ -103,6 +100,8 @@ impl<O: Os> Core<O> {
         let context = (mode.is_active() && self.requests.is_armed(context)).then_some(context);
         let mut redirected = false;
         let mut tagged = Vec::new();
+        // The requests are the kernel's after the submission, and the server's again once they are harvested.
+        let mut written: Vec<(i32, &'static DataFile)> = Vec::new();
         for &request in requests {
             // SAFETY: the server's requests are valid until they are harvested.
             if let Some(iocb) = unsafe { request.as_mut() } {
@@ -116,6 +115,9 @@ impl<O: Os> Core<O> {
                     if mode.records() {
                         // SAFETY: as above.
                         unsafe { self.note_write(iocb, file) };
+                    }
+                    if iocb.opcode != PREAD && written.last().is_none_or(|last| last.0 != iocb.fd) {
+                        written.push((iocb.fd, file));
                     }
                     redirected |= self.prepare(by, iocb, file, context);
                 }
@@ -149,6 +151,10 @@ impl<O: Os> Core<O> {
                 }
             }
             result = again();
+        }
+        // The kernel stamps a file when a write of it is submitted, and not again when it ends.
+        for (fd, file) in written {
+            self.files.stamp(file, fd);
         }
         let accepted = usize::try_from(result).unwrap_or(0).min(requests.len());
         for &request in &requests[accepted..] {
@@ -234,7 +240,7 @@ impl<O: Os> Core<O> {
         if is_control && mode.serves() {
             active.extension.count_access(target.page);
         }
-        let may_be_located = mode.serves() && !is_control && !target.is_doubtful();
+        let may_be_located = mode.serves() && !is_control;
         let located = if may_be_located && iocb.buffer % BUFFER_ALIGNMENT == 0 {
             let group = target.file.group();
             active
@@ -334,7 +340,6 @@ impl<O: Os> Core<O> {
         }) = self.follow(iocb, request)
         {
             // Not followed after all: the pages are dropped and their generation has moved on.
-            file.is_changed_unseen();
             self.finish_write(write, None, None);
         }
     }
@@ -355,8 +360,6 @@ impl<O: Os> Core<O> {
             drop(shard);
             for request in old {
                 if let Purpose::Write(write) = request.purpose {
-                    // It may be under way all the same.
-                    write.file().is_changed_unseen();
                     self.finish_write(write, None, None);
                 }
             }
@@ -516,9 +519,6 @@ impl<O: Os> Core<O> {
                     // SAFETY: the request is complete and not yet given back to the server.
                     let bytes =
                         unsafe { std::slice::from_raw_parts(words.buffer as *const u8, length) };
-                    if target.is_doubtful() {
-                        self.drop_doubtful(active, target);
-                    }
                     self.offer(active, target, bytes, ticket, Source::Read);
                 }
             }

@@ -71,8 +71,43 @@ pub const RULES: &[(&str, &str)] = &[
         "whatever another process has left of a file is believed",
     ),
     (
-        "one-sided-times",
-        "a file that was open is believed however late it was changed",
+        "stamp-before-call",
+        "the change stamp of a file is stored before the write that changes it",
+    ),
+    (
+        "stamp-order",
+        "a file is trusted if its change stamp is not later than the stored one",
+    ),
+    ("superblock", "a file on another mount is trusted"),
+    (
+        "subvolume",
+        "a file of another btrfs subvolume of the same number is trusted",
+    ),
+    (
+        "tick-rule",
+        "a stamp of the last tick proves something on a kernel without fine stamps",
+    ),
+    (
+        "whole-seconds",
+        "a stamp without a fraction of a second proves something",
+    ),
+    (
+        "page-cache",
+        "a file that was written through the page cache is trusted after a kill",
+    ),
+    (
+        "fine-stamps",
+        "the kernel counts as one without fine stamps, whatever it has",
+    ),
+    ("token", "an image is trusted whatever the token says"),
+    ("token-stays", "a start does not replace the token"),
+    (
+        "io-uring-voids",
+        "a file that is written through io_uring keeps its stamp",
+    ),
+    (
+        "flush-failed",
+        "a failed flush leaves the persisted state valid",
     ),
     (
         "off-keeps-live",
@@ -83,24 +118,8 @@ pub const RULES: &[(&str, &str)] = &[
         "a write to an inherited file drops nothing as long as no extension is active",
     ),
     (
-        "undecided-changes",
-        "a file that is renamed before it was opened is believed by the next process but one",
-    ),
-    (
-        "unflushed",
-        "once the machine has restarted, a file is believed whether it was flushed or not",
-    ),
-    (
         "fence",
         "once the machine has restarted, what was left is believed whatever InnoDB's redo log says",
-    ),
-    (
-        "flush-covers-later",
-        "a flush covers what is written while it is under way",
-    ),
-    (
-        "doubt-not-asked",
-        "a doubtful page is served without comparing it",
     ),
     (
         "warm-ticket-after-read",
@@ -115,10 +134,6 @@ pub const RULES: &[(&str, &str)] = &[
         "all pages that are loaded at once get the ticket of the first",
     ),
     (
-        "doubt-forgotten",
-        "the next process is not told which files are doubtful",
-    ),
-    (
         "exclude",
         "a table that the rules exclude is served and cached as any other",
     ),
@@ -127,14 +142,6 @@ pub const RULES: &[(&str, &str)] = &[
         "what was cached of a file stays in reach though the rules exclude it",
     ),
     // What only the model checker finds.
-    (
-        "check-is-enough",
-        "a doubtful page is believed if what was read has the same check",
-    ),
-    (
-        "settled-before-drop",
-        "a write settles its pages before it drops them",
-    ),
     (
         "detached-once",
         "whoever stops following files says so before, but does not look whether following has begun meanwhile",
@@ -187,10 +194,6 @@ pub const RULES: &[(&str, &str)] = &[
     (
         "rest",
         "the object of a forgotten file is used again at once",
-    ),
-    (
-        "settled",
-        "a file that was changed a moment before it was closed is known again",
     ),
     ("no-prove", "a descriptor that a scan found is believed"),
     (

@@ -1,5 +1,5 @@
-//! Compares cached pages with their data files while the server runs, for `bpe verify`, the [audit](crate::audit), and the scrub of
-//! [doubtful](crate::doubtful) pages.
+//! Compares cached pages with their data files while the server runs, for `bpe verify`, the [audit](crate::audit), and for a
+//! sample of recovered pages.
 //!
 //! A ticket is taken before both are read. If it is still good afterwards, no write of the page began meanwhile, so the two
 //! must be equal. The data file is read through the server's own descriptor: opening and closing one of our own would
@@ -13,7 +13,6 @@ use extension::{FileId, Inspected, PageId};
 use crate::core::Core;
 use crate::files::DataFile;
 use crate::os::Os;
-use crate::target::Target;
 
 /// Between two looks at the clock, pages.
 const PAGES_A_LOOK: u32 = 64;
@@ -40,7 +39,7 @@ pub struct Cursor {
 pub enum Compared {
     /// Not in the cache.
     Absent,
-    /// In the cache, but it would not have been served: it cannot be read, or is doubtful and is not that of the data file.
+    /// In the cache, but it would not have been served: it cannot be read.
     Unproven,
     /// Written meanwhile, or not readable just then.
     Skipped,
@@ -103,11 +102,7 @@ impl<O: Os> Core<O> {
                     pages.min(page.saturating_add(PAGES_A_LOOK.saturating_mul(cursor.every)));
                 for number in (page..last).step_by(cursor.every as usize) {
                     if let Some(id) = file.cacheable() {
-                        tell(
-                            file,
-                            number,
-                            self.compare(file, id, fd, number, false, buffers),
-                        );
+                        tell(file, number, self.compare(file, id, fd, number, buffers));
                     }
                 }
                 page = last.next_multiple_of(cursor.every);
@@ -123,43 +118,6 @@ impl<O: Os> Core<O> {
         None
     }
 
-    /// Compares doubtful pages with the data files that are open, from there on in the order of the files' numbers: so many at most, for
-    /// about this time. Where to go on. To be called where waiting for the data disk holds up nobody, and not while a write may be under way that
-    /// was not seen to begin.
-    pub fn scrub(&'static self, from: (u32, u32), most: u64, time: Duration) -> (u32, u32) {
-        let Some(mut buffers) = Buffers::new() else {
-            return from;
-        };
-        let until = self.os().running() + time;
-        let mut files = self.files.all();
-        files.retain(|file| file.owner >= from.0 && file.is_doubtful(file.id()));
-        files.sort_unstable_by_key(|file| file.owner);
-        let (mut compared, mut looked_at) = (0, 0);
-        for file in files {
-            let Some((fd, _)) = self.open_pages(file) else {
-                continue;
-            };
-            let mut page = if file.owner == from.0 { from.1 } else { 0 };
-            while let Some(number) = file.doubtful().next(page) {
-                let is_over =
-                    looked_at % PAGES_A_LOOK == PAGES_A_LOOK - 1 && self.os().running() >= until;
-                let Some(id) = file.cacheable().filter(|_| !is_over && compared < most) else {
-                    break;
-                };
-                looked_at += 1;
-                compared += match self.compare(file, id, fd, number, true, &mut buffers) {
-                    Compared::Absent => 0,
-                    _ => 1,
-                };
-                page = number + 1;
-            }
-            if compared >= most || self.os().running() >= until {
-                return (file.owner, page);
-            }
-        }
-        (0, 0)
-    }
-
     /// A descriptor of an open file, and how many pages it has; `None` if nothing of it can be cached.
     pub fn open_pages(&self, file: &'static DataFile) -> Option<(i32, u32)> {
         let size = u64::from(file.page_size());
@@ -172,15 +130,13 @@ impl<O: Os> Core<O> {
         Some((fd, u32::try_from(pages).unwrap_or(u32::MAX)))
     }
 
-    /// Compares a page that is cached under this identity of the file. `believes`: what was doubtful and is equal is doubtful no more. For
-    /// that no write may be under way that was not seen to begin.
+    /// Compares a page that is cached under this identity of the file.
     fn compare(
         &'static self,
         file: &'static DataFile,
         id: FileId,
         fd: i32,
         number: u32,
-        believes: bool,
         buffers: &mut Buffers,
     ) -> Compared {
         let [cached, stored] = &mut *buffers.0;
@@ -197,18 +153,8 @@ impl<O: Os> Core<O> {
         let Some(ticket) = self.switch().generations().begin_read(file.owner, number) else {
             return Compared::Absent; // it is being written, so it is not cached
         };
-        let is_doubtful = file.doubtful().has(page);
         match active.extension.inspect(page, cached) {
-            Inspected::Absent => {
-                if is_doubtful {
-                    file.settle(id, number, 1);
-                }
-                return Compared::Absent;
-            }
-            Inspected::Unproven if is_doubtful => {
-                self.drop_doubtful(active, Target { file, page });
-                return Compared::Unproven;
-            }
+            Inspected::Absent => return Compared::Absent,
             Inspected::Unproven | Inspected::Unanswered => return Compared::Unproven,
             Inspected::Copied => {}
         }
@@ -228,22 +174,11 @@ impl<O: Os> Core<O> {
         if read != Ok(length) || !unchanged {
             return Compared::Skipped;
         }
-        match (cached == stored, is_doubtful) {
-            (true, true) if believes => {
-                file.doubtful().count(true, &self.switch().doubts);
-                file.settle(id, number, 1);
-                Compared::Equal
-            }
-            (true, _) => Compared::Equal,
-            (false, true) => {
-                self.drop_doubtful(active, Target { file, page });
-                Compared::Unproven
-            }
-            (false, false) => {
-                active.extension.invalidate(id, number, 1);
-                Compared::Different
-            }
+        if cached == stored {
+            return Compared::Equal;
         }
+        active.extension.invalidate(id, number, 1);
+        Compared::Different
     }
 
     /// Compares some of the pages that are cached under this identity of a file with the file, from all over it. To be called
@@ -257,10 +192,7 @@ impl<O: Os> Core<O> {
     pub fn sample_inherited(&'static self, most: u64) -> Sample {
         let mut sum = Sample::default();
         let mut files = self.files.all();
-        files.retain(|file| {
-            let is_believed = file.is_inherited() && !file.is_doubtful(file.id());
-            is_believed && self.files.descriptor_of(file).is_some()
-        });
+        files.retain(|file| file.is_inherited() && self.files.descriptor_of(file).is_some());
         let share = (most / files.len().max(1) as u64).max(4);
         for file in files {
             if sum.compared >= most {
@@ -292,7 +224,7 @@ impl<O: Os> Core<O> {
             {
                 break;
             }
-            match self.compare(file, id, fd, number, false, &mut buffers) {
+            match self.compare(file, id, fd, number, &mut buffers) {
                 Compared::Equal => sample.compared += 1,
                 Compared::Different => {
                     sample.compared += 1;

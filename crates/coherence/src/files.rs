@@ -19,12 +19,11 @@ use std::time::Duration;
 
 use extension::{FileId, Group, MAX_PAGE, MIN_PAGE};
 
-use crate::doubtful::Doubtful;
-use crate::identity::Closed;
-pub use crate::identity::Looks;
-use crate::inheritance::Inheritance;
-use crate::manifest::{Doubt, Left, Manifest, Record, Which};
+use crate::manifest::{Manifest, PersistedFile, Record, Rejection};
 use crate::os::{Os, Stat};
+use crate::recovery::Recoveries;
+pub use crate::stamp::Looks;
+use crate::stamp::{self, FileIdentity, change_stamp};
 use crate::switch::Switch;
 use crate::sync::{
     AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering,
@@ -79,15 +78,12 @@ pub struct DataFile {
     listed_as_closed: AtomicBool,
     /// Changes of size, times or contents that were seen: in the lower bits those under way, above them the beginnings.
     changes: AtomicU64,
-    /// One more than the changes that a flush has covered; 0: none has. And when flushes begin to count: `flushed.rs`.
-    flushed: AtomicU64,
-    flushes_from: AtomicU64,
-    /// What another process has cached of it may be served, or compared, and nobody has written to it since.
+    /// Its change stamp is stored after each change.
+    stamped: AtomicBool,
+    /// The descriptor whose flags were looked at last, and above it the count of registrations then.
+    flags_of: AtomicU64,
+    /// Pages that another process has cached of it may be served, and no write has replaced its identity since.
     inherited: AtomicBool,
-    /// What must be compared before.
-    doubtful: Doubtful,
-    /// Another process has left it, and it was not opened since.
-    undecided: AtomicBool,
     /// Never cached while set: unlinked, or changed through calls that we do not follow.
     barred: AtomicBool,
     /// What the rules for tables say of it: a [`Treatment`]. Written under the lock of its details. It stands for itself, so `Relaxed`
@@ -112,9 +108,10 @@ struct Details {
     name: String,
     /// Those the server has of the file. Changed under the registry's lock only.
     descriptors: Vec<i32>,
-    closed_as: Option<Closed>,
+    /// Its change stamp when the last descriptor was closed, if any later change has another.
+    closed_stamp: Option<i64>,
     /// As another process has left it, until it is opened.
-    left: Option<Box<Left>>,
+    persisted: Option<Box<PersistedFile>>,
     later_part: bool,
 }
 
@@ -131,11 +128,9 @@ impl DataFile {
             attached: AtomicU64::new(0),
             listed_as_closed: AtomicBool::new(false),
             changes: AtomicU64::new(0),
-            flushed: AtomicU64::new(0),
-            flushes_from: AtomicU64::new(0),
+            stamped: AtomicBool::new(false),
+            flags_of: AtomicU64::new(0),
             inherited: AtomicBool::new(false),
-            doubtful: Doubtful::new(),
-            undecided: AtomicBool::new(false),
             barred: AtomicBool::new(false),
             treatment: AtomicU8::new(0),
             kept_out: Figure::new(0),
@@ -274,24 +269,9 @@ impl DataFile {
             return;
         }
         self.changes.fetch_add(BEGINNING + 1, Ordering::SeqCst);
-        if let Some((manifest, record)) = self.record() {
-            if self.undecided.load(Ordering::SeqCst) {
-                self.give_up_inheritance();
-            }
-            record.begin(manifest);
+        if let Some(manifest) = self.switch.manifest() {
+            manifest.begin_change();
         }
-    }
-
-    /// A file that was not opened gets another name or time: whether somebody else has changed it before can no longer be told.
-    #[cold]
-    fn give_up_inheritance(&self) {
-        if left_out!("undecided-changes") {
-            return;
-        }
-        self.replace_contents();
-        self.free_record();
-        self.details.lock().left = None;
-        self.undecided.store(false, Ordering::SeqCst);
     }
 
     /// A change is over, after the call that made it.
@@ -300,19 +280,20 @@ impl DataFile {
         if left_out!("count-after") {
             return self.note_change();
         }
-        let before = self.changes.fetch_sub(1, Ordering::SeqCst);
-        if let Some((manifest, record)) = self.record() {
-            record.end(before % BEGINNING == 1, manifest);
-        }
+        self.changes.fetch_sub(1, Ordering::SeqCst);
     }
 
     /// A change begins whose end will not be seen.
     #[inline]
     pub fn note_change(&self) {
-        self.is_changed_unseen();
         self.changes.fetch_add(BEGINNING, Ordering::SeqCst);
-        if let Some((manifest, record)) = self.record() {
-            record.begin_unseen(manifest);
+        self.void_stamp();
+    }
+
+    /// A change of it is not tracked to its end: its persisted pages are not proven until it is opened again.
+    pub fn void_stamp(&self) {
+        if let Some((_, record)) = self.record().filter(|_| !left_out!("io-uring-voids")) {
+            record.void();
         }
     }
 
@@ -369,7 +350,6 @@ impl DataFile {
                 Err(now) => old = now,
             }
         }
-        self.doubtful.forget(&self.switch.doubts);
         if let Some(active) = &*self.switch.active() {
             active.extension.forget_file(FileId(old));
         }
@@ -472,9 +452,6 @@ fn page_number(offset: i64, page_size: usize) -> Option<u32> {
     u32::try_from(offset as u64 / page_size as u64).ok()
 }
 
-/// Files of an extension that was switched off, by device and number.
-type Kept = HashMap<(u64, u64), Left, BuildHasherDefault<DefaultHasher>>;
-
 struct Registry {
     by_inode: HashMap<(u64, u64), &'static DataFile, BuildHasherDefault<DefaultHasher>>,
     /// With the time since when, by [`Os::running`].
@@ -482,8 +459,6 @@ struct Registry {
     /// Closed, the longest ago first; some of them may be open again.
     closed: VecDeque<&'static DataFile>,
     objects: u32,
-    /// Of an extension that was switched off.
-    kept: Kept,
 }
 
 impl Registry {
@@ -493,7 +468,6 @@ impl Registry {
             resting: VecDeque::new(),
             closed: VecDeque::new(),
             objects: 0,
-            kept: HashMap::with_hasher(BuildHasherDefault::new()),
         }
     }
 
@@ -538,8 +512,10 @@ pub struct Files<O> {
     /// One more than the highest descriptor that was ever registered.
     registered_below: AtomicUsize,
     registry: Mutex<Registry>,
-    /// What has become of files that another process has left.
-    pub inheritance: Inheritance,
+    /// Change stamps are fine ([`crate::stamp`]).
+    has_fine_stamps: AtomicBool,
+    /// The outcome for each file that another process has left.
+    pub recoveries: Recoveries,
     /// What the rules for tables say.
     pub treatments: Treatments,
 }
@@ -563,7 +539,8 @@ impl<O: Os> Files<O> {
             unseen_at: AtomicU64::new(0),
             registered_below: AtomicUsize::new(0),
             registry: Mutex::new(Registry::new()),
-            inheritance: Inheritance::new(),
+            has_fine_stamps: AtomicBool::new(false),
+            recoveries: Recoveries::new(),
             treatments: Treatments::new(),
         }
     }
@@ -681,7 +658,7 @@ impl<O: Os> Files<O> {
             self.prove_found(known);
         }
         // Not under the registry's lock: it may have to ask a file server.
-        let which = self.which(fd, stat);
+        let identity = self.identify(fd, stat);
         hold_up!("attach");
         let mut registry = self.registry.lock();
         // Once nobody follows files, a close is not seen either: a thread that comes late must leave nothing behind.
@@ -694,7 +671,7 @@ impl<O: Os> Files<O> {
             return; // an open that was seen was faster
         }
         let file = self.of(&mut registry, stat.inode, name);
-        self.add(&mut registry, file, fd, stat, &which, how);
+        self.add(&mut registry, file, fd, stat, &identity, how);
         if left_out!("store-outside-lock") {
             MutexGuard::unlocked(&mut registry, || hold_up!("attach, registered"));
         } else {
@@ -915,7 +892,7 @@ impl<O: Os> Files<O> {
     /// Memory of the file objects and the touched part of the descriptor table, bytes.
     pub fn memory_bytes(&self) -> u64 {
         let objects = u64::from(self.registry.lock().objects);
-        objects * (size_of::<DataFile>() as u64 + 128) + 4096 + self.switch.doubts.memory_bytes()
+        objects * (size_of::<DataFile>() as u64 + 128) + 4096
     }
 
     /// What the kernel says of a file now; `None` if the server does not have it open.
@@ -941,9 +918,6 @@ impl<O: Os> Files<O> {
         }
         let file = self.fresh(registry);
         file.start(key, name);
-        if let Some(left) = registry.kept.remove(&key) {
-            file.return_to(&left);
-        }
         registry.by_inode.insert(key, file);
         file
     }
@@ -955,35 +929,29 @@ impl<O: Os> Files<O> {
         file: &'static DataFile,
         fd: i32,
         stat: &Stat,
-        which: &Which,
+        identity: &FileIdentity,
         how: Attach,
     ) {
         file.attached.fetch_add(1, Ordering::SeqCst);
         let mut details = file.details.lock();
         let was_open = !details.descriptors.is_empty();
         let is_as_closed = details
-            .closed_as
-            .is_some_and(|closed| closed.is(stat, &self.os));
-        let same = was_open || is_as_closed || left_out!("reopening");
+            .closed_stamp
+            .is_some_and(|stamp| stamp == change_stamp(stat));
+        let mut same = was_open || is_as_closed || left_out!("reopening");
         let anew = how == (Attach::Opened { anew: true });
-        let left = details.left.take();
-        file.undecided.store(false, Ordering::SeqCst);
-        let doubt = left.as_ref().and_then(|left| {
-            let doubt = left.doubt(which, stat, &self.os);
-            doubt.or(anew.then_some(Doubt::Changed))
-        });
-        let inherits = left.as_ref().is_some_and(|left| {
-            let is_lost = anew || doubt == Some(Doubt::OtherFile);
-            self.inheritance.opened(left, &details.name, doubt, is_lost);
-            if doubt.is_some() && !is_lost {
-                file.doubt(left.id, stat, left.pages, left.ends_within(stat));
-            }
-            !is_lost
-        });
-        let same = same || inherits;
-        // Whoever else has changed it may not have flushed it.
-        let was_flushed = left.filter(|_| doubt.is_none()).map(|left| left.flushed);
-        details.closed_as = None;
+        let persisted = details.persisted.take();
+        if let Some(persisted) = persisted {
+            let outcome = match anew {
+                true => Err(Rejection::OtherFile),
+                false => persisted.prove(identity, stat),
+            };
+            let file_is = (&*details.name, stat.size);
+            self.recoveries
+                .opened(file.owner, &persisted, file_is, outcome);
+            same |= outcome.is_ok();
+        }
+        details.closed_stamp = None;
         // One that has no place in the table is never released.
         if self.table.get(fd as usize).is_some() || !details.descriptors.contains(&fd) {
             details.descriptors.push(fd);
@@ -992,21 +960,49 @@ impl<O: Os> Files<O> {
         if anew || !same {
             file.replace_contents();
         }
-        if !was_open {
-            let known = was_flushed.map(Some).or(is_as_closed.then_some(None));
-            file.first_opened(known, stat, how, &self.os);
-        }
-        if how == Attach::Found {
-            file.is_found(self.os.running());
-        }
-        if let (false, Some((manifest, record))) = (was_open, file.record()) {
-            // It may have been followed before there were records.
+        if let (false, Some((_, record))) = (was_open, file.record()) {
+            // It may have been tracked before there were records.
             record.identify(file.id().0);
             file.note_shape();
-            record.open(which, stat, manifest);
+            record.open(identity, stat);
+            file.stamped.store(identity.is_provable(), Ordering::SeqCst);
         }
         if !was_open {
             file.barred.store(stat.links == 0, Ordering::SeqCst);
+        }
+    }
+
+    /// Stores the change stamp of a file that the server has just changed through this descriptor. After the call; for libaio after the
+    /// submission.
+    #[inline]
+    pub fn stamp(&self, file: &'static DataFile, fd: i32) {
+        // Relaxed: set before the server was given the descriptor.
+        if file.stamped.load(Ordering::Relaxed) {
+            self.store_stamp(file, fd);
+        }
+    }
+
+    #[inline(never)]
+    fn store_stamp(&self, file: &'static DataFile, fd: i32) {
+        let Some((_, record)) = file.record() else {
+            return;
+        };
+        let flags_of = file.attached.load(Ordering::SeqCst) << 32 | u64::from(fd.unsigned_abs());
+        if file.flags_of.load(Ordering::SeqCst) != flags_of {
+            if !self.os.is_direct(fd) {
+                record.note_buffered();
+            }
+            file.flags_of.store(flags_of, Ordering::SeqCst);
+        }
+        if let Some(stat) = self.os.stat(fd) {
+            record.stamp(&stat);
+        }
+    }
+
+    /// The same for a change by a name, or through a descriptor that is not known.
+    pub fn stamp_open(&self, file: &'static DataFile) {
+        if let Some(fd) = self.descriptor_of(file) {
+            self.stamp(file, fd);
         }
     }
 
@@ -1026,12 +1022,11 @@ impl<O: Os> Files<O> {
         if !details.descriptors.is_empty() {
             return;
         }
-        details.closed_as = last_seen.and_then(|stat| Closed::of(stat, &self.os));
-        // Settled or not: while it counted as open, a wider window of times would do.
-        if let (Some(stat), Some((_, record))) = (last_seen, file.record()) {
-            record.close(&Closed::now(stat, &self.os), file.is_flushed());
-        }
-        file.last_closed();
+        // Relaxed: a setting.
+        let has_fine_stamps = self.has_fine_stamps.load(Ordering::Relaxed);
+        details.closed_stamp = last_seen
+            .map(change_stamp)
+            .filter(|&stamp| stamp::is_settled(stamp, self.os.file_time(), has_fine_stamps));
         let gone = last_seen.is_none_or(|stat| stat.links == 0);
         drop(details);
         if gone {
@@ -1093,7 +1088,7 @@ impl<O: Os> Files<O> {
     }
 }
 
-#[cfg(all(test, checker))]
+#[cfg(test)]
 impl<O> Files<O> {
     /// Frees the objects and the table, which are leaked.
     ///
@@ -1140,8 +1135,8 @@ impl DataFile {
             key,
             name: String::from_utf8_lossy(name).into_owned(),
             descriptors: Vec::new(),
-            closed_as: None,
-            left: None,
+            closed_stamp: None,
+            persisted: None,
             later_part,
         };
         self.base.store(
@@ -1157,9 +1152,7 @@ impl DataFile {
         self.hits.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         self.inherited.store(false, Ordering::SeqCst);
-        self.doubtful.forget(&self.switch.doubts);
-        self.undecided.store(false, Ordering::SeqCst);
-        self.forget_flushes();
+        self.stamped.store(false, Ordering::SeqCst);
         let id = self.switch.new_file_id();
         if let Some((_, record)) = self.record() {
             record.identify(id.0);
@@ -1183,11 +1176,9 @@ impl DataFile {
     }
 }
 
-mod flushed;
-mod inherited;
+mod recovered;
 #[cfg(all(test, not(checker)))]
-mod inherited_tests;
-mod kept;
+mod recovered_tests;
 #[cfg(test)]
 mod registry_tests;
 

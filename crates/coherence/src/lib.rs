@@ -6,8 +6,8 @@
 //! From the bottom to the top, each knows only those before it:
 //!
 //! 1. [`sync`] and [`os`]: locks and atomics; the machine. [`control`]: reads that are compared.
-//! 2. [`manifest`]: what the next process has to know. [`doubtful`]: pages that are compared before they are served. [`switch`]: the mode that every hook reads first, requests under way, the
-//!    active extension. [`treatment`]: what the rules for tables say of a file.
+//! 2. [`stamp`]: the proof that a file is what it was. [`manifest`], [`recovery`]: the records of the files over restarts. [`switch`]: the
+//!    mode that every hook reads first, requests under way, the active extension. [`treatment`]: what the rules for tables say of a file.
 //! 3. [`files`]: which descriptors are data files, and what became of them. [`header`], [`print`]: what a page says of itself.
 //! 4. [`notes`]: what hooks note for a recording. [`target`]: what is read or written. `aio::requests`: what is under way.
 //! 5. [`core`]: the value.
@@ -19,7 +19,7 @@
 //!
 //! # Order of locks
 //! Controller's thread → controller → file registry → file identity → reads given up → in-flight table shard → (the extension's
-//! locks). The list of suspended files is a leaf, and so are what is known of a file's doubtful pages and the rules for tables.
+//! locks). The list of suspended files is a leaf, and so are the outcomes of a recovery and the rules for tables.
 
 /// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
 #[macro_export]
@@ -29,10 +29,30 @@ macro_rules! left_out {
         let left_out = $crate::interleavings::leaves_out($rule);
         #[cfg(all(feature = "canary", not(all(test, checker))))]
         let left_out = $crate::canary::leaves_out($rule);
-        #[cfg(not(any(feature = "canary", all(test, checker))))]
+        #[cfg(all(test, debug_assertions, not(any(feature = "canary", checker))))]
+        let left_out = $crate::leaves_out_in_test($rule);
+        #[cfg(not(any(feature = "canary", all(test, any(debug_assertions, checker)))))]
         let left_out = false;
         left_out
     }};
+}
+
+#[cfg(debug_assertions)]
+thread_local! {
+    static LEFT_OUT_IN_TEST: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") };
+}
+
+/// Whether a unit test leaves out this rule in its thread.
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub fn leaves_out_in_test(rule: &str) -> bool {
+    LEFT_OUT_IN_TEST.get() == rule
+}
+
+/// Leaves out a rule in this thread from now on; an empty name: none.
+#[cfg(all(test, debug_assertions))]
+pub(crate) fn leave_out(rule: &'static str) {
+    LEFT_OUT_IN_TEST.set(rule);
 }
 
 /// A moment at which a test can hold the thread up; nothing in every build that is not for tests.
@@ -51,15 +71,10 @@ pub mod compare;
 pub mod control;
 pub mod controller;
 pub mod core;
-pub mod doubtful;
-#[cfg(all(test, not(checker)))]
-mod doubtful_tests;
 pub mod files;
 pub mod header;
 #[cfg(any(test, feature = "canary"))]
 pub mod hold_up;
-mod identity;
-pub mod inheritance;
 #[cfg(all(test, checker))]
 mod interleavings;
 #[cfg(test)]
@@ -68,10 +83,14 @@ pub mod manifest;
 pub mod notes;
 pub mod os;
 pub mod print;
+pub mod recovery;
+#[cfg(all(test, debug_assertions, not(checker)))]
+mod restart_model;
 pub mod rules;
 #[cfg(test)]
 mod rules_tests;
 pub mod scan;
+pub mod stamp;
 pub mod switch;
 pub mod sync;
 pub mod target;

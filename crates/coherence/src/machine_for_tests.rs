@@ -11,6 +11,7 @@ use extension::{Extension, ReadTimeout};
 use crate::core::Core;
 use crate::files::{Slot, empty_slot};
 use crate::os::{Errno, Level, Os, Stat};
+use crate::stamp::FileSystem;
 use crate::switch::{Active, Switch};
 use crate::sync::JoinHandle;
 
@@ -20,8 +21,10 @@ pub struct Machine {
     passed: AtomicU64,
     /// Nanoseconds by which the clock of the files' times was set.
     set_by: AtomicI64,
-    /// The number of the mount of every file; 0: it is not known.
-    pub mount: AtomicU64,
+    /// The superblock of every file; 0: its file system proves nothing.
+    pub superblock: AtomicU64,
+    /// The lower half of the UUID of its subvolume.
+    pub subvolume: AtomicU64,
     /// When every file was made; 0: it is not known.
     pub birth: AtomicU64,
 }
@@ -132,17 +135,27 @@ impl Os for Machine {
         now(libc::CLOCK_BOOTTIME).as_nanos() as i128
     }
 
-    fn file_time(&self) -> i128 {
-        let now = now(libc::CLOCK_REALTIME_COARSE).as_nanos() as i128;
-        now + i128::from(self.set_by.load(Ordering::SeqCst))
+    fn file_time(&self) -> i64 {
+        let now = now(libc::CLOCK_REALTIME_COARSE).as_nanos() as i64;
+        now + self.set_by.load(Ordering::SeqCst)
     }
 
     fn birth(&self, _: i32) -> Option<u64> {
         Some(self.birth.load(Ordering::SeqCst)).filter(|&birth| birth != 0)
     }
 
-    fn mount(&self, _: u64, _: i32) -> Option<u64> {
-        Some(self.mount.load(Ordering::SeqCst)).filter(|&mount| mount != 0)
+    fn file_system(&self, _: u64, _: i32) -> Option<FileSystem> {
+        let superblock = self.superblock.load(Ordering::SeqCst);
+        (superblock != 0).then(|| FileSystem {
+            superblock,
+            subvolume: self.subvolume.load(Ordering::SeqCst).into(),
+        })
+    }
+
+    fn is_direct(&self, fd: i32) -> bool {
+        // SAFETY: a plain call.
+        let flags = unsafe { libc::fcntl(fd, libc::F_GETFL) };
+        flags & libc::O_DIRECT != 0
     }
 
     fn spawn<T: Send + 'static>(

@@ -1,136 +1,95 @@
-//! What the next process has to know of the data files, in memory that outlives this one.
+//! The records of the data files, in memory that outlives the process: the persisted state.
 //!
-//! A record says which file has which identity, and how it was left: closed, with its size and times; or open, with the times
-//! around the last change that the server made to it. Whoever comes next believes what is cached of a file if nobody can have
-//! changed it since: its times say so, by the clock of the same machine, which has not been started anew, on the same mount.
+//! A record says which file has which identity in the cache, and its stored stamp ([`crate::stamp`], which has the protocol and the argument).
 //!
-//! A process may end between any two instructions. So a record never says more than is true:
+//! A process may die between any two instructions. So a record never claims more than is true:
 //!
-//! - A new identity stands in it before the change that makes it necessary.
-//! - Times are noted before a change is forwarded, and after its end. The file's own time lies between them. A change that was
-//!   under way at the end has a time up to the last one at which the process is known to have lived.
-//! - Whoever stops following files says so first ([`Manifest::detach`]). What is open then is not believed any more: somebody may
-//!   change it at once, within the same tick of the clock.
+//! - A new identity is stored before the change that makes it necessary.
+//! - A stamp is stored after the change. Until then the file's own stamp differs, and the file is not proven.
+//! - Whoever stops tracking files stores that first ([`Manifest::detach`]).
 //!
-//! Records may be kept until the machine was started anew ([`Manifest::of_another_boot`]). Then a file is believed only if it was
-//! closed, its times are exactly what they were, and all that was written to it had been flushed: else the disk may have less than
-//! the file had.
-//!
-//! Everything in it is a word of its own, zero in the beginning. Orders are `SeqCst`: what counts is the order of the
-//! instructions, not what another processor sees.
+//! All fields are words of their own, zero in the beginning. Orders are `SeqCst`: the order of the instructions counts, not what another
+//! processor sees.
 
 use extension::FileId;
 
-pub use doubt::Doubt;
-
-use crate::identity::{Clocks, Closed, Identity, TICK, has_whole_seconds};
 use crate::os::{Os, Stat};
-use crate::sync::{AtomicU64, AtomicUsize, Ordering};
+use crate::stamp::{FileIdentity, FileSystem, VOID, change_stamp, has_fraction};
+use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
-/// Identities are announced in such steps, so that none is given twice whenever the process ends.
+/// Identities are announced in steps of this size, so that none is given twice whenever the process ends.
 const STEP: u64 = 4096;
 /// Beyond this they begin anew, with an empty cache.
-const MOST_IDS: u64 = 1 << 31;
+const MAX_IDS: u64 = 1 << 31;
 
 /// The beginning of the memory.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub struct Head {
-    /// For whoever makes the memory: what it is, whose, and of which start of the machine.
+    /// For the owner of the memory: what it is, whose, and of which start of the machine.
     pub mark: [AtomicU64; 8],
     /// The session of the cache whose pages the records are about; 0: none.
     session: AtomicU64,
-    /// How often somebody has stopped following.
+    /// How often tracking has stopped, or turned out to be incomplete.
     detached: AtomicU64,
-    /// What `detached` was when following began that has gone on since.
+    /// The value of `detached` when the tracking began that has gone on since.
     followed_since: AtomicU64,
     /// Identities from here on were never given.
     ids: AtomicU64,
-    /// Both clocks, of late.
+    /// The sign of life `L`: the coarse clock of the file systems, nanoseconds since 1970.
+    alive: AtomicI64,
+    /// How long the machine had run at the last sign of life, nanoseconds.
     since_boot: AtomicU64,
-    file_time: AtomicU64,
-    /// When the process changed a file last, by the clock of the files.
-    alive: AtomicU64,
+    /// The superblock of the data directory; 0: stamps prove nothing there.
+    superblock: AtomicU64,
+    /// The process has stopped cleanly: no change is in flight, and all data are durable.
+    stopped: AtomicU64,
+    /// The highest LSN of a page that was written.
+    lsn: AtomicU64,
     /// The page size that the cache is laid out for, bytes.
     page: AtomicU64,
-    /// When this process has taken over what another has left, since the machine was started; 0: it has not.
+    /// When this process recovered the state of another one, since the machine was started; 0: it has not.
     taken_over: AtomicU64,
     /// This process has ended itself.
     crashed: AtomicU64,
-    /// A flush has failed since the machine was started: the kernel may have thrown away what it could not write.
-    lost: AtomicU64,
-    /// By which settings the cache is laid out, and what came of them: bytes of memory, and of each device.
+    /// By which settings the cache is laid out, and the result: bytes of memory, and of each device.
     settings: AtomicU64,
     memory: AtomicU64,
     sizes: [AtomicU64; DEVICES],
 }
 
+impl Head {
+    /// Where the superblock of the data directory stands, bytes from the beginning.
+    pub const SUPERBLOCK_OFFSET: usize = std::mem::offset_of!(Head, superblock);
+}
+
 /// The sizes of so many devices are kept.
 const DEVICES: usize = 32;
 
-/// Whoever crashes so soon after he has taken over a cache may have crashed because of it, nanoseconds.
-const SOON: i128 = 600_000_000_000;
-
-/// States of a record.
-const FREE: u64 = 0;
-const CLOSED: u64 = 1;
-/// Closed, and all that was written to it is on the disk.
-const FLUSHED: u64 = 2;
-/// The same, before the machine was started anew.
-const BEFORE: u64 = 3;
-/// From here on: not to be believed since the machine was started anew, for a reason that this counts from ([`Doubt::number`]).
-const LOST: u64 = 8;
-const OPEN: u64 = 64;
-/// From here on: open, and when a change began whose end will not be seen, nanoseconds since 1970.
-const UNSEEN: u64 = 65;
-
-/// In a record's identity: what is cached under it may be old.
-const DOUBTED: u64 = 1 << 32;
-/// Besides: of pages beyond the end of the file, too.
-const ENDLESS: u64 = 1 << 33;
-
-/// A change whose end was not seen has ended after this.
-const LONGEST_CHANGE: i128 = 60_000_000_000;
+/// A crash within this time after a recovery may have been caused by what was recovered, nanoseconds.
+const CRASH_WINDOW: u64 = 600_000_000_000;
 
 /// Of one file.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct Record {
-    state: AtomicU64,
+    /// 0: it stands for no file.
+    used: AtomicU64,
     device: AtomicU64,
     inode: AtomicU64,
+    /// 0: not known, as the next.
     birth: AtomicU64,
-    mount: AtomicU64,
-    /// The identity, and above it what is doubted.
+    superblock: AtomicU64,
+    subvolume: [AtomicU64; 2],
+    /// The identity in the cache.
     id: AtomicU64,
     /// Page size, and above it the first page number.
     shape: AtomicU64,
     pages: AtomicU64,
-    /// What it was when it was opened, or closed.
-    size: AtomicU64,
-    modified: AtomicU64,
-    changed: AtomicU64,
-    /// When that was.
-    file_time: AtomicU64,
-    /// If it is open: when the last change began; if it is closed: when that was, since the machine was started.
-    begun: AtomicU64,
-    /// When the last change ended.
-    ended: AtomicU64,
-    /// When the last change began, once all had ended.
-    completed: AtomicU64,
-    /// A change is under way.
-    under_way: AtomicU64,
-}
-
-/// Which file it is.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Which {
-    /// Device and number on it.
-    pub inode: (u64, u64),
-    /// When it was made; `None` if that is not told. Nanoseconds since 1970.
-    pub birth: Option<u64>,
-    /// Tells this mount of its file system from others since the machine was started, if that can be told.
-    pub mount: Option<u64>,
+    /// The stored stamp `r`; 0: none; [`VOID`]: a change was not tracked.
+    stamp: AtomicI64,
+    /// 1: it was written through the page cache since the last clean stop. What the kernel has not written back may be lost yet.
+    buffered: AtomicU64,
 }
 
 /// The memory.
@@ -143,42 +102,119 @@ pub struct Manifest {
     memory: Memory,
 }
 
-/// What a manifest needs of whoever made its memory.
+/// What a manifest needs of the owner of its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Memory {
     /// [`Os::file_time`].
-    pub now: fn() -> i128,
-    /// Makes room for so many records. Whether there is.
+    pub now: fn() -> i64,
+    /// Makes room for so many records. Returns whether there is.
     pub grow: fn(usize) -> bool,
 }
 
-fn unsigned(number: i64) -> u64 {
-    u64::from_ne_bytes(number.to_ne_bytes())
+/// What the records may prove to a process that starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Recovery {
+    /// The same start of the machine, and the same mount of the data directory.
+    SameMount {
+        /// Stamps are fine ([`crate::stamp`]).
+        has_fine_stamps: bool,
+    },
+    /// An image of a clean stop. Device number and superblock of the data directory, then and now.
+    Image { device: (u64, u64), superblock: u64 },
+    /// Nothing: their pages are only listed, for the loader. Device number of the data directory, then and now.
+    ListOnly { device: (u64, u64), superblock: u64 },
 }
 
-fn signed(number: u64) -> i64 {
-    i64::from_ne_bytes(number.to_ne_bytes())
+/// What is known of the persisted state when a process starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Found {
+    /// Device number and superblock of the data directory now.
+    pub device: u64,
+    pub superblock: u64,
+    /// The records are in memory, of this start of the machine and of this mount of the data directory.
+    pub is_same_mount: bool,
+    /// Stamps are fine.
+    pub has_fine_stamps: bool,
+    /// An image was copied: the device number of the data directory when it was written, and whether token and redo log are those of the stop
+    /// that wrote it.
+    pub image: Option<(u64, bool)>,
 }
 
-fn word(number: i128) -> u64 {
-    unsigned(i64::try_from(number).unwrap_or(i64::MAX))
+impl Found {
+    /// What the records may prove.
+    pub fn recovery(&self) -> Recovery {
+        let (now, superblock) = (self.device, self.superblock);
+        match self.image {
+            None if self.is_same_mount => Recovery::SameMount {
+                has_fine_stamps: self.has_fine_stamps,
+            },
+            // No clean stop before the remount.
+            None => Recovery::ListOnly {
+                device: (now, now),
+                superblock,
+            },
+            Some((then, true)) => Recovery::Image {
+                device: (then, now),
+                superblock,
+            },
+            Some((then, false)) => Recovery::ListOnly {
+                device: (then, now),
+                superblock,
+            },
+        }
+    }
 }
 
-fn get(word: &AtomicU64) -> i128 {
-    signed(word.load(Ordering::SeqCst)).into()
+/// Why the pages of a file are not served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rejection {
+    Changed,
+    OtherFile,
+    OtherMount,
+    OtherSubvolume,
+    FileSystem,
+    WholeSeconds,
+    LastTick,
+    Untracked,
+    PageCache,
+    NoProof,
+}
+
+impl Rejection {
+    /// For people.
+    pub fn text(self) -> &'static str {
+        match self {
+            Rejection::Changed => "it was changed while the server was down",
+            Rejection::OtherFile => "it is another file of the same number",
+            Rejection::OtherMount => {
+                "its file system was mounted again, and the server was not stopped cleanly before"
+            }
+            Rejection::OtherSubvolume => "its btrfs subvolume was replaced",
+            Rejection::FileSystem => "its file system has no change stamps that prove anything",
+            Rejection::WholeSeconds => "its file system keeps no fractions of a second",
+            Rejection::LastTick => {
+                "it was written right before the server ended, and this kernel has no fine stamps"
+            }
+            Rejection::Untracked => "a write to it was not tracked to its end",
+            Rejection::PageCache => "it was written without O_DIRECT, and the server was killed",
+            Rejection::NoProof => "InnoDB has run without the plugin since",
+        }
+    }
+
+    /// Whether the file still has the pages that were cached of it, perhaps in another version.
+    pub fn keeps_pages(self) -> bool {
+        self != Rejection::OtherFile
+    }
 }
 
 fn set(word: &AtomicU64, value: u64) {
-    #[cfg(all(test, not(checker)))]
-    tests::may_die();
+    #[cfg(all(test, debug_assertions, not(checker)))]
+    crate::restart_model::may_die();
     word.store(value, Ordering::SeqCst);
 }
 
-fn exchange(word: &AtomicU64, from: u64, to: u64) {
-    #[cfg(all(test, not(checker)))]
-    tests::may_die();
-    let order = Ordering::SeqCst;
-    let _ = word.compare_exchange(from, to, order, order);
+fn get(word: &AtomicU64) -> u64 {
+    word.load(Ordering::SeqCst)
 }
 
 impl Manifest {
@@ -311,34 +347,46 @@ impl Manifest {
     /// Identities up to this one may have been given. `None`: too many.
     pub fn given(&self) -> Option<u32> {
         let ids = self.head.ids.load(Ordering::SeqCst);
-        (ids < MOST_IDS).then_some(ids as u32)
+        (ids < MAX_IDS).then_some(ids as u32)
     }
 
-    /// What time it is, from time to time.
-    pub fn note_clocks(&self, os: &impl Os) {
-        let clocks = Clocks::now(os);
-        if self.clocks().were_set_back(clocks) {
-            // What is changed from now on may get times of before.
-            self.detach();
-        }
-        set(&self.head.file_time, word(clocks.file_time));
-        set(&self.head.since_boot, word(clocks.since_boot));
+    /// Stores a sign of life.
+    pub fn note_life(&self, os: &impl Os) {
+        self.live();
+        let since_boot = u64::try_from(os.since_boot()).unwrap_or(0);
+        set(&self.head.since_boot, since_boot);
     }
 
-    fn clocks(&self) -> Clocks {
-        Clocks {
-            since_boot: get(&self.head.since_boot),
-            file_time: get(&self.head.file_time),
-        }
-    }
-
+    /// A change is about to be made.
     #[inline]
-    fn live(&self) -> u64 {
-        let now = word((self.memory.now)());
-        if self.head.alive.load(Ordering::SeqCst) != now {
-            set(&self.head.alive, now);
+    pub fn begin_change(&self) {
+        self.live();
+        if get(&self.head.stopped) != 0 {
+            set(&self.head.stopped, 0);
         }
-        now
+    }
+
+    /// Stores a sign of life of the file systems' clock alone.
+    #[inline]
+    pub fn live(&self) {
+        let now = (self.memory.now)();
+        if self.head.alive.load(Ordering::SeqCst) != now {
+            self.head.alive.store(now, Ordering::SeqCst);
+        }
+    }
+
+    /// A page was written, which has this LSN.
+    #[inline]
+    pub fn note_lsn(&self, lsn: u64) {
+        // Relaxed: a larger value is all that counts.
+        if lsn > self.head.lsn.load(Ordering::Relaxed) {
+            self.head.lsn.fetch_max(lsn, Ordering::Relaxed);
+        }
+    }
+
+    /// The highest LSN of a page that was written, by this process or those before whose state it has recovered.
+    pub fn lsn(&self) -> u64 {
+        get(&self.head.lsn)
     }
 
     /// The process is about to end itself because something is wrong with it.
@@ -346,94 +394,99 @@ impl Manifest {
         self.head.crashed.store(1, Ordering::SeqCst);
     }
 
-    /// Whether the process before may have crashed because of what it has taken over.
+    /// Whether the process before may have crashed because of what it has recovered.
     pub fn crashed_soon(&self) -> bool {
         let taken_over = get(&self.head.taken_over);
-        let lived = get(&self.head.since_boot) - taken_over;
-        let crashed = self.head.crashed.load(Ordering::SeqCst) != 0;
-        crashed && taken_over != 0 && lived < SOON
+        let lived = get(&self.head.since_boot).saturating_sub(taken_over);
+        get(&self.head.crashed) != 0 && taken_over != 0 && lived < CRASH_WINDOW
     }
 
-    /// What was left turned out to be of no use: a crash has nothing to do with it.
+    /// The persisted state turned out to be of no use: a crash has nothing to do with it.
     pub fn took_nothing(&self) {
         set(&self.head.taken_over, 0);
     }
 
-    /// Nothing is said of any file.
+    /// Forgets all files.
     pub fn clear(&self) {
         self.abandon();
         if self.given().is_none() {
             set(&self.head.ids, 0);
         }
-        set(&self.head.taken_over, 0);
-        set(&self.head.crashed, 0);
+        for word in [
+            &self.head.taken_over,
+            &self.head.crashed,
+            &self.head.stopped,
+            &self.head.lsn,
+        ] {
+            set(word, 0);
+        }
         self.known().iter().for_each(Record::free);
     }
 
-    /// Takes over what another process has left. Of each file the number of its object, and what is known.
-    pub fn take_over(&self, os: &impl Os) -> Vec<(u32, Left)> {
-        let now = Clocks::now(os);
-        let alive = get(&self.head.alive);
-        let open_ones_count = self.is_followed() && !self.clocks().were_set_back(now);
-        let mut taken = Vec::new();
-        for (owner, record) in (1..).zip(self.known()) {
-            let Some(left) = record.left(open_ones_count.then_some(alive)) else {
-                record.free();
-                continue;
-            };
-            if left.how == How::Unfollowed {
-                // Before the next process may think that this one has followed it.
-                record.doubt(left.id.0, false);
-            }
-            taken.push((owner, left));
-        }
-        self.note_clocks(os);
-        set(&self.head.crashed, 0);
-        set(&self.head.taken_over, word(now.since_boot));
-        taken
+    /// The superblock of the data directory of the process whose records these are.
+    pub fn superblock(&self) -> u64 {
+        get(&self.head.superblock)
     }
 
-    /// The same in a server that has opened and changed files before anybody followed them. So what is said of a file is not true any
-    /// more, and goes: whoever dies now has left nothing.
-    pub fn take_over_late(&self, os: &impl Os) -> Vec<Left> {
-        // A hook that follows a file for a recording writes to the record of another one.
-        self.abandon();
-        let taken = self.take_over(os);
-        let since = self.head.taken_over.load(Ordering::SeqCst);
-        self.clear();
-        set(&self.head.taken_over, since);
-        taken.into_iter().map(|(_, left)| left.late()).collect()
+    /// The data directory of this process has this superblock; 0: stamps prove nothing there.
+    pub fn be_on(&self, superblock: u64) {
+        set(&self.head.superblock, superblock);
+    }
+
+    /// The latest stored stamp of any file.
+    pub fn latest_stamp(&self) -> i64 {
+        let stamps = self.known().iter().filter_map(Record::stored_stamp);
+        stamps.max().unwrap_or(0)
+    }
+
+    /// The process ends cleanly: no change is in flight, and all data are durable. A change that comes all the same takes it back.
+    pub fn stop_cleanly(&self) {
+        set(&self.head.stopped, 1);
+    }
+
+    /// Recovers what another process has left. Returns the number of each file's object, and what is known of it.
+    pub fn recover(&self, os: &impl Os, by: Recovery) -> Vec<(u32, PersistedFile)> {
+        let was_killed = get(&self.head.stopped) == 0;
+        let alive = self.head.alive.load(Ordering::SeqCst);
+        let superblock = self.superblock();
+        match by {
+            Recovery::Image {
+                superblock: now, ..
+            }
+            | Recovery::ListOnly {
+                superblock: now, ..
+            } => self.be_on(now),
+            Recovery::SameMount { .. } => {}
+        }
+        let mut recovered = Vec::new();
+        for (owner, record) in (1..).zip(self.known()) {
+            match record.recover(by, superblock, alive, was_killed) {
+                Some(file) => recovered.push((owner, file)),
+                None => record.free(),
+            }
+        }
+        set(&self.head.stopped, 0);
+        self.note_life(os);
+        set(&self.head.crashed, 0);
+        set(&self.head.taken_over, get(&self.head.since_boot).max(1));
+        recovered
     }
 }
 
 impl Record {
     /// It stands for no file.
     pub fn free(&self) {
-        if self.state.load(Ordering::SeqCst) != FREE {
-            set(&self.state, FREE);
+        if get(&self.used) != 0 {
+            set(&self.used, 0);
         }
     }
 
-    /// The file has this identity from now on. If it is another one, there is no doubt of it.
+    /// The file has this identity from now on.
     #[inline]
     pub fn identify(&self, id: u32) {
-        if self.id.load(Ordering::SeqCst) as u32 != id {
+        if get(&self.id) != id.into() {
             set(&self.id, id.into());
         }
-    }
-
-    /// What is cached under this identity may be old, unless the file has another one by now. `ends`: as [`Left::ends_within`].
-    pub fn doubt(&self, id: u32, ends: bool) {
-        let doubt = if ends { DOUBTED } else { DOUBTED | ENDLESS };
-        let before = self.id.load(Ordering::SeqCst);
-        if before as u32 == id && !left_out!("doubt-forgotten") {
-            exchange(&self.id, before, before | doubt);
-        }
-    }
-
-    /// All that is cached under this identity was compared, unless the file has another one by now.
-    pub fn trust(&self, id: u32) {
-        exchange(&self.id, u64::from(id) | DOUBTED, id.into());
     }
 
     /// Its page size in bytes, and its first page number.
@@ -441,309 +494,207 @@ impl Record {
         set(&self.shape, u64::from(page_size) | u64::from(base) << 32);
     }
 
-    /// So many pages of it are cached, more or less.
+    /// About so many pages of it are cached.
     pub fn count(&self, pages: u64) {
         set(&self.pages, pages);
     }
 
     /// The file has its first descriptor.
-    pub fn open(&self, which: &Which, stat: &Stat, manifest: &Manifest) {
-        set(&self.device, which.inode.0);
-        set(&self.inode, which.inode.1);
-        set(&self.birth, which.birth.unwrap_or(0));
-        set(&self.mount, which.mount.unwrap_or(0));
-        let times = [&self.begun, &self.ended, &self.completed, &self.under_way];
-        // Before: what is closed has another time in one of them.
-        self.free();
-        times.iter().for_each(|time| set(time, 0));
-        self.be(&Identity::of(stat));
-        set(&self.file_time, manifest.live());
-        set(&self.state, OPEN);
-    }
-
-    fn be(&self, identity: &Identity) {
-        set(&self.size, unsigned(identity.size));
-        set(&self.modified, unsigned(identity.modified));
-        set(&self.changed, unsigned(identity.changed));
-    }
-
-    /// It has lost its last one, and was this then. `flushed`: all of it is on the disk.
-    pub fn close(&self, closed: &Closed, flushed: bool) {
-        // The server waits for its changes before it closes a file.
-        if !self.is_open() {
-            return;
+    pub fn open(&self, file: &FileIdentity, stat: &Stat) {
+        // First: what was stored is about another file, or is replaced word by word.
+        self.store_stamp(0);
+        let system = file.system.unwrap_or_default();
+        set(&self.device, file.inode.0);
+        set(&self.inode, file.inode.1);
+        set(&self.birth, file.birth.unwrap_or(0));
+        set(&self.superblock, system.superblock);
+        set(&self.subvolume[0], system.subvolume as u64);
+        set(&self.subvolume[1], (system.subvolume >> 64) as u64);
+        if get(&self.used) == 0 {
+            set(&self.buffered, 0);
+            set(&self.used, 1);
         }
-        self.free();
-        self.be(&closed.identity);
-        set(&self.file_time, word(closed.clocks.file_time));
-        set(&self.begun, word(closed.clocks.since_boot));
-        set(&self.state, if flushed { FLUSHED } else { CLOSED });
-    }
-
-    fn closed(&self) -> Closed {
-        let clocks = Clocks {
-            since_boot: get(&self.begun),
-            file_time: get(&self.file_time),
-        };
-        Closed {
-            identity: self.identity(),
-            clocks,
+        if file.is_provable() {
+            self.store_stamp(change_stamp(stat));
         }
     }
 
-    fn identity(&self) -> Identity {
-        let now = |word: &AtomicU64| signed(word.load(Ordering::SeqCst));
-        Identity {
-            size: now(&self.size),
-            modified: now(&self.modified),
-            changed: now(&self.changed),
-        }
+    /// Whether a stamp of the file can prove anything.
+    fn is_provable(&self) -> bool {
+        get(&self.superblock) != 0 && get(&self.birth) != 0
     }
 
-    /// A change is about to be made.
+    fn store_stamp(&self, stamp: i64) {
+        #[cfg(all(test, debug_assertions, not(checker)))]
+        crate::restart_model::may_die();
+        self.stamp.store(stamp, Ordering::SeqCst);
+    }
+
+    fn stored_stamp(&self) -> Option<i64> {
+        let stamp = self.stamp.load(Ordering::SeqCst);
+        (get(&self.used) != 0 && stamp != VOID).then_some(stamp)
+    }
+
+    /// The file has this stamp after a change of the server. Two threads may store theirs in the other order, so the later one stays: each is
+    /// one that the file has had, and only equality with the one that it has proves anything.
     #[inline]
-    pub fn begin(&self, manifest: &Manifest) {
-        if !self.is_open() {
-            return;
-        }
-        set(&self.under_way, 1);
-        set(&self.begun, manifest.live());
-    }
-
-    /// A change has ended; `all`: no other is under way.
-    #[inline]
-    pub fn end(&self, all: bool, manifest: &Manifest) {
-        if !self.is_open() {
-            return;
-        }
-        set(&self.ended, manifest.live());
-        if all {
-            set(&self.completed, self.begun.load(Ordering::SeqCst));
-            set(&self.under_way, 0);
+    pub fn stamp(&self, stat: &Stat) {
+        if stat.inode == (get(&self.device), get(&self.inode)) {
+            #[cfg(all(test, debug_assertions, not(checker)))]
+            crate::restart_model::may_die();
+            self.stamp.fetch_max(change_stamp(stat), Ordering::SeqCst);
         }
     }
 
-    /// A change is about to be made whose end will not be seen.
-    #[inline]
-    pub fn begin_unseen(&self, manifest: &Manifest) {
-        if self.is_open() {
-            let now = manifest.live();
-            set(&self.begun, now);
-            set(&self.state, now.max(UNSEEN));
-        }
+    /// Whether the stored stamp is the one that the file has.
+    pub fn is_stamped(&self, stat: &Stat) -> bool {
+        self.stamp.load(Ordering::SeqCst) == change_stamp(stat)
     }
 
-    #[inline]
-    fn is_open(&self) -> bool {
-        self.state.load(Ordering::SeqCst) >= OPEN
+    /// A change was not tracked: the file is not proven until it is opened again.
+    pub fn void(&self) {
+        self.store_stamp(VOID);
     }
 
-    /// What it says. `alive`: when the process lived last, if open files are believed at all.
-    pub fn left(&self, alive: Option<i128>) -> Option<Left> {
-        let now = |word: &AtomicU64| word.load(Ordering::SeqCst);
+    /// A write goes through the page cache. To be stored before the stamp of that write.
+    pub fn note_buffered(&self) {
+        set(&self.buffered, 1);
+    }
+
+    fn identity(&self) -> FileIdentity {
         let known = |word: u64| Some(word).filter(|&word| word != 0);
-        let how = match (now(&self.state), alive) {
-            (CLOSED | FLUSHED, _) => How::Closed(self.closed()),
-            (BEFORE, _) => How::Before(self.closed()),
-            (state @ LOST..OPEN, _) => How::Lost(Doubt::of(state.checked_sub(LOST)?)?),
-            (state, Some(alive))
-                if state == OPEN
-                    || state >= UNSEEN && alive - i128::from(signed(state)) > LONGEST_CHANGE =>
-            {
-                if now(&self.under_way) != 0 {
-                    // For whoever comes after the next.
-                    set(&self.ended, word(alive.max(get(&self.ended))));
-                    set(&self.under_way, 0);
+        let subvolume =
+            u128::from(get(&self.subvolume[0])) | u128::from(get(&self.subvolume[1])) << 64;
+        FileIdentity {
+            inode: (get(&self.device), get(&self.inode)),
+            birth: known(get(&self.birth)),
+            system: known(get(&self.superblock)).map(|superblock| FileSystem {
+                superblock,
+                subvolume,
+            }),
+        }
+    }
+
+    /// What it says, for a process that starts. `superblock`: of the data directory then; `alive`: the last sign of life.
+    fn recover(
+        &self,
+        by: Recovery,
+        superblock: u64,
+        alive: i64,
+        was_killed: bool,
+    ) -> Option<PersistedFile> {
+        if get(&self.used) == 0 {
+            return None;
+        }
+        let was_killed = was_killed || get(&self.superblock) != superblock;
+        let mut rejection = None;
+        let has_fine_stamps = match by {
+            Recovery::SameMount { has_fine_stamps } => has_fine_stamps || left_out!("tick-rule"),
+            Recovery::Image {
+                device,
+                superblock: now,
+            } => {
+                // Files elsewhere: which number their device has now is not known, and the token says nothing of them.
+                if get(&self.superblock) != superblock || get(&self.device) != device.0 {
+                    return None;
                 }
-                How::Open {
-                    was: self.identity(),
-                    since: get(&self.file_time),
-                    completed: get(&self.completed),
-                    latest: get(&self.begun).max(get(&self.ended)),
-                }
+                set(&self.device, device.1);
+                set(&self.superblock, now);
+                false
             }
-            (FREE, _) => return None,
-            _ => How::Unfollowed,
+            Recovery::ListOnly { device, .. } => {
+                if get(&self.device) == device.0 {
+                    set(&self.device, device.1);
+                }
+                rejection = Some(Rejection::NoProof);
+                true
+            }
         };
-        let (shape, id) = (now(&self.shape), now(&self.id));
-        let left = Left {
-            which: Which {
-                inode: (now(&self.device), now(&self.inode)),
-                birth: known(now(&self.birth)),
-                mount: known(now(&self.mount)),
-            },
+        let stamp = self.stamp.load(Ordering::SeqCst);
+        if !self.is_provable() {
+            rejection = rejection.or(Some(Rejection::FileSystem));
+        } else if stamp == 0 || stamp == VOID {
+            rejection = rejection.or(Some(Rejection::Untracked));
+        } else if !has_fraction(stamp) && !left_out!("whole-seconds") {
+            rejection = rejection.or(Some(Rejection::WholeSeconds));
+        } else if !has_fine_stamps && stamp >= alive {
+            rejection = rejection.or(Some(Rejection::LastTick));
+        } else if was_killed && get(&self.buffered) != 0 && !left_out!("page-cache") {
+            rejection = rejection.or(Some(Rejection::PageCache));
+        }
+        // A clean stop syncs the file system of the data directory alone.
+        if !was_killed {
+            set(&self.buffered, 0);
+        }
+        if rejection.is_some() {
+            // For the process after this one, too, whether this one opens the file or not.
+            self.store_stamp(0);
+        }
+        let (shape, id) = (get(&self.shape), get(&self.id));
+        let file = PersistedFile {
+            identity: self.identity(),
             id: FileId(id as u32),
-            is_doubted: id & DOUBTED != 0,
-            is_endless: id & ENDLESS != 0,
             page_size: shape as u32,
             base: (shape >> 32) as u32,
-            pages: now(&self.pages),
-            flushed: matches!(now(&self.state), FLUSHED | BEFORE),
-            how,
+            pages: get(&self.pages),
+            stamp,
+            rejection,
         };
         // Without a page size nothing was cached of it.
-        (left.page_size != 0).then_some(left)
+        (file.page_size != 0).then_some(file)
     }
 }
 
 /// A file as another process has left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Left {
-    pub which: Which,
+pub struct PersistedFile {
+    pub identity: FileIdentity,
     pub id: FileId,
-    /// The process before has not compared all of it either.
-    is_doubted: bool,
-    /// And it may have cached pages beyond the end of the file.
-    is_endless: bool,
     /// Bytes.
     pub page_size: u32,
     /// The number of its first page.
     pub base: u32,
-    /// So many of it are cached, more or less.
+    /// About so many of it are cached.
     pub pages: u64,
-    /// All of it was on the disk.
-    pub flushed: bool,
-    how: How,
+    stamp: i64,
+    /// Why its pages are not served, whatever the file is now.
+    rejection: Option<Rejection>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum How {
-    /// Nobody has followed it since, in this process.
-    Off,
-    /// Nobody has followed what this process did to it at first. Bytes that it had when it was closed; `None`: it was not.
-    Late(Option<i64>),
-    Closed(Closed),
-    /// Before the machine was started anew.
-    Before(Closed),
-    /// The machine was started anew, and then it is not believed.
-    Lost(Doubt),
-    /// Times in nanoseconds since 1970; 0: there is none.
-    Open {
-        /// When it was opened, with the time.
-        was: Identity,
-        since: i128,
-        /// When the last change that was followed by rest began.
-        completed: i128,
-        /// The last at which a change can have been made.
-        latest: i128,
-    },
-    /// Open, and perhaps not followed to the end.
-    Unfollowed,
-}
-
-impl Left {
-    /// Whether nothing can be cached beyond this end of the file.
-    pub fn ends_within(&self, stat: &Stat) -> bool {
-        let ends = match &self.how {
-            How::Closed(closed) | How::Before(closed) => closed.identity.size <= stat.size,
-            How::Late(Some(size)) => *size <= stat.size,
-            _ => false,
-        };
-        ends && !self.is_endless
-    }
-
-    /// Of this process, when the extension was switched off.
-    pub fn while_off(inode: (u64, u64), id: FileId, page_size: u32, base: u32, pages: u64) -> Left {
-        Left {
-            which: Which {
-                inode,
-                ..Which::default()
-            },
-            id,
-            page_size,
-            base,
-            is_doubted: true,
-            is_endless: true,
-            pages,
-            flushed: false,
-            how: How::Off,
-        }
-    }
-
-    /// The same file, which this process may have changed since, and nobody has seen it.
-    fn late(self) -> Left {
-        let size = match &self.how {
-            How::Closed(closed) | How::Before(closed) => Some(closed.identity.size),
-            _ => None,
-        };
-        Left {
-            flushed: false,
-            how: How::Late(size),
-            ..self
-        }
-    }
-
-    /// Why what is cached of it is not what the file has, if that cannot be excluded.
-    pub fn doubt(&self, which: &Which, stat: &Stat, os: &impl Os) -> Option<Doubt> {
+impl PersistedFile {
+    /// Whether the pages that were cached of it are those of the file that was opened.
+    ///
+    /// # Errors
+    /// Why that is not proven.
+    pub fn prove(&self, file: &FileIdentity, stat: &Stat) -> Result<(), Rejection> {
         if left_out!("inherit-blindly") {
-            return None;
+            return Ok(());
         }
-        let doubt = self.by_times(which, stat, os);
-        doubt.or(self.is_doubted.then_some(Doubt::NotCompared))
-    }
-
-    fn by_times(&self, which: &Which, stat: &Stat, os: &impl Os) -> Option<Doubt> {
-        if self.how == How::Off {
-            return Some(Doubt::Off);
+        if self.identity.inode != file.inode || self.identity.birth != file.birth {
+            return Err(Rejection::OtherFile);
         }
-        if self.which.inode != which.inode || self.which.birth != which.birth {
-            return Some(Doubt::OtherFile);
+        if let Some(rejection) = self.rejection {
+            return Err(rejection);
         }
-        if let How::Late(_) = self.how {
-            return Some(Doubt::Late);
+        let (Some(then), Some(now)) = (self.identity.system, file.system) else {
+            return Err(Rejection::FileSystem);
+        };
+        if then.superblock != now.superblock && !left_out!("superblock") {
+            return Err(Rejection::OtherMount);
         }
-        if let How::Lost(doubt) = self.how {
-            return Some(doubt);
+        if then.subvolume != now.subvolume && !left_out!("subvolume") {
+            return Err(Rejection::OtherSubvolume);
         }
-        // Files of a file server have none: their times are of its clock.
-        if self.which.mount.is_none() || which.mount.is_none() {
-            return Some(Doubt::UnknownMount);
-        }
-        let is_before = matches!(self.how, How::Before(_));
-        if self.which.mount != which.mount && !is_before {
-            return Some(Doubt::OtherMount);
-        }
-        match &self.how {
-            How::Lost(doubt) => Some(*doubt),
-            How::Before(closed) if os.file_time() < closed.clocks.file_time - TICK => {
-                Some(Doubt::ClockSetBack)
-            }
-            How::Before(closed) => {
-                (closed.identity != Identity::of(stat)).then_some(Doubt::Changed)
-            }
-            How::Unfollowed => Some(Doubt::NotFollowed),
-            How::Off => Some(Doubt::Off),
-            How::Late(_) => Some(Doubt::Late),
-            How::Closed(closed) if closed.clocks.were_set_back(Clocks::now(os)) => {
-                Some(Doubt::ClockSetBack)
-            }
-            How::Closed(closed) => (!closed.is(stat, os)).then_some(Doubt::Changed),
-            How::Open {
-                was,
-                since,
-                completed,
-                latest,
-            } => {
-                if has_whole_seconds(stat) {
-                    return Some(Doubt::WholeSeconds);
-                }
-                let identity = Identity::of(stat);
-                if *completed == 0 && identity == *was {
-                    return None;
-                }
-                let earliest = if *completed == 0 { *since } else { *completed };
-                let changed = i128::from(identity.changed);
-                if left_out!("one-sided-times") {
-                    return (changed < earliest - TICK).then_some(Doubt::Changed);
-                }
-                let is_ours = (earliest - TICK..=latest + TICK).contains(&changed);
-                (*latest == 0 || !is_ours).then_some(Doubt::Changed)
-            }
+        let changed = change_stamp(stat);
+        let is_same = if left_out!("stamp-order") {
+            changed <= self.stamp
+        } else {
+            changed == self.stamp
+        };
+        if is_same {
+            Ok(())
+        } else {
+            Err(Rejection::Changed)
         }
     }
 }
-
-mod doubt;
-mod reboot;
-#[cfg(test)]
-mod tests;

@@ -5,6 +5,7 @@ use std::ffi::CStr;
 use std::io;
 use std::time::Duration;
 
+use crate::stamp::FileSystem;
 use crate::sync::JoinHandle;
 
 /// An error number of the kernel.
@@ -78,18 +79,23 @@ pub trait Os: Send + Sync + 'static {
     /// How long ago the machine was started, in nanoseconds, with the time that it slept.
     fn since_boot(&self) -> i128;
 
-    /// The clock of the file systems' times, in nanoseconds since 1970. It may be set forth and back.
-    fn file_time(&self) -> i128;
+    /// The coarse clock of the file systems' times, in nanoseconds since 1970. It may be set forth and back.
+    fn file_time(&self) -> i64;
 
     /// When the file of a descriptor was made, in nanoseconds since 1970, if that is known.
     fn birth(&self, _fd: i32) -> Option<u64> {
         None
     }
 
-    /// A number that tells the mount of a file system from any other since the machine was started, if there is one. `device`: as
-    /// in [`Stat::inode`]; `fd`: of a file on it.
-    fn mount(&self, _device: u64, _fd: i32) -> Option<u64> {
+    /// The mounted file system, if its change stamps prove something ([`crate::stamp`]). `device`: as in [`Stat::inode`]; `fd`: of a
+    /// file on it.
+    fn file_system(&self, _device: u64, _fd: i32) -> Option<FileSystem> {
         None
+    }
+
+    /// Whether a descriptor passes the page cache by (O_DIRECT).
+    fn is_direct(&self, _fd: i32) -> bool {
+        false
     }
 
     /// Starts a thread that no signal of the server's is delivered to.

@@ -6,13 +6,11 @@
 //!   offered only after the write is known to have succeeded, and only if no other write of the page overlapped.
 //! * Whatever changes a file in another way (truncation, holes, unlink, replacement, calls that carry no offset) gives
 //!   the file a new identity before it is passed on, and keeps reads from being cached until it is done.
-//!
-//! * Pages that another process has cached of a file that may have been changed since are compared before they are served
-//!   ([`doubtful`](crate::doubtful)).
+//! * Each change stores the file's [change stamp](crate::stamp) when the call returns, for the next process.
 //!
 //! In bypass the first rule rests, since no read is served or offered. The others hold as ever.
 
-use extension::{Comparison, OfferOutcome, PageId, ReadOutcome, ReadTicket, Source};
+use extension::{OfferOutcome, PageId, ReadOutcome, ReadTicket, Source};
 
 use crate::control::Timed;
 use crate::core::Core;
@@ -115,10 +113,6 @@ impl<O: Os> Core<O> {
         length: usize,
         real: impl FnOnce() -> isize,
     ) -> isize {
-        if target.is_doubtful() {
-            // SAFETY: the caller's promise.
-            return unsafe { self.serve_doubtful(active, target, buffer, length, real) };
-        }
         {
             // SAFETY: the caller's promise; the slice ends before the server's own read uses the buffer.
             let bytes = unsafe { std::slice::from_raw_parts_mut(buffer, length) };
@@ -135,62 +129,6 @@ impl<O: Os> Core<O> {
         }
         // SAFETY: the caller's promise.
         unsafe { self.read_data_file(active, target, buffer, length, real) }
-    }
-
-    /// From the data file, and compares what is cached with that.
-    ///
-    /// # Safety
-    /// As for [`read`](Self::read).
-    #[cold]
-    #[inline(never)]
-    unsafe fn serve_doubtful(
-        &self,
-        active: &Active,
-        target: Target,
-        buffer: *mut u8,
-        length: usize,
-        real: impl FnOnce() -> isize,
-    ) -> isize {
-        let generations = self.switch().generations();
-        let ticket = generations.begin_read(target.file.owner, target.page.page);
-        let started = Instant::now();
-        let result = real();
-        self.count_data_read(active, target.file, started);
-        if let (true, Some(ticket)) = (result == length as isize, ticket) {
-            // SAFETY: the read filled the buffer.
-            let bytes = unsafe { std::slice::from_raw_parts(buffer, length) };
-            self.compare_doubtful(active, target, bytes);
-            self.offer(active, target, bytes, ticket, Source::Read);
-        }
-        result
-    }
-
-    /// Compares what is cached of a doubtful page with what was read of it. Only what is equal stays.
-    fn compare_doubtful(&self, active: &Active, target: Target, bytes: &[u8]) {
-        let Target { file, page } = target;
-        #[cfg(any(feature = "canary", all(test, checker)))]
-        if left_out!("check-is-enough") && active.extension.has_check(page, bytes) {
-            return file.settle(page.file, page.page, 1);
-        }
-        match active.extension.compare(page, bytes) {
-            Comparison::Absent => {}
-            Comparison::Unanswered => return,
-            compared => {
-                let is_equal = compared == Comparison::Equal;
-                file.doubtful().count(is_equal, &self.switch().doubts);
-            }
-        }
-        file.settle(page.file, page.page, 1);
-    }
-
-    /// Drops what is cached of a doubtful page that was read by a thread that should not wait for a cache disk.
-    #[cold]
-    pub fn drop_doubtful(&self, active: &Active, target: Target) {
-        let Target { file, page } = target;
-        if active.extension.disbelieve(page) {
-            file.doubtful().count(false, &self.switch().doubts);
-        }
-        file.settle(page.file, page.page, 1);
     }
 
     /// By `real`, and then offers what it brought.
@@ -245,6 +183,9 @@ impl<O: Os> Core<O> {
         let nanos = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         active.data_reads.record(nanos);
         active.data_read_count.fetch_add(1, Ordering::Relaxed);
+        if let Some(manifest) = self.switch().manifest() {
+            manifest.live();
+        }
         file.misses.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -301,7 +242,7 @@ impl<O: Os> Core<O> {
             }
             // Nothing of the file is cached. The page size may be learned by a read that overlaps this write.
             if end == End::Unseen {
-                file.is_changed_unseen();
+                file.void_stamp();
             }
             let blocked = file.block_inserts();
             page_size = file.page_size();
@@ -335,17 +276,8 @@ impl<O: Os> Core<O> {
             }
         }
         let id = early.unwrap_or_else(|| file.id());
-        if left_out!("settled-before-drop") {
-            file.settle(id, first, pages);
-        }
         let was_cached = match &*self.switch().active() {
-            Some(active) => {
-                let was_cached = active.extension.invalidate(id, first, pages);
-                if file.is_doubtful(id) {
-                    file.settle(id, first, pages);
-                }
-                was_cached
-            }
+            Some(active) => active.extension.invalidate(id, first, pages),
             None => {
                 file.write_unseen();
                 false
@@ -417,7 +349,7 @@ impl<O: Os> Core<O> {
     pub unsafe fn write(
         &self,
         mode: Mode,
-        file: &'static DataFile,
+        (fd, file): (i32, &'static DataFile),
         buffer: *const u8,
         length: usize,
         offset: i64,
@@ -431,7 +363,13 @@ impl<O: Os> Core<O> {
         let Some(write) = self.begin_write(file, length, offset, End::Seen) else {
             return real();
         };
+        if left_out!("stamp-before-call") {
+            self.files.stamp(file, fd);
+        }
         let result = real();
+        if !left_out!("stamp-before-call") {
+            self.files.stamp(file, fd);
+        }
         // SAFETY: the caller's promise; the server keeps the buffer unchanged during its own call.
         let written = (result == length as isize || left_out!("results"))
             .then(|| unsafe { std::slice::from_raw_parts(buffer, length) });
@@ -442,7 +380,7 @@ impl<O: Os> Core<O> {
     /// Passes on a change of a range of a file that brings no bytes (holes, zeroing).
     pub fn change_range<R>(
         &self,
-        file: &'static DataFile,
+        (fd, file): (i32, &'static DataFile),
         length: i64,
         offset: i64,
         real: impl FnOnce() -> R,
@@ -454,6 +392,7 @@ impl<O: Os> Core<O> {
             .ok()
             .and_then(|length| self.begin_write(file, length, offset, End::Seen));
         let result = real();
+        self.files.stamp(file, fd);
         if let Some(write) = write {
             self.finish_write(write, None, None);
         }
@@ -466,7 +405,7 @@ impl<O: Os> Core<O> {
             return real();
         }
         let _blocked = file.map(DataFile::block);
-        real()
+        self.stamped_after(file, real)
     }
 
     /// Passes on a call after which the file's contents are not known to us any more, until it is opened anew.
@@ -479,26 +418,34 @@ impl<O: Os> Core<O> {
         real()
     }
 
-    /// Passes on a call that gives a file another name or other times.
-    pub fn change_names<R>(&self, file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
-        match file.filter(|_| !left_out!("looks")) {
-            Some(file) => file.change_names(real),
-            None => real(),
+    /// Passes on a flush of a file. `real` returns 0 if it has succeeded. After a failure the kernel may have dropped what it could not
+    /// write, and no file is proven any more.
+    pub fn flush(&self, real: impl FnOnce() -> i32) -> i32 {
+        let result = real();
+        if result != 0
+            && !left_out!("flush-failed")
+            && let Some(manifest) = self.switch().manifest()
+        {
+            manifest.detach();
         }
+        result
     }
 
-    /// Passes on a flush of a file. `real` returns 0 if it has succeeded.
-    pub fn flush(&self, file: &'static DataFile, real: impl FnOnce() -> i32) -> i32 {
-        file.flush(self.os().running(), real)
-    }
-
-    /// Passes on a call that changes a file's size or times, but nothing that may be cached of it.
+    /// Passes on a call that changes a file's size, names or times, but nothing that may be cached of it.
     pub fn change_looks<R>(&self, file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
         if left_out!("looks") {
             return real();
         }
         let _changing = file.map(DataFile::change);
-        real()
+        self.stamped_after(file, real)
+    }
+
+    fn stamped_after<R>(&self, file: Option<&'static DataFile>, real: impl FnOnce() -> R) -> R {
+        let result = real();
+        if let Some(file) = file {
+            self.files.stamp_open(file);
+        }
+        result
     }
 }
 
@@ -528,7 +475,7 @@ impl<O: Os> Core<O> {
 #[cold]
 fn whole_file(file: &'static DataFile, end: End) -> Write {
     if end == End::Unseen {
-        file.is_changed_unseen();
+        file.void_stamp();
     }
     Write::File(file.block())
 }
@@ -570,7 +517,7 @@ mod tests {
         // Of a write whose end is not seen only the beginning counts.
         drop(core.begin_write(known, 16384, 0, End::Unseen));
         counted("a write whose end is not seen");
-        core.change_range(known, 16384, 0, under_way);
+        core.change_range((fd, known), 16384, 0, under_way);
         counted("a range");
         core.change_file(Some(known), under_way);
         counted("the whole file");

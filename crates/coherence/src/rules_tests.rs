@@ -115,10 +115,23 @@ impl Served {
         };
         // SAFETY: the slice has the length.
         let returned = unsafe {
-            self.core
-                .write(mode, self.known, bytes.as_ptr(), bytes.len(), offset, real)
+            self.core.write(
+                mode,
+                self.target(),
+                bytes.as_ptr(),
+                bytes.len(),
+                offset,
+                real,
+            )
         };
         assert_eq!(returned, result);
+    }
+}
+
+impl Served {
+    /// The file and its descriptor.
+    pub fn target(&self) -> (i32, &'static DataFile) {
+        (self.file.as_raw_fd(), self.known)
     }
 }
 
@@ -270,7 +283,7 @@ fn a_hole_drops_its_pages_and_no_other() {
     let offset = 4 * PAGE as i64;
     served
         .core
-        .change_range(served.known, PAGE as i64, offset, || ());
+        .change_range(served.target(), PAGE as i64, offset, || ());
     assert_eq!(served.read(3), (1, false));
     assert_eq!(served.read(4), (1, true));
     assert_eq!(served.read(5), (1, false));

@@ -28,7 +28,6 @@ use std::sync::atomic::AtomicU64;
 use extension::{Extension, FileId, Generations, LatencyHistogram};
 
 use crate::control::Waits;
-use crate::doubtful::Doubts;
 use crate::manifest::Manifest;
 use crate::sync::{Alone, ArcSwapOption, AtomicU32, Guard, Ordering, fence};
 
@@ -151,8 +150,6 @@ pub struct Switch {
     file_ids: AtomicU32,
     /// What the next process has to know, if it shall.
     manifest: OnceLock<Manifest>,
-    /// Pages that are compared before they are served.
-    pub doubts: Doubts,
     /// [`Manifest::detached`] when following for an extension began.
     followed_since: AtomicU64,
 }
@@ -261,7 +258,6 @@ impl Switch {
             generations: OnceLock::new(),
             file_ids: AtomicU32::new(0),
             manifest: OnceLock::new(),
-            doubts: Doubts::new(),
             followed_since: AtomicU64::new(0),
         }
     }

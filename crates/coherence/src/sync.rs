@@ -10,7 +10,7 @@ pub(crate) use arc_swap::{ArcSwapOption, Guard};
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 #[cfg(not(checker))]
 pub(crate) use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence,
 };
 #[cfg(not(checker))]
 pub(crate) use std::thread::{JoinHandle, sleep, sleep as pause};
@@ -23,7 +23,7 @@ pub(crate) use checked::{
 };
 #[cfg(checker)]
 pub(crate) use shuttle::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    AtomicBool, AtomicI64, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering,
 };
 
 #[cfg(checker)]

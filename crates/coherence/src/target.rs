@@ -17,12 +17,6 @@ pub struct Target {
 }
 
 impl Target {
-    /// Whether what is cached of it must be compared before it is served.
-    #[inline]
-    pub fn is_doubtful(&self) -> bool {
-        self.file.doubtful().has(self.page) && !left_out!("doubt-not-asked")
-    }
-
     /// The read of this page begins. `None` while there is no control group.
     #[inline]
     pub fn timed(&self, mode: Mode) -> Option<Timed> {

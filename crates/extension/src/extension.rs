@@ -131,17 +131,6 @@ pub enum Inspected {
     Copied,
 }
 
-/// What [`Extension::compare`] found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Comparison {
-    Absent,
-    Equal,
-    /// Or it is damaged, or of another page that looks the same. It is not cached any more.
-    Different,
-    /// Its device has failed, or does not answer just now. It stays.
-    Unanswered,
-}
-
 /// Where a page lies uncompressed on a device: `length` bytes at `offset` of `fd`, which stays open as long as this value
 /// lives. The caller's buffer must be aligned to `alignment`, as the offset and the length are.
 ///

@@ -56,7 +56,6 @@ pub(crate) struct Counters {
     pub collision: Counter,
     pub unsuitable: Counter,
     /// Read elsewhere, because what is cached had to be compared first.
-    pub not_believed: Counter,
     pub not_locatable: Counter,
     pub offered: Counter,
     pub admitted: Counter,
@@ -83,7 +82,6 @@ impl Counters {
             &self.failed_proof,
             &self.collision,
             &self.unsuitable,
-            &self.not_believed,
         ]
         .iter()
         .map(|counter| counter.get())

@@ -72,8 +72,7 @@ pub use device::exposure::{Exposure, Who, exposures};
 pub use device::file::{check_device, make_own, open_own, reserve, room};
 pub use device::kernel::aio_contexts;
 pub use extension::{
-    Comparison, Extension, Frozen, Inspected, Located, MissReason, OfferOutcome, ReadOutcome,
-    Source,
+    Extension, Frozen, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source,
 };
 pub use generation::{Generations, ReadTicket};
 pub use group::{Group, Limits};

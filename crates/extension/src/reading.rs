@@ -5,9 +5,7 @@ use std::time::Instant;
 use crate::device::bounded::{self, Counted, GivenUp};
 use crate::device::{Device, Fault};
 use crate::directory::Kind;
-use crate::extension::{
-    Bounded, Comparison, Extension, Inspected, Located, MissReason, ReadOutcome,
-};
+use crate::extension::{Bounded, Extension, Inspected, Located, MissReason, ReadOutcome};
 use crate::group::Group;
 use crate::instance::{Found, Instance, Spot};
 use crate::page::{PageId, check, identity_of, is_page_length};
@@ -120,46 +118,6 @@ impl Extension {
         } else {
             Inspected::Unproven
         }
-    }
-
-    /// Compares what is cached of a page, byte by byte, with what was just read of it elsewhere. What is not equal is dropped. Counts
-    /// the access, and a miss.
-    pub fn compare(&self, page: PageId, bytes: &[u8]) -> Comparison {
-        let mut cached = vec![0; bytes.len()];
-        let stays = match self.inspect(page, &mut cached) {
-            Inspected::Copied if cached == bytes => Comparison::Equal,
-            Inspected::Unanswered => Comparison::Unanswered,
-            _ if self.disbelieve(page) => return Comparison::Different,
-            _ => return Comparison::Absent,
-        };
-        self.count_not_believed(page);
-        stays
-    }
-
-    /// Drops what is cached of a page that is read elsewhere. Whether there was something. Counts the access, and a miss.
-    pub fn disbelieve(&self, page: PageId) -> bool {
-        self.count_not_believed(page);
-        let instance = self.shared.instance(page);
-        let mut state = instance.lock();
-        let found = state.find(&self.shared.store, page);
-        if let Some((slot, _)) = found {
-            state.remove(&self.shared.store, slot);
-            instance.counters.invalidated.add(1);
-        }
-        found.is_some()
-    }
-
-    fn count_not_believed(&self, page: PageId) {
-        self.count_access(page);
-        self.shared.instance(page).counters.not_believed.add(1);
-    }
-
-    /// Whether the bytes have the check of what is cached of the page: what a careless comparison would look at.
-    #[cfg(any(checker, feature = "canary", test))]
-    pub fn has_check(&self, page: PageId, bytes: &[u8]) -> bool {
-        let state = self.shared.instance(page).lock();
-        let found = state.find(&self.shared.store, page);
-        found.is_some_and(|(_, entry)| entry.check == check(page, bytes))
     }
 
     /// Reads what lies at the spot into `buffer`. Whether it could be decompressed.

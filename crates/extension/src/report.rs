@@ -46,7 +46,6 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         s.misses_failed_proof += c.failed_proof.get();
         s.misses_collision += c.collision.get();
         s.misses_unsuitable += c.unsuitable.get();
-        s.misses_not_believed += c.not_believed.get();
         s.not_locatable += c.not_locatable.get();
         s.offered += c.offered.get();
         s.admitted += c.admitted.get();

@@ -58,8 +58,6 @@ pub struct Statistics {
     pub misses_failed_proof: u64,
     pub misses_collision: u64,
     pub misses_unsuitable: u64,
-    /// Read elsewhere, because what is cached had to be compared first (`compare`, `disbelieve`).
-    pub misses_not_believed: u64,
     /// `locate` answered no although the page is cached (staged, compressed, not aligned). Not a miss: the caller may `read`.
     pub not_locatable: u64,
     pub pages_cached: u64,

@@ -112,6 +112,29 @@ impl Extension {
         heat
     }
 
+    /// How hot the pages of an extent were that had entries, which are removed, for a file that was [forgotten](Self::forget_file) or never named
+    /// to this process. One lock; counts nothing.
+    pub fn drain(&self, file: FileId, extent: u32) -> Heat {
+        let shared = &*self.shared;
+        let first = extent << EXTENT_SHIFT;
+        let mut heat = Heat {
+            cached: 0,
+            of: [0; EXTENT_PAGES],
+        };
+        let mut state = shared.instance(PageId::new(file, first)).lock();
+        let state = &mut *state;
+        for (n, of) in heat.of.iter_mut().enumerate() {
+            let page = PageId::new(file, first + n as u32);
+            if let Some((slot, entry)) = state.find(&shared.store, page) {
+                let identity = Places::new(&mut state.directory).identity(page);
+                heat.cached |= 1 << n;
+                *of = state.policy.heat(identity, entry) as u8;
+                state.remove(&shared.store, slot);
+            }
+        }
+        heat
+    }
+
     /// What has become of the pages of an extent whose bits are set, which were asked for so often elsewhere. Counts nothing.
     pub fn wanted(
         &self,

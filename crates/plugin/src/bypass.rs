@@ -188,7 +188,7 @@ impl Bypassing {
 
 /// As long as nothing may be served, all is bypassed.
 fn apply<O: Os>(core: &Core<O>, (bypass, control_group): (Bypass, bool)) {
-    let bypass = match core.files.inheritance.is_withheld() {
+    let bypass = match core.files.recoveries.is_withheld() {
         true => Bypass::On,
         false => bypass,
     };

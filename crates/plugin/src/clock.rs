@@ -39,11 +39,12 @@ pub fn since_boot() -> i128 {
     nanoseconds(read(libc::CLOCK_BOOTTIME))
 }
 
-/// The clock of the file systems' times, in nanoseconds since 1970. It may be set forth and back.
-pub fn file_time() -> i128 {
-    let now = nanoseconds(read(libc::CLOCK_REALTIME_COARSE));
+/// The coarse clock of the file systems' times, in nanoseconds since 1970. It may be set forth and back.
+pub fn file_time() -> i64 {
+    let now = read(libc::CLOCK_REALTIME_COARSE).as_nanos();
+    let now = i64::try_from(now).unwrap_or(i64::MAX);
     #[cfg(any(test, feature = "canary"))]
-    let now = now + i128::from(TURNED.set_by.load(Ordering::SeqCst));
+    let now = now + TURNED.set_by.load(Ordering::SeqCst);
     now
 }
 

@@ -3,7 +3,7 @@
 //!
 //! What happens in which state, who waits for what, and which thread does it is [`coherence::controller`]. Here is what that needs of
 //! a server (`server`): `building` opens an extension, `watch` is what its thread looks at, `clients` is what clients wait for,
-//! `shelf` keeps for a while what was switched off, and `texts` is what all of them are told.
+//! `texts` is what all of them are told.
 //!
 //! Switching on happens while the client who asks waits, so that it gets the error: [`prepare`] while the server
 //! checks the value of `bpe_enabled`, [`commit`] when it assigns it. Everything slow happens in `prepare`, in a thread that
@@ -13,14 +13,11 @@
 mod building;
 mod clients;
 mod server;
-mod shelf;
 mod texts;
 mod watch;
 
 use std::sync::atomic::Ordering;
 use std::time::Instant;
-
-use coherence::controller::Host as _;
 
 use crate::linux::Linux;
 use crate::os::Os as _;
@@ -41,8 +38,7 @@ pub fn start(passive: Option<String>, early: bool) {
     let unseen = unseen.map(|refusal| refusal.to_string());
     let wanted = settings::ENABLED.load(Ordering::SeqCst) != 0;
     let began = Instant::now();
-    let may_begin = early && !CONTROLLER.host.waits();
-    let inherits = wanted && passive.is_none() && persist::begin(may_begin);
+    let inherits = wanted && passive.is_none() && persist::begin(early);
     if let Err(reason) = CONTROLLER.start(passive, unseen, wanted) {
         Linux.warning(&format!(
             "{reason}. The next switch or status query retries it."
@@ -60,7 +56,6 @@ pub fn start(passive: Option<String>, early: bool) {
 /// The plugin is being unloaded, or the server stops. `end` ends what else is under way, once nothing can begin any more.
 pub fn stop(end: impl FnOnce()) {
     CONTROLLER.stop(end);
-    CONTROLLER.host.shelf.close();
 }
 
 /// The server stops, and what is cached is left to the next one. `end` as in [`stop`].
@@ -71,7 +66,6 @@ pub fn leave(end: impl FnOnce()) {
     {
         Linux.note(&text);
     }
-    CONTROLLER.host.shelf.close();
 }
 
 /// Second half of switching on, for a client: hooks serve from here on.
@@ -107,8 +101,8 @@ pub fn state() -> (State, String) {
     let no_thread = CONTROLLER.no_thread();
     let (state, reason) = CONTROLLER.with(|machine| texts::shown(machine.shown(), no_thread));
     match CORE.switch().mode().bypass() {
-        _ if state == State::Active && persist::waits_for_log() => {
-            let reason = "nothing is served before InnoDB has opened its redo log";
+        _ if state == State::Active && persist::is_withheld() => {
+            let reason = "nothing is served before InnoDB has opened its redo log and its files";
             (State::Bypass, reason.into())
         }
         bypass if bypass != Bypass::Off && state == State::Active => {
@@ -120,11 +114,6 @@ pub fn state() -> (State, String) {
         }
         _ => (state, reason),
     }
-}
-
-/// Bytes of memory of what was switched off and is kept.
-pub fn kept_bytes() -> u64 {
-    CONTROLLER.host.shelf.memory_bytes()
 }
 
 /// Somebody is about to look at the state. Where there was no thread at the start, that is the one chance to notice that there

@@ -2,8 +2,8 @@
 //!
 //! 1. [`prepare`], when a server that stops ends the plugin and leaves something. [`at_end`], when its main thread ends the process:
 //!    InnoDB is gone. The writers are ended, the cache files synced, and what lies in memory is copied.
-//! 2. [`restore`], when a process begins that finds nothing in memory. The image is copied there, and is made invalid before anything of
-//!    it is believed. So it is used once.
+//! 2. [`restore`], when a process begins that finds nothing in memory, or another mount of the data. The image is copied to memory, and is made
+//!    invalid before anything of it is trusted. So it is used once.
 //! 3. [`discard`], when it is known to be of no use.
 //!
 //! All of it is done in a thread of its own, which the server leaves after [`LONGEST_END`], or [`PATIENCE`]: the disk may hang.
@@ -31,12 +31,14 @@ use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::plan;
 use crate::process::{CORE, KNOWN, Leaving};
-use file::{Head, Image, Refused, useless};
+use crate::token::{Token, TokenFile};
+use file::{Head, Image, Refused};
 
 /// How long its start waits.
 pub const PATIENCE: Duration = Duration::from_secs(1);
-/// How long whoever switches the extension on late waits, which the server does not.
-const PATIENCE_LATE: Duration = Duration::from_secs(10);
+/// How often it is looked whether the clock has gone on by a tick, and for how long.
+const TICK: Duration = Duration::from_millis(1);
+const MAX_TICKS: u32 = 200;
 /// How long the server's end waits for the image. Then there is none.
 const LONGEST_END: Duration = Duration::from_secs(5);
 /// How much of that is for writes of the cache that are under way.
@@ -99,6 +101,7 @@ impl Leaving {
     fn write(&self) -> Result<u64, String> {
         let guard = CORE.switch().active();
         let active = guard.as_ref().ok_or("the extension is off")?;
+        let token = stop_cleanly()?;
         let redo = fence::folder().ok_or("it was not seen where InnoDB has its redo log")?;
         let fence = fence::of(redo)?;
         let frozen = active.extension.freeze(LONGEST_REST);
@@ -126,6 +129,7 @@ impl Leaving {
             data_device: self.data_device,
             fence,
             redo: redo.into(),
+            token,
             session: frozen.session,
             parts: parts.map_err(|error| error.to_string())?,
             number: frozen.session ^ CORE.os().since_boot() as u64,
@@ -136,6 +140,30 @@ impl Leaving {
     fn image(&self) -> PathBuf {
         image_at(&self.place, &OwnerIdentity(self.label.owner))
     }
+}
+
+/// Makes all data durable, and replaces the token. From here on the records count as those of a clean stop.
+fn stop_cleanly() -> Result<Token, String> {
+    let manifest = CORE.switch().manifest().ok_or("nothing is kept")?;
+    // InnoDB has waited for all of its requests.
+    CORE.end_unseen(Duration::ZERO);
+    if !CORE.files.are_at_rest() {
+        return Err("a change of a data file is in flight".into());
+    }
+    let latest = manifest.latest_stamp();
+    for _ in 0..MAX_TICKS {
+        if CORE.os().file_time() > latest {
+            break;
+        }
+        std::thread::sleep(TICK);
+    }
+    manifest.live();
+    let text = |error: io::Error| error.to_string();
+    let file = TokenFile::open(&plan::data_directory())?;
+    file.sync_file_system().map_err(text)?;
+    let token = file.replace().map_err(text)?;
+    manifest.stop_cleanly();
+    Ok(token)
 }
 
 /// Where the image of the server is whose first cache file is, or is in, this. Asks the disk.
@@ -185,56 +213,72 @@ struct Target {
 
 type Shared = Arc<Mutex<Option<Target>>>;
 
-/// Copies an image of this server to memory, if there is one that was written in another start of the machine, and nobody has run InnoDB
-/// since. Then it is not there any more. `records` are locked, and have no label. `is_late`: InnoDB runs, and so its log says nothing, and
-/// must not be opened: to close it would take InnoDB's locks away. All of it is to be compared then.
+/// Copies an image of this server to memory, if there is one, and removes it. `records` are locked, and get no label. `token`: of the data
+/// directory, before this start replaced it.
 pub fn restore(
     owner: &OwnerIdentity,
     label: &Label,
     records: &File,
-    is_late: bool,
+    token: Option<Token>,
 ) -> Option<Restored> {
-    let (first, now) = (plan::first_path()?, data_device()?);
+    let first = plan::first_path()?;
     let (arena, of) = (plan::kept_in(owner, "arena"), *owner);
-    let (patience, fence) = match is_late {
-        true => (PATIENCE_LATE, None),
-        false => (PATIENCE, Some(fence::of as fn(&Path) -> _)),
-    };
     let path = move || image_at(&first, &of);
-    match take(path, *label, arena, records, fence, patience) {
-        Ok(head) => {
-            let head = head?;
+    let proof = Proof {
+        token,
+        fence: fence::of,
+    };
+    match take(path, *label, arena, records, proof) {
+        Ok(taken) => {
+            let (head, is_proven) = taken?;
+            if let Err(why) = &is_proven {
+                Linux.warning(&format!(
+                    "what was cached is only listed, and loaded anew: {why}"
+                ));
+            }
             Some(Restored {
-                devices: (head.data_device, now),
+                device: head.data_device,
                 redo: head.redo,
+                is_proven: is_proven.is_ok(),
             })
         }
         Err(why) => {
             Linux.warning(&format!(
-                "what was cached before the machine's restart is not used: {why}"
+                "what was cached before the machine's restart or the remount is not used: {why}"
             ));
             None
         }
     }
 }
 
-/// What was copied, before any of it is believed.
-pub struct Restored {
-    /// The numbers of the device of the data directory, then and now.
-    pub devices: (u64, u64),
-    /// The folder of the redo log that was the same then and now.
-    pub redo: PathBuf,
+/// What an image is held against.
+struct Proof<F> {
+    token: Option<Token>,
+    /// The redo log in a folder, as it is now.
+    fence: F,
 }
 
-/// All of it, or nothing. `fence`: what the log in a folder is now, if that is to be asked.
+/// What was copied, before any of it is believed.
+pub struct Restored {
+    /// The device of the data directory then.
+    pub device: u64,
+    /// The folder of the redo log then.
+    pub redo: PathBuf,
+    /// Token and redo log are those of the stop that wrote it.
+    pub is_proven: bool,
+}
+
+/// The image that was copied, and why it proves nothing, if so.
+type Taken = (Head, Result<(), String>);
+
+/// Copies all of it, or nothing.
 fn take(
     path: impl FnOnce() -> PathBuf + Send + 'static,
     label: Label,
     arena: PathBuf,
     records: &File,
-    fence: Option<impl FnOnce(&Path) -> Result<Fence, String> + Send + 'static>,
-    patience: Duration,
-) -> Result<Option<Head>, String> {
+    proof: Proof<impl FnOnce(&Path) -> Result<Fence, String> + Send + 'static>,
+) -> Result<Option<Taken>, String> {
     let target = Target {
         records: records.try_clone().map_err(|error| error.to_string())?,
         arena: None,
@@ -242,14 +286,14 @@ fn take(
     let target: Shared = Arc::new(Mutex::new(Some(target)));
     let copied = {
         let (target, arena) = (Arc::clone(&target), arena.clone());
-        within(patience, move || {
-            copy(&path(), &label, &arena, &target, fence)
+        within(PATIENCE, move || {
+            copy(&path(), &label, &arena, &target, proof)
         })
     };
     // Its locks go with it.
     let target = target.lock().take();
     let why = match copied {
-        Some(Ok(head)) => return Ok(Some(head)),
+        Some(Ok(taken)) => return Ok(Some(taken)),
         Some(Err(Refused::Absent)) => return Ok(None),
         Some(Err(Refused::Useless(why) | Refused::Failed(why))) => why,
         None => "the cache disk has not answered in time".into(),
@@ -267,16 +311,14 @@ fn copy(
     label: &Label,
     arena: &Path,
     target: &Shared,
-    fence: Option<impl FnOnce(&Path) -> Result<Fence, String>>,
-) -> Result<Head, Refused> {
+    proof: Proof<impl FnOnce(&Path) -> Result<Fence, String>>,
+) -> Result<Taken, Refused> {
     // InnoDB may use its log, once the server has left this thread behind: to read and close it would take InnoDB's locks away.
-    let fence = fence.map(|fence| {
-        |redo: &Path| match target.lock().is_some() {
-            true => fence(redo),
-            false => Err("it took too long".into()),
-        }
-    });
-    let image = match Image::open(path).and_then(|image| suits(image, label, fence)) {
+    let fence = |redo: &Path| match target.lock().is_some() {
+        true => (proof.fence)(redo),
+        false => Err("it took too long".into()),
+    };
+    let image = match Image::open(path).and_then(|image| is_ours(image, label)) {
         Err(why @ (Refused::Useless(_) | Refused::Absent)) => {
             // One that was not finished, too.
             let _ = file::discard(path);
@@ -284,6 +326,7 @@ fn copy(
         }
         other => other?,
     };
+    let is_proven = prove(image.head(), proof.token, fence);
     let copied = fill(&image, label, arena, target);
     let head = image.head().clone();
     // Before anything of it is believed; and if that cannot be, too.
@@ -292,7 +335,7 @@ fn copy(
         (Err(error), Ok(())) => Err(Refused::Failed(format!(
             "it cannot be made invalid: {error}"
         ))),
-        (Ok(()), Ok(())) => Ok(head),
+        (Ok(()), Ok(())) => Ok((head, is_proven)),
     }
 }
 
@@ -327,29 +370,28 @@ fn fill(image: &Image, label: &Label, arena: &Path, target: &Shared) -> Result<(
     })
 }
 
-/// Whether this process may use it.
-fn suits(
-    image: Image,
-    label: &Label,
-    fence: Option<impl FnOnce(&Path) -> Result<Fence, String>>,
-) -> Result<Image, Refused> {
-    let head = image.head();
-    if head.owner != label.owner {
-        return Err(Refused::Failed("it is another server's".into()));
+fn is_ours(image: Image, label: &Label) -> Result<Image, Refused> {
+    match image.head().owner == label.owner {
+        true => Ok(image),
+        false => Err(Refused::Failed("it is another server's".into())),
     }
-    if head.boot == label.boot {
-        return Err(useless("the machine was not restarted since"));
+}
+
+/// Whether the data directory and the redo log are as the stop has left them that wrote the image.
+fn prove(
+    image: &Head,
+    token: Option<Token>,
+    fence: impl FnOnce(&Path) -> Result<Fence, String>,
+) -> Result<(), String> {
+    if token != Some(image.token) && !coherence::left_out!("token") {
+        return Err("the data directory is not as the server's stop has left it".into());
     }
-    let Some(fence) = fence else {
-        return Ok(image);
-    };
-    match fence(&head.redo) {
-        Ok(_) if coherence::left_out!("fence") => Ok(image),
-        Ok(fence) if fence == [0; 4] || head.fence != fence => {
-            Err(useless("InnoDB has run without it since"))
+    match fence(&image.redo)? {
+        _ if coherence::left_out!("fence") => Ok(()),
+        fence if fence == [0; 4] || image.fence != fence => {
+            Err("InnoDB has run without it since".into())
         }
-        Ok(_) => Ok(image),
-        Err(why) => Err(Refused::Useless(why)),
+        _ => Ok(()),
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 /// `BPEFILES`.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"BPEFILES");
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 /// Bytes of a label.
 pub const LABEL: usize = 48;
 
@@ -42,6 +42,13 @@ impl Label {
         bytes[16..32].copy_from_slice(&self.boot.to_ne_bytes());
         bytes[32..].copy_from_slice(&self.owner);
         bytes
+    }
+
+    /// Whether another version of the plugin has written the file.
+    pub fn is_of_another_version(&self, file: &File) -> bool {
+        let mut has = [0; 16];
+        let ours = &self.bytes()[..16];
+        file.read_exact_at(&mut has, 0).is_ok() && has[..8] == ours[..8] && has != ours
     }
 
     /// Whether the file has it.

@@ -12,6 +12,8 @@ use rustix::fs::{self, AtFlags, FileType, StatxFlags};
 use rustix::io::fcntl_getfd;
 use rustix::process::{Resource, getrlimit};
 
+use coherence::stamp::FileSystem;
+
 use crate::got::Original;
 use crate::os::{Errno, Level, Os, Stat};
 use crate::{clock, journal};
@@ -77,7 +79,7 @@ impl Os for Linux {
         clock::since_boot()
     }
 
-    fn file_time(&self) -> i128 {
+    fn file_time(&self) -> i64 {
         clock::file_time()
     }
 
@@ -94,9 +96,13 @@ impl Os for Linux {
         )
     }
 
-    fn mount(&self, device: u64, fd: i32) -> Option<u64> {
-        let is_local = crate::mount::is_local(&fs::fstatfs(borrowed(fd)?).ok()?);
-        is_local.then(|| crate::mount::number(device).or_else(|| unique_mount(fd)))?
+    fn file_system(&self, device: u64, fd: i32) -> Option<FileSystem> {
+        crate::mount::file_system(device, borrowed(fd)?)
+    }
+
+    fn is_direct(&self, fd: i32) -> bool {
+        let flags = borrowed(fd).and_then(|fd| fs::fcntl_getfl(fd).ok());
+        flags.is_some_and(|flags| flags.contains(fs::OFlags::DIRECT))
     }
 
     fn spawn<T: Send + 'static>(
@@ -110,14 +116,6 @@ impl Os for Linux {
     fn log(&self, level: Level, text: &str) {
         journal::line(level, text);
     }
-}
-
-/// The number of a mount in its namespace, which kernels from 6.8 on give once. A service with a namespace of its own has another
-/// each time that it is started.
-fn unique_mount(fd: i32) -> Option<u64> {
-    const UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
-    let seen = fs::statx(borrowed(fd)?, c"", AtFlags::EMPTY_PATH, UNIQUE).ok()?;
-    (seen.stx_mask & UNIQUE.bits() != 0).then_some(seen.stx_mnt_id)
 }
 
 /// The thread's errno.

@@ -1,96 +1,133 @@
-//! Tells one mount of a file system from the next.
+//! Which mounted file system a file is on, where change stamps prove something ([`coherence::stamp`]).
 //!
-//! The kernel has a directory for each file system that is mounted, or for the device behind it, below `/sys`, from mount to
-//! unmount. Its inode number is given once until the machine is started anew (kernfs: Linux, `fs/kernfs/dir.c`,
-//! `__kernfs_new_node`, `idr_alloc_cyclic`). Other than the number of a mount it is the same in all namespaces, so that a service
-//! that is started anew in one of its own knows the file system again.
+//! The kernel has a directory for each mounted ext4, XFS and btrfs below `/sys/fs`, from mount to unmount. Its inode number is given once
+//! until the machine restarts (kernfs: Linux, `fs/kernfs/dir.c`, `__kernfs_new_node`, `idr_alloc_cyclic`). Unlike the number of a mount it
+//! is the same in all namespaces, so that a service that restarts in a namespace of its own recognises the file system.
+//!
+//! A subvolume of btrfs can be replaced while the file system stays mounted. Its UUID tells.
 
 use std::fs;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::StatFs;
+use coherence::stamp::FileSystem;
 
-/// Whether the times of its files are of this machine's clock.
-pub fn is_local(system: &StatFs) -> bool {
+/// `f_type` of the file systems: ext2 to ext4, XFS, btrfs.
+const EXT4: u64 = 0xef53;
+const XFS: u64 = 0x5846_5342;
+const BTRFS: u64 = 0x9123_683e;
+
+/// The file system of a descriptor, whose device has this number; `None` where stamps prove nothing or the kernel does not tell.
+pub fn file_system(device: u64, fd: BorrowedFd<'_>) -> Option<FileSystem> {
+    let system = rustix::fs::fstatfs(fd).ok()?;
     #[allow(
         clippy::unnecessary_cast,
         reason = "of another type on other processors"
     )]
     let kind = system.f_type as u64 & 0xffff_ffff;
-    LOCAL.contains(&kind)
-}
-
-/// `f_type` of file systems whose times are of this machine's clock: ext2 to ext4, XFS, Btrfs, F2FS, ZFS, bcachefs, overlay, tmpfs, FUSE.
-const LOCAL: [u64; 9] = [
-    0xef53,
-    0x5846_5342,
-    0x9123_683e,
-    0xf2f5_2010,
-    0x2fc1_2fc1,
-    0xca45_1a4e,
-    0x794c_7630,
-    0x0102_1994,
-    0x6573_5546,
-];
-
-/// The number of the mount of the file system with this device number; `None` if there is no such directory.
-pub fn number(device: u64) -> Option<u64> {
-    number_below(Path::new("/sys"), device)
-}
-
-fn number_below(sys: &Path, device: u64) -> Option<u64> {
-    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    let directory = if major == 0 {
-        // File systems without a block device, such as NFS: there is one for what writes back to each.
-        sys.join(format!("class/bdi/{major}:{minor}"))
-    } else {
-        let link = fs::read_link(sys.join(format!("dev/block/{major}:{minor}"))).ok()?;
-        of_block_device(sys, Path::new(link.file_name()?))?
+    let (directory, subvolume) = match kind {
+        EXT4 => (of_device(Path::new("/sys"), "ext4", device)?, 0),
+        XFS => (of_device(Path::new("/sys"), "xfs", device)?, 0),
+        BTRFS => {
+            let name = PathBuf::from("/sys/fs/btrfs").join(btrfs::file_system(fd)?);
+            (name, btrfs::subvolume(fd)?)
+        }
+        _ => return None,
     };
-    Some(fs::metadata(directory).ok()?.ino())
+    let superblock = fs::metadata(directory).ok()?.ino();
+    (superblock != 0).then_some(FileSystem {
+        superblock,
+        subvolume,
+    })
 }
 
-/// Of ext4, XFS and others: `/sys/fs/<type>/<device>`.
-fn of_block_device(sys: &Path, name: &Path) -> Option<PathBuf> {
-    let types = fs::read_dir(sys.join("fs")).ok()?;
-    let mut places = types.filter_map(|kind| Some(kind.ok()?.path().join(name)));
-    places.find(|place| place.is_dir())
+/// `/sys/fs/<kind>/<device>`.
+fn of_device(sys: &Path, kind: &str, device: u64) -> Option<PathBuf> {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let link = fs::read_link(sys.join(format!("dev/block/{major}:{minor}"))).ok()?;
+    Some(sys.join("fs").join(kind).join(link.file_name()?))
+}
+
+/// Two questions that any user may ask (Linux, `include/uapi/linux/btrfs.h`).
+mod btrfs {
+    use super::*;
+
+    /// `BTRFS_IOC_FS_INFO`: `_IOR(0x94, 31, 1024 bytes)`; the UUID is at 16.
+    const FS_INFO: u32 = 0x8400_941f;
+    const FS_INFO_BYTES: usize = 1024;
+    const FS_UUID: usize = 16;
+    /// `BTRFS_IOC_GET_SUBVOL_INFO`: `_IOR(0x94, 60, 504 bytes)`. Behind number (8), name (256), parent (8), directory (8), generation (8) and
+    /// flags (8) stands the UUID. Since Linux 4.18.
+    const SUBVOLUME_INFO: u32 = 0x81f8_943c;
+    const SUBVOLUME_INFO_BYTES: usize = 504;
+    const SUBVOLUME_UUID: usize = 296;
+
+    /// The name of its directory below `/sys/fs/btrfs`.
+    pub fn file_system(fd: BorrowedFd<'_>) -> Option<String> {
+        let uuid = ask::<FS_INFO_BYTES>(fd, FS_INFO, FS_UUID)?.to_be_bytes();
+        let digits = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let parts: [String; 5] = [
+            digits(&uuid[..4]),
+            digits(&uuid[4..6]),
+            digits(&uuid[6..8]),
+            digits(&uuid[8..10]),
+            digits(&uuid[10..]),
+        ];
+        Some(parts.join("-"))
+    }
+
+    /// The UUID of the subvolume; 0 for the top level of an old file system, which has none and cannot be replaced.
+    pub fn subvolume(fd: BorrowedFd<'_>) -> Option<u128> {
+        ask::<SUBVOLUME_INFO_BYTES>(fd, SUBVOLUME_INFO, SUBVOLUME_UUID)
+    }
+
+    /// 16 bytes of an answer of so many.
+    fn ask<const BYTES: usize>(fd: BorrowedFd<'_>, question: u32, at: usize) -> Option<u128> {
+        // The kernel reads words from it.
+        #[repr(align(8))]
+        struct Answer<const BYTES: usize>([u8; BYTES]);
+        let mut answer = Answer([0; BYTES]);
+        // SAFETY: the question says that its answer has so many bytes, and the kernel writes no more.
+        let result = unsafe {
+            libc::ioctl(
+                fd.as_raw_fd(),
+                libc::c_ulong::from(question) as _,
+                answer.0.as_mut_ptr(),
+            )
+        };
+        let uuid = answer.0.get(at..at + 16)?.try_into().ok()?;
+        (result == 0).then(|| u128::from_be_bytes(uuid))
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd;
+
     use super::*;
 
     #[test]
-    fn a_file_system_has_a_number() {
-        let device = |path: &str| fs::metadata(path).unwrap().dev();
-        let here = number(device("."));
-        assert_eq!(here, number(device(".")));
-        // Of what has no directory nothing is said.
-        assert_eq!(number(device("/proc")), None);
-        assert_eq!(number(rustix::fs::makedev(4095, 1)), None);
+    fn file_without_stamps_has_no_file_system() {
+        let of = |path: &str| {
+            let file = fs::File::open(path).unwrap();
+            file_system(file.metadata().unwrap().dev(), file.as_fd())
+        };
+        let here = of(".");
+        assert_eq!(here, of("."));
+        assert_eq!(of("/proc/self/stat"), None);
+        assert_eq!(of("/dev/shm"), None);
     }
 
     #[test]
-    fn places() {
+    fn device_names_its_directory() {
         let sys = tempfile::tempdir().unwrap();
         let sys = sys.path();
-        for directory in [
-            "fs/ext4/sdb1",
-            "fs/ext4/features",
-            "class/bdi/0:47",
-            "dev/block",
-        ] {
-            fs::create_dir_all(sys.join(directory)).unwrap();
-        }
+        fs::create_dir_all(sys.join("dev/block")).unwrap();
         let link = "../../devices/pci/block/sdb/sdb1";
         std::os::unix::fs::symlink(link, sys.join("dev/block/8:17")).unwrap();
-        let inode = |path: &str| Some(fs::metadata(sys.join(path)).unwrap().ino());
-        let of = |major, minor| number_below(sys, rustix::fs::makedev(major, minor));
-        assert_eq!(of(8, 17), inode("fs/ext4/sdb1"));
-        assert_eq!(of(0, 47), inode("class/bdi/0:47"));
+        let of = |major, minor| of_device(sys, "ext4", rustix::fs::makedev(major, minor));
+        assert_eq!(of(8, 17), Some(sys.join("fs/ext4/sdb1")));
         assert_eq!(of(8, 18), None);
-        assert_eq!(of(0, 48), None);
     }
 }

@@ -1,47 +1,45 @@
-//! What this process leaves to the next one, and takes over from the one before: where it lies, and when.
+//! Persists the cache over restarts: where its state is, and when it is recovered and left.
 //!
 //! Two files on a file system in memory have the name of the cache files: `.arena` is the extension's ([`extension::Config::arena`]), and
-//! `.files` has the records of the data files ([`coherence::manifest`]). Both are this process's alone, and are mapped as long as it
-//! lives.
+//! `.files` has the records of the data files ([`coherence::manifest`]). Both are locked by this process and mapped as long as it lives. What
+//! of them is trusted, and why, stands in [`coherence::stamp`].
 //!
-//! 1. [`begin`], while the server initialises the plugin: if it was loaded early and shall be on, and a process before has
-//!    left something, files are followed from here on.
-//! 2. [`inherits`] and [`hand_over`], when the extension is opened. If InnoDB has started before, because the plugin was loaded
-//!    late or the extension was off, what was left is taken over here, and all of it is compared before it is served.
-//! 3. [`End`] and [`end`], when the plugin goes.
+//! 1. [`begin`], while the server initialises the plugin: if it was loaded early and is to be on, the [token](crate::token) is replaced,
+//!    persisted files are recovered, and files are tracked from here on.
+//! 2. [`inherits`] and [`hand_over`], when the extension is opened.
+//! 3. [`End`] and [`end`], when the plugin goes; [`image::at_end`], when the process ends.
 //!
-//! Over a restart of the machine they are kept by the [`image`].
+//! A plugin that is loaded after InnoDB starts with an empty cache.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use coherence::inheritance::Reasons;
-use coherence::manifest::{Head, Manifest, Memory, Record};
+use coherence::manifest::{Found, Head, Manifest, Memory, Record, Recovery};
+use coherence::recovery::Reasons;
 use extension::{Extension, OwnerIdentity};
 use rustix::fs::FallocateFlags;
 
+use crate::image;
 use crate::label::{self, Label};
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::plan::{self, Plan};
 use crate::process::{CORE, KNOWN};
 use crate::settings::{self, Persist, Settings};
-use crate::{clock, fence, image, scan};
+use crate::token::{Token, TokenFile};
+use crate::{clock, fence, scan, unseen};
 
 /// Bytes before the records: a page of memory.
 const HEAD: usize = 4096;
-/// InnoDB is seen at work for so long, and its log is not: then it will not be.
-const LONGEST_START: Duration = Duration::from_secs(60);
-/// After so long the times of a file are those of its last change, and of no other; and how often that is waited for.
-const SETTLED: Duration = Duration::from_millis(25);
-const MOST_WAITS: u32 = 20;
+/// InnoDB's log counts as unknown if InnoDB has run this long and its log was not seen.
+const LOG_TIMEOUT: Duration = Duration::from_secs(60);
 /// Where in the head the folder of a log is named, and bytes of that at most.
 const LOG: u64 = 2048;
 const LONGEST_LOG: usize = HEAD - LOG as usize;
@@ -49,38 +47,41 @@ const LONGEST_LOG: usize = HEAD - LOG as usize;
 const RECORDS: usize = 64 << 10;
 /// There is room for so many at first.
 const FIRST_RECORDS: usize = 512;
-/// How long the server waits for what was left, at its start; and for what is staged to be written, at its end.
+/// How long the server waits for the recovery, at its start; and for what is staged to be written, at its end.
 pub const PATIENCE: Duration = image::PATIENCE;
 
-/// Whether InnoDB has opened files before somebody who looks for what was left.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Comes {
-    Early,
-    Late,
-}
-
-/// The server is starting, and the extension shall be on. Whether something is taken over now: then files are followed, and the server
-/// should wait for the extension a moment. `early`: InnoDB has not started, and the extension does not wait for that.
+/// The server is starting, and the extension is to be on. Returns whether something is recovered: then files are tracked, and the server
+/// should wait for the extension a moment. `early`: InnoDB has not started.
 pub fn begin(early: bool) -> bool {
     let owner = plan::owner();
     if settings::persist() == Persist::Off {
-        // What was left before it was switched off.
+        // What was persisted before it was switched off.
         remove(&owner);
         return false;
     }
     if !early {
         return false;
     }
-    // Errors are said when the extension is opened.
-    let Ok(Some(session)) = open(&owner, Some(Comes::Early)) else {
+    // `ensure` reports errors when the extension is opened.
+    let Ok(Some((session, by))) = open(&owner, true) else {
         return false;
     };
-    if CORE.files.inherit() == 0 {
+    if CORE.files.recover(by) == 0 {
         return false;
+    }
+    if unseen::waits_for_innodb() {
+        // Its choice may make all of it useless.
+        CORE.files.recoveries.withhold();
+        KNOWN.bypassing.again(&CORE);
     }
     KNOWN.kept.session.store(session, Ordering::SeqCst);
     CORE.switch().start_tracking(|| ());
     true
+}
+
+/// Whether a recovered cache waits to be opened. It is laid out as it was, so nothing else is waited for.
+pub fn is_pending() -> bool {
+    KNOWN.kept.session.load(Ordering::SeqCst) != 0
 }
 
 /// The server goes on with its start, which was held up for so long.
@@ -96,132 +97,76 @@ pub fn held_up_for() -> u64 {
     KNOWN.kept.held_up.load(Ordering::SeqCst)
 }
 
-/// What was taken over, and what has become of it.
+/// What was recovered. Page counts are approximate.
 #[derive(Default)]
-pub struct Taken {
-    /// Pages that the active extension has taken over, and such that were lost with the process before.
+pub struct Recovered {
+    /// Pages that the active extension has recovered, and such that were lost with the process before.
     pub pages: u64,
     pub dropped: u64,
-    /// Files and their pages, more or less: those that are believed, those that are compared before they are served, those that are
-    /// lost, and those that were not opened yet.
+    /// Files and their pages: proven, not proven, and not opened yet.
     pub trusted: (u64, u64),
-    pub doubtful: (u64, u64),
-    pub lost: (u64, u64),
-    pub left: (u64, u64),
-    /// Why some are doubtful or lost.
+    pub rejected: (u64, u64),
+    pub pending: (u64, u64),
+    /// Why the first files are not proven.
     pub reasons: Reasons,
-    pub lost_reasons: Reasons,
-    /// Pages that are still to be compared, and such that were and are equal.
-    pub to_compare: u64,
-    pub verified: u64,
 }
 
-/// The same of the active extension; all zero if it has taken over nothing.
-pub fn inherited() -> Taken {
+/// The same of the active extension; all zero if it has recovered nothing.
+pub fn recovered() -> Recovered {
     let guard = CORE.switch().active();
-    let Some(active) = guard.as_ref() else {
-        return Taken::default();
+    let Some(active) = guard
+        .as_ref()
+        .filter(|active| active.extension.inherited().any)
+    else {
+        return Recovered::default();
     };
-    let verified = CORE.switch().doubts.verified();
-    let (unfinished, mut to_compare) = CORE.files.to_compare();
-    if !active.extension.inherited().any {
-        // It may have been off meanwhile.
-        return Taken {
-            to_compare,
-            verified,
-            ..Taken::default()
-        };
-    }
-    let (engine, mut became) = (
-        active.extension.inherited(),
-        CORE.files.inheritance.became(),
-    );
-    let parts = [became.trusted, became.doubtful, became.lost, became.left];
+    let (engine, mut report) = (active.extension.inherited(), CORE.files.recoveries.report());
+    let parts = [report.trusted, report.rejected, report.pending];
     let (files, pages) = parts.iter().fold((0, 0), |sum: (u64, u64), part| {
         (sum.0 + part.0, sum.1 + part.1)
     });
     if pages < engine.pages / 2 {
         // They were not counted lately, or are too many to be: the same of each file.
-        let each = |files_of: u64| engine.pages * files_of / files.max(1);
         for part in [
-            &mut became.trusted,
-            &mut became.doubtful,
-            &mut became.lost,
-            &mut became.left,
+            &mut report.trusted,
+            &mut report.rejected,
+            &mut report.pending,
         ] {
-            part.1 = each(part.0);
+            part.1 = engine.pages * part.0 / files.max(1);
         }
-        to_compare = each(unfinished).saturating_sub(verified);
     }
-    Taken {
+    Recovered {
         pages: engine.pages,
         dropped: engine.dropped,
-        trusted: (became.trusted.0, became.trusted.1.min(engine.pages)),
-        doubtful: became.doubtful,
-        lost: became.lost,
-        left: became.left,
-        reasons: became.reasons,
-        lost_reasons: became.lost_reasons,
-        to_compare,
-        verified,
+        trusted: (report.trusted.0, report.trusted.1.min(engine.pages)),
+        rejected: report.rejected,
+        pending: report.pending,
+        reasons: report.reasons,
     }
 }
 
-/// Makes sure that there is something to leave to the next process.
+/// Makes sure that something can be left to the next process.
 ///
 /// # Errors
-/// Why there cannot be.
+/// Why it cannot.
 pub fn ensure(owner: OwnerIdentity) -> Result<(), String> {
     if settings::persist() == Persist::Off || is_kept() {
         return Ok(());
     }
-    open(&owner, None).map(|_| ())
+    open(&owner, false).map(|_| ())
 }
 
-/// The session of the cache that is to be taken over. Asked once.
+/// The session of the cache that is to be recovered. Asked once.
 pub fn inherits() -> Option<u64> {
-    let followed = CORE.switch().mode().follows();
-    let early = KNOWN.kept.session.swap(0, Ordering::SeqCst);
-    let early = Some(early).filter(|&session| session != 0 && followed);
-    early.or_else(inherits_late)
+    let tracked = CORE.switch().mode().follows();
+    let session = KNOWN.kept.session.swap(0, Ordering::SeqCst);
+    Some(session).filter(|&session| session != 0 && tracked)
 }
 
-/// The same if nobody has looked yet what was left, for InnoDB had started. Nobody follows files for the extension meanwhile.
-fn inherits_late() -> Option<u64> {
-    if !comes_late() {
-        return None;
-    }
-    // Errors are said by whoever makes sure that there is something to leave.
-    let session = open(&plan::owner(), Some(Comes::Late)).ok()??;
-    let files = CORE.files.inherit_late();
-    // Whatever log InnoDB has, all is compared. Not before: the next process would believe what it must not.
-    release();
-    if is_of_image() {
-        // Records that are of no start of the machine yet.
-        let labelled = Label::now(plan::owner().0).and_then(write_label);
-        if labelled.is_err() {
-            return None;
-        }
-    }
-    KNOWN.kept.late.store(files > 0, Ordering::SeqCst);
-    (files > 0).then_some(session)
-}
-
-/// Whether what was taken over is compared because InnoDB had started before.
-pub fn is_late() -> bool {
-    KNOWN.kept.late.load(Ordering::SeqCst)
-}
-
-/// How the cache that is to be taken over is laid out, if it is by these settings: bytes of memory, and of each device.
+/// How the cache that is to be recovered is laid out, if it is by these settings: bytes of memory, and of each device.
 pub fn remembered(settings: &Settings) -> Option<(u64, Vec<u64>)> {
     let manifest = CORE.switch().manifest()?;
-    let (memory, sizes) = manifest.remembered(settings.layout_digest())?;
-    plan::suits_memory(settings, memory).then_some((memory, sizes))
-}
-
-/// Whether what was left may be taken over late when the extension is opened. Then it is used up, whether that succeeds or not.
-pub fn comes_late() -> bool {
-    settings::persist() != Persist::Off && !is_kept()
+    manifest.remembered(settings.layout_digest())
 }
 
 /// An extension was opened by this plan, for pages of so many bytes.
@@ -235,8 +180,19 @@ pub fn hand_over(extension: &Extension, settings: &Settings, plan: &Plan, page: 
     if extension.inherited().any {
         CORE.files.hand_over(extension);
     } else {
-        CORE.files.forget_kept();
         manifest.took_nothing();
+    }
+}
+
+/// The size of InnoDB's pool is known. A layout that follows the pool and does not suit it is not used again.
+pub fn check_layout(settings: &Settings) {
+    let (Some(manifest), Some((memory, _))) = (CORE.switch().manifest(), remembered(settings))
+    else {
+        return;
+    };
+    if !plan::suits_memory(settings, memory) {
+        manifest.remember(0, 0, &[]);
+        Linux.note("the cache is laid out for another size of InnoDB's buffer pool; it starts empty next time");
     }
 }
 
@@ -247,7 +203,7 @@ pub enum End {
     Uninstalled,
     /// The server stops, and nothing is to be left.
     Stopped,
-    /// The server stops, and had nothing to leave: what the process before has left is none of its business.
+    /// The server stops, and had nothing to leave: the state of the process before is not touched.
     Untouched,
     /// The server stops, and the extension is to be left as it is.
     Left,
@@ -266,7 +222,7 @@ impl End {
     }
 }
 
-/// The plugin goes, and the controller was told. What is left is written where it is staged.
+/// The plugin goes, and the controller was told. Staged pages are written.
 pub fn end(how: End) {
     let guard = CORE.switch().active();
     if let Some(active) = guard.as_ref().filter(|_| how == End::Left) {
@@ -274,63 +230,35 @@ pub fn end(how: End) {
         match CORE.files.drop_changed() {
             0 => {}
             files => Linux.warning(&format!(
-                "{files} data files were changed by somebody else than the server; what was cached of them is dropped"
+                "{files} data files were changed by others than the server; their cached pages are dropped"
             )),
         }
         let until = Instant::now() + PATIENCE;
         while active.extension.staged_bytes() > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        // InnoDB may have closed all files just before.
-        if CORE.files.settle_closed() {
-            std::thread::sleep(SETTLED);
-            CORE.files.settle_closed();
-        }
         note(&active.extension);
-        if !is_of_image() {
-            CORE.files.leave_unopened();
-        }
         return image::prepare(plan::owner());
     }
     let owner = plan::owner();
-    // What the process before has left stays for the next one, if this one could not or should not use it.
+    // The state of the process before stays for the next one, if this one could not or should not use it.
     let is_used_up = is_kept() && !plan::kept_in(&owner, "arena").exists();
     if matches!(how, End::Uninstalled | End::Stopped) || is_used_up {
         remove(&owner);
     }
 }
 
-/// The server is about to close a data file. One that was changed just now could be changed once more, and have the same times: once
-/// the machine has restarted it would not be believed. So a server that stops waits for a tick of the clock, in all
-/// [`SETTLED`] times [`MOST_WAITS`] at most. Those that it closes afterwards are settled then, too. What it has closed before is looked
-/// at by [`end`].
-pub fn settle(fd: i32) {
-    if !KNOWN.kept.ends.load(Ordering::Relaxed) {
-        return;
-    }
-    let Some(stat) = Linux.stat(fd) else { return };
-    let changed = i128::from(stat.changed.0) * 1_000_000_000 + i128::from(stat.changed.1);
-    // Less than nothing: file systems may keep finer times than that clock.
-    let passed = clock::file_time() - changed;
-    let left = (SETTLED.as_nanos() as i128 - passed).min(2 * SETTLED.as_nanos() as i128);
-    if let Ok(left @ 1..) = u64::try_from(left)
-        && KNOWN.kept.waits.fetch_add(1, Ordering::Relaxed) < MOST_WAITS
-    {
-        std::thread::sleep(Duration::from_nanos(left));
-    }
-}
-
-/// Notes what the next process wants to know, from time to time.
+/// Notes what the next process needs, from time to time.
 pub fn note(extension: &Extension) {
     look_for_log();
     CORE.files.note_pages(extension);
-    note_clocks();
+    note_life();
 }
 
-/// The same, of the clocks alone.
-pub fn note_clocks() {
+/// The same, that this process lives alone.
+pub fn note_life() {
     if let Some(manifest) = CORE.switch().manifest() {
-        manifest.note_clocks(&Linux);
+        manifest.note_life(&Linux);
     }
 }
 
@@ -356,93 +284,142 @@ fn remove(owner: &OwnerIdentity) {
     }
 }
 
-/// Opens the records, and keeps them. The session of what is left, if it shall be taken over (`comes`) and is of use at all. Those of an
-/// image are about a log that InnoDB has written to, once somebody comes late. They have no label before he has read and cleared them.
-fn open(owner: &OwnerIdentity, comes: Option<Comes>) -> Result<Option<u64>, String> {
+/// The data directory at a start: the token that it had, and its superblock; 0 where stamps prove nothing.
+struct DataDirectory {
+    device: u64,
+    superblock: u64,
+    token: Option<Token>,
+}
+
+impl DataDirectory {
+    /// Looks at it, and replaces the token. Once for each process, before a write is forwarded.
+    fn look() -> DataDirectory {
+        let folder = plan::data_directory();
+        let mut directory = DataDirectory {
+            device: std::fs::metadata(&folder).map_or(0, |metadata| metadata.dev()),
+            superblock: 0,
+            token: None,
+        };
+        let file = match TokenFile::open(&folder) {
+            Ok(file) => file,
+            Err(why) => {
+                Linux.warning(&format!(
+                    "{why}; what is cached is not kept over a restart of the machine or a remount"
+                ));
+                return directory;
+            }
+        };
+        let Some(system) = file.file_system() else {
+            return directory;
+        };
+        directory.superblock = system.superblock;
+        directory.token = file.read();
+        let has_fine_stamps = file.has_fine_stamps() && !coherence::left_out!("fine-stamps");
+        CORE.files.use_fine_stamps(has_fine_stamps);
+        if coherence::left_out!("token-stays") {
+            return directory;
+        }
+        if let Err(error) = file.replace() {
+            Linux.warning(&format!(
+                "cannot replace the token in the data directory: {error}; what is cached is not kept over a restart of the machine or a remount"
+            ));
+            directory.token = None;
+        }
+        directory
+    }
+}
+
+/// Opens the records, and keeps them. `recovers`: persisted files may be trusted, since InnoDB has not started. Returns their session, and
+/// what they may prove.
+fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>, String> {
     let path = plan::kept_in(owner, "files");
     let file = extension::open_in_memory(&path).map_err(|error| error.to_string())?;
     check_ours(&file).map_err(|error| failed(&path, &error))?;
     let label = Label::now(owner.0).map_err(|error| failed(&path, &error))?;
-    let is_late = comes == Some(Comes::Late);
-    let of_image = match CORE.switch().manifest() {
-        None if comes.is_some() && !label.is_of(&file) => {
-            image::restore(owner, &label, &file, is_late)
-        }
-        _ => {
+    if let Some(manifest) = CORE.switch().manifest() {
+        // Of an installation before: the library stays loaded, and with it the records.
+        image::discard(owner);
+        map_again(file, &label, manifest).map_err(|error| failed(&path, &error))?;
+        manifest.clear();
+        manifest.be_on(DataDirectory::look().superblock);
+        return Ok(None);
+    }
+    let directory = DataDirectory::look();
+    if recovers && label.is_of_another_version(&file) {
+        Linux.note("the cache starts empty: another version of the plugin has left what is cached");
+    }
+    let is_here = label.is_of(&file);
+    let is_same_mount = is_here
+        && (superblock_in(&file).ok() == Some(directory.superblock)
+            || coherence::left_out!("superblock"));
+    let restored = match is_same_mount || !recovers {
+        true => {
             image::discard(owner);
             None
         }
+        false => image::restore(owner, &label, &file, directory.token),
     };
-    if let Some(manifest) = CORE.switch().manifest() {
-        // Of an installation before: the library stays loaded, and with it the records.
-        map_again(file, &label, manifest).map_err(|error| failed(&path, &error))?;
-        manifest.clear();
-        return Ok(None);
-    }
     let labelled = file.try_clone().map_err(|error| failed(&path, &error))?;
-    let is_ours = of_image.is_some() || label.is_of(&file);
-    let manifest = map(file, &label, is_ours).map_err(|error| failed(&path, &error))?;
-    let left = manifest.session();
+    let manifest = map(file, &label, is_here || restored.is_some());
+    let manifest = manifest.map_err(|error| failed(&path, &error))?;
+    let session = manifest.session().filter(|_| recovers);
     let crashed = manifest.crashed_soon();
-    if crashed && left.is_some() && comes.is_some() {
+    if crashed && session.is_some() {
         Linux.warning(
-            "the server crashed within 10 minutes after it had taken over what was cached; the cache starts empty this time",
+            "the server crashed within 10 minutes after it had recovered what was cached; the cache starts empty this time",
         );
     }
-    if let Some(restored) = &of_image {
-        manifest.of_another_boot(restored.devices);
+    let found = Found {
+        device: directory.device,
+        superblock: directory.superblock,
+        is_same_mount,
+        has_fine_stamps: CORE.files.has_fine_stamps(),
+        image: restored
+            .as_ref()
+            .map(|restored| (restored.device, restored.is_proven)),
+    };
+    if let Some(restored) = &restored {
         // Whoever dies before has left nothing of this start.
-        let written = match is_late {
-            true => Ok(()),
-            false => name_log(&labelled, &restored.redo)
-                .and_then(|()| labelled.write_all_at(&label.bytes(), 0)),
+        let written = match restored.is_proven {
+            true => name_log(&labelled, &restored.redo),
+            false => Ok(()),
         };
-        if let Err(error) = written {
+        if let Err(error) = written.and_then(|()| labelled.write_all_at(&label.bytes(), 0)) {
             manifest.clear();
             return Err(failed(&path, &error));
         }
     }
-    match named_log(&labelled) {
-        Ok(None) => {}
-        _ if is_late => {}
-        log => {
-            if let Ok(Some(folder)) = log {
-                let _ = KNOWN.kept.fenced.set(folder);
-            }
-            CORE.files.inheritance.withhold();
-            KNOWN.bypassing.again(&CORE);
-        }
+    if let Ok(Some(folder)) = named_log(&labelled)
+        && recovers
+    {
+        let _ = KNOWN.kept.fenced.set(folder);
+        CORE.files.recoveries.withhold();
+        KNOWN.bypassing.again(&CORE);
     }
-    let session = left.filter(|_| comes.is_some() && !crashed && manifest.given().is_some());
+    let is_valid = manifest.is_followed() && manifest.given().is_some() && !crashed;
+    let session = session.filter(|_| is_valid);
     if session.is_none() {
         manifest.clear();
+        manifest.be_on(directory.superblock);
         release();
-        if of_image.is_some() {
-            write_label(label).map_err(|error| failed(&path, &error))?;
-        }
     }
-    let is_of_image = of_image.is_some() && session.is_some();
+    let is_of_image = restored.is_some() && session.is_some();
     KNOWN.kept.of_image.store(is_of_image, Ordering::SeqCst);
     let process = rustix::process::getpid().as_raw_nonzero().get();
     KNOWN.kept.process.store(process, Ordering::SeqCst);
     CORE.switch().keep(manifest);
     image::watch_the_end();
-    Ok(session)
+    Ok(session.map(|session| (session, found.recovery())))
 }
 
-/// The records are of this server, and of this start of the machine.
-fn write_label(label: Label) -> io::Result<()> {
-    let file = KNOWN.kept.records.load(Ordering::SeqCst);
-    // SAFETY: it is closed only when the plugin is uninstalled, which waits for whoever opens the extension.
-    let file = (file >= 0).then(|| unsafe { BorrowedFd::borrow_raw(file) });
-    let file = file.ok_or_else(|| io::Error::other("the plugin was uninstalled"))?;
-    match rustix::io::pwrite(file, &label.bytes(), 0)? == label.bytes().len() {
-        true => Ok(()),
-        false => Err(io::Error::other("no room")),
-    }
+/// The superblock of the data directory that stands in records, before they are mapped.
+fn superblock_in(file: &File) -> io::Result<u64> {
+    let mut word = [0; 8];
+    file.read_exact_at(&mut word, Head::SUPERBLOCK_OFFSET as u64)?;
+    Ok(u64::from_ne_bytes(word))
 }
 
-/// Whether what was taken over was left before the machine's restart.
+/// Whether what was recovered was left before the machine's restart or a remount.
 pub fn is_of_image() -> bool {
     KNOWN.kept.of_image.load(Ordering::SeqCst)
 }
@@ -467,9 +444,9 @@ fn named_log(file: &File) -> io::Result<Option<PathBuf>> {
     Ok((!name.is_empty()).then(|| OsStr::from_bytes(name).into()))
 }
 
-/// Whether nothing may be served before InnoDB's log was seen.
-pub fn waits_for_log() -> bool {
-    CORE.files.inheritance.is_withheld()
+/// Whether nothing may be served before InnoDB has opened its log, or has chosen how it does asynchronous I/O.
+pub fn is_withheld() -> bool {
+    CORE.files.recoveries.is_withheld()
 }
 
 /// The server has opened a file under this name.
@@ -484,19 +461,21 @@ pub fn opened(fd: i32, name: &[u8]) {
     }
 }
 
-/// What was left before the machine's start is of no use with another log.
+/// An image proves nothing with another log.
 fn log_is_in(folder: &Path) {
-    if waits_for_log() {
-        let is_other = |fenced: &PathBuf| fenced != folder;
-        if KNOWN.kept.fenced.get().is_none_or(is_other) {
-            disbelieve();
-        }
-        release();
+    if KNOWN.kept.is_log_known.swap(true, Ordering::SeqCst) {
+        return;
     }
+    if let Some(fenced) = KNOWN.kept.fenced.get()
+        && fenced != folder
+    {
+        reject();
+    }
+    release_if_known();
 }
 
-fn disbelieve() {
-    CORE.files.disbelieve();
+fn reject() {
+    CORE.files.reject_persisted();
     Linux.warning(
         "what was cached before the machine's restart is not used: InnoDB has its redo log elsewhere now",
     );
@@ -507,10 +486,23 @@ fn look_for_log() {
     let since = KNOWN.kept.withheld_since.get_or_init(Instant::now);
     if let Some(folder) = fence::look() {
         log_is_in(folder);
-    } else if waits_for_log() && since.elapsed() > LONGEST_START && scan::innodb_is_running(&Linux)
+    } else if is_withheld()
+        && since.elapsed() > LOG_TIMEOUT
+        && scan::innodb_is_running(&Linux)
+        && !KNOWN.kept.is_log_known.swap(true, Ordering::SeqCst)
+        && KNOWN.kept.fenced.get().is_some()
     {
         // It was opened under another name, or names cannot be read.
-        disbelieve();
+        reject();
+    }
+    release_if_known();
+}
+
+fn release_if_known() {
+    let is_log_known =
+        KNOWN.kept.fenced.get().is_none() || KNOWN.kept.is_log_known.load(Ordering::SeqCst);
+    // What cannot be tracked is dropped by the controller's thread, which looks at it next.
+    if is_withheld() && is_log_known && !unseen::waits_for_innodb() && unseen::refusal().is_none() {
         release();
     }
 }
@@ -518,11 +510,11 @@ fn look_for_log() {
 fn release() {
     let file = KNOWN.kept.records.load(Ordering::SeqCst);
     if file >= 0 {
-        // SAFETY: it is closed only when the plugin is uninstalled, and what is written is a folder that nobody waits for any more.
+        // SAFETY: it is closed only when the plugin is uninstalled, and what is written is a folder that nothing waits for any more.
         let file = unsafe { BorrowedFd::borrow_raw(file) };
         let _ = rustix::io::pwrite(file, &[0; LONGEST_LOG], LOG);
     }
-    CORE.files.inheritance.release();
+    CORE.files.recoveries.release();
     // A server that stops serves no more.
     if !KNOWN.kept.ends.load(Ordering::SeqCst) {
         KNOWN.bypassing.again(&CORE);

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64};
 use std::time::Instant;
 
 use interface::Verdict;
@@ -60,17 +60,12 @@ pub struct Kept {
     pub withheld_since: OnceLock<Instant>,
     /// What was taken over was left before the machine's restart.
     pub of_image: AtomicBool,
-    /// What was taken over was left to a server whose InnoDB had started before.
-    pub late: AtomicBool,
-    /// The server stops, and what is cached is left; how often it was held up for that.
+    /// It is known where InnoDB has its redo log, or that it will not be known.
+    pub is_log_known: AtomicBool,
+    /// The server stops, and what is cached is left.
     pub ends: AtomicBool,
-    pub waits: AtomicU32,
     /// What is to be left for the machine's restart. The lock is a leaf.
     pub leaving: Mutex<Option<Leaving>>,
-    /// Behind `bpe_keep`: seconds; 0: not at all.
-    pub keep: AtomicU64,
-    /// Behind `bpe_scrub_rate`: pages per second; 0: none.
-    pub scrub_rate: AtomicU64,
 }
 
 /// What is to be left for the machine's restart, and where.
@@ -89,7 +84,7 @@ pub static KNOWN: Known = Known {
     uses_io_uring: AtomicBool::new(false),
     suspensions: Suspensions::new(),
     bypassing: Bypassing::new(),
-    warm_io_capacity: AtomicU64::new(0),
+    warm_io_capacity: AtomicU64::new(settings::DEFAULT_WARM_IO_CAPACITY),
     kept: Kept {
         session: AtomicU64::new(0),
         held_up: AtomicU64::new(0),
@@ -99,12 +94,9 @@ pub static KNOWN: Known = Known {
         fenced: OnceLock::new(),
         withheld_since: OnceLock::new(),
         of_image: AtomicBool::new(false),
-        late: AtomicBool::new(false),
+        is_log_known: AtomicBool::new(false),
         ends: AtomicBool::new(false),
-        waits: AtomicU32::new(0),
         leaving: Mutex::new(None),
-        keep: AtomicU64::new(0),
-        scrub_rate: AtomicU64::new(settings::DEFAULT_SCRUB_RATE),
     },
     tables: Tables::new(),
 };

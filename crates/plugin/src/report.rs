@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use coherence::manifest::Doubt;
+use coherence::manifest::Rejection;
 use extension::{HistogramSnapshot, Statistics};
 use serde_json::{Value, json};
 
@@ -65,7 +65,6 @@ pub fn totals() -> Totals {
         devices_failed: devices.iter().filter(|device| !device.active).count() as u64,
         data_reads,
         memory_bytes: memory
-            + controller::kept_bytes()
             + DIAGNOSTICS.recordings.memory_bytes()
             + DIAGNOSTICS.warming.memory_bytes(),
         instances,
@@ -189,30 +188,26 @@ fn summary() -> Value {
         "memory_bytes": totals.memory_bytes,
         "cache_read_us": { "p50": totals.cache_read_us[0], "p95": totals.cache_read_us[1], "p99": totals.cache_read_us[2] },
         "data_read_us": { "p50": totals.data_read_us[0], "p95": totals.data_read_us[1], "p99": totals.data_read_us[2] },
-        "inherited": inherited(),
+        "inherited": recovered(),
         "cache": serde_json::to_value(cache).unwrap_or(Value::Null),
     })
 }
 
-/// What was taken over from the process before. Pages of files are counted more or less; `left` are files that were not opened yet;
-/// `to_compare` are the doubtful pages that nobody has asked for yet, and `verified` those that were equal.
-fn inherited() -> Value {
-    let inherited = persist::inherited();
+/// What was recovered from the process before. Page counts are approximate. `lost`: files that are not proven; `left`: files that were
+/// not opened yet.
+fn recovered() -> Value {
+    let recovered = persist::recovered();
     let files = |(files, pages): (u64, u64)| json!({ "files": files, "pages": pages });
-    let reason = |(name, doubt): &(String, Doubt)| json!({ "file": name, "why": doubt.text() });
+    let reason = |(name, why): &(String, Rejection)| json!({ "file": name, "why": why.text() });
     json!({
-        "pages": inherited.pages,
-        "dropped": inherited.dropped,
+        "pages": recovered.pages,
+        "dropped": recovered.dropped,
         "attach_ms": persist::held_up_for(),
         "after_restart_of_machine": persist::is_of_image(),
-        "trusted": files(inherited.trusted),
-        "doubtful": files(inherited.doubtful),
-        "to_compare": inherited.to_compare,
-        "verified": inherited.verified,
-        "lost": files(inherited.lost),
-        "left": files(inherited.left),
-        "doubtful_files": inherited.reasons.iter().map(reason).collect::<Value>(),
-        "lost_files": inherited.lost_reasons.iter().map(reason).collect::<Value>(),
+        "trusted": files(recovered.trusted),
+        "lost": files(recovered.rejected),
+        "left": files(recovered.pending),
+        "lost_files": recovered.reasons.iter().map(reason).collect::<Value>(),
     })
 }
 

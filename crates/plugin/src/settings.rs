@@ -44,15 +44,9 @@ pub static PERSIST_PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut()
 /// Longer than a disk that works takes, even when it is busy.
 pub const DEFAULT_READ_TIMEOUT: u64 = 1000;
 
-/// The longest `bpe_keep`, seconds.
-pub const LONGEST_KEEP: u64 = 86_400;
-
-/// `bpe_scrub_rate`, pages per second: 2 % of what a volume of 3,000 reads per second does.
-pub const DEFAULT_SCRUB_RATE: u64 = 64;
+/// `bpe_warm_io_capacity`: a third of what a volume of 3,000 reads per second does.
+pub const DEFAULT_WARM_IO_CAPACITY: u64 = 1000;
 /// The highest one.
-pub const MOST_SCRUB_RATE: u64 = 1_000_000;
-
-/// The highest `bpe_warm_io_capacity`.
 pub const MOST_WARM_IO_CAPACITY: u64 = 1_000_000;
 
 /// `bpe_io_capacity` counts writes of this many bytes.

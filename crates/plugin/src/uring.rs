@@ -104,7 +104,7 @@ unsafe fn look_at(mode: Mode, request: &Request) {
         // Length lies in `address`; the pages are dropped either way.
         FALLOCATE => request.address as usize,
         SPLICE => {
-            file.is_changed_unseen();
+            file.void_stamp();
             CORE.change_unfollowed(file, || ());
             return;
         }

@@ -36,6 +36,7 @@ use crate::process::{CORE, KNOWN};
 pub mod list;
 mod load;
 mod pace;
+mod rejected;
 
 use list::List;
 use load::{Brought, Pass, Present, Unfit};
@@ -55,6 +56,8 @@ const COUNT_EVERY: Duration = Duration::from_secs(2);
 const COUNT_SELDOM: Duration = Duration::from_secs(10);
 /// A count may take this part of the time.
 const COUNT_PART: u32 = 20;
+/// The name of the warming that loads the pages of files that were not proven after a restart. No client has it.
+const RESTART: &str = "restart";
 /// How long an unload waits for threads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -106,8 +109,19 @@ pub struct Figures {
     pub reads: u64,
 }
 
+/// Pages of files that were not proven after a restart.
+#[derive(Default)]
+struct Reload {
+    list: List,
+    /// They are to be loaded as soon as no other warming is under way.
+    is_due: bool,
+    /// A thread adds to the list.
+    is_listing: bool,
+}
+
 pub struct Warming {
     session: Mutex<Option<Session>>,
+    reload: Mutex<Option<Reload>>,
     known: Mutex<Option<Known>>,
     state: Mutex<State>,
     brought: Brought,
@@ -154,6 +168,7 @@ impl Warming {
     pub(crate) const fn new() -> Warming {
         Warming {
             session: Mutex::new(None),
+            reload: Mutex::new(None),
             known: Mutex::new(None),
             state: Mutex::new(State::None),
             brought: Brought {
@@ -210,28 +225,8 @@ impl Warming {
                 "this server writes through io_uring, and nobody sees when such a write ends, so nothing can be loaded beside it".into(),
             );
         }
-        let mut session = self.session.lock();
-        if session.is_some() {
-            return Err("another warming is under way on this server".into());
-        }
         let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
-        let pace = Arc::new(Pace::new());
-        *session = Some(Session {
-            name: name.clone(),
-            heard_of: Instant::now(),
-            next: List::default(),
-            due: None,
-            prepares: false,
-            pass: None,
-            pace: Arc::clone(&pace),
-            percent: 100,
-        });
-        let watched = name.clone();
-        if let Err(error) = self.spawn("bpe-warm", move || self.watch(&watched, &pace)) {
-            *session = None;
-            return Err(format!("cannot start a thread: {error}"));
-        }
-        drop(session);
+        self.begin_session(&name)?;
         *self.state.lock() = State::Receiving;
         Linux.note("pages that another server has cached are going to be loaded");
         let statistics = CORE
@@ -247,6 +242,109 @@ impl Warming {
             "bytes_capacity": statistics.bytes_capacity,
             "pages_cached": statistics.pages_cached,
         }))
+    }
+
+    /// A client's warming takes the place of the one after a restart, which goes on afterwards.
+    fn begin_session(&'static self, name: &str) -> Result<(), String> {
+        let mut session = self.session.lock();
+        if session.as_ref().is_some_and(|other| other.name == RESTART) {
+            self.end_session(&mut session);
+            self.reload.lock().get_or_insert_default().is_due = true;
+        }
+        if session.is_some() {
+            return Err("another warming is under way on this server".into());
+        }
+        let pace = Arc::new(Pace::new());
+        *session = Some(Session {
+            name: name.to_owned(),
+            heard_of: Instant::now(),
+            next: List::default(),
+            due: None,
+            prepares: false,
+            pass: None,
+            pace: Arc::clone(&pace),
+            percent: 100,
+        });
+        let watched = name.to_owned();
+        if let Err(error) = self.spawn("bpe-warm", move || self.watch(&watched, &pace)) {
+            *session = None;
+            return Err(format!("cannot start a thread: {error}"));
+        }
+        Ok(())
+    }
+
+    /// Lists the pages of files that were not proven after a restart, and loads them. To be called now and then.
+    pub fn reload_rejected(&'static self) {
+        if CORE.switch().active().is_none() || crate::persist::is_withheld() {
+            return;
+        }
+        if CORE.files.recoveries.has_unlisted() {
+            let mut reload = self.reload.lock();
+            let reload = reload.get_or_insert_default();
+            if std::mem::replace(&mut reload.is_listing, true) {
+                return;
+            }
+            let add = move || {
+                let files = CORE.files.recoveries.take_unlisted();
+                let mut list = List::default();
+                std::mem::swap(
+                    &mut list,
+                    &mut self.reload.lock().get_or_insert_default().list,
+                );
+                let listed = rejected::list(&files, &mut list);
+                let mut reload = self.reload.lock();
+                let reload = reload.get_or_insert_default();
+                reload.list = list;
+                reload.is_due |= listed > 0;
+                reload.is_listing = false;
+            };
+            if self.spawn("bpe-warm-list", add).is_err() {
+                reload.is_listing = false;
+            }
+            return;
+        }
+        let list = {
+            let reload = self.reload.lock();
+            let due = reload.as_ref().filter(|reload| reload.is_due);
+            due.map(|reload| Arc::new(reload.list.clone()))
+        };
+        let Some(list) = list.filter(|_| io_capacity().is_some()) else {
+            return;
+        };
+        let is_under_way = self
+            .session
+            .lock()
+            .as_ref()
+            .is_some_and(|session| session.name == RESTART);
+        if !is_under_way && self.begin_session(RESTART).is_err() {
+            return;
+        }
+        self.reload.lock().get_or_insert_default().is_due = false;
+        let pages: u64 = list.counts().iter().sum();
+        Linux.note(&format!(
+            "{pages} pages that were not proven after the restart are loaded from the data files"
+        ));
+        self.load(RESTART, list, 0);
+    }
+
+    /// The list of a warming is whole, and so many seconds old.
+    fn load(&self, name: &str, list: Arc<List>, seconds: u64) {
+        let mut session = self.session.lock();
+        let Ok(session) = named(&mut session, name) else {
+            return;
+        };
+        let mut known = self.known.lock();
+        let before = known.take().unwrap_or_default();
+        session.due = Some((Arc::clone(&list), before.list));
+        let now = Instant::now();
+        *known = Some(Known {
+            list,
+            taken: now.checked_sub(Duration::from_secs(seconds)).or(Some(now)),
+            present: before.present,
+            ..Known::default()
+        });
+        drop(known);
+        *self.state.lock() = State::Loading;
     }
 
     fn files(&self, name: &str, names: &str) -> Result<Value, String> {
@@ -285,23 +383,14 @@ impl Warming {
     }
 
     fn go(&self, name: &str, seconds: u64) -> Result<Value, String> {
-        let mut session = self.session.lock();
-        let session = named(&mut session, name)?;
-        session.heard_of = Instant::now();
-        let list = Arc::new(session.next.clone());
+        let list = {
+            let mut session = self.session.lock();
+            let session = named(&mut session, name)?;
+            session.heard_of = Instant::now();
+            Arc::new(session.next.clone())
+        };
         let listed: u64 = list.counts().iter().sum();
-        let mut known = self.known.lock();
-        let before = known.take().unwrap_or_default();
-        session.due = Some((Arc::clone(&list), before.list));
-        let now = Instant::now();
-        *known = Some(Known {
-            list,
-            taken: now.checked_sub(Duration::from_secs(seconds)).or(Some(now)),
-            present: before.present,
-            ..Known::default()
-        });
-        drop(known);
-        *self.state.lock() = State::Loading;
+        self.load(name, list, seconds);
         Ok(json!({ "listed": listed }))
     }
 
@@ -358,7 +447,9 @@ impl Warming {
                 break;
             };
             let capacity = io_capacity();
-            if of_this.heard_of.elapsed() >= LEASE || capacity.is_none() {
+            let is_restart = name == RESTART;
+            let is_left = !is_restart && of_this.heard_of.elapsed() >= LEASE;
+            if is_left || capacity.is_none() {
                 Linux.note(if capacity.is_none() {
                     "loading of pages ends: bpe_warm_io_capacity is 0"
                 } else {
@@ -417,6 +508,11 @@ impl Warming {
                         }
                     }
                     under_way = Some((pass, running));
+                } else if is_restart && passes > 0 {
+                    self.end_session(&mut session);
+                    drop(session);
+                    self.forget_restart();
+                    break;
                 } else {
                     passes = 0;
                 }
@@ -428,7 +524,9 @@ impl Warming {
             drop(guard);
             let (reads, nanos) = reads.map_or((0, 0), |reads| (reads.count, reads.sum_nanos));
             let capacity = capacity.unwrap_or(0);
-            let rests = busy.look(now, reads, nanos, capacity) || !CORE.files.is_settled();
+            // After a restart the server's own reads are many just because the pages are missing.
+            let many = if is_restart { u64::MAX } else { capacity };
+            let rests = busy.look(now, reads, nanos, many) || !CORE.files.is_settled();
             pace.rest(rests);
             if !rests {
                 pace.grant((capacity * percent / 100).max(1), now - last);
@@ -452,6 +550,20 @@ impl Warming {
                 true => State::Limited,
                 false => State::Loaded,
             };
+        }
+    }
+
+    /// The pages of a restart are loaded. Their list says nothing of the working set later on.
+    fn forget_restart(&self) {
+        let mut reload = self.reload.lock();
+        if let Some(reload) = reload.as_mut().filter(|reload| !reload.is_due) {
+            reload.list = List::default();
+            *self.known.lock() = None;
+            *self.state.lock() = State::None;
+            let loaded = self.brought.loaded.load(Ordering::SeqCst);
+            Linux.note(&format!(
+                "the pages that were not proven after the restart are loaded again: {loaded} pages"
+            ));
         }
     }
 
@@ -571,6 +683,7 @@ impl Warming {
             std::thread::sleep(Duration::from_millis(5));
         }
         *self.known.lock() = None;
+        *self.reload.lock() = None;
         self.heads.forget();
         *self.state.lock() = State::None;
     }

@@ -6,11 +6,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
-use bpe::files::DataFile;
 use bpe::process::CORE;
 
 use super::common::origin;
-use super::disk;
 use crate::asynchronous::{self, Purpose, Request};
 use crate::calls;
 use crate::content::{SECTOR, stamp_of};
@@ -26,8 +24,6 @@ pub struct Found {
     other_name: Option<CString>,
     /// Bytes.
     size: u64,
-    /// The disk surely has all of it.
-    is_on_disk: bool,
 }
 
 /// Looks at all files, with nothing of the plugin between.
@@ -68,7 +64,6 @@ fn look_at(slot: &'static Slot) -> io::Result<Option<Found>> {
         file,
         other_name: (name != slot.name).then(|| world().path(&name)),
         size: bytes.len() as u64,
-        is_on_disk: disk::has(&path, &bytes),
     }))
 }
 
@@ -125,27 +120,6 @@ pub fn complete(found: Vec<Option<Found>>) {
         file.open_gate();
         slot.put(file);
     }
-}
-
-/// The machine was started anew. How many files are believed: what the disk has of them must be what they have.
-pub fn outlived(found: &[Option<Found>]) -> u64 {
-    let mut believed = 0;
-    for found in found.iter().flatten() {
-        let known = CORE.files.of_descriptor(found.file.fd());
-        let is_believed = |file: &DataFile| file.is_inherited() && !file.is_doubtful(file.id());
-        if !known.is_some_and(is_believed) {
-            continue;
-        }
-        believed += 1;
-        if !found.is_on_disk {
-            let what = format!(
-                "the machine was started anew, and '{}' is believed, of which not all was flushed",
-                found.file.name
-            );
-            world().violated(Some(&found.file), &what);
-        }
-    }
-    believed
 }
 
 /// Reads every page of these files once, some of them asynchronously, and compares it with what the file has. The number of pages.

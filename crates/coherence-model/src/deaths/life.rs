@@ -14,7 +14,6 @@ use bpe::process::CORE;
 use bpe::{controller, settings};
 
 use super::common::{OF_A_CHILD, SMALLER};
-use super::disk;
 use super::left::{self, Found};
 use crate::operations::{self, OTHERS, Others, flush_file, write_pages};
 use crate::options::{Life, Options};
@@ -65,17 +64,10 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
         log: Some(log),
     });
     random::seed(seed, 0);
-    let others = if options.at_once {
-        Others::AndDie
-    } else {
-        Others::Wait
-    };
-    OTHERS.store(others as u8, Ordering::SeqCst);
+    OTHERS.store(Others::AndDie as u8, Ordering::SeqCst);
     operations::IS_CALM.store(!one_in(3), Ordering::SeqCst);
     operations::RINGS_ARE_USED.store(one_in(16), Ordering::SeqCst);
     set_variables(cache, kept, options.run_seed)?;
-    disk::begin(kept)?;
-    let reboots = options.reboot && disk::reboot(kept)?;
     let harvesters = harvesters(seed)?;
     let found = left::look().context("the files cannot be read")?;
     // A server under load, or one of which all is known.
@@ -83,7 +75,7 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     match life {
         Life::Killed | Life::Switching | Life::Stopped => {
             take_over(seed, &found)?;
-            check(&found, reboots);
+            check(&found);
         }
         Life::Late if loads_under_load => {}
         Life::Late => {
@@ -92,15 +84,11 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
             write_some(&found);
             controller::start(None, false);
             wait_until_active()?;
-            check(&found, reboots);
+            check(&found);
             ensure!(
-                CORE.files.inheritance.became().trusted.0 == 0,
-                "VIOLATION: a file is believed that nobody has followed"
+                CORE.files.recoveries.report().trusted.0 == 0,
+                "VIOLATION: a file is trusted that was not tracked"
             );
-            // All was compared, and is served.
-            let verified = CORE.switch().doubts.verified();
-            let (_, hits) = look(&found);
-            println!("late lives=1 verified={verified} hits={hits}");
         }
         Life::Off => {
             settings::ENABLED.store(0, Ordering::SeqCst);
@@ -259,7 +247,6 @@ fn load_late() -> anyhow::Result<()> {
     controller::start(None, false);
     let active = wait_until_active();
     kernel::SWITCHING.store(false, Ordering::Relaxed);
-    println!("late lives=1");
     active
 }
 
@@ -291,25 +278,22 @@ fn look(found: &[Option<Found>]) -> (u64, u64) {
 }
 
 /// Every page that is left, and what was inherited of all that.
-fn check(found: &[Option<Found>], reboots: bool) {
+fn check(found: &[Option<Found>]) {
     found.iter().flatten().for_each(Found::open);
-    let outlived = if reboots { left::outlived(found) } else { 0 };
     let (pages, hits) = look(found);
     let guard = CORE.switch().active();
     let inherited = guard
         .as_ref()
         .map(|active| active.extension.inherited().clone());
     let inherited = inherited.unwrap_or_default();
-    let became = CORE.files.inheritance.became();
+    let report = CORE.files.recoveries.report();
     println!(
-        "checked pages={pages} hits={hits} inherited={} dropped={} trusted={} doubtful={} verified={} lost={} outlived={outlived} reasons: {:?} {:?}",
+        "checked pages={pages} hits={hits} inherited={} dropped={} trusted={} rejected={} reasons: {:?} {:?}",
         inherited.pages,
         inherited.dropped,
-        became.trusted.0,
-        became.doubtful.0,
-        CORE.switch().doubts.verified(),
-        became.lost.0,
-        became.reasons,
+        report.trusted.0,
+        report.rejected.0,
+        report.reasons,
         inherited.refused,
     );
 }

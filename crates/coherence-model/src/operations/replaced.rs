@@ -7,7 +7,6 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::time::Duration;
 
 use super::names::{create, lose, open, real_size};
 use super::pages::{new_contents, read_page, write_pages};
@@ -38,18 +37,12 @@ fn write_outside(file: &File, path: &CString, first: usize, count: usize) -> std
 pub enum Others {
     /// At any time.
     AtAnyTime,
-    /// After a moment. If the server dies before it opens the file again, the next one cannot tell a change within a tick of the
-    /// clock from the server's last one.
-    Wait,
     /// Sometimes as soon as it is closed after a write, and the server dies at once.
     AndDie,
 }
 
 /// One of [`Others`].
 pub static OTHERS: AtomicU8 = AtomicU8::new(Others::AtAnyTime as u8);
-
-/// Longer than a tick.
-const REST: Duration = Duration::from_millis(30);
 
 /// Another program changes the file while the server has it closed.
 pub fn change_outside() {
@@ -66,9 +59,7 @@ pub fn change_outside() {
         close(file);
         world().take_number();
         world().note(file, format_args!("closed, to be changed outside"));
-        if others == Others::Wait as u8 {
-            std::thread::sleep(REST);
-        } else if !dies {
+        if !dies {
             let_time_pass();
         }
         let result = match below(4) {

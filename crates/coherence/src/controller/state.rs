@@ -256,14 +256,6 @@ impl<S, E> Machine<S, E> {
         matches!(self.state, State::On(_)) || self.state.idle().is_some_and(Idle::is_wanted)
     }
 
-    /// Whether an engine that was switched off may be used again: a client has done it, or is about to build the next one.
-    pub fn may_return(&self) -> bool {
-        matches!(
-            self.state.idle(),
-            Some(Idle::Off | Idle::Wanted { failed: None, .. })
-        )
-    }
-
     pub fn is_on(&self) -> bool {
         matches!(self.state, State::On(_))
     }

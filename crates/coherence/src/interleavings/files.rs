@@ -258,7 +258,7 @@ fn a_strangers_change_of_a_closed_file_is_noticed() {
 
 #[test]
 fn times_of_a_moment_ago_believed_are_noticed() {
-    is_noticed("settled", a_stranger);
+    is_noticed("tick-rule", a_stranger);
 }
 
 #[test]

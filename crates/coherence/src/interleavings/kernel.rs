@@ -430,8 +430,8 @@ impl Os for Kernel {
         self.with(|state| state.now)
     }
 
-    fn file_time(&self) -> i128 {
-        self.with(|state| state.now)
+    fn file_time(&self) -> i64 {
+        self.with(|state| state.now) as i64
     }
 
     fn spawn<T: Send + 'static>(

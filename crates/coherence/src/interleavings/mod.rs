@@ -6,7 +6,6 @@
 
 mod bypass;
 mod controller;
-mod doubtful;
 mod files;
 mod host;
 mod kernel;

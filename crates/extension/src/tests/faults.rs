@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::MissReason;
 use crate::device::storage::Storage;
-use crate::{Comparison, MissReason};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u64)]
@@ -602,25 +602,4 @@ fn what_compaction_moves_is_read_whatever_the_bound_on_reads() {
     if direct {
         assert_eq!(run(Duration::from_secs(1)), run(Duration::ZERO));
     }
-}
-
-/// A disk that does not answer says nothing of what it holds.
-#[test]
-fn what_is_on_a_failed_disk_is_neither_compared_nor_dropped() {
-    let (f, plan) = faulty(|_| {});
-    (0..3).for_each(|n| _ = f.offer(page(1, n), 1, 8192));
-    f.pump();
-    let compare = |n| {
-        let read = super::content(page(1, n), 1, 8192);
-        f.extension.compare(page(1, n), &read)
-    };
-    plan.set(Fault::FlippedBit, 1);
-    assert_eq!(compare(0), Comparison::Different);
-    assert_eq!(compare(0), Comparison::Absent);
-    plan.set(Fault::ReadError, 1);
-    while state(&f) == "active" {
-        f.read(page(1, 1), 1, 8192);
-    }
-    assert_eq!(compare(2), Comparison::Unanswered);
-    assert_eq!(f.extension.statistics().pages_cached, 2);
 }

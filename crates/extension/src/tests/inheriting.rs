@@ -11,12 +11,10 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use tempfile::TempDir;
 
-use super::{Fixture, SMALLEST, config, content, page};
+use super::{Fixture, SMALLEST, config, page};
 use crate::left_out::{Rule, leaving_out};
 use crate::memory::Mapped;
-use crate::{
-    Comparison, Config, Extension, FileId, Generations, OfferOutcome, PageId, ReadOutcome,
-};
+use crate::{Config, Extension, FileId, Generations, OfferOutcome, PageId, ReadOutcome};
 
 const LENGTH: usize = 16384;
 const FILES: u32 = 3;
@@ -146,56 +144,6 @@ fn what_is_left_is_served_by_the_next() {
     third.extension.invalidate(FileId(0), 0, u32::MAX);
     assert_eq!(hits(&third, |_| 1), 0);
     third.check_books();
-}
-
-/// Whoever takes over what may be old compares it with what he has read elsewhere.
-#[test]
-fn what_is_inherited_can_be_compared() {
-    let place = with_twenty_pages();
-    // Nobody has said which files there are.
-    let second = fixture(place.config());
-    let compare = |number, version| {
-        let page = page(0, number);
-        let read = content(page, version, LENGTH);
-        second.extension.compare(page, &read)
-    };
-    assert_eq!(compare(3, 1), Comparison::Equal);
-    assert_eq!(compare(4, 2), Comparison::Different);
-    assert_eq!(compare(4, 1), Comparison::Absent);
-    assert_eq!(compare(20, 1), Comparison::Absent);
-    assert!(second.extension.disbelieve(page(0, 5)) && !second.extension.disbelieve(page(0, 5)));
-    // Neither can be the page of another length.
-    let short = content(page(0, 6), 1, LENGTH / 2);
-    assert_eq!(
-        second.extension.compare(page(0, 6), &short),
-        Comparison::Different
-    );
-    let counted = second.extension.statistics();
-    assert_eq!((counted.misses, counted.misses_not_believed), (7, 7));
-    assert_eq!(hits(&second, |_| 1), 17);
-    second.check_books();
-}
-
-/// Two versions of a page have the same check now and then. They are not the same.
-#[test]
-fn a_comparison_is_one_of_all_bytes() {
-    const SHORT: usize = 1024;
-    let fixture = super::inline(|_| ());
-    let page = page(0, 3);
-    let mut versions = HashMap::new();
-    let (first, second) = (0..)
-        .find_map(|version| {
-            let check = crate::page::check(page, &content(page, version, SHORT));
-            versions.insert(check, version).map(|same| (same, version))
-        })
-        .unwrap();
-    fixture.offer(page, first, SHORT);
-    let read = content(page, second, SHORT);
-    assert!(fixture.extension.has_check(page, &read));
-    assert_eq!(
-        fixture.extension.compare(page, &read),
-        Comparison::Different
-    );
 }
 
 #[test]

@@ -119,7 +119,7 @@ fn figures() -> Vec<(Status, Figure)> {
     controller::looked_at();
     let bypass = KNOWN.bypassing.shown(&CORE);
     let (state, reason) = controller::state();
-    let inherited = persist::inherited();
+    let recovered = persist::recovered();
     let warm = DIAGNOSTICS.warming.figures();
     let text = |text: &str| {
         Figure::Text(CString::new(text.chars().take(900).collect::<String>()).unwrap_or_default())
@@ -145,11 +145,9 @@ fn figures() -> Vec<(Status, Figure)> {
             }),
             Status::AsyncMode => text(controller::async_mode()),
             Status::InstancesActive => Number(totals.instances),
-            Status::PagesInherited => Number(inherited.pages),
-            Status::PagesTrusted => Number(inherited.trusted.1),
-            Status::PagesDoubtful => Number(inherited.to_compare),
-            Status::PagesVerified => Number(inherited.verified),
-            Status::PagesDroppedAtStart => Number(inherited.dropped + inherited.lost.1),
+            Status::PagesInherited => Number(recovered.pages),
+            Status::PagesTrusted => Number(recovered.trusted.1),
+            Status::PagesDroppedAtStart => Number(recovered.dropped + recovered.rejected.1),
             Status::AttachMs => Number(persist::held_up_for()),
             Status::BytesSaved => Number(cache.hit_bytes),
             Status::HitRatio => Real(report::hit_ratio(cache.hits, cache.misses)),

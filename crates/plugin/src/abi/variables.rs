@@ -150,15 +150,6 @@ static BPE_BYPASS_TIMEOUT: ServerTable<SystemVariable> = variable(
     [0, 0, bypass::LONGEST, 0],
 );
 
-static BPE_KEEP: ServerTable<SystemVariable> = variable(
-    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    &variables::KEEP,
-    None,
-    Some(update_number),
-    KNOWN.kept.keep.as_ptr().cast(),
-    [0, 0, settings::LONGEST_KEEP, 0],
-);
-
 static BPE_CONTROL_GROUP: ServerTable<SystemVariable> = variable(
     BOOL | OPTIONAL_ARGUMENT,
     &variables::CONTROL_GROUP,
@@ -211,7 +202,12 @@ static BPE_WARM_IO_CAPACITY: ServerTable<SystemVariable> = variable(
     None,
     Some(update_number),
     KNOWN.warm_io_capacity.as_ptr().cast(),
-    [0, 0, settings::MOST_WARM_IO_CAPACITY, 0],
+    [
+        settings::DEFAULT_WARM_IO_CAPACITY,
+        0,
+        settings::MOST_WARM_IO_CAPACITY,
+        0,
+    ],
 );
 
 static BPE_DAILY_WRITE_LIMIT: ServerTable<SystemVariable> = variable(
@@ -295,20 +291,6 @@ static BPE_PERSIST: ServerTable<SystemVariable> = variable(
     [1, 0, 0, 0],
 );
 
-static BPE_SCRUB_RATE: ServerTable<SystemVariable> = variable(
-    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    &variables::SCRUB_RATE,
-    None,
-    Some(update_number),
-    KNOWN.kept.scrub_rate.as_ptr().cast(),
-    [
-        settings::DEFAULT_SCRUB_RATE,
-        0,
-        settings::MOST_SCRUB_RATE,
-        0,
-    ],
-);
-
 static BPE_PERSIST_PATH: ServerTable<SystemVariable> = variable(
     STR | READ_ONLY | REQUIRED_ARGUMENT,
     &variables::PERSIST_PATH,
@@ -348,9 +330,7 @@ pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
         VariablePointer(BPE_COMPRESSION.get()),
         VariablePointer(BPE_DIAGNOSTICS_KEY.get()),
         VariablePointer(BPE_ASYNC_IO.get()),
-        VariablePointer(BPE_KEEP.get()),
         VariablePointer(BPE_PERSIST.get()),
-        VariablePointer(BPE_SCRUB_RATE.get()),
         VariablePointer(BPE_PERSIST_PATH.get()),
         VariablePointer(BPE_WARM_IO_CAPACITY.get()),
         VariablePointer(BPE_REPORT.get()),

@@ -10,7 +10,6 @@ use crate::files::{DataFile, Entry};
 use crate::got::{Import, Original};
 use crate::linux::{Linux, PREAD, Pread};
 use crate::os::Os as _;
-use crate::persist;
 use crate::process::CORE;
 use crate::switch::Mode;
 
@@ -187,7 +186,9 @@ unsafe extern "C" fn pwrite64(
     let real = move || unsafe { crate::naive::write(fd, buffer.cast(), length, offset, real) };
     // SAFETY: the server passes a buffer of `length` bytes to its own write.
     around(fd, real, move |mode, file, real| unsafe {
-        CORE.write(mode, file, buffer.cast(), length, offset, || real.make())
+        CORE.write(mode, (fd, file), buffer.cast(), length, offset, || {
+            real.make()
+        })
     })
 }
 
@@ -206,7 +207,7 @@ unsafe extern "C" fn pwritev64(
         if mode.records() {
             CORE.notes.note_write(file, None, length, offset);
         }
-        CORE.change_range(file, length as i64, offset, || real.make())
+        CORE.change_range((fd, file), length as i64, offset, || real.make())
     })
 }
 
@@ -310,7 +311,7 @@ unsafe extern "C" fn fallocate64(
         if mode & !libc::FALLOC_FL_KEEP_SIZE == 0 {
             CORE.change_looks(Some(file), || real.make()) // only makes room: what lies below the end of the file stays
         } else if mode & !(RANGE | libc::FALLOC_FL_KEEP_SIZE) == 0 {
-            CORE.change_range(file, length, offset, || real.make())
+            CORE.change_range((fd, file), length, offset, || real.make())
         } else {
             CORE.change_file(Some(file), || real.make())
         }
@@ -330,7 +331,7 @@ unsafe extern "C" fn posix_fallocate64(fd: c_int, offset: off64_t, length: off64
 /// Of either kind: which data can be found again does not hang on a file's times, which one of them leaves out.
 #[inline(always)]
 fn flushes(fd: c_int, real: impl Fn() -> c_int) -> c_int {
-    around(fd, real, |_, file, real| CORE.flush(file, || real.make()))
+    around(fd, real, |_, _, real| CORE.flush(|| real.make()))
 }
 
 unsafe extern "C" fn fsync(fd: c_int) -> c_int {
@@ -350,7 +351,7 @@ unsafe extern "C" fn futimens(fd: c_int, times: *const libc::timespec) -> c_int 
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { FUTIMENS.get::<Call>()(fd, times) };
     around(fd, real, |_, file, real| {
-        CORE.change_names(Some(file), || real.make())
+        CORE.change_looks(Some(file), || real.make())
     })
 }
 
@@ -381,7 +382,6 @@ unsafe extern "C" fn close(fd: c_int) -> c_int {
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { CLOSE.get::<Call>()(fd) };
     around(fd, real, move |_, _, real| {
-        persist::settle(fd);
         CORE.files.detach(fd);
         real.make()
     })

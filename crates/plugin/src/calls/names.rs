@@ -203,7 +203,7 @@ unsafe fn around_removal(
         let barred_before = victim.is_some_and(DataFile::bar);
         // A file that gets another name gets another time, too.
         let moved = replaced_by.and_then(|inode| CORE.files.of_number(inode));
-        let result = CORE.change_names(moved, || real.make());
+        let result = CORE.change_looks(moved, || real.make());
         if let Some(file) = victim {
             if result == 0 {
                 CORE.files.forget_unlinked(file);
@@ -351,7 +351,7 @@ unsafe fn set_times(directory: c_int, path: *const c_char, real: impl Fn() -> c_
             // SAFETY: the caller's promise.
             unsafe { file_at(directory, path) }.map(|(file, _)| file)
         };
-        CORE.change_names(file, || real.make())
+        CORE.change_looks(file, || real.make())
     })
 }
 

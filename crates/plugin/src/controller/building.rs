@@ -47,12 +47,6 @@ pub fn lay_out(
     page: u32,
     refused: impl FnOnce(u32),
 ) -> Result<Built<Engine>, String> {
-    if persist::comes_late() {
-        // Whatever is in the way is said before what was left is used up.
-        let mut plan = Plan::new(settings)?;
-        plan.wait_for_room();
-        plan.check_any()?;
-    }
     let inherit = persist::inherits();
     let page = match CORE.switch().manifest() {
         Some(manifest) if inherit.is_some() => manifest.page().unwrap_or(page),
@@ -77,10 +71,9 @@ pub fn lay_out(
         warnings.extend(refused.map(|why| texts::not_kept(why)));
         persist::hand_over(&engine.extension, settings, &plan, page);
         if inherit.is_some() {
-            Linux.note(&texts::taken_over(
+            Linux.note(&texts::recovered(
                 engine.extension.inherited(),
                 persist::is_of_image(),
-                persist::is_late(),
             ));
         }
         Built {

@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use coherence::controller::{Built, Controller, Engine, Event, Host, Told};
 
 use super::building::{lay_out, usual_page};
-use super::shelf::Shelf;
 use super::texts;
 use super::watch::Watch;
+use crate::diagnostics::DIAGNOSTICS;
 use crate::linux::Linux;
 use crate::os::Os as _;
+use crate::persist;
 use crate::pool;
 use crate::process::{CORE, KNOWN};
 use crate::settings::{self, Settings};
@@ -20,8 +21,6 @@ use crate::unseen;
 pub struct Server {
     /// The plugin was loaded before InnoDB started.
     pub early: AtomicBool,
-    /// What was switched off.
-    pub shelf: Shelf,
 }
 
 /// Of the same server.
@@ -29,7 +28,6 @@ pub static CONTROLLER: Controller<Server> = Controller::new(
     &CORE,
     Server {
         early: AtomicBool::new(false),
-        shelf: Shelf::new(),
     },
 );
 
@@ -47,7 +45,8 @@ impl Host for Server {
     }
 
     fn waits(&self) -> bool {
-        unseen::waits_for_innodb() || pool::is_waited_for(&Settings::current())
+        !persist::is_pending()
+            && (unseen::waits_for_innodb() || pool::is_waited_for(&Settings::current()))
     }
 
     fn open(
@@ -57,14 +56,9 @@ impl Host for Server {
         post: impl Fn(Event<Settings, Engine>),
     ) -> Result<Built<Engine>, String> {
         let page = usual_page(page);
-        if let Some(built) = self.shelf.take(settings, page) {
-            return Ok(built);
-        }
-        let built = lay_out(settings, page, |page| {
+        lay_out(settings, page, |page| {
             post(Event::PageRefused(page));
-        })?;
-        self.shelf.built(&built.engine, settings, built.page);
-        Ok(built)
+        })
     }
 
     fn adjust(&self, active: &Active) {
@@ -75,17 +69,8 @@ impl Host for Server {
         KNOWN.tables.adjust(&active.extension);
     }
 
-    /// Says what it did: a server's status variables end with the server. What a client has switched off is kept for a while.
+    /// Says what it did: a server's status variables end with the server.
     fn close(&self, engine: Engine) {
-        let keeps = CONTROLLER.with(|machine| machine.may_return());
-        let closed = if keeps {
-            self.shelf.keep(engine)
-        } else {
-            Err(engine)
-        };
-        let Err(engine) = closed else {
-            return;
-        };
         if let Some(text) = texts::ended(&engine.extension.statistics(), false) {
             Linux.note(&text);
         }
@@ -102,20 +87,17 @@ impl Host for Server {
         post: impl Fn(Event<Settings, Engine>),
     ) {
         KNOWN.bypassing.look(&CORE);
-        self.shelf.look();
         watch.note();
         watch.follow_policy();
-        watch.scrub.look();
+        DIAGNOSTICS.warming.reload_rejected();
         if let Some(page) = nominal.and_then(|nominal| watch.smaller_page(nominal)) {
             let settings = Settings::current();
             post(Event::UsualPage { page, settings });
         }
         if let Some((epoch, why)) = watch.inherited().or_else(|| watch.foreign()) {
-            self.shelf.forget_built();
             post(Event::Foreign { epoch, why });
         }
         if let Some(why) = watch.unseen() {
-            self.shelf.forget_built();
             post(Event::Unseen(why));
         }
     }

@@ -1,14 +1,11 @@
 //! What the log, clients and status are told.
 
 use coherence::controller::{Refused, Shown, Told};
-use coherence::inheritance::Reasons;
-use coherence::manifest::Doubt;
 use extension::{Inherited, PolicyName, Statistics};
 
-use super::shelf;
 use crate::linux::Linux;
 use crate::os::Os as _;
-use crate::persist::Taken;
+use crate::persist::Recovered;
 use crate::settings::Settings;
 
 const PANIC: &str = "switched off by an internal error; see the error log";
@@ -63,10 +60,7 @@ pub fn tell(told: Told<Settings>, early: bool) {
             }
         )),
         Told::Left => {}
-        Told::SwitchedOff => Linux.note(&match shelf::time().as_secs() {
-            0 => String::from("switched off; the cache files are removed"),
-            time => format!("switched off; what is cached is kept for {time} s (bpe_keep)"),
-        }),
+        Told::SwitchedOff => Linux.note("switched off; the cache files are removed"),
         Told::Passive(why) => Linux.warning(&format!(
             "passive: {why} The server works as it would without the extension."
         )),
@@ -128,59 +122,44 @@ pub fn policy(followed: &std::io::Result<Option<PolicyName>>, is_news: bool) -> 
     }
 }
 
-/// What was taken over. `of_image`: the machine was restarted meanwhile; `late`: InnoDB had started before.
-pub fn taken_over(engine: &Inherited, of_image: bool, late: bool) -> String {
+/// What was recovered. `of_image`: the machine was restarted meanwhile, or the data were mounted anew.
+pub fn recovered(engine: &Inherited, of_image: bool) -> String {
     if !engine.any {
         return String::from(
             "the cache starts empty: what was left is of other settings (bpe_path, bpe_size, bpe_instances, bpe_memory_limit, \
              bpe_compression), or a cache file is gone",
         );
     }
-    let mut text = format!(
-        "took over {} cached pages that were left{}; {} were lost with the process before",
+    format!(
+        "recovered {} cached pages{}; {} were lost with the process before",
         engine.pages,
         if of_image {
-            " before the machine's restart"
+            " of before the machine's restart or the remount"
         } else {
             ""
         },
         engine.dropped
-    );
-    if late {
-        text += "; all of them are compared with the data files before they are served, because InnoDB had started before the \
-                 extension was on";
-    }
-    text
+    )
 }
 
-/// What has become of it.
-pub fn kept(taken: &Taken, of_image: bool) -> String {
-    let (_, pages) = taken.lost;
-    let all = taken.pages + taken.dropped;
-    let percent = 100 * taken.pages.saturating_sub(pages) / all.max(1);
+/// The outcome for each file.
+pub fn kept(recovered: &Recovered, of_image: bool) -> String {
+    let (_, pages) = recovered.rejected;
+    let all = recovered.pages + recovered.dropped;
+    let percent = 100 * recovered.pages.saturating_sub(pages) / all.max(1);
     let over = if of_image {
-        "the machine's restart"
+        "the machine's restart or the remount"
     } else {
         "the restart"
     };
     let mut text = format!("{percent} % of the cache was kept over {over}");
-    let reasons = |of: &Reasons| {
-        let reasons = of.iter().take(3);
-        let text = |(file, doubt): &(String, Doubt)| format!("{file} ({})", doubt.text());
-        reasons.map(text).collect::<Vec<_>>().join(", ")
-    };
-    if taken.doubtful.0 > 0 {
+    if recovered.rejected.0 > 0 {
+        let reasons = recovered.reasons.iter().take(3);
+        let reasons = reasons.map(|(file, why)| format!("{file} ({})", why.text()));
         text += &format!(
-            "; pages of {} files are compared with the data files before they are served, of {}",
-            taken.doubtful.0,
-            reasons(&taken.reasons)
-        );
-    }
-    if taken.lost.0 > 0 {
-        text += &format!(
-            "; what was cached of {} files is dropped, of {}",
-            taken.lost.0,
-            reasons(&taken.lost_reasons)
+            "; {} files are not proven, and their pages are loaded anew, among them {}",
+            recovered.rejected.0,
+            reasons.collect::<Vec<_>>().join(", ")
         );
     }
     text

@@ -12,8 +12,7 @@ use crate::audit::Audit;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
-use crate::scrub::Scrub;
-use crate::{persist, settings, unseen};
+use crate::{persist, pool, settings, unseen};
 
 /// Between two looks at the page size in which most is read.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
@@ -32,7 +31,7 @@ pub struct Watch {
     noted: Option<Instant>,
     inherited: Look,
     refused: Refused,
-    pub scrub: Scrub,
+    is_layout_checked: bool,
 }
 
 /// The policy for which there was no memory, which was said, and when that was found last.
@@ -76,7 +75,7 @@ impl Default for Watch {
             noted: None,
             inherited: Look::Due(None, 0),
             refused: Refused::default(),
-            scrub: Scrub::default(),
+            is_layout_checked: false,
         }
     }
 }
@@ -97,12 +96,16 @@ impl Watch {
     /// Notes for the next process what time it is, and now and then how many pages of each file are cached. Ends writes whose end was
     /// not seen.
     pub fn note(&mut self) {
-        persist::note_clocks();
+        persist::note_life();
         if self.noted.is_some_and(|when| when.elapsed() < NOTE_PAUSE) {
             return;
         }
         self.noted = Some(Instant::now());
         CORE.end_unseen(crate::aio::UNSEEN);
+        if !self.is_layout_checked && pool::bytes().is_some() {
+            self.is_layout_checked = true;
+            persist::check_layout(&settings::Settings::current());
+        }
         if let Some(active) = &*CORE.switch().active() {
             persist::note(&active.extension);
         }
@@ -160,7 +163,7 @@ impl Watch {
                     let since = Instant::now().checked_sub(LOOKS[times - 1]);
                     self.inherited = Look::Due(since, times);
                 } else {
-                    Linux.note(&texts::kept(&persist::inherited(), persist::is_of_image()));
+                    Linux.note(&texts::kept(&persist::recovered(), persist::is_of_image()));
                 }
             }
             Look::Done => {}

@@ -24,11 +24,11 @@ use rustix::fs::{Advice, fadvise};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"BPEIMAGE");
 const END: u64 = u64::from_le_bytes(*b"BPEIMEND");
-/// 1: records and arena.
-const VERSION: u64 = 1;
+/// 1: records and arena. 2: a token.
+const VERSION: u64 = 2;
 /// Bytes of the head on the disk.
 const HEAD: u64 = 4096;
-const WORDS: usize = 16;
+const WORDS: usize = 18;
 /// Where its checksum is.
 const CHECK: usize = HEAD as usize - 8;
 const TRAILER: u64 = 24;
@@ -48,6 +48,8 @@ pub struct Head {
     /// Of InnoDB's redo log then, and its folder.
     pub fence: [u64; 4],
     pub redo: PathBuf,
+    /// The [token](crate::token) that the clean stop wrote.
+    pub token: u128,
     /// Of the cache files and the arena.
     pub session: u64,
     /// Bytes of the parts: the records, and the arena.
@@ -103,6 +105,7 @@ impl Head {
     fn words(&self) -> [u64; WORDS] {
         let [owner_low, owner_high] = halves(u128::from_ne_bytes(self.owner));
         let [boot_low, boot_high] = halves(self.boot);
+        let [token_low, token_high] = halves(self.token);
         let [one, two, three, four] = self.fence;
         let [records, arena] = self.parts;
         [
@@ -122,6 +125,8 @@ impl Head {
             arena,
             self.number,
             self.redo.as_os_str().len() as u64,
+            token_low,
+            token_high,
         ]
     }
 
@@ -163,6 +168,7 @@ impl Head {
             data_device: words[6],
             fence: [words[7], words[8], words[9], words[10]],
             redo: redo.into(),
+            token: whole(words[16], words[17]),
             session: words[11],
             parts: [words[12], words[13]],
             number: words[14],

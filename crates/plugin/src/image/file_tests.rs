@@ -25,6 +25,7 @@ impl Place {
             data_device: 5,
             fence: [1, 2, 3, 4],
             redo: "/var/lib/mysql".into(),
+            token: 5 << 70,
             session: 99,
             parts: PARTS.map(|length| length as u64),
             number: 1234,

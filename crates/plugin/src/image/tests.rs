@@ -3,6 +3,7 @@ use super::*;
 const OWNER: [u8; 16] = [3; 16];
 const BOOT: u128 = 77;
 const REDO: &str = "/var/lib/mysql";
+const TOKEN: Token = 9 << 70;
 const PARTS: [usize; 2] = [100_000, 200_000];
 
 struct Place {
@@ -47,6 +48,7 @@ impl Place {
             data_device: 5,
             fence,
             redo: REDO.into(),
+            token: TOKEN,
             session: 99,
             parts: PARTS.map(|length| length as u64),
             number: 1,
@@ -54,22 +56,15 @@ impl Place {
         file::write(&self.path(), &head, parts.each_ref()).unwrap();
     }
 
-    fn take(&self) -> Result<Option<Head>, String> {
-        self.take_with(Some(now))
+    fn take(&self) -> Result<Option<Taken>, String> {
+        self.take_with(Some(TOKEN))
     }
 
-    /// The same of somebody who comes late.
-    fn take_late(&self) -> Result<Option<Head>, String> {
-        self.take_with(None::<fn(&Path) -> Result<Fence, String>>)
-    }
-
-    fn take_with(
-        &self,
-        fence: Option<impl FnOnce(&Path) -> Result<Fence, String> + Send + 'static>,
-    ) -> Result<Option<Head>, String> {
+    fn take_with(&self, token: Option<Token>) -> Result<Option<Taken>, String> {
         let (path, label) = (self.path(), label());
         let path = move || path;
-        take(path, label, self.arena(), &self.records, fence, PATIENCE)
+        let proof = Proof { token, fence: now };
+        take(path, label, self.arena(), &self.records, proof)
     }
 
     fn wait_until_invalid(&self) {
@@ -115,8 +110,8 @@ fn all_of_it_is_taken_once() {
     assert_eq!(place.take(), Ok(None));
     assert!(!place.arena().exists(), "nobody has needed it");
     place.write(BOOT + 1, OWNER, fence());
-    let head = place.take().unwrap().unwrap();
-    assert_eq!((head.session, head.data_device), (99, 5));
+    let (head, is_proven) = place.take().unwrap().unwrap();
+    assert_eq!((head.session, head.data_device, is_proven), (99, 5, Ok(())));
     assert_eq!(head.redo, Path::new(REDO));
     assert_eq!(std::fs::read(place.arena()).unwrap(), vec![1; PARTS[1]]);
     let mut records = vec![9; PARTS[0]];
@@ -131,17 +126,30 @@ fn all_of_it_is_taken_once() {
 }
 
 #[test]
-fn what_does_not_fit_is_refused_and_invalid_from_then_on() {
+fn image_without_proof_is_copied_and_proves_nothing() {
     let place = Place::new();
-    for (what, boot, written) in [
-        ("the same start", BOOT, fence()),
-        ("another redo log", BOOT + 1, [1, 2, 3, 5]),
-        ("no redo log", BOOT + 1, [0; 4]),
+    for (what, token, written) in [
+        ("another token", Some(TOKEN + 1), fence()),
+        ("no token", None, fence()),
+        ("another redo log", Some(TOKEN), [1, 2, 3, 5]),
+        ("no redo log", Some(TOKEN), [0; 4]),
     ] {
-        place.write(boot, OWNER, written);
-        place.expect_nothing(what);
-        assert_eq!(place.take(), Ok(None), "{what}");
+        place.write(BOOT, OWNER, written);
+        let (_, is_proven) = place.take_with(token).unwrap().unwrap();
+        assert!(is_proven.is_err(), "{what}");
+        assert_eq!(place.take_with(token), Ok(None), "{what}");
+        std::fs::remove_file(place.arena()).unwrap();
     }
+    // A remount within one start of the machine.
+    place.write(BOOT, OWNER, fence());
+    assert!(place.take().unwrap().unwrap().1.is_ok());
+    std::fs::remove_file(place.arena()).unwrap();
+}
+
+#[test]
+fn image_of_another_format_is_refused_and_removed() {
+    let place = Place::new();
+    place.records.set_len(0).unwrap();
     let other = Label {
         boot: BOOT + 2,
         owner: OWNER,
@@ -150,22 +158,6 @@ fn what_does_not_fit_is_refused_and_invalid_from_then_on() {
         place.write_labelled(&bytes, BOOT + 1, OWNER, fence());
         place.expect_nothing(what);
         assert_eq!(place.take(), Ok(None), "{what}");
-    }
-}
-
-#[test]
-fn whoever_comes_late_asks_no_log() {
-    let place = Place::new();
-    for fence in [fence(), [1, 2, 3, 5]] {
-        place.write(BOOT + 1, OWNER, fence);
-        let head = place.take_late().unwrap().unwrap();
-        assert_eq!(head.session, 99);
-        assert!(!place.path().exists());
-        assert_eq!(place.take_late(), Ok(None));
-    }
-    for (owner, boot) in [([4; 16], BOOT + 1), (OWNER, BOOT)] {
-        place.write(boot, owner, fence());
-        assert!(place.take_late().is_err());
     }
 }
 
@@ -218,14 +210,11 @@ fn a_disk_that_hangs_is_waited_for_a_second() {
         let _ = wait.lock().recv();
         path
     };
-    let taken = take(
-        hangs,
-        label(),
-        place.arena(),
-        &place.records,
-        Some(now),
-        PATIENCE,
-    );
+    let proof = Proof {
+        token: Some(TOKEN),
+        fence: now,
+    };
+    let taken = take(hangs, label(), place.arena(), &place.records, proof);
     assert!(taken.is_err_and(|why| why.contains("not answered")));
     assert!(began.elapsed() < Duration::from_secs(30));
     place.records.write_all_at(b"in use", 0).unwrap();

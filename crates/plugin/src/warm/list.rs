@@ -6,7 +6,9 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use extension::is_page_length;
-use interface::heat::{BITS_TAKEN, CLASSES, Decoder, GRANULE_PAGES, MOST_BYTES, is_listed};
+use interface::heat::{
+    BITS_TAKEN, CLASSES, Decoder, Encoder, GRANULE_PAGES, MOST_BYTES, is_listed,
+};
 use serde::Deserialize;
 
 /// Bytes that a list takes at most, and what is counted for each granule besides its pages.
@@ -109,6 +111,22 @@ impl List {
         Ok(())
     }
 
+    /// Adds pages of one granule of a file, in ascending order with their classes, in the place of what was there of the granule.
+    ///
+    /// # Errors
+    /// There is no room.
+    pub fn add(&mut self, name: &str, page_size: u32, pages: &[(u32, u8)]) -> Result<(), String> {
+        let Some(&(first, _)) = pages.first() else {
+            return Ok(());
+        };
+        let number = first / GRANULE_PAGES;
+        let mut list = Encoder::new(number * GRANULE_PAGES, BITS_TAKEN);
+        for &(page, class) in pages {
+            list.push(page, class);
+        }
+        self.put_one(name, page_size, Granule::new(number, list.into_bytes())?)
+    }
+
     fn put_one(&mut self, name: &str, page_size: u32, granule: Granule) -> Result<(), String> {
         let name: Arc<str> = match self.files.get_key_value(name) {
             Some((name, _)) => Arc::clone(name),
@@ -163,7 +181,6 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interface::heat::Encoder;
 
     fn given(file: &str, granule: u32, pages: &[(u32, u8)]) -> String {
         let mut list = Encoder::new(granule * GRANULE_PAGES, BITS_TAKEN);

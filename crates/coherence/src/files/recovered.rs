@@ -1,0 +1,157 @@
+//! Files that another process has left: their identities, and whether they are proven when the server opens them.
+
+use extension::Extension;
+
+use super::{DataFile, Files};
+use crate::manifest::{PersistedFile, Recovery};
+use crate::os::{Os, Stat};
+use crate::stamp::FileIdentity;
+use crate::sync::Ordering;
+
+/// The pages of more files are not counted.
+const MAX_COUNTED: usize = 2048;
+
+impl<O: Os> Files<O> {
+    /// Which file a descriptor leads to, for the next process.
+    pub(super) fn identify(&self, fd: i32, stat: &Stat) -> FileIdentity {
+        if self.switch.manifest().is_none() {
+            return FileIdentity::default();
+        }
+        let device = stat.inode.0;
+        FileIdentity {
+            inode: stat.inode,
+            birth: self.os.birth(fd),
+            system: self
+                .recoveries
+                .system(device, || self.os.file_system(device, fd)),
+        }
+    }
+
+    /// Whether the kernel gives fine stamps ([`crate::stamp`]).
+    pub fn use_fine_stamps(&self, has_fine_stamps: bool) {
+        self.has_fine_stamps
+            .store(has_fine_stamps, Ordering::SeqCst);
+    }
+
+    /// As it was set; `false` at first.
+    pub fn has_fine_stamps(&self) -> bool {
+        self.has_fine_stamps.load(Ordering::SeqCst)
+    }
+
+    /// Recovers the files that another process has left. Before any is tracked. Returns their number.
+    pub fn recover(&'static self, by: Recovery) -> u64 {
+        let Some(manifest) = self.switch.manifest() else {
+            return 0;
+        };
+        let persisted = manifest.recover(&self.os, by);
+        let mut registry = self.registry.lock();
+        if registry.objects != 0 {
+            return 0;
+        }
+        let mut found = (0, 0);
+        for (owner, persisted) in persisted {
+            // Objects have the numbers of their records.
+            while registry.objects < owner {
+                registry.objects += 1;
+                let file = DataFile::new(registry.objects, &self.switch);
+                let file: &'static DataFile = Box::leak(Box::new(file));
+                if registry.objects < owner {
+                    registry.resting.push_back((self.os.running(), file));
+                } else {
+                    found = (found.0 + 1, found.1 + persisted.pages);
+                    file.restore(&persisted);
+                    registry.by_inode.insert(persisted.identity.inode, file);
+                    registry.closed.push_back(file);
+                }
+            }
+        }
+        self.recoveries.found(found.0, found.1);
+        found.0
+    }
+
+    /// Rejects every persisted file, whether it was opened since or not.
+    pub fn reject_persisted(&'static self) {
+        let registry = self.registry.lock();
+        for file in registry.by_inode.values() {
+            if file.inherited.load(Ordering::SeqCst) {
+                file.details.lock().persisted = None;
+                file.replace_contents();
+            }
+        }
+        self.recoveries.reject_all();
+    }
+
+    /// Names the persisted files to an extension that has recovered their pages. Before it is the active one.
+    pub fn hand_over(&self, extension: &Extension) {
+        let registry = self.registry.lock();
+        for file in registry.by_inode.values() {
+            if !file.inherited.load(Ordering::SeqCst) {
+                continue;
+            }
+            let pages = file
+                .details
+                .lock()
+                .persisted
+                .as_ref()
+                .map_or(0, |persisted| persisted.pages);
+            extension.inherit_file(file.id(), u32::MAX, pages);
+        }
+    }
+
+    /// Drops what is cached of open files whose stamp is not the stored one: somebody else has changed them, and a later change of the
+    /// server would hide that. To be called when the server stops. Returns the number of files.
+    pub fn drop_changed(&'static self) -> usize {
+        let Some(manifest) = self.switch.manifest() else {
+            return 0;
+        };
+        let mut changed = self.all();
+        changed.retain(|file| {
+            let (Some(changes), Some(record)) = (file.at_rest(), manifest.record(file.owner))
+            else {
+                return false;
+            };
+            let stat = self.descriptor_of(file).and_then(|fd| self.os.stat(fd));
+            let is_changed = file.stamped.load(Ordering::SeqCst)
+                && stat.is_some_and(|stat| !record.is_stamped(&stat));
+            is_changed && file.at_rest() == Some(changes)
+        });
+        changed.iter().for_each(|file| file.replace_contents());
+        changed.len()
+    }
+
+    /// Whether no change of any file is in flight.
+    pub fn are_at_rest(&self) -> bool {
+        self.all().iter().all(|file| file.at_rest().is_some())
+    }
+
+    /// Notes for the next process how many pages of each file are cached, and that this process lives.
+    pub fn note_pages(&self, extension: &Extension) {
+        let Some(manifest) = self.switch.manifest() else {
+            return;
+        };
+        let files = self.all();
+        // They are counted under the instances' locks.
+        if files.len() > MAX_COUNTED {
+            return;
+        }
+        let ids: Vec<_> = files.iter().map(|file| file.id()).collect();
+        for (file, pages) in files.iter().zip(extension.file_pages(&ids)) {
+            if let Some(record) = manifest.record(file.owner) {
+                record.count(pages);
+            }
+        }
+    }
+}
+
+impl DataFile {
+    fn restore(&self, persisted: &PersistedFile) {
+        let mut details = self.details.lock();
+        details.key = persisted.identity.inode;
+        details.persisted = Some(Box::new(*persisted));
+        self.base.store(persisted.base, Ordering::Relaxed);
+        self.page_size.store(persisted.page_size, Ordering::SeqCst);
+        self.id.store(persisted.id.0, Ordering::SeqCst);
+        self.listed_as_closed.store(true, Ordering::SeqCst);
+        self.inherited.store(true, Ordering::SeqCst);
+    }
+}
