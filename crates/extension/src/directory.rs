@@ -84,6 +84,12 @@ impl Kind {
         }
     }
 
+    /// Bytes of the page, if it is stored as it is.
+    pub fn raw_length(self) -> Option<usize> {
+        // The nominal length only matters for compressed pages.
+        self.is_raw().then(|| self.units(UNIT) as usize * UNIT)
+    }
+
     /// Bytes on the device of a page of `page_length`; `None` if a page of that length is not stored in this way.
     pub fn stored(self, page_length: usize) -> Option<usize> {
         match self.0 {

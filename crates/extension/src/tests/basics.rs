@@ -3,6 +3,7 @@
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use super::*;
+use crate::segment::format::DATA_OFFSET;
 use crate::{Compression, MissReason, OpenError};
 
 const ALL_LENGTHS: [usize; 7] = [1024, 2048, 4096, 8192, 16384, 32768, 65536];
@@ -320,19 +321,22 @@ fn a_located_page_whose_segment_was_reused_is_not_believed() {
     assert_eq!(f.extension.statistics().misses_reclaimed, 1);
 }
 
+/// A page of a file that has the fingerprint and the buckets of another page.
+fn twin_of(f: &Fixture, victim: PageId, file: u32) -> PageId {
+    let state = f.extension.shared.instance(victim).lock();
+    (2..u32::MAX)
+        .map(|n| page(file, n))
+        .find(|&n| state.directory.look_alike(n, victim))
+        .unwrap()
+}
+
 #[test]
 fn pages_with_the_same_fingerprint_are_told_apart_from_damage() {
     let f = inline(|c| c.instances = 1);
     let victim = page(1, 1);
     f.offer(victim, 1, 4096);
     f.pump();
-    let twin = {
-        let state = f.extension.shared.instance(victim).lock();
-        (2..u32::MAX)
-            .map(|n| page(1, n))
-            .find(|&n| state.directory.look_alike(n, victim))
-            .unwrap()
-    };
+    let twin = twin_of(&f, victim, 1);
     assert_eq!(
         f.read(twin, 1, 4096),
         ReadOutcome::Miss(MissReason::Collision)
@@ -353,6 +357,128 @@ fn pages_with_the_same_fingerprint_are_told_apart_from_damage() {
     f.pump();
     assert_eq!(f.read(twin, 1, 4096), ReadOutcome::Hit);
     f.check_books();
+}
+
+type Fill = fn(PageId, usize) -> Vec<u8>;
+
+/// Compresses by half.
+fn half(page: PageId, length: usize) -> Vec<u8> {
+    content(page, 1, length)
+}
+
+/// Compresses to a single unit.
+fn sparse(page: PageId, length: usize) -> Vec<u8> {
+    let mut bytes = vec![0; length];
+    bytes[4..8].copy_from_slice(&page.page.to_be_bytes());
+    bytes
+}
+
+/// Files of one server have pages of different lengths: those of tables with ROW_FORMAT=COMPRESSED are shorter.
+#[test]
+#[cfg_attr(miri, ignore = "searches millions of pages")]
+fn twin_of_other_length_is_a_collision() {
+    let f = inline(|c| {
+        c.instances = 1;
+        c.compression = Compression::Lz4;
+    });
+    let cases: [(Fill, usize, usize); 6] = [
+        // Compressed to one unit, which a page of either length may be.
+        (sparse, 2048, 4096),
+        (sparse, 4096, 2048),
+        // Compressed to more units than the twin has.
+        (half, 16384, 4096),
+        // A compressed page of this length takes more bytes for the same number of units.
+        (half, 4096, 65536),
+        (sparse, 65536, 16384),
+        // Not compressed.
+        (half, 1024, 4096),
+    ];
+    for (file, (fill, length, twin_length)) in (0..).zip(cases) {
+        let victim = page(file, 1);
+        let ticket = f.generations.begin_read(file, 1).unwrap();
+        let offered = f
+            .extension
+            .offer(victim, &fill(victim, length), ticket, Source::Read);
+        assert_eq!(offered, OfferOutcome::Admitted);
+        f.pump();
+        let twin = twin_of(&f, victim, 1000 + file);
+        assert_eq!(
+            f.read(twin, 1, twin_length),
+            ReadOutcome::Miss(MissReason::Collision),
+            "a page of {length} bytes and its twin of {twin_length}"
+        );
+        // It is out of the way.
+        assert_eq!(f.offer(twin, 1, twin_length), OfferOutcome::Admitted);
+        f.pump();
+        assert_eq!(f.read(twin, 1, twin_length), ReadOutcome::Hit);
+    }
+    let s = f.extension.statistics();
+    assert_eq!(
+        (s.failed_proofs, s.device_errors, s.misses_collision),
+        (0, 0, 6)
+    );
+    f.check_books();
+}
+
+#[test]
+#[cfg_attr(miri, ignore = "searches millions of pages")]
+fn damaged_twin_of_other_length_fails_its_proof() {
+    for compression in [Compression::Off, Compression::Lz4] {
+        let f = inline(|c| {
+            c.instances = 1;
+            c.compression = compression;
+        });
+        let victim = page(1, 1);
+        f.offer(victim, 1, 8192);
+        f.pump();
+        let path = f.directory.path().join("cache");
+        let cache = std::fs::File::options()
+            .read(true)
+            .write(true)
+            .open(path)
+            .unwrap();
+        // So many that some are bytes of the page, and not offsets of the compression.
+        let (mut bytes, in_page) = ([0; 16], DATA_OFFSET + 2000);
+        cache.read_exact_at(&mut bytes, in_page).unwrap();
+        bytes.iter_mut().for_each(|byte| *byte ^= 1);
+        cache.write_all_at(&bytes, in_page).unwrap();
+        let twin = twin_of(&f, victim, 2);
+        assert_eq!(
+            f.read(twin, 1, 16384),
+            ReadOutcome::Miss(MissReason::FailedProof)
+        );
+        assert_eq!(f.read(victim, 1, 8192), ABSENT, "the entry was dropped");
+        let s = f.extension.statistics();
+        assert_eq!((s.failed_proofs, s.device_errors), (1, 1));
+    }
+}
+
+#[test]
+fn cached_page_read_in_other_length_is_unsuitable() {
+    let f = inline(|c| c.compression = Compression::Lz4);
+    let compressible = [sparse(page(0, 1), 4096), content(page(1, 1), 1, 16384)];
+    for (file, bytes) in (0..).zip(compressible) {
+        let ticket = f.generations.begin_read(file, 1).unwrap();
+        f.extension
+            .offer(page(file, 1), &bytes, ticket, Source::Read);
+        f.pump();
+        for length in ALL_LENGTHS.into_iter().filter(|&n| n != bytes.len()) {
+            assert_eq!(
+                f.read(page(file, 1), 1, length),
+                ReadOutcome::Miss(MissReason::Unsuitable),
+                "{} bytes read as {length}",
+                bytes.len()
+            );
+        }
+        let mut buffer = vec![0; bytes.len()];
+        assert_eq!(
+            f.extension.read(page(file, 1), &mut buffer),
+            ReadOutcome::Hit
+        );
+        assert!(buffer == bytes);
+    }
+    let s = f.extension.statistics();
+    assert_eq!((s.failed_proofs, s.device_errors), (0, 0));
 }
 
 #[test]
