@@ -158,7 +158,7 @@ export class PretendedServer {
         values: { reads_per_s: reads, hit_ratio_percent: last.hit_ratio_percent ?? 0, data_reads_per_s: last.data_reads_per_s },
       },
       { text_key: "saved.time", level: "good", values: { gain_us: 548, cache_reads_per_s: last.cache_reads_per_s, saved_ms_per_s: last.saved_ms_per_s ?? 0 }, text: "It saves time." },
-      { text_key: "kept.changed", level: "note", values: { kept_percent: 92, doubtful_files: 3 }, text: "92 % of the cache was kept: 3 tables changed." },
+      { text_key: "kept.lost", level: "note", values: { kept_percent: 92, lost_files: 3 }, text: "92 % of the cache was kept." },
       { text_key: "larger.room", level: "good", values: { used_percent: this.filled * 100 }, text: "A larger cache would not help." },
       {
         text_key: "bottleneck.none", level: "good", text: "It is not a bottleneck itself.",

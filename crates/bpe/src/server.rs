@@ -138,8 +138,8 @@ pub struct Server {
     lost: Option<Lost>,
     /// The last statement without a result.
     executed: String,
-    /// It failed, and may have been done all the same.
-    in_doubt: bool,
+    /// It failed, and the server may have executed it all the same.
+    outcome_unknown: bool,
     /// It has no function `bpe_report`, but the variable.
     reports_by_variable: bool,
     pub address: Address,
@@ -189,7 +189,7 @@ impl Server {
             conn,
             lost: None,
             executed: String::new(),
-            in_doubt: false,
+            outcome_unknown: false,
             reports_by_variable: false,
             address: target.address.clone(),
             user: target.user.clone(),
@@ -285,13 +285,13 @@ impl Server {
     pub fn execute(&mut self, sql: &str) -> Result<(), mysql::Error> {
         sql.clone_into(&mut self.executed);
         let result = self.ask(|conn| conn.query_drop(sql));
-        self.in_doubt = result.as_ref().is_err_and(may_have_been_done);
+        self.outcome_unknown = result.as_ref().is_err_and(may_have_been_done);
         result
     }
 
-    /// Whether the last statement without a result failed in a way that leaves open whether it has been done.
-    pub fn is_in_doubt(&self) -> bool {
-        self.in_doubt
+    /// Whether the last statement without a result failed, and the server may have executed it all the same.
+    pub fn is_outcome_unknown(&self) -> bool {
+        self.outcome_unknown
     }
 
     /// First column of the first row.

@@ -84,7 +84,7 @@ fn is_followed(node: &Node) -> bool {
     matches!(node.role, Role::Primary | Role::GroupPrimary)
 }
 
-/// Which other node makes it doubtful whether this one is the primary. A group may have several that are.
+/// Another node that takes writes, so that this one may not be the primary. A group may have several primaries.
 fn rival<'a>(number: usize, nodes: &'a [Node]) -> Option<&'a Node<'a>> {
     let node = &nodes[number];
     let others = nodes.iter().enumerate().filter(|(i, _)| *i != number);

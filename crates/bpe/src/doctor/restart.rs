@@ -29,7 +29,7 @@ pub fn look(
         )];
     }
     let folder = persistence::folder(variables.get("bpe_persist_path").map(String::as_str));
-    let mut findings = Vec::new();
+    let mut obstacles = Vec::new();
     // Of a plugin that is not there yet `bpe enable` writes what loads it early.
     let state = server.status("bpe\\_load\\_mode").unwrap_or_default();
     if state
@@ -37,35 +37,28 @@ pub fn look(
         .is_some_and(|mode| mode != "early")
     {
         let options = ServerOptions::read(process, server.flavour, server.version);
-        let early = persistence::loaded_early(&options, process, server.flavour);
-        findings.extend(early.err().map(compared));
+        obstacles.extend(persistence::loaded_early(&options, process, server.flavour).err());
     }
     let place = persistence::place(process, &folder, persistence::needed(size));
-    if place.is_ok() {
-        findings.extend(confinement::memory(process, &folder));
-    }
-    let place = place.map(|text| Finding::ok(TOPIC, format!("what is cached is kept: {text}")));
-    findings.push(place.unwrap_or_else(warning));
-    findings.extend(
-        data.and_then(|data| persistence::data(data).err())
-            .map(warning),
-    );
-    findings
+    let confined = match place {
+        Ok(_) => confinement::memory(process, &folder),
+        Err(_) => Vec::new(),
+    };
+    obstacles.extend(data.and_then(|data| persistence::data(data).err()));
+    let kept = match place {
+        Ok(text) if obstacles.is_empty() => Some(format!("what is cached is kept: {text}")),
+        Ok(_) => None,
+        Err(obstacle) => {
+            obstacles.push(obstacle);
+            None
+        }
+    };
+    let kept = kept.map(|text| Finding::ok(TOPIC, text));
+    let warnings = obstacles.into_iter().map(warning);
+    confined.into_iter().chain(kept).chain(warnings).collect()
 }
 
-/// It is kept, and takes its time.
-fn compared(obstacle: Obstacle) -> Finding {
-    Finding::warn(
-        TOPIC,
-        format!(
-            "after a restart each cached page is compared with the data file before it is served: {}",
-            obstacle.what
-        ),
-    )
-    .advise(obstacle.advice)
-}
-
-/// It works without.
+/// The extension works, and starts empty.
 fn warning(obstacle: Obstacle) -> Finding {
     Finding::warn(
         TOPIC,

@@ -219,7 +219,7 @@ impl<'a> Run<'a> {
         undo: String,
     ) -> Result<(), Failure> {
         let result = self.sql(sql);
-        if result.is_ok() || self.server.is_in_doubt() {
+        if result.is_ok() || self.server.is_outcome_unknown() {
             self.undo_sql(undone, undo);
         }
         result
@@ -342,7 +342,7 @@ impl<'a> Run<'a> {
                  plugin_dir first",
             )
         });
-        if result.is_ok() || self.server.is_in_doubt() {
+        if result.is_ok() || self.server.is_outcome_unknown() {
             self.journal
                 .note("plugin uninstalled", |server: &mut Server| {
                     let state = server.plugin_state();
@@ -407,7 +407,7 @@ impl<'a> Run<'a> {
                         "fix what the message says; `bpe doctor` with the same --path and --size checks everything",
                     )
                 });
-            if result.is_err() && !self.server.is_in_doubt() {
+            if result.is_err() && !self.server.is_outcome_unknown() {
                 return result;
             }
             match previous {
@@ -470,7 +470,7 @@ impl<'a> Run<'a> {
         self.write_record()?;
         let reached = match pool::resize(self.server, wanted) {
             Ok(reached) => reached,
-            Err(why) if self.server.lost().is_some() || self.server.is_in_doubt() => {
+            Err(why) if self.server.lost().is_some() || self.server.is_outcome_unknown() => {
                 self.undo_pool(now);
                 return Err(Failure::step(format!(
                     "innodb_buffer_pool_size could not be lowered: {why}"

@@ -356,14 +356,11 @@ fn files_that_somebody_else_seems_to_write_to() {
 
 #[test]
 fn what_was_kept_over_a_restart() {
-    let doubtful = [("./d/t.ibd", "its file system was mounted anew")];
-    let kept = Kept::of(&super::super::kept::tests::summary(&doubtful));
+    let lost = [("./d/t.ibd", "it is another file of the same number")];
+    let kept = Kept::of(&super::super::kept::tests::summary(&lost));
     for (key, words) in [
-        ("kept.doubtful", "95.8 % of the cache"),
-        (
-            "kept.doubted",
-            "./d/t.ibd is compared before it is served: its file",
-        ),
+        ("kept.lost", "97.9 % of the cache"),
+        ("kept.reason", "./d/t.ibd was not kept: it is another file"),
     ] {
         rule(key, &[words], |_, about| about.kept = kept.clone());
     }
@@ -372,10 +369,7 @@ fn what_was_kept_over_a_restart() {
         (f.cache_reads_per_s, f.misses_per_s) = (0.0, 0.0);
         about.kept = kept.clone();
     });
-    assert_eq!(
-        keys(&idle),
-        ["idle.in_memory", "kept.doubtful", "kept.doubted"]
-    );
+    assert_eq!(keys(&idle), ["idle.in_memory", "kept.lost", "kept.reason"]);
 }
 
 #[test]

@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn what_was_kept_is_said_at_first() {
-        let kept = "92.0 % of the cache was kept: 3 tables changed while the server was down.";
+        let kept = "92.0 % of the cache was kept when the server was started.";
         let state = showing(View::Overview, Table::Kept(kept.into()));
         contains(&drawn(&state, 100, 26).unwrap(), &[kept, "0 disk errors"]);
     }

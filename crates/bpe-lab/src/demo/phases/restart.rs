@@ -70,7 +70,6 @@ fn restart(bench: &Bench, rig: &mut Rig, how: How) -> Result<Restart> {
     let accepts = Instant::now();
     result.start = (accepts - begun).as_secs_f64();
     let server = rig.server()?;
-    result.told = told(server)?;
     let volume = rig.volume.as_ref();
     let mut observer = Observer::new(server)?;
     let mut before = observer.snapshot(volume)?;
@@ -91,6 +90,7 @@ fn restart(bench: &Bench, rig: &mut Rig, how: How) -> Result<Restart> {
     })?;
     result.first_query = began.context("the load ended early")?;
     extension::require_active(server)?;
+    result.told = told(server)?;
     stage.finish(&format!(
         "{title}: accepts connections after {:.1} s, hit ratio of the first {FIRST} s {} of that before, {THROUGHPUT:.0} % of the \
          throughput {}",

@@ -366,7 +366,7 @@ impl Plan {
         // One that failed may have been done all the same.
         let mut set = |name: &str, value: &str, before: &str| {
             let result = run(server, &format!("SET GLOBAL {name} = {}", literal(value)));
-            if result.is_ok() || server.is_in_doubt() {
+            if result.is_ok() || server.is_outcome_unknown() {
                 let sql = format!("SET GLOBAL {name} = {}", literal(before));
                 journal.note(
                     format!("{name} = {before} again"),

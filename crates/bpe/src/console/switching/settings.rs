@@ -98,7 +98,7 @@ pub fn apply(
     let mut done: Vec<&str> = Vec::new();
     for (name, value) in &statements {
         if let Err(error) = server.execute(&format!("SET GLOBAL {name} = {value}")) {
-            let mut failure = if server.is_in_doubt() {
+            let mut failure = if server.is_outcome_unknown() {
                 // It may have been set.
                 done.push(name);
                 Failure::step(format!("{name} could not be set: {}", plain(&error)))

@@ -15,12 +15,13 @@ pub const WITHIN: f64 = 5.0;
 /// So many seconds in a row have it on average, lest a single lucky one count.
 const STEADY: usize = 3;
 
-/// Status variables about what the server has taken over, without `Bpe_`. A library that keeps nothing has none of them.
+/// Status variables about the cache of the process before, without `Bpe_`: pages found, trusted, not proven, and loaded from the list of
+/// those. A library that keeps nothing has none of them.
 pub const TOLD: [&str; 5] = [
     "pages_inherited",
     "pages_trusted",
-    "pages_doubtful",
     "pages_dropped_at_start",
+    "warm_pages_loaded",
     "attach_ms",
 ];
 
@@ -59,7 +60,7 @@ pub struct Restart {
     pub first_query: f64,
     /// The load after. `t` counts from when the server answered.
     pub after: Vec<Second>,
-    /// What it says of what was kept at that moment, by the names of [`TOLD`].
+    /// Status at the end of the load after, by the names of [`TOLD`]: by then the server has opened its files.
     pub told: Vec<(String, u64)>,
 }
 
