@@ -30,29 +30,11 @@ macro_rules! left_out {
         #[cfg(all(feature = "canary", not(all(test, checker))))]
         let left_out = $crate::canary::leaves_out($rule);
         #[cfg(all(test, debug_assertions, not(any(feature = "canary", checker))))]
-        let left_out = $crate::leaves_out_in_test($rule);
+        let left_out = $crate::failpoint::leaves_out($rule);
         #[cfg(not(any(feature = "canary", all(test, any(debug_assertions, checker)))))]
         let left_out = false;
         left_out
     }};
-}
-
-#[cfg(debug_assertions)]
-thread_local! {
-    static LEFT_OUT_IN_TEST: std::cell::Cell<&'static str> = const { std::cell::Cell::new("") };
-}
-
-/// Whether a unit test leaves out this rule in its thread.
-#[cfg(debug_assertions)]
-#[doc(hidden)]
-pub fn leaves_out_in_test(rule: &str) -> bool {
-    LEFT_OUT_IN_TEST.get() == rule
-}
-
-/// Leaves out a rule in this thread from now on; an empty name: none.
-#[cfg(all(test, debug_assertions))]
-pub(crate) fn leave_out(rule: &'static str) {
-    LEFT_OUT_IN_TEST.set(rule);
 }
 
 /// A moment at which a test can hold the thread up; nothing in every build that is not for tests.
@@ -71,6 +53,9 @@ pub mod compare;
 pub mod control;
 pub mod controller;
 pub mod core;
+#[cfg(debug_assertions)]
+#[doc(hidden)]
+pub mod failpoint;
 pub mod files;
 pub mod header;
 #[cfg(any(test, feature = "canary"))]

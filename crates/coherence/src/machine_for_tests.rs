@@ -10,8 +10,8 @@ use extension::{Extension, ReadTimeout};
 
 use crate::core::Core;
 use crate::files::{Slot, empty_slot};
+use crate::os::FileSystem;
 use crate::os::{Errno, Level, Os, Stat};
-use crate::stamp::FileSystem;
 use crate::switch::{Active, Switch};
 use crate::sync::JoinHandle;
 

@@ -13,8 +13,8 @@
 
 use extension::FileId;
 
-use crate::os::{Os, Stat};
-use crate::stamp::{FileIdentity, FileSystem, VOID, change_stamp, has_fraction};
+use crate::os::{FileSystem, Os, Stat};
+use crate::stamp::{FileIdentity, VOID, change_stamp, has_fraction};
 use crate::sync::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 
 /// Identities are announced in steps of this size, so that none is given twice whenever the process ends.
@@ -209,7 +209,7 @@ impl Rejection {
 
 fn set(word: &AtomicU64, value: u64) {
     #[cfg(all(test, debug_assertions, not(checker)))]
-    crate::restart_model::may_die();
+    crate::failpoint::may_die();
     word.store(value, Ordering::SeqCst);
 }
 
@@ -526,7 +526,7 @@ impl Record {
 
     fn store_stamp(&self, stamp: i64) {
         #[cfg(all(test, debug_assertions, not(checker)))]
-        crate::restart_model::may_die();
+        crate::failpoint::may_die();
         self.stamp.store(stamp, Ordering::SeqCst);
     }
 
@@ -541,7 +541,7 @@ impl Record {
     pub fn stamp(&self, stat: &Stat) {
         if stat.inode == (get(&self.device), get(&self.inode)) {
             #[cfg(all(test, debug_assertions, not(checker)))]
-            crate::restart_model::may_die();
+            crate::failpoint::may_die();
             self.stamp.fetch_max(change_stamp(stat), Ordering::SeqCst);
         }
     }

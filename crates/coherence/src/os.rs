@@ -5,7 +5,6 @@ use std::ffi::CStr;
 use std::io;
 use std::time::Duration;
 
-use crate::stamp::FileSystem;
 use crate::sync::JoinHandle;
 
 /// An error number of the kernel.
@@ -34,6 +33,15 @@ pub struct Stat {
     pub links: u64,
     /// A regular file.
     pub is_regular: bool,
+}
+
+/// A mounted file system whose stamps prove something.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct FileSystem {
+    /// The kernel's number of the superblock: another one after each mount, never used twice until the machine restarts, not 0.
+    pub superblock: u64,
+    /// UUID of the btrfs subvolume; 0 on other file systems.
+    pub subvolume: u128,
 }
 
 /// How urgent a line in the error log is.

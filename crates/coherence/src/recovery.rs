@@ -5,7 +5,7 @@
 use extension::FileId;
 
 use crate::manifest::{PersistedFile, Rejection};
-use crate::stamp::FileSystem;
+use crate::os::FileSystem;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
 /// The reasons of so many files are kept.

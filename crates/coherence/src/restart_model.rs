@@ -16,10 +16,10 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
+use crate::failpoint::{Death, die_in, leave_out, leaves_out, may_die};
 use crate::files::{Attach, DataFile, Files, Slot, empty_slot};
 use crate::manifest::{Found, Head, Manifest, Memory, Record};
-use crate::os::{Errno, Level, Os, Stat};
-use crate::stamp::FileSystem;
+use crate::os::{Errno, FileSystem, Level, Os, Stat};
 use crate::sync::{AtomicU64, JoinHandle, Ordering};
 
 const FILES: usize = 3;
@@ -120,8 +120,6 @@ impl Kernel {
 thread_local! {
     static KERNEL: RefCell<Kernel> = RefCell::default();
     static RANDOM: RefCell<fastrand::Rng> = const { RefCell::new(fastrand::Rng::with_seed(0)) };
-    /// Stores of the product until the process dies.
-    static DIES_IN: Cell<Option<u32>> = const { Cell::new(None) };
 }
 
 fn kernel<R>(body: impl FnOnce(&mut Kernel) -> R) -> R {
@@ -134,19 +132,6 @@ fn below(limit: usize) -> usize {
 
 fn one_in(n: usize) -> bool {
     below(n) == 0
-}
-
-struct Death;
-
-/// The product is about to store a word of the persisted state.
-pub(crate) fn may_die() {
-    if let Some(left) = DIES_IN.get() {
-        if left == 0 {
-            DIES_IN.set(None);
-            std::panic::panic_any(Death);
-        }
-        DIES_IN.set(Some(left - 1));
-    }
 }
 
 /// The simulated machine. Descriptor n is file n.
@@ -352,20 +337,20 @@ impl World {
         let (token, redo) = kernel(|kernel| (kernel.durable.token, kernel.durable.redo));
         kernel(|kernel| {
             let next: u128 = kernel.number().into();
-            if !crate::leaves_out_in_test("token-stays") {
+            if !leaves_out("token-stays") {
                 (kernel.shown.token, kernel.durable.token) = (next, next);
             }
         });
         let superblock = kernel(|kernel| kernel.superblock);
         let is_other = manifest.superblock() != superblock;
-        let is_same_mount = self.has_area && (!is_other || crate::leaves_out_in_test("superblock"));
+        let is_same_mount = self.has_area && (!is_other || leaves_out("superblock"));
         let mut image = None;
         if let Some(written) = self.image.take().filter(|_| !is_same_mount) {
             self.restore(&written.words);
             self.taken = Some(written.clone());
             self.entries = written.entries;
-            let is_proven = written.token == token || crate::leaves_out_in_test("token");
-            let is_fenced = written.redo == redo || crate::leaves_out_in_test("fence");
+            let is_proven = written.token == token || leaves_out("token");
+            let is_fenced = written.redo == redo || leaves_out("fence");
             image = Some((written.device, is_proven && is_fenced));
         }
         let found = Found {
@@ -456,13 +441,12 @@ impl Process {
             return;
         }
         let known = self.file(file);
-        let left_out = crate::leaves_out_in_test;
         known.begin_change();
-        if !left_out("drop-before-write") {
+        if !leaves_out("drop-before-write") {
             world.entries.remove(&(known.id().0, page));
         }
         let is_buffered = kernel(|kernel| kernel.is_buffered[file]);
-        if left_out("stamp-before-call") {
+        if leaves_out("stamp-before-call") {
             self.files().stamp(known, file as i32);
         }
         world.version += 1;
@@ -476,7 +460,7 @@ impl Process {
                 kernel.write(file, page, version, true);
             }
         });
-        if left_out("insert-before-completion") {
+        if leaves_out("insert-before-completion") {
             world.entries.insert((known.id().0, page), version);
         }
         self.in_flight.push((file, page, version, is_buffered));
@@ -484,10 +468,10 @@ impl Process {
         if one_in(8) {
             kernel(|kernel| kernel.now += TICK);
         }
-        if !left_out("stamp-before-call") {
+        if !leaves_out("stamp-before-call") {
             self.files().stamp(known, file as i32);
         }
-        if one_in(12) && left_out("io-uring-voids") || one_in(12) {
+        if one_in(12) && leaves_out("io-uring-voids") || one_in(12) {
             // Through io_uring: it may land after the death of the process, and the new one may read before.
             known.void_stamp();
         }
@@ -569,7 +553,7 @@ impl Process {
         });
         manifest.live();
         may_die();
-        if !crate::leaves_out_in_test("sync") {
+        if !leaves_out("sync") {
             kernel(|kernel| {
                 let token = kernel.durable.token;
                 kernel.durable = kernel.shown;
@@ -779,7 +763,7 @@ impl World {
     fn live(&mut self) {
         let process = Cell::new(Some(self.start()));
         let dies = !one_in(3);
-        DIES_IN.set(dies.then(|| below(60) as u32));
+        die_in(dies.then(|| below(60) as u32));
         let lived = catch_unwind(AssertUnwindSafe(|| {
             let mut alive = process.take().expect("started");
             let result = catch_unwind(AssertUnwindSafe(|| {
@@ -795,7 +779,7 @@ impl World {
                 std::panic::resume_unwind(panic);
             }
         }));
-        DIES_IN.set(None);
+        die_in(None);
         if let Some(process) = process.take() {
             process.end();
         }
@@ -883,12 +867,12 @@ fn left_out_rules_are_noticed() {
     let mut unnoticed = Vec::new();
     let (usual, ..) = run(0, BATCH);
     for rule in MUTATIONS {
-        crate::leave_out(rule);
+        leave_out(rule);
         let noticed = (0..MAX_BATCHES).find(|n| {
             let trusted = catch_unwind(|| run(n * BATCH, BATCH).0);
             trusted.is_err() || trusted.is_ok_and(|trusted| trusted < usual / 2)
         });
-        crate::leave_out("");
+        leave_out("");
         match noticed {
             Some(n) => println!("{rule}: noticed within {} histories", (n + 1) * BATCH),
             None => unnoticed.push(rule),

@@ -43,7 +43,7 @@
 //! One `fstat` for each synchronous write and for each file of a submission: 0.3 to 3 microseconds. None for files that no proof is
 //! possible of.
 
-use crate::os::Stat;
+use crate::os::{FileSystem, Stat};
 
 /// A stored stamp of a file that cannot be proven until it is opened again: larger than any ctime.
 pub const VOID: i64 = i64::MAX;
@@ -67,15 +67,6 @@ pub fn is_settled(stamp: i64, now: i64, has_fine_stamps: bool) -> bool {
         return true;
     }
     has_fraction(stamp) && (has_fine_stamps || stamp < now)
-}
-
-/// A mounted file system whose stamps prove something.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct FileSystem {
-    /// The kernel's number of the superblock: another one after each mount, never used twice until the machine restarts, not 0.
-    pub superblock: u64,
-    /// UUID of the btrfs subvolume; 0 on other file systems.
-    pub subvolume: u128,
 }
 
 /// Which file it is.

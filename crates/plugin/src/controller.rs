@@ -30,6 +30,11 @@ use server::CONTROLLER;
 pub use clients::{check, prepare};
 pub use texts::State;
 
+/// Calls this at each look of the controller's thread.
+pub fn call_at_each_look(look: fn()) {
+    let _ = CONTROLLER.host.look.set(look);
+}
+
 /// Called when the plugin is initialised and the calls are intercepted (or `passive` says why not).
 pub fn start(passive: Option<String>, early: bool) {
     CONTROLLER.host.early.store(early, Ordering::SeqCst);

@@ -12,7 +12,7 @@ use rustix::fs::{self, AtFlags, FileType, StatxFlags};
 use rustix::io::fcntl_getfd;
 use rustix::process::{Resource, getrlimit};
 
-use coherence::stamp::FileSystem;
+use coherence::os::FileSystem;
 
 use crate::got::Original;
 use crate::os::{Errno, Level, Os, Stat};

@@ -11,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use coherence::stamp::FileSystem;
+use coherence::os::FileSystem;
 
 /// `f_type` of the file systems: ext2 to ext4, XFS, btrfs.
 const EXT4: u64 = 0xef53;

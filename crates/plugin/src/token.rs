@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use coherence::stamp::FileSystem;
+use coherence::os::FileSystem;
 
 use crate::{clock, mount};
 

@@ -233,6 +233,7 @@ fn start() {
         unseen::begin(verdict);
     }
     KNOWN.bypassing.begin(&CORE);
+    controller::call_at_each_look(|| DIAGNOSTICS.warming.reload_rejected());
     controller::start(passive, early);
 }
 

@@ -1,5 +1,6 @@
 //! What the controller needs of this server's process, and the controller itself.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use coherence::controller::{Built, Controller, Engine, Event, Host, Told};
@@ -7,7 +8,6 @@ use coherence::controller::{Built, Controller, Engine, Event, Host, Told};
 use super::building::{lay_out, usual_page};
 use super::texts;
 use super::watch::Watch;
-use crate::diagnostics::DIAGNOSTICS;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::persist;
@@ -21,6 +21,8 @@ use crate::unseen;
 pub struct Server {
     /// The plugin was loaded before InnoDB started.
     pub early: AtomicBool,
+    /// Called by the controller's thread at each of its looks, for what the controller does not know.
+    pub look: OnceLock<fn()>,
 }
 
 /// Of the same server.
@@ -28,6 +30,7 @@ pub static CONTROLLER: Controller<Server> = Controller::new(
     &CORE,
     Server {
         early: AtomicBool::new(false),
+        look: OnceLock::new(),
     },
 );
 
@@ -89,7 +92,9 @@ impl Host for Server {
         KNOWN.bypassing.look(&CORE);
         watch.note();
         watch.follow_policy();
-        DIAGNOSTICS.warming.reload_rejected();
+        if let Some(look) = self.look.get() {
+            look();
+        }
         if let Some(page) = nominal.and_then(|nominal| watch.smaller_page(nominal)) {
             let settings = Settings::current();
             post(Event::UsualPage { page, settings });

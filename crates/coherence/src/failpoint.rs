@@ -1,0 +1,37 @@
+//! Switches of unit tests, in the thread of the test: rules that are left out, and the death of a simulated process. In builds with
+//! debug assertions only.
+
+use std::cell::Cell;
+
+thread_local! {
+    static LEFT_OUT: Cell<&'static str> = const { Cell::new("") };
+    static DIES_IN: Cell<Option<u32>> = const { Cell::new(None) };
+}
+
+/// Whether this rule is left out.
+pub fn leaves_out(rule: &str) -> bool {
+    LEFT_OUT.get() == rule
+}
+
+/// Leaves out a rule from now on; an empty name: none.
+pub fn leave_out(rule: &'static str) {
+    LEFT_OUT.set(rule);
+}
+
+/// The panic of a process that dies.
+pub struct Death;
+
+/// The process dies at this store of the persisted state from now; `None`: at none.
+pub fn die_in(stores: Option<u32>) {
+    DIES_IN.set(stores);
+}
+
+/// The process is about to store a word of the persisted state.
+pub fn may_die() {
+    if let Some(left) = DIES_IN.get() {
+        DIES_IN.set(left.checked_sub(1));
+        if left == 0 {
+            std::panic::panic_any(Death);
+        }
+    }
+}
