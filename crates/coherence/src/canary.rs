@@ -105,6 +105,7 @@ pub const RULES: &[(&str, &str)] = &[
         "io-uring-voids",
         "a file that is written through io_uring keeps its stamp",
     ),
+    ("lsn", "the highest LSN of a written page is not kept"),
     (
         "flush-failed",
         "a failed flush leaves the persisted state valid",

@@ -10,6 +10,13 @@ pub fn header_page(bytes: &[u8]) -> Option<u32> {
     Some(u32::from_be_bytes([head[4], head[5], head[6], head[7]]))
 }
 
+/// The LSN in a page's header, in clear also where the page is encrypted or compressed; 0 for a page of zeros.
+#[inline]
+pub fn header_lsn(bytes: &[u8]) -> u64 {
+    let lsn = bytes.get(16..24).and_then(|lsn| lsn.try_into().ok());
+    lsn.map_or(0, u64::from_be_bytes)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

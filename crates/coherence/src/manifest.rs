@@ -384,9 +384,9 @@ impl Manifest {
         }
     }
 
-    /// The highest LSN of a page that was written, by this process or those before whose state it has recovered.
-    pub fn lsn(&self) -> u64 {
-        get(&self.head.lsn)
+    /// The highest LSN of a page that the process before has written. From now on that of this process counts.
+    pub(crate) fn take_lsn(&self) -> u64 {
+        self.head.lsn.swap(0, Ordering::SeqCst)
     }
 
     /// The process is about to end itself because something is wrong with it.

@@ -6,7 +6,7 @@ use extension::FileId;
 
 use crate::manifest::{PersistedFile, Rejection};
 use crate::os::FileSystem;
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
 /// The reasons of so many files are kept.
 const MAX_REASONS: usize = 16;
@@ -18,6 +18,9 @@ pub struct Recoveries {
     report: Mutex<Report>,
     /// Nothing may be served yet.
     withheld: AtomicBool,
+    /// The highest LSN of a page that the process before has written, and of one that was served of a recovered file.
+    written: AtomicU64,
+    served: AtomicU64,
 }
 
 /// Names of files, and why their pages are not served.
@@ -74,7 +77,32 @@ impl Recoveries {
                 systems: Vec::new(),
             }),
             withheld: AtomicBool::new(false),
+            written: AtomicU64::new(0),
+            served: AtomicU64::new(0),
         }
+    }
+
+    /// The process before has written a page with this LSN, and none with a higher one.
+    pub(crate) fn found_lsn(&self, lsn: u64) {
+        self.written.store(lsn, Ordering::SeqCst);
+    }
+
+    /// A page with this LSN was served of a recovered file.
+    #[inline]
+    pub(crate) fn note_served(&self, lsn: u64) {
+        // Relaxed: a larger value is all that counts.
+        if lsn > self.served.load(Ordering::Relaxed) {
+            self.served.fetch_max(lsn, Ordering::Relaxed);
+        }
+    }
+
+    /// The least LSN that InnoDB must have; 0 if no file was trusted, and nothing is known.
+    pub fn least_lsn(&self) -> u64 {
+        if self.report.lock().trusted.0 == 0 {
+            return 0;
+        }
+        let served = self.served.load(Ordering::SeqCst);
+        self.written.load(Ordering::SeqCst).max(served)
     }
 
     /// The persisted state may turn out to be of no use, whatever is known of each file. Nothing is served before that is known.

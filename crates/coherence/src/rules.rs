@@ -15,7 +15,7 @@ use extension::{OfferOutcome, PageId, ReadOutcome, ReadTicket, Source};
 use crate::control::Timed;
 use crate::core::Core;
 use crate::files::DataFile;
-use crate::header::header_page;
+use crate::header::{header_lsn, header_page};
 use crate::os::Os;
 use crate::switch::{Active, Bypass, Mode};
 use crate::sync::{Instant, Ordering};
@@ -174,6 +174,8 @@ impl<O: Os> Core<O> {
             active
                 .extension
                 .invalidate(target.page.file, target.page.page, 1);
+        } else if target.file.is_inherited() {
+            self.files.recoveries.note_served(header_lsn(bytes));
         }
         fits
     }
@@ -329,6 +331,11 @@ impl<O: Os> Core<O> {
         };
         if file.treatment() == Treatment::Excluded && !left_out!("exclude") {
             return self.count_kept_out(file, bytes.len());
+        }
+        if let (Some(manifest), false) = (self.switch().manifest(), left_out!("lsn"))
+            && header_page(bytes).is_some_and(|header| file.header_may_be(first.page, header))
+        {
+            manifest.note_lsn(header_lsn(bytes));
         }
         // The identity must still be the one the write began with.
         if file.cacheable() == Some(first.file) && bytes.len() == file.page_size() as usize {

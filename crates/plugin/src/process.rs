@@ -17,6 +17,7 @@ use crate::label::Label;
 use crate::linux::{DESCRIPTORS, Linux};
 use crate::settings;
 use crate::tables::Tables;
+use crate::tripwire::Tripwire;
 
 /// Memory is taken page by page, as descriptors are used.
 static TABLE: [Slot; DESCRIPTORS] = [const { empty_slot() }; DESCRIPTORS];
@@ -35,6 +36,7 @@ pub struct Known {
     /// It was seen submitting through io_uring.
     pub uses_io_uring: AtomicBool,
     pub suspensions: Suspensions,
+    pub tripwire: Tripwire,
     pub bypassing: Bypassing,
     pub kept: Kept,
     /// Behind `bpe_warm_io_capacity`: reads of the data disk in a second, while pages are loaded; 0: none are loaded.
@@ -83,6 +85,7 @@ pub static KNOWN: Known = Known {
     innodb_runs: AtomicBool::new(false),
     uses_io_uring: AtomicBool::new(false),
     suspensions: Suspensions::new(),
+    tripwire: Tripwire::new(),
     bypassing: Bypassing::new(),
     warm_io_capacity: AtomicU64::new(settings::DEFAULT_WARM_IO_CAPACITY),
     kept: Kept {

@@ -66,7 +66,12 @@ impl Suspensions {
         self.0.lock().rows.len() as u64
     }
 
-    /// How often a file was suspended.
+    /// The data files as a whole are suspected.
+    pub fn suspect(&self) {
+        self.0.lock().entries += 1;
+    }
+
+    /// How often a file was suspended, or all were suspected.
     pub fn suspicions(&self) -> u64 {
         self.0.lock().entries
     }

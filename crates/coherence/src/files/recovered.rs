@@ -44,6 +44,7 @@ impl<O: Os> Files<O> {
             return 0;
         };
         let persisted = manifest.recover(&self.os, by);
+        self.recoveries.found_lsn(manifest.take_lsn());
         let mut registry = self.registry.lock();
         if registry.objects != 0 {
             return 0;

@@ -177,6 +177,11 @@ impl Watch {
             return None;
         }
         let epoch = CORE.switch().active().as_ref().map(|active| active.epoch);
+        if let Some(epoch) = epoch
+            && let Some(why) = KNOWN.tripwire.take()
+        {
+            return Some((epoch, why));
+        }
         let Some(epoch) = epoch.filter(|_| self.audit.belongs_to(epoch)) else {
             self.audit.begin(epoch);
             return None;
