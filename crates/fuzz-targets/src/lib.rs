@@ -127,7 +127,7 @@ pub fn volume_commands(bytes: &[u8]) {
 
 /// The argument of `bpe_report()`.
 pub fn report(bytes: &[u8]) {
-    let _ = bpe::report::named(&String::from_utf8_lossy(bytes));
+    let _ = bpe::abi::report_function::answer(&String::from_utf8_lossy(bytes));
 }
 
 /// The server's executable, which `bpe doctor` looks into.
