@@ -1,6 +1,6 @@
 //! Leaf fingerprints, by which two servers find out whether a page number means the same page on both.
 //!
-//! Keys are short and often guessable: a plain hash of one gives it back to whoever tries all of them. So a fingerprint is a keyed
+//! Keys are short and often guessable: a plain hash of one gives it back after a search through all keys. So a fingerprint is a keyed
 //! hash. The secret is made for one comparison and known to the two servers and the command between them.
 
 use siphasher::sip::SipHasher24;
