@@ -1,4 +1,5 @@
 //! Who may read reports: accounts with `PROCESS`, as InnoDB asks for its own. Every report, on every way to it.
+//! And what fingerprints of leaf pages tell of the keys in them.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -6,8 +7,9 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use bpe::abi::report_function::REPORTS;
 use integration_tests::mysql::{self, Conn, prelude::Queryable};
-use integration_tests::trace::CREATE_FUNCTION;
+use integration_tests::trace::{self, CREATE_FUNCTION, ask};
 use integration_tests::{Outcome, Place, Server, Suite, sql};
+use siphasher::sip::{SipHasher13, SipHasher24};
 
 const CACHE: u64 = 64 << 20;
 const DENIED: u16 = 1227;
@@ -31,6 +33,7 @@ fn main() -> ExitCode {
         .each("reports_with_process_are_given", given)
         .each("routines_use_their_definers_privilege", routines)
         .each("status_counters_need_no_privilege", counters)
+        .each("fingerprints_do_not_give_keys_back", fingerprints)
         .run()
 }
 
@@ -201,7 +204,7 @@ fn given(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A routine has the privileges of its definer, or of whoever calls it, as it says. An event has those of its definer.
+/// A routine has the privileges of its definer or of its caller, as it says. An event has those of its definer.
 fn routines(place: &Place) -> Outcome {
     let server = started(place)?;
     for (name, security) in [("lent", "DEFINER"), ("own", "INVOKER")] {
@@ -270,6 +273,173 @@ fn counters(place: &Place) -> Outcome {
             ensure!(!value.contains(part), "{name}: {value}");
         }
     }
+    server.stop()?;
+    Ok(())
+}
+
+/// Bytes of a key: a social security number.
+const KEY: usize = 9;
+const PAGE: usize = 16384;
+/// Bytes of a key that are hashed, of the fingerprints' lengths that are shorter than a key.
+const HASHED: [usize; 2] = [4, 8];
+
+/// The first keys of the leaf pages of a file, by page.
+fn first_keys(file: &[u8]) -> Vec<(usize, Vec<u8>)> {
+    let word = |page: &[u8], at: usize| usize::from(u16::from_be_bytes([page[at], page[at + 1]]));
+    let leaf = |(n, page): (usize, &[u8])| {
+        let is_leaf = word(page, 24) == 17855 && word(page, 64) == 0;
+        let first = 99 + word(page, 97) % PAGE;
+        let key = page.get(first..first + KEY).filter(|_| is_leaf)?;
+        key.iter()
+            .all(u8::is_ascii_digit)
+            .then(|| (n, key.to_vec()))
+    };
+    file.chunks_exact(PAGE)
+        .enumerate()
+        .filter_map(leaf)
+        .collect()
+}
+
+/// FNV-1a, as it was used before there was a secret.
+fn fnv(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+/// How many of the keys a dictionary attack finds: hashes each key that there may be, and compares.
+fn found(prints: &[(Vec<u8>, [u64; 2])], keys: &[String], hash: &dyn Fn(&[u8]) -> u64) -> usize {
+    let dictionary: std::collections::HashMap<[u64; 2], &[u8]> = keys
+        .iter()
+        .map(|key| {
+            (
+                HASHED.map(|length| hash(&key.as_bytes()[..length])),
+                key.as_bytes(),
+            )
+        })
+        .collect();
+    let is_found = |(key, print): &&(Vec<u8>, [u64; 2])| {
+        let found = dictionary.get(print);
+        found.is_some_and(|found| found[..HASHED[1]] == key[..HASHED[1]])
+    };
+    prints.iter().filter(is_found).count()
+}
+
+fn fingerprints(place: &Place) -> Outcome {
+    let server = started(place)?;
+    let mut root = server.connect()?;
+    let mut random = fastrand::Rng::with_seed(7);
+    let mut keys: Vec<String> = (0..20_000)
+        .map(|_| format!("{:09}", random.u32(..1_000_000_000)))
+        .collect();
+    keys.sort();
+    keys.dedup();
+    root.query_drop(
+        "CREATE TABLE secret.numbers (ssn CHAR(9) CHARACTER SET latin1 PRIMARY KEY, pad VARCHAR(400)) ENGINE=InnoDB",
+    )?;
+    for some in keys.chunks(2000) {
+        let rows: Vec<String> = some
+            .iter()
+            .map(|key| format!("('{key}', REPEAT('x', 300))"))
+            .collect();
+        root.query_drop(format!(
+            "INSERT INTO secret.numbers VALUES {}",
+            rows.join(",")
+        ))?;
+    }
+    sql::write_dirty_pages(&server)?;
+    for _ in 0..3 {
+        root.query_drop("SELECT SUM(LENGTH(pad)) FROM secret.numbers")?;
+    }
+    let leaves = first_keys(&std::fs::read(place.data().join("secret/numbers.ibd"))?);
+    ensure!(leaves.len() > 200, "{} leaves", leaves.len());
+
+    let pages: Vec<usize> = leaves.iter().map(|(page, _)| *page).collect();
+    let secret = random.u128(..);
+    let asked = |secret: u128, key: &str| {
+        format!("heat-prints {key} {secret:032x} [[\"secret/numbers.ibd\",{pages:?}]]")
+    };
+    let mut prints_by = |secret: u128| -> anyhow::Result<Vec<(Vec<u8>, [u64; 2])>> {
+        let key = trace::set_key(&mut root)?;
+        let answer = ask(&mut root, &asked(secret, &key))?;
+        let prints = answer["prints"][0].as_array().context(answer.to_string())?;
+        let mut known = Vec::new();
+        for ((_, key), print) in leaves
+            .iter()
+            .zip(prints)
+            .filter(|(_, print)| !print.is_null())
+        {
+            let hash = |n: usize| u64::from_str_radix(print[n].as_str().unwrap_or_default(), 16);
+            known.push((key.clone(), [hash(0)?, hash(1)?]));
+        }
+        // The key is used up.
+        let again = ask(&mut root, &asked(secret, &key))?;
+        ensure!(
+            again["error"].to_string().contains("bpe_diagnostics_key"),
+            "{again}"
+        );
+        Ok(known)
+    };
+    let prints = prints_by(secret)?;
+    ensure!(prints.len() > 100, "{} fingerprints", prints.len());
+
+    // The attack works with the secret, so this test can fail.
+    let with = |secret: u128| {
+        move |bytes: &[u8]| SipHasher24::new_with_key(&secret.to_be_bytes()).hash(bytes)
+    };
+    let known = found(&prints, &keys, &with(secret));
+    ensure!(known == prints.len(), "{known} of {}", prints.len());
+    let attacks: [(&str, Box<dyn Fn(&[u8]) -> u64>); 5] = [
+        ("FNV-1a", Box::new(fnv)),
+        (
+            "SipHash-2-4 without a key",
+            Box::new(|bytes| SipHasher24::new().hash(bytes)),
+        ),
+        (
+            "SipHash-1-3 without a key",
+            Box::new(|bytes| SipHasher13::new().hash(bytes)),
+        ),
+        ("another secret", Box::new(with(secret ^ 1))),
+        ("the secret reversed", Box::new(with(secret.swap_bytes()))),
+    ];
+    for (name, hash) in &attacks {
+        let right = found(&prints, &keys, hash);
+        ensure!(right == 0, "{name}: {right} of {} keys", prints.len());
+    }
+    // As it was found: folded to 16 bits.
+    let fold = |hash: u64| u64::from((hash ^ hash >> 16 ^ hash >> 32 ^ hash >> 48) as u16);
+    let folded: Vec<_> = prints
+        .iter()
+        .map(|(key, print)| (key.clone(), print.map(fold)))
+        .collect();
+    let right = found(&folded, &keys, &|bytes| fold(fnv(bytes)));
+    ensure!(right == 0, "{right} of {} keys", prints.len());
+    // What was learned by one comparison says nothing of the next.
+    let next = prints_by(!secret)?;
+    let learned: std::collections::HashSet<u64> =
+        prints.iter().flat_map(|(_, print)| *print).collect();
+    ensure!(
+        !next.is_empty()
+            && next
+                .iter()
+                .all(|(_, print)| !print.iter().any(|hash| learned.contains(hash)))
+    );
+
+    // PROCESS alone gives none, nor a key that was never set.
+    server.sql("GRANT PROCESS ON *.* TO weak")?;
+    let mut weak = weak(&server)?;
+    for key in ["0123456789abcdef", "''"] {
+        let argument = asked(1, key).replace('\'', "");
+        let answer = ask(&mut weak, &argument)?;
+        ensure!(
+            answer["error"].to_string().contains("SET GLOBAL") && answer["prints"].is_null(),
+            "{answer}"
+        );
+    }
+    // Without key and secret, as before there were any.
+    let before: Option<Option<String>> =
+        weak.query_first("SELECT bpe_report('heat-prints secret/numbers.ibd:64,65')")?;
+    ensure!(before.flatten().is_none());
     server.stop()?;
     Ok(())
 }
