@@ -300,6 +300,8 @@ fn first_keys(file: &[u8]) -> Vec<(usize, Vec<u8>)> {
         .collect()
 }
 
+type Hash = dyn Fn(&[u8]) -> u64;
+
 /// FNV-1a, as it was used before there was a secret.
 fn fnv(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
@@ -308,7 +310,7 @@ fn fnv(bytes: &[u8]) -> u64 {
 }
 
 /// How many of the keys a dictionary attack finds: hashes each key that there may be, and compares.
-fn found(prints: &[(Vec<u8>, [u64; 2])], keys: &[String], hash: &dyn Fn(&[u8]) -> u64) -> usize {
+fn found(prints: &[(Vec<u8>, [u64; 2])], keys: &[String], hash: &Hash) -> usize {
     let dictionary: std::collections::HashMap<[u64; 2], &[u8]> = keys
         .iter()
         .map(|key| {
@@ -389,7 +391,7 @@ fn fingerprints(place: &Place) -> Outcome {
     };
     let known = found(&prints, &keys, &with(secret));
     ensure!(known == prints.len(), "{known} of {}", prints.len());
-    let attacks: [(&str, Box<dyn Fn(&[u8]) -> u64>); 5] = [
+    let attacks: [(&str, Box<Hash>); 5] = [
         ("FNV-1a", Box::new(fnv)),
         (
             "SipHash-2-4 without a key",
@@ -412,7 +414,7 @@ fn fingerprints(place: &Place) -> Outcome {
         .iter()
         .map(|(key, print)| (key.clone(), print.map(fold)))
         .collect();
-    let right = found(&folded, &keys, &|bytes| fold(fnv(bytes)));
+    let right = found(&folded, &keys, &move |bytes| fold(fnv(bytes)));
     ensure!(right == 0, "{right} of {} keys", prints.len());
     // What was learned by one comparison says nothing of the next.
     let next = prints_by(!secret)?;

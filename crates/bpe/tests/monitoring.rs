@@ -123,7 +123,6 @@ fn views_and_exporter(place: &Place) -> Outcome {
     for arguments in [&["status"][..], &["status", "--explain", "--seconds", "1"]] {
         host.bpe("monitor", arguments, 0, grant)?;
     }
-    host.bpe("monitor", &["doctor"], 0, grant)?;
     host.server.sql(grant)?;
     let mut monitor = host.connect_as("monitor")?;
     figures_in_views(&host, &mut monitor)?;

@@ -16,8 +16,11 @@ use super::privilege::ReadsReports;
 use crate::diagnostics::DIAGNOSTICS;
 use crate::report;
 
+/// Makes a report.
+type Report = fn() -> Value;
+
 /// All reports, by name. What else [`Diagnostics::answer`](crate::diagnostics::Diagnostics::answer) knows takes arguments.
-pub const REPORTS: [(&str, fn() -> Value); 8] = [
+pub const REPORTS: [(&str, Report); 8] = [
     ("summary", report::summary),
     ("status", super::status::report),
     ("instances", report::instances),
