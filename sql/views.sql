@@ -5,8 +5,9 @@
 --
 --     mariadb < sql/views.sql          (or mysql < sql/views.sql)
 --     GRANT SELECT ON bpe.* TO monitor@localhost
+--     GRANT PROCESS ON *.* TO monitor@localhost
 --
--- Whoever reads a view needs SELECT on it and nothing else: what is below needs no privilege (SQL SECURITY INVOKER). The
+-- An account that reads a view needs SELECT on it, and PROCESS for the report below (SQL SECURITY INVOKER). The
 -- definer is the server's own locked account, as with the views of schema sys, so that no account of yours is tied to them.
 -- The statements stay out of the binary log: a replica without the function would stop at them.
 

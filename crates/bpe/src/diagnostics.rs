@@ -6,6 +6,7 @@ use std::io::Read;
 
 use crate::connection::plain;
 use crate::failure::Failure;
+use crate::maintenance::account;
 use crate::server::{Flavour, Server, error_code};
 
 /// Random bytes of a key.
@@ -61,32 +62,8 @@ fn grant(server: &mut Server) -> String {
         Flavour::MariaDb => "SUPER",
         Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
     };
-    let account = server.value("SELECT CURRENT_USER()").ok().flatten();
     format!(
         "log in as an administrator (--user), or let one run: GRANT {right} ON *.* TO {}",
-        account.map_or_else(|| "the account".to_owned(), |account| quoted(&account))
+        account(server)
     )
-}
-
-/// `user@host` as a statement takes it; the host holds no @.
-fn quoted(account: &str) -> String {
-    let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
-    format!(
-        "{}@{}",
-        crate::server::quoted(user),
-        crate::server::quoted(host)
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accounts_are_quoted() {
-        assert_eq!(quoted("a@localhost"), "'a'@'localhost'");
-        assert_eq!(quoted("a@b@%"), "'a@b'@'%'");
-        assert_eq!(quoted("o'b@::1"), "'o''b'@'::1'");
-        assert_eq!(quoted("role"), "'role'@'%'");
-    }
 }

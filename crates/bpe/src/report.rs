@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::connection::plain;
 use crate::failure::{Exit, Failure};
-use crate::server::{Flavour, Server, is_no_function};
+use crate::maintenance::account;
+use crate::server::{Flavour, Server, is_denied, is_no_function};
 
 const CREATE_FUNCTION: &str =
     "run as an administrator: CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
@@ -24,7 +25,7 @@ pub fn require_plugin(server: &mut Server) -> Result<(), Failure> {
 pub fn require_function(server: &mut Server) -> Result<(), Failure> {
     match server.value("SELECT bpe_report('status')") {
         Ok(_) => Ok(()),
-        Err(error) => Err(no_report(&error)),
+        Err(error) => Err(no_report(server, &error)),
     }
 }
 
@@ -40,12 +41,28 @@ pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure
             Failure::refused(format!("the plugin on this server is older and {what}"))
                 .advise("install the bpe.so that belongs to this command, and restart the server"),
         ),
-        Err(error) => Err(no_report(&error)),
+        Err(error) => Err(no_report(server, &error)),
     }
 }
 
-fn no_report(error: &mysql::Error) -> Failure {
-    if is_no_function(error) {
+/// The account that lacks the privilege, where the server refused the last report for that.
+pub fn denied_account(server: &mut Server) -> Option<String> {
+    server.denies_reports().then(|| account(server))
+}
+
+/// What an administrator has to run for this account.
+pub fn grant(account: &str) -> String {
+    format!("GRANT PROCESS ON *.* TO {account}")
+}
+
+fn no_report(server: &mut Server, error: &mysql::Error) -> Failure {
+    if is_denied(error) {
+        let account = account(server);
+        Failure::refused(format!(
+            "the account {account} lacks the PROCESS privilege, which reports need"
+        ))
+        .advise(format!("run as an administrator: {}", grant(&account)))
+    } else if is_no_function(error) {
         Failure::refused("the server does not have the function bpe_report").advise(CREATE_FUNCTION)
     } else {
         Failure::step(plain(error))

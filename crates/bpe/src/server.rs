@@ -126,6 +126,8 @@ const NO_FUNCTION: [u16; 2] = [1305, 1046];
 const MARIADB: (u16, u16, u16) = (10, 0, 0);
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
+/// `ER_SPECIFIC_ACCESS_DENIED_ERROR`: the account lacks a privilege.
+const ACCESS_DENIED: u16 = 1227;
 
 /// How long an answer is waited for when logging in: servers themselves give up after 10 s (connect_timeout).
 const LOGIN: Duration = Duration::from_secs(15);
@@ -142,6 +144,8 @@ pub struct Server {
     outcome_unknown: bool,
     /// It has no function `bpe_report`, but the variable.
     reports_by_variable: bool,
+    /// It refused the last report, because the account lacks `PROCESS`.
+    denies_reports: bool,
     pub address: Address,
     pub user: String,
     pub flavour: Flavour,
@@ -191,6 +195,7 @@ impl Server {
             executed: String::new(),
             outcome_unknown: false,
             reports_by_variable: false,
+            denies_reports: false,
             address: target.address.clone(),
             user: target.user.clone(),
             flavour,
@@ -306,6 +311,17 @@ impl Server {
     /// # Errors
     /// That of the function where the server has neither.
     pub fn report(&mut self, name: &str) -> Result<Option<String>, mysql::Error> {
+        let report = self.report_by_either(name);
+        self.denies_reports = report.as_ref().is_err_and(is_denied);
+        report
+    }
+
+    /// Whether it refused the last report because the account lacks `PROCESS`.
+    pub fn denies_reports(&self) -> bool {
+        self.denies_reports
+    }
+
+    fn report_by_either(&mut self, name: &str) -> Result<Option<String>, mysql::Error> {
         let name = quoted(name);
         if !self.reports_by_variable {
             match self.value(&format!("SELECT bpe_report({name})")) {
@@ -457,6 +473,11 @@ pub fn error_code(error: &mysql::Error) -> u16 {
         mysql::Error::MySqlError(server) => server.code,
         _ => 0,
     }
+}
+
+/// Whether a statement failed because the account lacks a privilege.
+pub fn is_denied(error: &mysql::Error) -> bool {
+    error_code(error) == ACCESS_DENIED
 }
 
 /// Whether a statement failed because there is no function of that name.

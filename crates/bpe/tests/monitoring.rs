@@ -118,6 +118,12 @@ fn views_and_exporter(place: &Place) -> Outcome {
             "GRANT SELECT ON bpe.* TO monitor@localhost",
         ],
     )?;
+    // Without PROCESS: counters, and the statement that gives the rest.
+    let grant = "GRANT PROCESS ON *.* TO 'monitor'@'localhost'";
+    for arguments in [&["status"][..], &["status", "--explain", "--seconds", "1"]] {
+        host.bpe("monitor", arguments, 0, grant)?;
+    }
+    host.server.sql(grant)?;
     let mut monitor = host.connect_as("monitor")?;
     figures_in_views(&host, &mut monitor)?;
     pmm_queries(&mut monitor)?;
@@ -451,6 +457,9 @@ fn made_and_dropped_alone(host: &Host<'_>) -> Outcome {
         "a refused `bpe views create` dropped views"
     );
     host.server.sql("SET GLOBAL read_only = OFF")?;
+    // Creating a view looks at no report, but whether there are any does.
+    host.bpe("weak", &["views", "create"], 1, "GRANT PROCESS ON *.*")?;
+    host.server.sql("GRANT PROCESS ON *.* TO weak@localhost")?;
     // It may not name the server's account as definer; its own does.
     host.bpe("weak", &["views", "create"], 0, "GRANT SELECT")?;
 

@@ -247,13 +247,19 @@ fn takes_the_right_to_set(place: &Place) -> Outcome {
     };
     let grant = format!("GRANT {right} ON *.* TO 'no''body'@'%'");
     let record = ["--output", &named, "--events", "500"];
+    let process = "GRANT PROCESS ON *.* TO 'no''body'@'%'";
+    let denied = ["lacks the PROCESS privilege", "what to do", process];
     let refused = ["lacks", "SET GLOBAL", "what to do", &grant];
     let run = |command: &str, arguments: &[&str]| start_as(&server, "no'body", command, arguments);
+    finish(run("record", &record)?, 1, &denied)?;
+    finish(run("verify", &[])?, 1, &denied)?;
+    // Counters need no right.
+    finish(run("status", &[])?, 0, &["active", process])?;
+    server.sql(process)?;
     finish(run("record", &record)?, 1, &refused)?;
     finish(run("verify", &[])?, 1, &refused)?;
     ensure!(!trace.exists() && nothing_armed(&server)?);
-    // What needs no right.
-    finish(run("status", &[])?, 0, &["active"])?;
+    finish(run("status", &[])?, 0, &["active", "Devices"])?;
 
     server.sql(&grant)?;
     let recording = run("record", &record)?;

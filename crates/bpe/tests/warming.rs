@@ -291,21 +291,44 @@ fn what_the_pool_holds_is_listed(place: &Place, first: &Server, second: &Server)
     let loaded = sql::figure(second, "warm_pages_loaded")? - loaded;
     ensure!(loaded > 40, "{loaded} more were loaded");
     ensure!(percent(second)? > 90.0, "{} %", percent(second)?);
-    // Who may not ask for it is told.
+    needs_rights(place, first)
+}
+
+/// The list needs PROCESS on the serving server, and fingerprints of pages the right to SET GLOBAL there.
+fn needs_rights(place: &Place, first: &Server) -> Outcome {
     first.sql("CREATE USER nobody@localhost")?;
-    let denied = run(Command::new(env!("CARGO_BIN_EXE_bpe"))
-        .args([
-            "warm",
-            "--no-defaults",
-            "--user",
-            "nobody",
-            "--pool",
-            "--save",
-        ])
-        .arg(first.socket().with_file_name("never"))
-        .arg("--from")
-        .arg(first.socket()))?;
-    expect(denied, 1, &["PROCESS"])?;
+    let saved = first.socket().with_file_name("never");
+    let save = |more: &[&str]| {
+        run(Command::new(env!("CARGO_BIN_EXE_bpe"))
+            .args(["warm", "--no-defaults", "--user", "nobody", "--save"])
+            .arg(&saved)
+            .arg("--from")
+            .arg(first.socket())
+            .args(more))
+    };
+    let process = "GRANT PROCESS ON *.* TO 'nobody'@'localhost'";
+    for more in [&[][..], &["--pool"], &["--by-name"]] {
+        expect(
+            save(more)?,
+            1,
+            &["--from", "lacks the PROCESS privilege", process],
+        )?;
+    }
+    first.sql(process)?;
+    let right = match place.is_mysql() {
+        true => "SYSTEM_VARIABLES_ADMIN",
+        false => "SUPER",
+    };
+    let grant = format!("GRANT {right} ON *.* TO 'nobody'@'localhost'");
+    expect(save(&[])?, 1, &["comparing pages", "SET GLOBAL", &grant])?;
+    ensure!(!saved.exists());
+    // Whole tables are loaded without a comparison.
+    expect(save(&["--by-name"])?, 0, &["Saved"])?;
+    ensure!(!std::fs::read_to_string(&saved)?.contains("\"prints\":[{"));
+    first.sql(&grant)?;
+    expect(save(&[])?, 0, &["Saved"])?;
+    let text = std::fs::read_to_string(&saved)?;
+    ensure!(text.contains("\"prints\":[{") && text.contains("\"secret\":\""));
     first.sql("DROP USER nobody@localhost")?;
     Ok(())
 }

@@ -278,13 +278,15 @@ impl<O: Os> Audit<O> {
             return None;
         }
         let now = self.now();
-        let what = format!(
-            "the data file '{}' changed ({difference}), but not by a call of the server that the extension has seen",
-            file.name()
+        let changed = format!(
+            "changed ({difference}), but not by a call of the server that the extension has seen"
         );
+        let what = format!("the data file '{}' {changed}", file.name());
         if different > 0 {
+            self.core.os().warning(&what);
+            // Every account may read the reason, so only the error log names the table's file.
             return Some(format!(
-                "{what}; {different} of {compared} cached pages of it no longer match the file"
+                "a data file {changed}; {different} of {compared} cached pages of it no longer match the file; the error log names it"
             ));
         }
         let known = self.known.get_mut(&file.owner)?;

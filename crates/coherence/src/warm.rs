@@ -13,7 +13,7 @@ use crate::core::Core;
 use crate::files::DataFile;
 use crate::header::header_page;
 use crate::os::Os;
-use crate::print::Print;
+use crate::print::{Print, Secret};
 use crate::switch::Active;
 use crate::target::Target;
 use crate::treatment::Treatment;
@@ -144,11 +144,12 @@ impl<O: Os> Core<O> {
         })
     }
 
-    /// What a page is told by, as it is cached, or if `may_read` as the data file has it. `None` if it is neither, or has no print.
+    /// The fingerprint of a page as it is cached, or if `may_read` as the data file has it. `None` if it is neither, or has none.
     pub fn print(
         &'static self,
         file: &'static DataFile,
         page: u32,
+        secret: &Secret,
         may_read: bool,
         buffer: &mut RunBuffer,
     ) -> Option<Print> {
@@ -173,7 +174,7 @@ impl<O: Os> Core<O> {
                 return None;
             }
         }
-        Print::of(bytes)
+        Print::of(bytes, secret)
     }
 
     /// Reads pages of a file at once, in ascending order and within [`RUN_BYTES`], and offers them. `None` if nothing of the file can

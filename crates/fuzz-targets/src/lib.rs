@@ -78,7 +78,7 @@ pub fn heat_list(bytes: &[u8]) {
     let listed: u64 = list.counts().iter().sum();
     assert!(listed <= bytes.len() as u64 && list.memory() <= bpe::warm::list::MOST_MEMORY);
     // What a page is told by.
-    let _ = coherence::print::Print::of(bytes);
+    let _ = coherence::print::Print::of(bytes, &[7; 16]);
 }
 
 /// The servers' option files, which the command reads.
@@ -127,7 +127,7 @@ pub fn volume_commands(bytes: &[u8]) {
 
 /// The argument of `bpe_report()`.
 pub fn report(bytes: &[u8]) {
-    let _ = bpe::report::named(&String::from_utf8_lossy(bytes));
+    let _ = bpe::abi::report_function::answer(&String::from_utf8_lossy(bytes));
 }
 
 /// The server's executable, which `bpe doctor` looks into.

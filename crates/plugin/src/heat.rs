@@ -4,13 +4,15 @@
 //! |---|---|
 //! | `heat` | the list from its beginning |
 //! | `heat:FILE:PAGE` | the list from there on: what stood in `next` |
+//! | `heat-prints KEY SECRET FILES` | fingerprints ([`coherence::print`]) of cached leaf pages, keyed by `SECRET` (32 hexadecimal digits): `FILES` is JSON, `[[FILE, [PAGE, ...]], ...]` |
 //!
-//! | `heat-prints FILE:PAGES` | of pages of a file, numbers separated by commas, by what they are told if they are cached: the number of the index, and three sums of 16 bits of the first record |
-//!
-//! An answer has `files`: for each its name below the data directory and that of its table, `page_size`, `pages` (how many the file has), `space` and `flags`
+//! A list has `files`: for each its name below the data directory and that of its table, `page_size`, `pages` (how many the file has), `space` and `flags`
 //! as page 0 says, `from`, and `list` ([`interface::heat`], in base64); `next`, null at the end. It takes [`TIME`] and
 //! [`MOST_BYTES`] of lists, about, reads no data file but the first page of each file once, and changes nothing. So it needs no key: it shows
 //! names and numbers, as `bpe_report('files')` does.
+//!
+//! Fingerprints need a [key](crate::keys), used up by one answer. An account that chooses the secret can find short keys by trying them
+//! all, so `PROCESS` alone is not enough.
 //!
 //! Lock: what is known of the first pages is a leaf.
 
@@ -19,6 +21,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use coherence::print::Secret;
 use coherence::warm::{RunBuffer, Tablespace};
 use extension::{EXTENT_SHIFT, FileId};
 use interface::heat::{BITS_GIVEN, Encoder, MOST_BYTES, is_listed};
@@ -27,6 +30,7 @@ use serde_json::{Value, json};
 
 use crate::controller;
 use crate::files::DataFile;
+use crate::keys::Keys;
 use crate::process::{CORE, KNOWN};
 use crate::switch::Active;
 use crate::table_name;
@@ -42,48 +46,91 @@ const MOST_KNOWN: usize = 100_000;
 /// What the first pages of files say, which never changes while the file is the same.
 pub struct Heads(Mutex<Option<HashMap<u32, (FileId, Tablespace)>>>);
 
-/// Prints that may be asked for in a second: each costs a read of a cache disk. Lock: a leaf.
-pub struct Prints(Mutex<Option<(Instant, u32)>>);
+/// Fingerprints of pages. Remembers how many were read from data files lately. Lock: a leaf.
+pub struct Prints(Mutex<Option<(Instant, usize)>>);
 
-const PRINTS_A_SECOND: u32 = 512;
-/// Pages that are asked for at once.
-const MOST_PRINTS: usize = 16;
+/// Pages in a second that are read from data files for their fingerprints.
+const READS_A_SECOND: usize = 512;
+/// Pages in an answer.
+const MOST_PRINTS: usize = 1024;
 
 impl Prints {
     pub(crate) const fn new() -> Prints {
         Prints(Mutex::new(None))
     }
 
-    fn may(&self, pages: usize) -> bool {
+    fn may_read(&self, pages: usize) -> bool {
         let mut since = self.0.lock();
         let now = Instant::now();
         let (began, asked) = since.get_or_insert((now, 0));
         if began.elapsed() >= Duration::from_secs(1) {
             (*began, *asked) = (now, 0);
         }
-        *asked += pages as u32;
-        *asked <= PRINTS_A_SECOND
+        *asked += pages;
+        *asked <= READS_A_SECOND
     }
 
-    /// The answer to `FILE:PAGES`. `may_read`: a page that is not cached is read from the data file.
-    pub fn answer(&self, argument: &str, may_read: bool) -> Option<Result<Value, String>> {
-        let (name, pages) = argument.rsplit_once(':')?;
-        let pages: Result<Vec<u32>, _> = pages.split(',').map(str::parse).collect();
-        let pages = pages.ok().filter(|pages| pages.len() <= MOST_PRINTS)?;
-        if !self.may(pages.len()) {
+    /// The answer to `KEY SECRET FILES`, about cached pages.
+    pub fn of_cached(&self, keys: &Keys, argument: &str) -> Option<Result<Value, String>> {
+        let (key, asked) = argument.split_once(' ')?;
+        let asked = Asked::parse(asked)?;
+        let spent = keys.spend(Some(key), "comparing pages with another server", "bpe warm");
+        Some(spent.map(|()| asked.answer(false)))
+    }
+
+    /// The answer to `SECRET FILES`. Pages that are not cached are read from the data files.
+    pub fn of_all(&self, argument: &str) -> Option<Result<Value, String>> {
+        let asked = Asked::parse(argument)?;
+        if !self.may_read(asked.pages()) {
             return Some(Err(
                 "too much was asked for at once; try again in a second".into()
             ));
         }
-        let (mut files, names) = (CORE.files.all().into_iter(), Names::below_here());
-        let file = files.find(|file| names.of(file).as_deref() == Some(name));
-        let mut buffer = RunBuffer::new()?;
-        let prints = pages.into_iter().map(|page| {
-            let print = CORE.print(file?, page, may_read, &mut buffer)?;
-            Some(json!({ "index": print.index, "first": print.first }))
-        });
-        let prints: Vec<_> = prints.collect();
-        Some(Ok(json!({ "prints": prints })))
+        Some(Ok(asked.answer(true)))
+    }
+}
+
+/// Pages of files, and the key of their fingerprints.
+struct Asked {
+    secret: Secret,
+    files: Vec<(String, Vec<u32>)>,
+}
+
+impl Asked {
+    /// `SECRET FILES`.
+    fn parse(text: &str) -> Option<Asked> {
+        let (secret, files) = text.split_once(' ')?;
+        let is_hexadecimal = secret.len() == 32 && secret.bytes().all(|b| b.is_ascii_hexdigit());
+        let secret = u128::from_str_radix(secret, 16)
+            .ok()
+            .filter(|_| is_hexadecimal)?;
+        let asked = Asked {
+            secret: secret.to_be_bytes(),
+            files: serde_json::from_str(files).ok()?,
+        };
+        (asked.pages() <= MOST_PRINTS).then_some(asked)
+    }
+
+    fn pages(&self) -> usize {
+        self.files.iter().map(|(_, pages)| pages.len()).sum()
+    }
+
+    fn answer(&self, may_read: bool) -> Value {
+        let (files, names) = (CORE.files.all(), Names::below_here());
+        let by_name: HashMap<String, &'static DataFile> = files
+            .into_iter()
+            .filter_map(|file| Some((names.of(file)?, file)))
+            .collect();
+        let mut buffer = RunBuffer::new();
+        let mut of_file = |(name, pages): &(String, Vec<u32>)| -> Value {
+            let file = by_name.get(name);
+            let prints = pages.iter().map(|page| {
+                let print = CORE.print(file?, *page, &self.secret, may_read, buffer.as_mut()?)?;
+                Some(print.0.map(|hash| format!("{hash:016x}")))
+            });
+            json!(prints.collect::<Vec<_>>())
+        };
+        json!({ "prints": self.files.iter().map(&mut of_file).collect::<Vec<_>>() })
     }
 }
 
@@ -286,6 +333,36 @@ mod tests {
             .answer("heat")
             .map(|answer| answer["error"].to_string());
         assert!(error.is_some_and(|error| error.contains("disabled")));
+    }
+
+    #[test]
+    fn requests_for_prints_are_bounded() {
+        let secret = "0123456789abcdef0123456789abcdef";
+        let parse = |text: &str| Asked::parse(text).map(|asked| asked.pages());
+        assert_eq!(
+            parse(&format!(r#"{secret} [["d/t.ibd",[4,5]],["d/u.ibd",[9]]]"#)),
+            Some(3)
+        );
+        let many = |pages: usize| format!("{secret} {}", json!([["d/t.ibd", vec![4; pages]]]));
+        assert_eq!(parse(&many(MOST_PRINTS)), Some(MOST_PRINTS));
+        for wrong in [
+            many(MOST_PRINTS + 1),
+            secret.to_owned(),
+            format!("{secret} d/t.ibd:4"),
+            format!("{secret}0 []"),
+            format!("+{} []", &secret[1..]),
+            " []".to_owned(),
+        ] {
+            assert_eq!(parse(&wrong), None, "{wrong:.100}");
+        }
+    }
+
+    #[test]
+    fn prints_need_a_key() {
+        let (prints, keys) = (Prints::new(), Keys::new());
+        let argument = "0123456789abcdef 0123456789abcdef0123456789abcdef []";
+        let refused = prints.of_cached(&keys, argument);
+        assert!(refused.is_some_and(|answer| answer.is_err()));
     }
 
     #[test]

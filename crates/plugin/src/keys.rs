@@ -1,9 +1,9 @@
-//! Keys that let a recording or a verification begin: behind the variable `bpe_diagnostics_key`.
+//! Diagnostic keys: behind the variable `bpe_diagnostics_key`.
 //!
-//! A loadable function has no privileges of its own, so `bpe_report()` cannot tell who calls it. What costs the server
-//! something therefore wants a key that somebody who may `SET GLOBAL` has set just before. A key is good for one
-//! beginning within [`GOOD_FOR`], and known to nobody else: the variable always shows an empty text. So nothing stays
-//! armed, also when the command that set the key is killed, and several of them do not meet.
+//! Reports need `PROCESS`. A recording, a verification, loading pages and fingerprints cost the server something or show more than
+//! InnoDB shows. They also need the right to `SET GLOBAL`, which a key proves: an account with that right sets one, and one beginning
+//! within [`GOOD_FOR`] uses it up. The variable always shows an empty text. So nothing stays armed, even when the command that
+//! set the key is killed, and commands do not get into each other's way.
 //!
 //! Lock: the list of keys is a leaf.
 

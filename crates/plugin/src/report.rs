@@ -108,23 +108,11 @@ pub fn with_failed_devices(state: State, reason: &str) -> String {
     }
 }
 
-/// The report of a name; `None` when there is none of that name.
-pub fn named(name: &str) -> Option<Value> {
-    Some(match name {
-        "summary" => summary(),
-        "instances" => instances(),
-        "devices" => devices(),
-        "files" => file_table(),
-        "rules" => rules(),
-        "suspended" => KNOWN
-            .suspensions
-            .rows()
-            .iter()
-            .map(|row| suspended(row, CORE.os().running()))
-            .collect(),
-        "latency" => latencies(),
-        _ => return DIAGNOSTICS.answer(name),
-    })
+/// `bpe_report('suspended')`: the files that are not cached because something else than the server writes to them.
+pub fn suspended_files() -> Value {
+    let now = CORE.os().running();
+    let rows = KNOWN.suspensions.rows();
+    rows.iter().map(|row| suspended(row, now)).collect()
 }
 
 /// A file that is not cached, as something else than the server seems to write to it. Times in seconds. `compared_pages` and
@@ -145,11 +133,8 @@ fn suspended(row: &Row, now: Duration) -> Value {
     })
 }
 
-/// Names that [`named`] knows.
-pub const NAMES: &str =
-    "'summary', 'status', 'instances', 'devices', 'files', 'rules', 'suspended' or 'latency'";
-
-fn summary() -> Value {
+/// `bpe_report('summary')`.
+pub fn summary() -> Value {
     let totals = totals();
     controller::looked_at();
     let bypass = KNOWN.bypassing.shown(&CORE);
@@ -215,7 +200,7 @@ fn recovered() -> Value {
 /// between: `[[upper bound in nanoseconds, reads], ...]`, buckets that hold something.
 ///
 /// `serving` and `bypass` have the reads that began in that mode while there was a control group, as the server waited for them.
-fn latencies() -> Value {
+pub fn latencies() -> Value {
     let guard = CORE.switch().active();
     let histogram = |of: &HistogramSnapshot| json!({ "count": of.count, "sum_ns": of.sum_nanos, "buckets": of.buckets() });
     let (cache, data) = match &*guard {
@@ -242,7 +227,8 @@ fn latencies() -> Value {
     })
 }
 
-fn instances() -> Value {
+/// `bpe_report('instances')`.
+pub fn instances() -> Value {
     let guard = CORE.switch().active();
     let Some(active) = &*guard else {
         return json!([]);
@@ -265,7 +251,8 @@ fn instances() -> Value {
         .collect()
 }
 
-fn devices() -> Value {
+/// `bpe_report('devices')`.
+pub fn devices() -> Value {
     let guard = CORE.switch().active();
     let Some(active) = &*guard else {
         return json!([]);
@@ -293,7 +280,8 @@ fn known_files(active: Option<&Active>) -> Vec<(&'static DataFile, u64)> {
     files.into_iter().zip(pages).collect()
 }
 
-fn file_table() -> Value {
+/// `bpe_report('files')`.
+pub fn file_table() -> Value {
     let guard = CORE.switch().active();
     known_files(guard.as_deref())
         .iter()
@@ -323,7 +311,7 @@ fn file_table() -> Value {
 }
 
 /// The rules for tables, and what they do.
-fn rules() -> Value {
+pub fn rules() -> Value {
     let guard = CORE.switch().active();
     let files: Vec<tables::OfFile> = known_files(guard.as_deref())
         .into_iter()
@@ -373,26 +361,19 @@ mod tests {
     }
 
     #[test]
-    fn reports_by_name() {
-        assert!(named("summary").is_some_and(|value| value.is_object()));
-        for table in ["instances", "devices", "files", "rules", "suspended"] {
-            assert!(
-                named(table).is_some_and(|value| value.is_array()),
-                "{table}"
-            );
-        }
+    fn latency_has_all_histograms() {
+        let latency = latencies();
         for of in ["cache_read", "data_read"] {
-            assert!(named("latency").is_some_and(|value| value[of]["buckets"].is_array()));
+            assert!(latency[of]["buckets"].is_array(), "{latency}");
         }
-        for group in ["control", "others"] {
-            let of = |value: &Value, mode: &str| value[mode][group]["buckets"].is_array();
-            let latency = named("latency").unwrap_or_default();
-            assert!(
-                of(&latency, "serving") && of(&latency, "bypass"),
-                "{latency}"
-            );
+        for (mode, group) in [
+            ("serving", "control"),
+            ("serving", "others"),
+            ("bypass", "control"),
+            ("bypass", "others"),
+        ] {
+            assert!(latency[mode][group]["buckets"].is_array(), "{latency}");
         }
-        assert!(named("nothing").is_none());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `warm-start KEY` | begins a warming with a [key](crate::keys); `warming` is its name |
 //! | `warm-files NAME NAMES` | what this server knows of files, a JSON array of names: `open`, `page_size`, `pages`, `space`, `flags` |
-//! | `warm-prints NAME FILE:PAGES` | as `heat-prints` ([`crate::heat`]), and of pages that are not cached |
+//! | `warm-prints NAME SECRET FILES` | as `heat-prints` ([`crate::heat`]), and of pages that are not cached |
 //! | `warm-put NAME GRANULES` | takes a part of the list, in the place of what was there of it: `[{file, page_size, granule, list}, ...]` |
 //! | `warm-go NAME SECONDS` | the list is whole, and so many seconds old: what is not cached of it is loaded |
 //! | `warm-next NAME [PERCENT]` | how far it is, and says that the client is still there; of `bpe_warm_io_capacity` it may use so much until the next one |
@@ -185,8 +185,8 @@ impl Warming {
 
     /// The answer to an argument of `bpe_report()` that begins with `warm-` or `heat`; `None` for one that is not known.
     pub fn answer(&'static self, keys: &Keys, argument: &str) -> Option<Value> {
-        if let Some(pages) = argument.strip_prefix("heat-prints ") {
-            let result = self.prints.answer(pages, false)?;
+        if let Some(asked) = argument.strip_prefix("heat-prints ") {
+            let result = self.prints.of_cached(keys, asked)?;
             return Some(result.unwrap_or_else(|reason| json!({ "error": reason })));
         }
         if argument.starts_with("heat") {
@@ -200,8 +200,8 @@ impl Warming {
         let result = match (what, name, rest) {
             ("start", key, "") => self.start(keys, key),
             ("files", name, names) if !names.is_empty() => self.files(name, names),
-            ("prints", name, pages) if !pages.is_empty() => match self.hear(name) {
-                Ok(()) => self.prints.answer(pages, true)?,
+            ("prints", name, asked) if !asked.is_empty() => match self.hear(name) {
+                Ok(()) => self.prints.of_all(asked)?,
                 Err(why) => Err(why),
             },
             ("put", name, granules) if !granules.is_empty() => self.put(name, granules),

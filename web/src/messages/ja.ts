@@ -495,6 +495,7 @@ export const ja: Messages = {
     "trouble.suspended": "データファイル {file} は {suspended_minutes} 前からキャッシュされていません: {why}。サーバーの呼び出しによるものではありません。キャッシュにあった {compared_pages} ページをファイルと比べ、違いはありませんでした。{rest_s} 秒間何も変わらなければ、またはサーバーだけが変え続けて {latest_minutes} たてば、再びキャッシュされます。データファイルの時刻を変えるもの (コピー、リストア、`touch`) を探してください。SET GLOBAL bpe_enabled = OFF と ON ですぐにキャッシュされますが、キャッシュは空になります。",
     "trouble.suspended_more": "ほかに {more_files} 個のデータファイルが、サーバーの呼び出しによらず変わったためにキャッシュされていません。SELECT bpe_report('suspended') がすべてを、エラーログが最初のものを挙げます。",
     "trouble.suspicions": "サーバーの起動以来、データファイルがサーバーの呼び出しによらず {audit_suspicions} 回変わりました。キャッシュのページに違いはなく、ファイルは再びキャッシュされています。名前はエラーログにあります。何が書き込むか、時刻を変えるかを調べてください。",
+    "trouble.denied": "アカウント {account} に PROCESS 権限がないため、テーブル、ファイル、キャッシュディスク、レイテンシーは表示されません。管理者は次を実行できます: GRANT PROCESS ON *.* TO {account}",
     "bottleneck.disk": "キャッシュディスクはデータディスクとほとんど変わらない速さです。典型的な読み取りは {cache_p50_us} 対 {data_p50_us}。bpe_path により速いディスクを使えば効果が増します。",
     "bottleneck.tail": "キャッシュからの読み取りの 100 回に 1 回は ({cache_p99_us})、データディスクの典型的な読み取り ({data_p50_us}) より長くかかりました。キャッシュディスクかプロセッサーが時々ほかの処理でふさがっています。",
     "bottleneck.locks": "スレッドが互いに待っています。インスタンスへのアクセスの {lock_wait_percent} でロックが取られていました。bpe_instances を増やしてください。現在 {instances} (0: 8 コア未満は 1、以上は 8)。",

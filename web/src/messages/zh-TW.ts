@@ -495,6 +495,7 @@ export const zhTW: Messages = {
     "trouble.suspended": "資料檔 {file} 已有 {suspended_minutes} 未被快取：{why}，但不是伺服器的呼叫所致。已將快取中的 {compared_pages} 頁與檔案比對，沒有不同。檔案 {rest_s} 秒內沒有任何變更，或只有伺服器持續變更並經過 {latest_minutes} 之後，會再次快取。請找出是什麼更改資料檔的時間：複製、還原或 `touch`。SET GLOBAL bpe_enabled = OFF 再 ON 可立即快取，但會清空快取。",
     "trouble.suspended_more": "另有 {more_files} 個資料檔因非伺服器的呼叫所致的變更而未被快取。SELECT bpe_report('suspended') 會全部列出，錯誤記錄列出最先的幾個。",
     "trouble.suspicions": "自伺服器啟動以來，資料檔有 {audit_suspicions} 次非伺服器的呼叫所致的變更。快取中的頁面沒有不同，檔案已再次快取。錯誤記錄有檔名：請找出是什麼寫入或更改時間。",
+    "trouble.denied": "帳號 {account} 沒有 PROCESS 權限，因此不顯示資料表、檔案、快取磁碟與延遲。管理員可以執行：GRANT PROCESS ON *.* TO {account}",
     "bottleneck.disk": "快取磁碟幾乎不比資料磁碟快：一般讀取 {cache_p50_us} 對 {data_p50_us}。bpe_path 使用更快的磁碟效果更好。",
     "bottleneck.tail": "從快取的讀取每一百次有一次（{cache_p99_us}）比資料磁碟的一般讀取（{data_p50_us}）更久：快取磁碟或處理器偶爾忙於其他工作。",
     "bottleneck.locks": "執行緒互相等待：對執行個體的存取有 {lock_wait_percent} 遇到鎖已被持有。請提高 bpe_instances，目前為 {instances}（0：少於 8 核心為 1，其餘為 8）。",

@@ -8,6 +8,7 @@ use serde::Deserialize;
 use super::finding::Finding;
 use crate::failure::Failure;
 use crate::pool::Pool;
+use crate::report;
 use crate::server::{Flavour, Server};
 use crate::size::human;
 use crate::state::{is_on, state};
@@ -35,18 +36,19 @@ pub fn look(server: &mut Server, local: bool) -> Result<Vec<Finding>, Failure> {
     let of_pool = server.number("innodb_buffer_pool_instances")?;
     let setting = server.number("bpe_instances")?;
     let active = is_on(&state(server)?.0);
-    // Without the function there are no figures, which is said.
+    // Without the function or the privilege there are no figures, and the finding says so.
     let seen = server
         .report("instances")
         .ok()
         .flatten()
         .filter(|_| active)
         .and_then(|text| Seen::of(&text));
+    let denied = report::denied_account(server);
     Ok(vec![
         innodb(server.flavour, of_pool, pool, cores),
         match seen {
             Some(seen) => measured(seen),
-            None => by_cores(setting, active, cores),
+            None => by_cores(setting, active, cores, denied.as_deref()),
         },
     ])
 }
@@ -170,8 +172,17 @@ fn measured(seen: Seen) -> Finding {
     finding.advise(advice)
 }
 
-fn by_cores(setting: Option<u64>, active: bool, cores: Option<u64>) -> Finding {
+/// `denied`: the account, where it may not read the figures.
+fn by_cores(
+    setting: Option<u64>,
+    active: bool,
+    cores: Option<u64>,
+    denied: Option<&str>,
+) -> Finding {
     let no_figures = match (setting, active) {
+        (Some(_), true) if denied.is_some() => {
+            "; the account lacks the PROCESS privilege, so how often locks are found held cannot be seen"
+        }
         (Some(_), true) => {
             "; the function bpe_report is missing, so how often locks are found held cannot be seen"
         }
@@ -202,9 +213,10 @@ fn by_cores(setting: Option<u64>, active: bool, cores: Option<u64>) -> Finding {
                  the cache"
             ))
         }
-        (Some(_), _) if active => Finding::ok(TOPIC, text).advise(
-            "to see them: CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'",
-        ),
+        (Some(_), _) if active => Finding::ok(TOPIC, text).advise(match denied {
+            Some(account) => format!("to see them: {}", report::grant(account)),
+            None => "to see them: CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'".into(),
+        }),
         _ => Finding::ok(TOPIC, text),
     }
 }
@@ -291,15 +303,30 @@ mod tests {
 
     #[test]
     fn without_figures_the_cores_decide() {
-        assert!(by_cores(None, false, Some(2)).text.contains("will be 1"));
-        assert!(by_cores(None, false, Some(8)).text.contains("will be 8"));
-        assert!(by_cores(None, false, None).text.contains("from there on"));
-        assert_eq!(by_cores(Some(0), false, Some(16)).level, Level::Ok);
-        let forced = by_cores(Some(1), false, Some(16));
+        assert!(
+            by_cores(None, false, Some(2), None)
+                .text
+                .contains("will be 1")
+        );
+        assert!(
+            by_cores(None, false, Some(8), None)
+                .text
+                .contains("will be 8")
+        );
+        assert!(
+            by_cores(None, false, None, None)
+                .text
+                .contains("from there on")
+        );
+        assert_eq!(by_cores(Some(0), false, Some(16), None).level, Level::Ok);
+        let forced = by_cores(Some(1), false, Some(16), None);
         assert_eq!(forced.level, Level::Warn);
         assert!(forced.advice.unwrap().contains("bpe_instances = 0"));
-        assert_eq!(by_cores(Some(1), false, Some(4)).level, Level::Ok);
-        let blind = by_cores(Some(0), true, Some(4));
+        assert_eq!(by_cores(Some(1), false, Some(4), None).level, Level::Ok);
+        let denied = by_cores(Some(0), true, Some(4), Some("'a'@'%'"));
+        let advice = denied.advice.unwrap_or_default();
+        assert!(denied.text.contains("PROCESS") && advice.contains("GRANT PROCESS"));
+        let blind = by_cores(Some(0), true, Some(4), None);
         assert!(blind.text.contains("bpe_report is missing"));
         assert!(blind.advice.unwrap().contains("CREATE FUNCTION"));
     }

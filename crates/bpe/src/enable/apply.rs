@@ -519,7 +519,11 @@ impl<'a> Run<'a> {
         let with_schema = !self.plan.record.schema_was_there;
         match views::create(self.server) {
             Ok(()) => {
-                tell!(self, "  views made: {}", views::list());
+                tell!(
+                    self,
+                    "  views made: {}; an account that reads them needs SELECT on bpe.* and PROCESS on *.*",
+                    views::list()
+                );
                 self.journal
                     .note("views dropped", move |server: &mut Server| {
                         views::remove(server, with_schema).map(drop)

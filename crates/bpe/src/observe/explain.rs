@@ -35,6 +35,8 @@ pub struct Circumstances {
     pub kept: Option<Kept>,
     /// The rules for tables, if there are any.
     pub rules: Option<Rules>,
+    /// The account, where it lacks the privilege that reports need.
+    pub denied: Option<String>,
 }
 
 /// A data file that looked otherwise without a change by the server; nothing of it is cached for a while.
@@ -110,6 +112,7 @@ impl Circumstances {
             .is_some_and(|text| !text.is_empty());
         let rules = has_rules.then(|| Rules::read(server)).transpose()?;
         Ok(Self {
+            denied: report::denied_account(server),
             rules,
             io_capacity: number("bpe_io_capacity"),
             daily_write_limit: number("bpe_daily_write_limit"),
@@ -140,7 +143,8 @@ impl Circumstances {
 /// All that can be said, the most important first.
 pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     if figures.state != "active" {
-        return vec![inactive(figures)];
+        let denied = about.denied.iter().map(|account| denied(account));
+        return [inactive(figures)].into_iter().chain(denied).collect();
     }
     let mut sentences = Vec::new();
     let reads = figures.cache_reads_per_s + figures.misses_per_s;
@@ -166,7 +170,18 @@ pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     }
     sentences.extend(bottlenecks);
     sentences.extend(memory(figures));
+    sentences.extend(about.denied.iter().map(|account| denied(account)));
     sentences
+}
+
+fn denied(account: &str) -> Sentence {
+    Sentence::new(
+        "trouble.denied",
+        Level::Note,
+        "The account {account} lacks the PROCESS privilege, so tables, files, cache disks and latencies are not shown. \
+         An administrator can run: GRANT PROCESS ON *.* TO {account}",
+        &[("account", json!(account))],
+    )
 }
 
 fn inactive(figures: &Figures) -> Sentence {

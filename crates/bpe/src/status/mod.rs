@@ -106,6 +106,7 @@ mod tests {
             ])),
             pool_bytes: 128 << 20,
             kept: None,
+            denied: None,
         }
     }
 
@@ -136,6 +137,18 @@ mod tests {
         let text = snapshot.text(plain());
         assert!(
             text.contains("            100 % of the cache was kept"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn page_names_missing_privilege() {
+        let mut snapshot = active();
+        assert!(!snapshot.text(plain()).contains("PROCESS"));
+        snapshot.denied = Some("'monitor'@'localhost'".into());
+        let text = snapshot.text(plain());
+        assert!(
+            text.contains("GRANT PROCESS ON *.* TO 'monitor'@'localhost'"),
             "{text}"
         );
     }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use super::snapshot::Snapshot;
+use crate::report;
 use crate::size::human;
 use crate::terminal::{Paint, grouped, microseconds};
 
@@ -136,6 +137,13 @@ impl Snapshot {
         }
         self.device_lines(&mut line, paint);
         self.instance_lines(&mut line);
+        if let Some(account) = &self.denied {
+            let text = format!(
+                "cache disks and instances, as the account {account} lacks the PROCESS privilege; an administrator can run: {}",
+                report::grant(account)
+            );
+            line("Not shown", paint.yellow(&text));
+        }
         line(
             "Help",
             "`bpe status --explain` says in words whether it helps, `bpe top` shows it live".into(),

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::observe::kept::Kept;
+use crate::report;
 use crate::server::Server;
 
 /// All that is shown.
@@ -21,17 +22,20 @@ pub struct Snapshot {
     /// Of the process before.
     pub kept: Option<Kept>,
     pub pool_bytes: u64,
+    /// The account, where it lacks the privilege that reports need.
+    pub denied: Option<String>,
 }
 
 impl Snapshot {
     pub fn take(server: &mut Server) -> Result<Self, Failure> {
         let status = server.status("bpe%")?;
-        let mut report = |name: &str| {
+        let mut asked = |name: &str| {
             let text = server.report(name).ok()??;
             serde_json::from_str::<Value>(&text).ok()
         };
-        let (devices, instances) = (report("devices"), report("instances"));
-        let kept = report("summary").as_ref().and_then(Kept::of);
+        let (devices, instances) = (asked("devices"), asked("instances"));
+        let kept = asked("summary").as_ref().and_then(Kept::of);
+        let denied = report::denied_account(server);
         Ok(Self {
             server: format!("{} {}", server.flavour, server.version),
             address: server.address.to_string(),
@@ -42,6 +46,7 @@ impl Snapshot {
             devices,
             instances,
             kept,
+            denied,
         })
     }
 
@@ -83,6 +88,7 @@ impl Snapshot {
             "variables": typed(&self.variables),
             "devices": self.devices,
             "instances": self.instances,
+            "reports_denied_to": self.denied,
         })
     }
 }

@@ -261,7 +261,7 @@ fn lines(figures: &Figures) -> Vec<Line<'static>> {
     ];
     if figures.latency_of == "total" {
         lines.push(Line::styled(
-            "* since the cache was opened: the server has no bpe_report('latency') (CREATE FUNCTION, see bpe enable)",
+            "* since the cache was opened: the server gives no bpe_report('latency') (the account needs PROCESS, the server the function)",
             dim(),
         ));
     }

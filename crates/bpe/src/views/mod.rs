@@ -170,7 +170,7 @@ fn create_alone(server: &mut Server) -> Result<(), Failure> {
     report::require_function(server)?;
     in_silence(server, create)?;
     say!("Made the views {}.", list());
-    say!("To let an account read them: GRANT SELECT ON bpe.* TO ...");
+    say!("To let an account read them: GRANT SELECT ON bpe.* TO ...; GRANT PROCESS ON *.* TO ...");
     Ok(())
 }
 

@@ -1,5 +1,5 @@
-//! A heat list in a file (`--save`, `--load`): JSON, with what a server has answered. Read and written by its owner alone, as names of
-//! tables stand in it.
+//! A heat list in a file (`--save`, `--load`): JSON, with what a server has answered. Only its owner may read it: it holds names of
+//! tables, and fingerprints of keys with their secret.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -12,12 +12,13 @@ use interface::heat::{BITS_GIVEN, Encoder};
 use serde_json::{Value, json};
 
 use super::list::{List, Sample};
+use super::prints::{Secret, parse_print, written};
 use crate::failure::Failure;
 use crate::library::write_new;
 use crate::private_file::PrivateFile;
 
 /// What the file begins with.
-const FORMAT: &str = "innodb-bpe heat list 1";
+const FORMAT: &str = "innodb-bpe heat list 2";
 /// Bytes read of it.
 const MOST: u64 = 1 << 30;
 
@@ -45,7 +46,8 @@ pub fn save(path: &Path, list: &List) -> Result<(), Failure> {
         })
     });
     let prints = list.prints.iter().map(|(name, sample)| {
-        json!({ "file": name, "space": sample.space, "pages": sample.pages, "prints": sample.prints })
+        let prints: Value = sample.prints.iter().map(written).collect();
+        json!({ "file": name, "space": sample.space, "pages": sample.pages, "prints": prints })
     });
     let taken = SystemTime::now() - list.age();
     let taken = taken.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -53,6 +55,7 @@ pub fn save(path: &Path, list: &List) -> Result<(), Failure> {
         "format": FORMAT,
         "taken": taken.as_secs(),
         "files": files.collect::<Vec<_>>(),
+        "secret": list.secret.as_ref().map(Secret::text),
         "prints": prints.collect::<Vec<_>>(),
     });
     let new = path.with_extension(format!("new-{}", std::process::id()));
@@ -71,7 +74,7 @@ pub fn save(path: &Path, list: &List) -> Result<(), Failure> {
 pub fn load(path: &Path) -> Result<List, Failure> {
     let failed = |why: String| Failure::usage(format!("--load {}: {why}", path.display()));
     let mut file = PrivateFile::open(path).map_err(|error| failed(error.to_string()))?;
-    let none = || failed("it is no heat list, or is damaged".into());
+    let none = || failed("it is no heat list of this version, or is damaged".into());
     let text = file.text(MOST).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => none(),
         _ => failed(error.to_string()),
@@ -90,13 +93,17 @@ fn parse(text: &str) -> Option<List> {
     // A machine that was started since knows no earlier moment.
     list.taken = Instant::now().checked_sub(age).unwrap_or(list.taken);
     list.add(&saved)?;
+    list.secret = match &saved["secret"] {
+        Value::Null => None,
+        secret => Some(Secret::parse(secret.as_str()?)?),
+    };
     for one in saved["prints"].as_array()? {
         let pages: Vec<u32> = serde_json::from_value(one["pages"].clone()).ok()?;
-        let prints: Vec<Option<[u16; 3]>> = serde_json::from_value(one["prints"].clone()).ok()?;
+        let prints: Option<Vec<_>> = one["prints"].as_array()?.iter().map(parse_print).collect();
         let sample = Sample {
             space: serde_json::from_value(one["space"].clone()).ok()?,
             pages,
-            prints,
+            prints: prints?,
         };
         // They go into a statement, together.
         let sound = sample.pages.len() == sample.prints.len() && sample.pages.len() <= 16;
@@ -134,6 +141,7 @@ mod tests {
             prints: vec![None, Some([1, 2, 3])],
         };
         list.prints.insert("d/t.ibd".into(), sample);
+        list.secret = Secret::parse("0123456789abcdef0123456789abcdef");
         list
     }
 
@@ -149,6 +157,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let back = load(&path).unwrap();
         assert_eq!((&back.files, &back.prints), (&list().files, &list().prints));
+        assert!(back.secret.is_some() && back.secret == list().secret);
         assert!(back.age() < Duration::from_secs(60));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
@@ -164,7 +173,8 @@ mod tests {
             "{}".into(),
             good[..good.len() / 2].to_owned(),
             good.replace("d/t.ibd", "../t.ibd"),
-            good.replace("list 1", "list 2"),
+            good.replace("list 2", "list 1"),
+            good.replace("0123456789abcdef\"", "0123456789abcde'\""),
             good.replace("[4,90]", "[4]"),
         ] {
             fs::write(&path, wrong).unwrap();

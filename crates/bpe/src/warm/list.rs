@@ -11,7 +11,7 @@ use interface::heat::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::prints::{self, Print};
+use super::prints::{self, Print, Secret};
 use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
@@ -54,11 +54,13 @@ pub struct List {
     pub taken: Instant,
     /// Queries that it took.
     pub queries: u64,
-    /// By what some pages of the largest files are told.
+    /// Fingerprints of some pages of the largest files.
     pub prints: BTreeMap<String, Sample>,
+    /// Keys the fingerprints. `None`: there are none.
+    pub secret: Option<Secret>,
 }
 
-/// Some pages of a file, and by what they are told there.
+/// Some pages of a file, and their fingerprints.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sample {
     /// Of the tablespace that they are of.
@@ -94,25 +96,29 @@ impl List {
             taken: Instant::now(),
             queries: 0,
             prints: BTreeMap::new(),
+            secret: None,
         }
     }
 
     /// Asks a server for its list. `tell` hears how many pages there are so far. `before`: the list of the last round.
-    /// `add` adds what else is to be listed.
+    /// `compares`: with fingerprints. `add` adds what else is to be listed.
     ///
     /// # Errors
-    /// The server has no such report, is off, or went away.
+    /// The server has no such report, is off, or went away. The account lacks a right.
     pub fn fetch(
         server: &mut Server,
         before: Option<&List>,
+        compares: bool,
         add: impl FnOnce(&mut List),
         tell: impl FnMut(u64),
     ) -> Result<List, Failure> {
         let mut list = List::empty();
         list.fetch_pages(server, tell)?;
         list.cached = list.pages();
-        // Of pages that are cached, which can be told.
-        list.fetch_prints(server, before)?;
+        // Before pages are added that are not cached: those have no fingerprint.
+        if compares {
+            list.fetch_prints(server, before)?;
+        }
         add(&mut list);
         Ok(list)
     }
@@ -146,28 +152,46 @@ impl List {
     fn fetch_prints(&mut self, server: &mut Server, before: Option<&List>) -> Result<(), Failure> {
         let mut largest: Vec<(&String, &File)> = self.files.iter().collect();
         largest.sort_by_key(|(_, file)| std::cmp::Reverse(file.hot.len()));
+        let mut prints = BTreeMap::new();
+        let mut asked: Vec<(&str, Sample)> = Vec::new();
         for (name, file) in largest.into_iter().take(SAMPLED) {
             let known = before.and_then(|before| before.prints.get(name));
-            // One that could not be told by anything may be told now.
+            // Pages that had no fingerprint may have one now.
             let known = known.filter(|known| known.prints.iter().any(Option::is_some));
             if let Some(known) = known.filter(|known| known.space == file.space) {
-                self.prints.insert(name.clone(), known.clone());
+                prints.insert(name.clone(), known.clone());
                 continue;
             }
             let pages = prints::spread(&file.hot);
-            if pages.is_empty() {
-                continue;
+            if !pages.is_empty() {
+                let (space, prints) = (file.space, Vec::new());
+                asked.push((
+                    name,
+                    Sample {
+                        space,
+                        pages,
+                        prints,
+                    },
+                ));
             }
-            let argument = format!("heat-prints {name}:{}", prints::joined(&pages));
-            let answer = prints::ask(server, &argument)?;
-            self.queries += 1;
-            let sample = Sample {
-                space: file.space,
-                prints: prints::parse(&answer, pages.len()).ok_or_else(misunderstood)?,
-                pages,
-            };
-            self.prints.insert(name.clone(), sample);
         }
+        let secret = match before.and_then(|before| before.secret.clone()) {
+            Some(secret) => secret,
+            None => Secret::new()?,
+        };
+        if !asked.is_empty() {
+            let files: Vec<(&str, &[u32])> = asked
+                .iter()
+                .map(|(name, sample)| (*name, &*sample.pages))
+                .collect();
+            let answer = prints::of_cached(server, &secret, &files)?;
+            self.queries += 1;
+            for ((name, mut sample), of_file) in asked.into_iter().zip(answer) {
+                sample.prints = of_file;
+                prints.insert(name.to_owned(), sample);
+            }
+        }
+        (self.prints, self.secret) = (prints, Some(secret));
         Ok(())
     }
 

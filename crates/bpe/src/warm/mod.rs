@@ -121,11 +121,12 @@ fn log_in_to_source(from: &mut Target) -> Result<Server, Failure> {
     Ok(server)
 }
 
-/// `pool`: what InnoDB's pool held of late, if that is to be listed, too, and why it could not be asked for. `meanwhile` is called again
-/// and again.
+/// `compares`: with fingerprints of pages. `pool`: what InnoDB's pool held of late, if that is to be listed, too, and why it could not be
+/// asked for. `meanwhile` is called again and again.
 fn fetch(
     from: &mut Target,
     before: Option<&List>,
+    compares: bool,
     pool: Option<&mut Looks>,
     meanwhile: &mut dyn FnMut(),
 ) -> Result<(List, Option<Failure>), Failure> {
@@ -154,7 +155,7 @@ fn fetch(
                 held.add_to(list);
             }
         };
-        let list = List::fetch(&mut server, before, add, |pages| {
+        let list = List::fetch(&mut server, before, compares, add, |pages| {
             let text = format!("{pages} hot pages so far");
             bar.show(None, &text, || text.clone());
             meanwhile();
@@ -172,10 +173,13 @@ fn fetch(
 fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<ExitCode, Failure> {
     let mut looks = Looks::default();
     let list = match (&mut ends.from, &args.load) {
-        (Some(from), _) => match fetch(from, None, args.pool.then_some(&mut looks), &mut || ())? {
-            (_, Some(failure)) => return Err(failure),
-            (list, None) => list,
-        },
+        (Some(from), _) => {
+            let pool = args.pool.then_some(&mut looks);
+            match fetch(from, None, !args.by_name, pool, &mut || ())? {
+                (_, Some(failure)) => return Err(failure),
+                (list, None) => list,
+            }
+        }
         (None, Some(path)) => file::load(path)?,
         (None, None) => return Err(Failure::usage("--from or --load is missing")),
     };
@@ -396,6 +400,7 @@ fn follow(args: &Args, ends: &mut Ends, interruption: &Interruption) -> anyhow::
         let fetched = fetch(
             from,
             before,
+            !args.by_name,
             args.pool.then_some(&mut looks),
             &mut meanwhile,
         );

@@ -342,17 +342,16 @@ impl Receiver {
 
     /// Whether pages of a file are those of the list; `None` if that cannot be told.
     fn compare(&mut self, name: &str, list: &List) -> Result<Option<bool>, Failure> {
-        let Some(sample) = list.prints.get(name) else {
+        let Some((sample, secret)) = list.prints.get(name).zip(list.secret.as_ref()) else {
             return Ok(None);
         };
         let key = (name.to_owned(), sample.space);
         if let Some(known) = self.compared.get(&key) {
             return Ok(*known);
         }
-        let pages = prints::joined(&sample.pages);
-        let argument = format!("warm-prints {} {name}:{pages}", self.name);
-        let answer = prints::ask(&mut self.server, &argument)?;
-        let here = prints::parse(&answer, sample.pages.len()).ok_or_else(misunderstood)?;
+        let files: &[(&str, &[u32])] = &[(name, &sample.pages)];
+        let here = prints::of_all(&mut self.server, &self.name, secret, files)?;
+        let here = here.into_iter().next().ok_or_else(misunderstood)?;
         let agree = prints::agree(&sample.prints, &here);
         // A table may be too cold or too new to tell; that may change.
         if agree.is_some() {

@@ -527,8 +527,24 @@ fn many_pages_cost_no_more(place: &Place) -> Outcome {
             .option("--performance-schema-users-size=10"),
     )?;
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
-    // Looking needs no rights, and what it costs can be told from all else.
+    // An account of its own, so that its statements can be counted.
     server.sql("CREATE USER console@localhost")?;
+    let denied = open(place.root(), server.socket(), &["--user=console"])?;
+    let details = denied.get("/api/servers/main/details")?;
+    ensure!(
+        details["files"] == json!([]) && details["settings"]["bpe_size"] == 64 * MIB,
+        "{details}"
+    );
+    denied.wait("figures come all the same", |server| {
+        server["state"] == "active"
+    })?;
+    let grant = "GRANT PROCESS ON *.* TO 'console'@'localhost'";
+    sql::wait_until("it says what to grant", Duration::from_secs(20), || {
+        let details = denied.get("/api/servers/main/details")?;
+        Ok(details["explain"].to_string().contains(grant))
+    })?;
+    drop(denied);
+    server.sql(grant)?;
     let console = open(place.root(), server.socket(), &["--user=console"])?;
     const SECONDS: usize = 4;
     /// Looked at now and then, whoever watches; and what this test asks itself.

@@ -21,21 +21,37 @@ pub fn lookup(names: &[&CStr]) -> *mut c_void {
     std::ptr::null_mut()
 }
 
+/// `ER_SPECIFIC_ACCESS_DENIED_ERROR`.
+const ACCESS_DENIED: u32 = 1227;
+
 /// Gives the current statement an error. Where the server exports no function for it, the statement fails with the
 /// server's own "wrong value" message, and the reason is in the error log and in `Bpe_state_reason`.
 pub fn error(text: &str) {
+    Linux.error(text);
+    if let Ok(text) = CString::new(format!("bpe: {text}")) {
+        raise(ERROR_NUMBER, &text);
+    }
+}
+
+/// Gives the current statement the error that servers raise for a missing privilege. For servers that cannot be asked.
+pub fn access_denied(privilege: &str) {
+    let text = format!(
+        "Access denied; you need (at least one of) the {privilege} privilege(s) for this operation"
+    );
+    if let Ok(text) = CString::new(text) {
+        raise(ACCESS_DENIED, &text);
+    }
+}
+
+fn raise(number: u32, text: &CStr) {
     type Print = unsafe extern "C" fn(u32, *const c_char, c_ulong, ...);
     let symbol = lookup(&[c"my_printf_error", c"_Z15my_printf_errorjPKciz"]);
-    Linux.error(text);
-    let Ok(text) = CString::new(format!("bpe: {text}")) else {
-        return;
-    };
     if !symbol.is_null() {
         // SAFETY: both servers' `my_printf_error(uint, const char *format, myf flags, ...)`; flags are an integer that
         // is passed in a register in either width.
         unsafe {
             let print = std::mem::transmute::<*mut c_void, Print>(symbol);
-            print(ERROR_NUMBER, c"%s".as_ptr(), 0, text.as_ptr());
+            print(number, c"%s".as_ptr(), 0, text.as_ptr());
         }
     }
 }

@@ -5,6 +5,7 @@
 
 pub mod descriptor;
 pub mod messages;
+pub mod privilege;
 pub mod report_function;
 pub mod report_variable;
 pub mod status;

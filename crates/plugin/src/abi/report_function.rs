@@ -1,12 +1,35 @@
 //! The SQL function `bpe_report(name)`, a loadable function of the same library.
 //!
 //! `CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'`; the interface of loadable functions is the same in both
-//! servers. Where nobody has run that, the variable of the same name gives the reports (`report_variable`).
+//! servers. On a server without the function, the variable of the same name gives the reports (`report_variable`).
+//!
+//! The privilege is checked where a report is made, and not when a statement is prepared, as InnoDB does with its tables in
+//! `information_schema`. So a dump that looks at the columns of the views does not need it, and a prepared statement does not
+//! keep a privilege that was revoked.
 
 use std::ffi::{CString, c_char, c_int, c_uchar, c_uint, c_ulong};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use serde_json::Value;
+
+use super::privilege::ReadsReports;
+use crate::diagnostics::DIAGNOSTICS;
 use crate::report;
+
+/// Makes a report.
+type Report = fn() -> Value;
+
+/// All reports, by name. What else [`Diagnostics::answer`](crate::diagnostics::Diagnostics::answer) knows takes arguments.
+pub const REPORTS: [(&str, Report); 8] = [
+    ("summary", report::summary),
+    ("status", super::status::report),
+    ("instances", report::instances),
+    ("devices", report::devices),
+    ("files", report::file_table),
+    ("rules", report::rules),
+    ("suspended", report::suspended_files),
+    ("latency", report::latencies),
+];
 
 const STRING_RESULT: c_int = 0;
 const MESSAGE_BYTES: usize = 512;
@@ -45,8 +68,8 @@ pub unsafe extern "C" fn bpe_report_init(
     // SAFETY: the server's own structures; `message` has room for 512 bytes.
     unsafe {
         if (*arguments).count != 1 || *(*arguments).kinds != STRING_RESULT {
-            let text = CString::new(format!("bpe_report() takes one of {}", report::NAMES))
-                .unwrap_or_default();
+            let text =
+                CString::new(format!("bpe_report() takes one of {}", names())).unwrap_or_default();
             let bytes = text.as_bytes_with_nul();
             std::ptr::copy_nonoverlapping(
                 bytes.as_ptr().cast(),
@@ -63,7 +86,7 @@ pub unsafe extern "C" fn bpe_report_init(
     false
 }
 
-/// Gives the report as JSON, null for a name that is not known.
+/// Gives the report as JSON, null for a name that is not known. Without the privilege the statement fails.
 ///
 /// # Safety
 /// Called by the server only, after [`bpe_report_init`].
@@ -74,16 +97,20 @@ pub unsafe extern "C" fn bpe_report(
     _result: *mut c_char,
     length: *mut c_ulong,
     is_null: *mut c_uchar,
-    _error: *mut c_uchar,
+    error: *mut c_uchar,
 ) -> *mut c_char {
     // SAFETY: the server's own structures.
     unsafe {
         free(init);
+        let Some(granted) = ReadsReports::of_current_session() else {
+            (*error, *is_null) = (1, 1);
+            return std::ptr::null_mut();
+        };
         let value = *(*arguments).values;
         let name = (!value.is_null())
             .then(|| std::slice::from_raw_parts(value.cast::<u8>(), *(*arguments).lengths as usize))
             .and_then(|bytes| std::str::from_utf8(bytes).ok());
-        match name.and_then(text_of) {
+        match name.and_then(|name| text_of(&granted, name)) {
             Some(text) => {
                 *length = text.as_bytes().len() as c_ulong;
                 (*init).ptr = text.into_raw();
@@ -98,13 +125,22 @@ pub unsafe extern "C" fn bpe_report(
 }
 
 /// The report of this name as JSON; `None` for a name that is not known.
-pub fn text_of(name: &str) -> Option<CString> {
-    let named = || match name {
-        "status" => Some(super::status::report()),
-        _ => report::named(name),
-    };
-    let report = catch_unwind(AssertUnwindSafe(named)).ok().flatten()?;
-    CString::new(report.to_string()).ok()
+pub fn text_of(_granted: &ReadsReports, name: &str) -> Option<CString> {
+    let report = catch_unwind(AssertUnwindSafe(|| answer(name)));
+    CString::new(report.ok().flatten()?.to_string()).ok()
+}
+
+/// The report of this name, without a look at privileges: for [`text_of`], and for fuzzing.
+pub fn answer(name: &str) -> Option<Value> {
+    match REPORTS.iter().find(|(known, _)| *known == name) {
+        Some((_, report)) => Some(report()),
+        None => DIAGNOSTICS.answer(name),
+    }
+}
+
+/// The names of [`REPORTS`], for people.
+fn names() -> String {
+    REPORTS.map(|(name, _)| format!("'{name}'")).join(", ")
 }
 
 /// Frees the text of the last row.
@@ -134,7 +170,29 @@ unsafe fn free(init: *mut Init) {
 mod tests {
     use super::*;
 
-    fn call(name: &str) -> Option<String> {
+    fn text(name: &str) -> Option<String> {
+        let text = text_of(&ReadsReports::for_tests(), name)?;
+        text.into_string().ok()
+    }
+
+    #[test]
+    fn known_names_give_json_and_others_null() {
+        for (name, _) in REPORTS {
+            let first = if ["summary", "latency"].contains(&name) {
+                '{'
+            } else {
+                '['
+            };
+            assert!(
+                text(name).is_some_and(|text| text.starts_with(first)),
+                "{name}"
+            );
+        }
+        assert_eq!(text("nonsense"), None);
+    }
+
+    #[test]
+    fn without_privilege_there_is_no_report() {
         let mut init = Init {
             maybe_null: false,
             decimals: 0,
@@ -143,6 +201,7 @@ mod tests {
             const_item: false,
             extension: std::ptr::null_mut(),
         };
+        let name = "summary";
         let (mut kind, mut value, mut length) = (
             STRING_RESULT,
             name.as_ptr() as *mut c_char,
@@ -156,34 +215,15 @@ mod tests {
             maybe_null: std::ptr::null_mut(),
         };
         let (mut bytes, mut null, mut error) = (0, 0, 0);
-        // SAFETY: structures as the server would hand them over.
+        // SAFETY: structures as the server would hand them over. No server is here to grant anything.
         unsafe {
-            assert!(!bpe_report_init(
-                &mut init,
-                &mut arguments,
-                std::ptr::null_mut()
-            ));
-            let text = bpe_report(
-                &mut init,
-                &mut arguments,
-                std::ptr::null_mut(),
-                &mut bytes,
-                &mut null,
-                &mut error,
-            );
-            let text = (null == 0).then(|| {
-                String::from_utf8_lossy(std::slice::from_raw_parts(text.cast(), bytes as usize))
-                    .into_owned()
-            });
-            bpe_report_deinit(&mut init);
-            text
+            let (init, arguments) = (&mut init, &mut arguments);
+            assert!(!bpe_report_init(init, arguments, std::ptr::null_mut()));
+            let result = std::ptr::null_mut();
+            let text = bpe_report(init, arguments, result, &mut bytes, &mut null, &mut error);
+            assert!(text.is_null());
+            bpe_report_deinit(init);
         }
-    }
-
-    #[test]
-    fn known_names_give_json_and_others_null() {
-        assert!(call("summary").is_some_and(|text| text.starts_with('{')));
-        assert!(call("instances").is_some_and(|text| text.starts_with('[')));
-        assert_eq!(call("nonsense"), None);
+        assert_eq!((null, error), (1, 1));
     }
 }

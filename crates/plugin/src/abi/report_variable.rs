@@ -2,11 +2,12 @@
 //!
 //! `SET SESSION bpe_report = 'files'; SELECT @@SESSION.bpe_report`. The report is made while the value is checked, and is what the
 //! server then assigns: it copies the text, and frees the copy with the next value or with the session. Like the function it
-//! needs no privilege, and gives null for a name that is not known.
+//! needs `PROCESS`, and gives null for a name that is not known.
 
 use std::ffi::{CStr, c_char, c_void};
 
 use super::messages::lookup;
+use super::privilege::ReadsReports;
 use super::report_function;
 
 /// What the variable reads as after it was set to `name`, as the server takes it; null for a name that is not known.
@@ -16,10 +17,14 @@ use super::report_function;
 ///
 /// # Safety
 /// `thd` must be the session that the server handed to a callback that is still running.
-pub unsafe fn value_of(thd: *mut c_void, name: Option<&CStr>) -> Result<*const c_char, String> {
+pub unsafe fn value_of(
+    granted: &ReadsReports,
+    thd: *mut c_void,
+    name: Option<&CStr>,
+) -> Result<*const c_char, String> {
     let report = match name.and_then(|name| name.to_str().ok()) {
         Some("") => Some(c"".to_owned()),
-        Some(name) => report_function::text_of(name),
+        Some(name) => report_function::text_of(granted, name),
         None => None,
     };
     match report {

@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 
 use interface::variables::{self, Variable};
 
+use super::privilege::ReadsReports;
 use super::{ServerTable, messages, report_variable};
 use crate::bypass;
 use crate::controller;
@@ -642,11 +643,16 @@ unsafe extern "C" fn check_report(
     save: *mut c_void,
     value: *mut Value,
 ) -> c_int {
+    // SAFETY: the session that the server calls this for, in its own thread. Without the privilege the statement has its error.
+    let Some(granted) = (unsafe { ReadsReports::of(thd) }) else {
+        return REFUSED;
+    };
     callback(|| {
         // SAFETY: called by the server with a value, its session, and a place for a pointer.
         unsafe {
             let name = text_of(value);
-            *save.cast::<*const c_char>() = report_variable::value_of(thd, name.as_deref())?;
+            *save.cast::<*const c_char>() =
+                report_variable::value_of(&granted, thd, name.as_deref())?;
         }
         Ok(())
     })
