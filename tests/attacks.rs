@@ -19,7 +19,9 @@ use integration_tests::mysql::prelude::Queryable;
 use integration_tests::taken::{self, Reads, report};
 use integration_tests::verification::{Compared, compare_cached};
 use integration_tests::volumes::{FileSystem, Throttle, Volume};
-use integration_tests::{Flavour, Options, Outcome, Place, Server, Suite, note, place, sql};
+use integration_tests::{
+    Flavour, Options, Outcome, Place, Server, Suite, note, place, skip_allowed, sql,
+};
 use parking_lot::Mutex;
 
 mod attack_list;
@@ -35,8 +37,13 @@ const REST_ROWS: u32 = 1500;
 const REST_WIDTH: u32 = 1300;
 /// Clients that write at the same time.
 const WRITERS: usize = 24;
-/// Pages that a warm server serves from the cache at least.
-const WARM_PAGES: u64 = 50;
+/// Pages of their rows, at least.
+const HOT_PAGES: u64 = 1000;
+const REST_PAGES: u64 = 120;
+/// Pages that the cache serves at least where writes have dropped many.
+const WARM_PAGES: u64 = 40;
+/// How often an attack may miss its moment.
+const LATE_LIMIT: u32 = 8;
 
 /// What the clients do when the server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -153,6 +160,8 @@ struct Scene<'a> {
     volume: Volume,
     load: Load,
     end: End,
+    /// The attack missed its moment on a busy machine.
+    is_too_late: bool,
 }
 
 impl Scene<'_> {
@@ -484,17 +493,17 @@ impl Seen {
             self.wrong
         );
         let tables = [
-            ("hot", attack.expected.hot, self.hot),
-            ("rest", attack.expected.rest, self.rest),
+            ("hot", attack.expected.hot, self.hot, HOT_PAGES),
+            ("rest", attack.expected.rest, self.rest, REST_PAGES),
         ];
-        for (table, expected, reads) in tables {
+        for (table, expected, reads, pages) in tables {
             let reads = reads.context("no reads")?;
+            // Each page that is not there must be read from the file once. Reads by recovery and rollback count as well.
             let is_right = match expected {
                 Warmth::Any => true,
-                Warmth::Cold => reads.hits * 5 <= reads.misses,
-                // Writes have dropped many pages.
-                Warmth::Warm if load == Load::Writing => reads.hits >= WARM_PAGES,
-                Warmth::Warm => reads.hits >= WARM_PAGES && reads.hits > reads.misses,
+                Warmth::Cold => reads.misses * 100 >= pages * 95,
+                Warmth::Warm if load == Load::Writing => reads.misses + WARM_PAGES <= pages,
+                Warmth::Warm => reads.misses * 2 < pages,
             };
             ensure!(is_right, "{table} is not {expected:?}: {reads:?}");
         }
@@ -550,12 +559,19 @@ fn play(place: &Place, attack: Attack, load: Load, end_by: End) -> Outcome {
         Load::Idle => 1,
     };
     for _ in 0..tries {
-        play_once(place, attack, load, end_by)?;
+        let mut late = 0;
+        while !play_once(place, attack, load, end_by)? {
+            late += 1;
+            if late == LATE_LIMIT {
+                return Err(skip_allowed("each time the change came too late"));
+            }
+        }
     }
     Ok(())
 }
 
-fn play_once(place: &Place, attack: Attack, load: Load, end_by: End) -> Outcome {
+/// Returns false where the attack missed its moment.
+fn play_once(place: &Place, attack: Attack, load: Load, end_by: End) -> anyhow::Result<bool> {
     let began = Instant::now();
     let template = filled(place)?;
     for path in place
@@ -577,6 +593,7 @@ fn play_once(place: &Place, attack: Attack, load: Load, end_by: End) -> Outcome 
         volume,
         load,
         end: end_by,
+        is_too_late: false,
     };
     if attack.file_system == FileSystem::Btrfs {
         // As databases on btrfs are kept: without copy on write, direct I/O is direct.
@@ -601,10 +618,13 @@ fn play_once(place: &Place, attack: Attack, load: Load, end_by: End) -> Outcome 
     (attack.live)(&mut scene).context("while the server runs")?;
     end(&mut scene)?;
     (attack.down)(&mut scene).context("while the server is down")?;
+    if scene.is_too_late {
+        return Ok(false);
+    }
     let right = match right_answers(&scene) {
         Err(error) if !attack.expected.is_covered => {
             note(format!("{}: no server starts: {error:#}", attack.name));
-            return Ok(());
+            return Ok(true);
         }
         right => right.context("a server without the plugin")?,
     };
@@ -629,7 +649,7 @@ fn play_once(place: &Place, attack: Attack, load: Load, end_by: End) -> Outcome 
             false => server.kill(),
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 fn main() -> ExitCode {
