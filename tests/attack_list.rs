@@ -450,7 +450,7 @@ fn restored_files() -> Vec<Attack> {
     attacks
 }
 
-/// Removes what is in the data directory, and copies the files from aside into it.
+/// Empties the data directory, and copies the files from aside into it.
 fn replace_data(scene: &mut Scene, aside: &str) -> Outcome {
     for entry in std::fs::read_dir(scene.data())? {
         run(Command::new("rm").arg("-rf").arg(entry?.path()))?;

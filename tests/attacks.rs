@@ -415,7 +415,7 @@ fn right_answers(scene: &Scene) -> anyhow::Result<Answers> {
         .arg(&truth))?;
     let options = place.options_of("truth", "run-truth");
     let mut options = (scene.attack.server)(scene, options.buffer_pool(place::ROOMY))?;
-    // Files elsewhere are copied as well. In a namespace of its own the server finds the copies at the same path.
+    // Files elsewhere are copied as well. A private mount namespace shows the server the copies at the same path.
     let elsewhere = place.root().join("truth-elsewhere");
     if let Some(second) = &scene.second {
         run(Command::new("cp")
@@ -547,7 +547,7 @@ fn expected_words(attack: &Attack) -> String {
         (true, true) => format!("{hot:?}").to_lowercase(),
         (true, false) => format!("hot {hot:?}, rest {rest:?}").to_lowercase(),
     };
-    if attack.costs_only_warmth {
+    if attack.costs_only_warmth && [hot, rest].contains(&Warmth::Cold) {
         words.push_str(" (costs only warmth)");
     }
     words

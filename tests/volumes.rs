@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
 use crate::copies::run;
 use crate::harness::{skip, skip_allowed};
@@ -44,9 +44,8 @@ impl FileSystem {
     }
 }
 
-/// A file system of its own on a loop device.
+/// A private file system on a loop device.
 pub struct Volume {
-    file_system: FileSystem,
     image: PathBuf,
     device: PathBuf,
     folder: PathBuf,
@@ -70,7 +69,6 @@ impl Volume {
         run(Command::new(program).args(arguments).arg(&image))
             .map_err(|error| skip_allowed(format!("no {}: {error:#}", file_system.name())))?;
         let mut volume = Volume {
-            file_system,
             device: attach(&image)?,
             image,
             folder,
@@ -157,7 +155,7 @@ impl Volume {
         done
     }
 
-    /// Copies the image while the file system is mounted. It is frozen meanwhile.
+    /// Freezes the mounted file system and copies its image.
     pub fn copy_image(&self, to: &Path) -> anyhow::Result<()> {
         let _frozen = Frozen::of(&self.folder)?;
         copy_sparse(&self.image, to)
@@ -170,11 +168,6 @@ impl Volume {
         run(Command::new("blockdev")
             .arg("--flushbufs")
             .arg(&self.device))
-    }
-
-    /// The file system it has.
-    pub fn file_system(&self) -> FileSystem {
-        self.file_system
     }
 }
 
@@ -213,7 +206,7 @@ fn copy_sparse(from: &Path, to: &Path) -> anyhow::Result<()> {
         .arg(to))
 }
 
-/// A file system that takes no writes until this is dropped.
+/// A file system that is frozen until this is dropped.
 struct Frozen(PathBuf);
 
 impl Frozen {
@@ -310,13 +303,5 @@ pub fn needs_device_mapper() -> anyhow::Result<()> {
     if !known.contains("device-mapper") {
         return Err(skip_allowed("the kernel has no device-mapper"));
     }
-    Ok(())
-}
-
-/// Fails unless the folder is empty or missing.
-pub fn expect_unmounted(folder: &Path) -> anyhow::Result<()> {
-    let mounts = std::fs::read_to_string("/proc/mounts")?;
-    let text = folder.display().to_string();
-    ensure!(!mounts.contains(&text), "{text} is still mounted");
     Ok(())
 }
