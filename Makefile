@@ -5,6 +5,8 @@
 # make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
 # make life      both servers for hours under loads, rests, growth, DDL, backups and what else a month brings: HOURS=4, or
 #                MINUTES=30; SEED=... repeats the order of things
+# make attacks   changes data directories between two runs of a server and compares all answers, about 500 cases in an hour:
+#                ATTACKS="btrfs same_second" runs some of them; TRIES=5 repeats those under writes
 # make failovers clusters fail over at random, COUNT=50 times; SEED=... repeats the order of things
 # make release   bpe.so and bpe for x86-64 and ARM64, for every Linux with glibc 2.28 or newer, as archives and packages in
 #                dist/release: MACHINES="x86_64"
@@ -37,7 +39,7 @@ SEED ?=
 
 MACHINES ?= x86_64 aarch64
 
-.PHONY: release build test crashes failovers life mtr demo dependencies fuzz miri address deny site
+.PHONY: release build test attacks crashes failovers life mtr demo dependencies fuzz miri address deny site
 
 build:
 	scripts/build-page
@@ -56,6 +58,12 @@ crashes:
 
 life:
 	BPE_LIFE_SECONDS=$$(($(MINUTES) * 60)) $(if $(SEED),BPE_LIFE_SEED=$(SEED)) scripts/test life
+
+TRIES ?= 1
+ATTACKS ?=
+attacks:
+	scripts/install-dependencies mariadb-10.11 mysql-9.7 tests attacks
+	BPE_ATTACKS=all BPE_ROLLBACK_TRIES=$(TRIES) $(CARGO) test --locked -p integration-tests --test attacks -- $(ATTACKS)
 
 COUNT ?= 50
 failovers:

@@ -127,7 +127,12 @@ impl Suite {
     }
 
     /// A test for one server.
-    pub fn with(self, flavour: Flavour, name: &str, test: fn(&Place) -> Outcome) -> Suite {
+    pub fn with(
+        self,
+        flavour: Flavour,
+        name: &str,
+        test: impl FnOnce(&Place) -> Outcome + Send + 'static,
+    ) -> Suite {
         self.plain(&format!("{}::{name}", flavour.name()), move || {
             let place = Place::new(flavour).map_err(|error| match error.downcast_ref() {
                 Some(private_server::Error::Unavailable { .. }) if REQUIRED.contains(&flavour) => {

@@ -27,6 +27,7 @@
 //! [`stuck`] tells what a server that does not answer is doing.
 //! [`exporter`] runs Prometheus' exporter beside a server.
 //! [`taken`] tells what a server has taken over from the one before.
+//! [`volumes`] makes disks with ext4, XFS or btrfs, and throttles them.
 //! [`trace`] drains a recording of page reads and writes.
 //!
 //! `canary.rs` shows that these witnesses see a cache that does not invalidate.
@@ -60,6 +61,7 @@ pub mod sysbench;
 pub mod taken;
 pub mod trace;
 pub mod verification;
+pub mod volumes;
 
 pub use harness::{Outcome, Suite, note, skip, skip_allowed};
 pub use place::Place;
