@@ -448,6 +448,8 @@ fn made_and_dropped_alone(host: &Host<'_>) -> Outcome {
             "GRANT ALL ON bpe.* TO weak@localhost",
         ],
     )?;
+    host.bpe("weak", &["views", "create"], 1, "GRANT PROCESS ON *.*")?;
+    host.server.sql("GRANT PROCESS ON *.* TO weak@localhost")?;
     host.bpe("weak", &["views", "create"], 1, "binary log")?;
     host.server
         .sql(&format!("GRANT {right} ON *.* TO weak@localhost"))?;
@@ -457,9 +459,6 @@ fn made_and_dropped_alone(host: &Host<'_>) -> Outcome {
         "a refused `bpe views create` dropped views"
     );
     host.server.sql("SET GLOBAL read_only = OFF")?;
-    // Creating a view looks at no report, but whether there are any does.
-    host.bpe("weak", &["views", "create"], 1, "GRANT PROCESS ON *.*")?;
-    host.server.sql("GRANT PROCESS ON *.* TO weak@localhost")?;
     // It may not name the server's account as definer; its own does.
     host.bpe("weak", &["views", "create"], 0, "GRANT SELECT")?;
 

@@ -13,7 +13,7 @@ use crate::maintenance::will_lift_read_only;
 use crate::pool::{Pool, expected_memory};
 use crate::process::Process;
 use crate::record::{Place, Record};
-use crate::server::{Flavour, Server, Support, quoted, support};
+use crate::server::{Flavour, Server, Support, is_denied, quoted, support};
 use crate::server_options;
 use crate::size::human;
 use crate::snippet::Snippet;
@@ -128,7 +128,10 @@ impl Plan {
         let row = server
             .value("SELECT dl FROM mysql.plugin WHERE name = 'bpe'")
             .map_err(failed)?;
-        let create_function = server.value("SELECT bpe_report('summary')").is_err();
+        let create_function = server
+            .value("SELECT bpe_report('summary')")
+            // Without the privilege it is there all the same.
+            .is_err_and(|error| !is_denied(&error));
 
         let make_views = args.views && wants_views(server, &mut record, &mut notes)?;
 

@@ -135,7 +135,9 @@ fn a_page_that_somebody_else_wrote_is_found() {
     watched.touch(1_000_000_000);
     assert_eq!(watched.look_for(EVERY), None);
     let reason = watched.compared().map(|row| row.why).unwrap_err();
-    assert!(reason.contains("'./t/t.ibd' changed"), "{reason}");
+    // Every account may read the reason; only the error log names the file.
+    assert!(reason.contains("a data file changed"), "{reason}");
+    assert!(!reason.contains("t.ibd"), "{reason}");
     assert!(reason.contains("1 of 9 cached pages"), "{reason}");
 }
 
