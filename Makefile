@@ -5,8 +5,8 @@
 # make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
 # make life      both servers for hours under loads, rests, growth, DDL, backups and what else a month brings: HOURS=4, or
 #                MINUTES=30; SEED=... repeats the order of things
-# make attacks   changes data directories between two runs of a server and compares all answers, about 500 cases in an hour:
-#                ATTACKS="btrfs same_second" runs some of them; TRIES=5 repeats those under writes
+# make attacks   changes data directories between two runs of a server and compares all answers, about 400 cases in an hour:
+#                ATTACKS=btrfs runs those with that in their names; TRIES=5 repeats those under writes
 # make failovers clusters fail over at random, COUNT=50 times; SEED=... repeats the order of things
 # make release   bpe.so and bpe for x86-64 and ARM64, for every Linux with glibc 2.28 or newer, as archives and packages in
 #                dist/release: MACHINES="x86_64"

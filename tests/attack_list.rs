@@ -769,6 +769,7 @@ fn rolled_back_caches() -> Vec<Attack> {
     vec![
         Attack {
             name: "cache_disk_put_back",
+            proofs_may_fail: true,
             down: put_back_cache,
             ..base
         },
@@ -796,6 +797,7 @@ fn rolled_back_caches() -> Vec<Attack> {
         },
         Attack {
             name: "data_and_cache_disk_put_back",
+            proofs_may_fail: true,
             file_system: FileSystem::Btrfs,
             between: |scene| {
                 keep_cache_and_state(scene)?;
