@@ -2,7 +2,7 @@
 //!
 //! They need root. Dropping a guard unmounts, detaches and removes what it made.
 
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,6 +11,9 @@ use anyhow::Context;
 
 use crate::copies::run;
 use crate::harness::{skip, skip_allowed};
+
+/// How long other processes may have a file system mounted.
+const UNMOUNT_LIMIT: Duration = Duration::from_secs(600);
 
 /// How a volume is formatted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,16 +135,22 @@ impl Volume {
             .map_err(|error| skip_allowed(format!("cannot mount: {error:#}")))
     }
 
-    /// Unmounts it. Waits for processes that still look at it.
+    /// Unmounts it, and waits until no namespace of mounts has it.
+    ///
+    /// A server that was started by `unshare --mount` beside this test has copies of all mounts. While it runs, the file
+    /// system stays alive, and mounting the device again shows the same one.
     pub fn unmount(&self) -> anyhow::Result<()> {
-        let end = Instant::now() + Duration::from_secs(60);
-        loop {
-            let done = run(Command::new("umount").arg(&self.folder));
-            if done.is_ok() || Instant::now() > end {
-                return done;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let end = Instant::now() + UNMOUNT_LIMIT;
+        wait_until(end, || run(Command::new("umount").arg(&self.folder)))?;
+        wait_until(end, || {
+            // The kernel refuses this for a device with a mounted file system.
+            std::fs::File::options()
+                .read(true)
+                .custom_flags(libc::O_EXCL)
+                .open(&self.device)
+                .map(drop)
+                .context("another namespace of mounts has the disk")
+        })
     }
 
     /// Unmounts it and mounts it again; `body` runs in between.
@@ -182,6 +191,16 @@ impl Drop for Volume {
         let _ = run(Command::new("losetup").arg("--detach").arg(&self.device));
         let _ = std::fs::remove_file(&self.image);
         let _ = std::fs::remove_dir(&self.folder);
+    }
+}
+
+fn wait_until(end: Instant, done: impl Fn() -> anyhow::Result<()>) -> anyhow::Result<()> {
+    loop {
+        let result = done();
+        if result.is_ok() || Instant::now() > end {
+            return result;
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
