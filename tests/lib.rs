@@ -26,7 +26,7 @@
 //! [`reboots`] is a machine that is started anew.
 //! [`stuck`] tells what a server that does not answer is doing.
 //! [`exporter`] runs Prometheus' exporter beside a server.
-//! [`taken`] tells what a server has taken over from the one before.
+//! [`taken`] reports what a server has recovered from the process before.
 //! [`volumes`] makes disks with ext4, XFS or btrfs, and throttles them.
 //! [`trace`] drains a recording of page reads and writes.
 //!

@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use integration_tests::deterministic::{self, Load};
+use integration_tests::ledger::Ledger;
 use integration_tests::place::ROOMY;
 use integration_tests::probe;
 use integration_tests::sysbench::Sysbench;
+use integration_tests::taken::{Reads, Taken};
 use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql, verification};
 
 const CACHE: u64 = 128 << 20;
@@ -31,6 +33,10 @@ fn main() -> ExitCode {
         )
         .each("equal_checksums_with_and_without", equal_checksums)
         .each("hundred_times_in_a_row", hundred_times)
+        .each(
+            "switched_off_removes_contents",
+            switched_off_removes_contents,
+        )
         .run()
 }
 
@@ -206,4 +212,42 @@ fn descriptors(server: &Server) -> anyhow::Result<usize> {
 
 fn threads(server: &Server) -> anyhow::Result<usize> {
     Ok(std::fs::read_dir(format!("/proc/{}/task", server.pid()))?.count())
+}
+
+/// Nothing that was cached before is served after it, and a server that stops while it is off leaves nothing.
+fn switched_off_removes_contents(place: &Place) -> Outcome {
+    const ROWS: u32 = 600;
+    let sum = u64::from(ROWS) * (u64::from(ROWS) + 1) / 2;
+    let server = place.start(place.early(CACHE)?.option("--bpe-admission=all"))?;
+    sql::fill(&mut server.connect()?, "d.rest", ROWS, 1300, "")?;
+    let ledger = Ledger::small(&server)?;
+    // Each reading evicts the other from the pool.
+    let read = |version: u64| -> anyhow::Result<Reads> {
+        let sums = sql::read_all(&mut server.connect()?, "d.rest", ROWS)?;
+        ensure!(sums == (sum, version * u64::from(ROWS)), "{sums:?}");
+        ledger.verify(&server)?;
+        Reads::of(&server, "d.rest")
+    };
+    read(0)?;
+    ensure!(read(0)?.hits > 20, "nothing was cached");
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    sql::wait_until("its file is removed", Duration::from_secs(60), || {
+        Ok(place.cache_files().is_empty())
+    })?;
+    ensure!(sql::figure(&server, "memory_bytes")? == 0);
+    server.sql("UPDATE d.rest SET v = v + 1")?;
+    ledger.run(&server, Duration::from_secs(1))?;
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    sql::expect_state(&server, "active")?;
+    let first = read(1)?;
+    let second = read(1)?;
+    Taken::by(&server)?.expect_cold()?;
+    ensure!(
+        first.are_cold() && second.hits > first.hits + 20,
+        "{first:?}, then {second:?}"
+    );
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    ledger.verify(&server)?;
+    server.stop()?;
+    place.expect_nothing_left()
 }

@@ -1,4 +1,4 @@
-//! What a server has taken over from the one before it, as it says so.
+//! What a server has recovered from the process before it, as it reports.
 
 use std::time::Duration;
 
@@ -9,21 +9,20 @@ use serde_json::Value;
 
 use crate::sql;
 
-/// What a server has taken over, and why not the rest.
+/// What a server has recovered, and why not the rest.
 #[derive(Debug)]
 pub struct Taken {
-    /// Pages of the cache that were taken over, and such that went with the process before.
+    /// Pages of the cache that were recovered, and such that were lost with the process before.
     pub pages: u64,
     pub dropped: u64,
-    /// Files that are believed, and their pages as they were counted now and then: a server that was killed may have counted
-    /// none.
+    /// Trusted files, and their pages as they were counted now and then: a server that was killed may have counted none.
     pub files: u64,
     pub trusted: u64,
-    /// Pages that were compared and are equal.
-    pub verified: u64,
-    /// Files whose pages are compared before they are served, by the names that the server gives them, and why. The next: such whose
-    /// pages are lost.
-    pub doubtful: Vec<(String, String)>,
+    /// Pages of rejected files, counted in the same way.
+    pub lost_pages: u64,
+    /// Files that the server has not opened yet.
+    pub pending: u64,
+    /// Rejected files by the names that the server gives them, and the reason for each.
     pub lost: Vec<(String, String)>,
 }
 
@@ -40,44 +39,52 @@ impl Taken {
                 .map(|one| Ok((text(&one["file"])?, text(&one["why"])?)))
                 .collect()
         };
-        let [pages, dropped, trusted, verified] = [
-            "pages_inherited",
-            "pages_dropped_at_start",
-            "pages_trusted",
-            "pages_verified",
-        ]
-        .map(|name| sql::figure(server, name));
+        let [pages, dropped, trusted] =
+            ["pages_inherited", "pages_dropped_at_start", "pages_trusted"]
+                .map(|name| sql::figure(server, name));
+        let count = |of: &str| said[of]["files"].as_u64().context("no files");
         let taken = Taken {
             pages: pages?,
             dropped: dropped?,
             trusted: trusted?,
-            files: said["trusted"]["files"].as_u64().context("no files")?,
-            verified: verified?,
-            doubtful: files("doubtful_files")?,
+            lost_pages: said["lost"]["pages"].as_u64().context("no pages")?,
+            files: count("trusted")?,
+            pending: count("left")?,
             lost: files("lost_files")?,
         };
         ensure!(
             said["pages"].as_u64() == Some(taken.pages),
-            "{said} is said, and {taken:?}"
+            "{said} is reported, and {taken:?}"
+        );
+        // The reasons of some files only are kept.
+        ensure!(
+            count("lost")? >= taken.lost.len() as u64,
+            "{said} is reported, and {taken:?}"
         );
         Ok(taken)
     }
 
-    /// Why nothing of this table (`database.table`) is believed at once; `None` if that is not said.
-    pub fn doubtful(&self, table: &str) -> Option<&str> {
+    /// Why the pages of this table (`database.table`) are rejected; `None` if no reason is reported.
+    pub fn lost(&self, table: &str) -> Option<&str> {
         let end = format!("{}.ibd", table.replace('.', "/"));
-        let mut doubtful = self.doubtful.iter();
-        let (_, why) = doubtful.find(|(file, _)| file.ends_with(&end))?;
+        let mut lost = self.lost.iter();
+        let (_, why) = lost.find(|(file, _)| file.ends_with(&end))?;
         Some(why)
     }
 
-    /// Fails unless something was taken over, and much of it is believed.
+    /// Fails unless pages were recovered, and files are trusted.
     pub fn expect_warm(&self) -> anyhow::Result<()> {
         ensure!(self.pages > 300 && self.files > 0, "not warm: {self:?}");
         Ok(())
     }
 
-    /// Fails unless nothing was taken over.
+    /// Fails if any file is trusted. Pages may have been recovered, to be listed.
+    pub fn expect_nothing_trusted(&self) -> anyhow::Result<()> {
+        ensure!(self.files == 0 && self.trusted == 0, "trusted: {self:?}");
+        Ok(())
+    }
+
+    /// Fails unless nothing was recovered.
     pub fn expect_cold(&self) -> anyhow::Result<()> {
         ensure!(self.pages == 0, "warm: {self:?}");
         Ok(())
@@ -121,6 +128,16 @@ impl Reads {
     pub fn are_cold(self) -> bool {
         self.misses > 20
     }
+}
+
+/// Waits until the pages of rejected files are loaded from the data files. Returns their number.
+pub fn expect_loaded(server: &Server) -> anyhow::Result<u64> {
+    sql::wait_until(
+        "pages of rejected files are loaded",
+        Duration::from_secs(300),
+        || Ok(sql::status(server, "warm_state")? == "loaded"),
+    )?;
+    sql::figure(server, "warm_pages_loaded")
 }
 
 /// Waits until the cache disk has what waits in memory for it: a server that is killed loses that, and one that stops writes what it can

@@ -57,7 +57,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
         ("bpe_io_capacity", ["200", "0"]),
         ("bpe_memory_limit", ["1073741824", "0"]),
         ("bpe_read_timeout", ["0", "250"]),
-        ("bpe_scrub_rate", ["0", "64"]),
+        ("bpe_warm_io_capacity", ["0", "1000"]),
         ("bpe_instances", ["16", "0"]),
         ("bpe_size", ["8589934592", "0"]),
     ] {

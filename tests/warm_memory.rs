@@ -98,7 +98,7 @@ fn cut(path: &Path, part: u64) -> Outcome {
     Ok(file.set_len(file.metadata()?.len() / 4 * part)?)
 }
 
-/// Torn, empty, of another version: cold once, and as ever afterwards.
+/// Torn, empty, of another version: cold once, and warm afterwards.
 fn damaged(place: &Place) -> Outcome {
     let ledger = filled(place)?;
     let ways: [(&str, &str, Damage); 12] = [
@@ -127,6 +127,10 @@ fn damaged(place: &Place) -> Outcome {
     for (kind, how, damage) in ways {
         let what = format!(".{kind} is {how}");
         damage(&of_kind(place, kind)?).context(what.clone())?;
+        // It would be recovered instead.
+        for image in place.images_in(&place.cache()) {
+            fs::remove_file(image)?;
+        }
         let (taken, _) =
             start_and_look(place, &ledger, options(place)?).with_context(|| what.clone())?;
         taken.expect_cold().with_context(|| what.clone())?;
@@ -134,6 +138,9 @@ fn damaged(place: &Place) -> Outcome {
     }
     let (taken, _) = start_and_look(place, &ledger, options(place)?)?;
     taken.expect_warm()?;
+    fs::remove_file(of_kind(place, "files")?)?;
+    let (taken, _) = start_and_look(place, &ledger, options(place)?)?;
+    taken.expect_warm().context("the image of the clean stop")?;
     let server = place.start(place.roomy())?;
     ledger.verify(&server)?;
     verification::check_tables(&server)?;
@@ -182,7 +189,9 @@ fn not_ours(place: &Place) -> Outcome {
             let _ = fs::remove_file(place.memory().join("other"));
             let (taken, _) =
                 start_and_look(place, &ledger, options(place)?).with_context(|| what.clone())?;
-            taken.expect_cold().with_context(|| what.clone())?;
+            taken
+                .expect_nothing_trusted()
+                .with_context(|| what.clone())?;
             place.expect_left().with_context(|| what.clone())?;
         }
     }
@@ -277,7 +286,7 @@ fn no_place_to_keep_it(place: &Place) -> Outcome {
     let taken = look("writable again", mount.path(), false)?;
     note(format!("{taken:?}"));
     ensure!(
-        taken.doubtful("ledger.t0").is_some() || taken.pages == 0,
+        taken.lost("ledger.t0").is_some() || taken.pages == 0,
         "{taken:?}"
     );
     let server = place.start(place.roomy())?;
