@@ -130,14 +130,15 @@ impl Reads {
     }
 }
 
-/// Waits until the pages of rejected files are loaded from the data files. Returns their number.
-pub fn expect_loaded(server: &Server) -> anyhow::Result<u64> {
+/// Waits until at least so many pages of rejected files were loaded from the data files, and the loading has ended. Returns their number.
+pub fn expect_loaded(server: &Server, least: u64) -> anyhow::Result<u64> {
+    let loaded = || sql::figure(server, "warm_pages_loaded");
     sql::wait_until(
         "pages of rejected files are loaded",
-        Duration::from_secs(300),
-        || Ok(sql::status(server, "warm_state")? == "loaded"),
+        Duration::from_secs(120),
+        || Ok(loaded()? >= least && sql::status(server, "warm_state")? == "none"),
     )?;
-    sql::figure(server, "warm_pages_loaded")
+    loaded()
 }
 
 /// Waits until the cache disk has what waits in memory for it: a server that is killed loses that, and one that stops writes what it can

@@ -121,8 +121,12 @@ pub enum Recovery {
     },
     /// An image of a clean stop. Device number and superblock of the data directory, then and now.
     Image { device: (u64, u64), superblock: u64 },
-    /// Nothing: their pages are only listed, for the loader. Device number of the data directory, then and now.
-    ListOnly { device: (u64, u64), superblock: u64 },
+    /// Nothing: their pages are only listed, for the loader. Device number of the data directory, then and now, and why.
+    ListOnly {
+        device: (u64, u64),
+        superblock: u64,
+        why: Rejection,
+    },
 }
 
 /// What is known of the persisted state when a process starts.
@@ -152,6 +156,7 @@ impl Found {
             None => Recovery::ListOnly {
                 device: (now, now),
                 superblock,
+                why: Rejection::OtherMount,
             },
             Some((then, true)) => Recovery::Image {
                 device: (then, now),
@@ -160,6 +165,7 @@ impl Found {
             Some((then, false)) => Recovery::ListOnly {
                 device: (then, now),
                 superblock,
+                why: Rejection::NoProof,
             },
         }
     }
@@ -602,11 +608,11 @@ impl Record {
                 set(&self.superblock, now);
                 false
             }
-            Recovery::ListOnly { device, .. } => {
+            Recovery::ListOnly { device, why, .. } => {
                 if get(&self.device) == device.0 {
                     set(&self.device, device.1);
                 }
-                rejection = Some(Rejection::NoProof);
+                rejection = Some(why);
                 true
             }
         };
