@@ -58,6 +58,8 @@ const COUNT_SELDOM: Duration = Duration::from_secs(10);
 const COUNT_PART: u32 = 20;
 /// The name of the warming that loads the pages of files that were not proven after a restart. No client has it.
 const RESTART: &str = "restart";
+/// How often the closed files of that list are looked for.
+const CLOSED_INTERVAL: Duration = Duration::from_secs(5);
 /// How long an unload waits for threads.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -117,6 +119,8 @@ struct Reload {
     is_due: bool,
     /// A thread adds to the list.
     is_listing: bool,
+    /// When none of its files was open.
+    closed_since: Option<Instant>,
 }
 
 pub struct Warming {
@@ -294,8 +298,11 @@ impl Warming {
                 let listed = rejected::list(&files, &mut list);
                 let mut reload = self.reload.lock();
                 let reload = reload.get_or_insert_default();
+                reload.is_due |= !list.files.is_empty();
+                if listed > 0 {
+                    reload.closed_since = None;
+                }
                 reload.list = list;
-                reload.is_due |= listed > 0;
                 reload.is_listing = false;
             };
             if self.spawn("bpe-warm-list", add).is_err() {
@@ -305,12 +312,27 @@ impl Warming {
         }
         let list = {
             let reload = self.reload.lock();
-            let due = reload.as_ref().filter(|reload| reload.is_due);
-            due.map(|reload| Arc::new(reload.list.clone()))
+            let is_old = |since: Instant| since.elapsed() >= CLOSED_INTERVAL;
+            let due = reload.as_ref().filter(|reload| {
+                let is_wanted = reload.closed_since.is_none_or(is_old);
+                reload.is_due && is_wanted
+            });
+            due.map(|reload| reload.list.clone())
         };
         let Some(list) = list.filter(|_| io_capacity().is_some()) else {
             return;
         };
+        // InnoDB opens a file, closes it and opens it again when it needs pages. Those of a closed file wait.
+        let files = load::files_by_name();
+        let is_open = |name: &str| {
+            let file = files.get(name);
+            file.is_some_and(|file| CORE.files.descriptor_of(file).is_some())
+        };
+        let list = Arc::new(list.only(is_open));
+        if list.files.is_empty() {
+            self.reload.lock().get_or_insert_default().closed_since = Some(Instant::now());
+            return;
+        }
         let is_under_way = self
             .session
             .lock()
@@ -553,11 +575,13 @@ impl Warming {
         }
     }
 
-    /// The pages of a restart are loaded. Their list says nothing of the working set later on.
+    /// The pages of a restart are loaded, but for those of closed files. Their list says nothing of the working set later on.
     fn forget_restart(&self) {
+        let loaded = self.list();
         let mut reload = self.reload.lock();
-        if let Some(reload) = reload.as_mut().filter(|reload| !reload.is_due) {
-            reload.list = List::default();
+        if let Some(reload) = reload.as_mut() {
+            reload.list = reload.list.only(|name| !loaded.files.contains_key(name));
+            reload.is_due = !reload.list.files.is_empty();
             *self.known.lock() = None;
             *self.state.lock() = State::None;
             let loaded = self.brought.loaded.load(Ordering::SeqCst);

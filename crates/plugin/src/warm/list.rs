@@ -172,6 +172,15 @@ impl List {
         sums
     }
 
+    /// The same list with these files alone.
+    pub fn only(&self, is_wanted: impl Fn(&str) -> bool) -> List {
+        let mut list = self.clone();
+        list.files.retain(|name, _| is_wanted(name));
+        let granules = list.files.values().flat_map(|file| file.granules.values());
+        list.memory = granules.map(|granule| granule.memory()).sum();
+        list
+    }
+
     /// Bytes.
     pub fn memory(&self) -> usize {
         self.memory
@@ -203,6 +212,12 @@ mod tests {
         list.put(&given("d/t.ibd", 0, &[(3, 0)])).unwrap();
         assert_eq!(list.counts(), [1, 0, 1, 0]);
         assert!(list.memory() < before);
+        let (same, none) = (list.only(|name| name == "d/t.ibd"), list.only(|_| false));
+        assert_eq!(
+            (same.counts(), same.memory()),
+            (list.counts(), list.memory())
+        );
+        assert!(none.files.is_empty() && none.memory() == 0);
         let pages: Vec<_> = list.files["d/t.ibd"].granules[&1].pages().collect();
         assert_eq!(pages, [(GRANULE_PAGES, 2)]);
         list.put(&given("d/t.ibd", 0, &[])).unwrap();
