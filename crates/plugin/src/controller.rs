@@ -24,7 +24,7 @@ use crate::os::Os as _;
 use crate::process::CORE;
 use crate::settings::{self, AsyncIo};
 use crate::switch::Bypass;
-use crate::{persist, unseen};
+use crate::{persist, pool, unseen};
 use server::CONTROLLER;
 
 pub use clients::{check, prepare};
@@ -43,7 +43,9 @@ pub fn start(passive: Option<String>, early: bool) {
     let unseen = unseen.map(|refusal| refusal.to_string());
     let wanted = settings::ENABLED.load(Ordering::SeqCst) != 0;
     let began = Instant::now();
-    let inherits = wanted && passive.is_none() && persist::begin(early);
+    // A layout that follows InnoDB's pool is known only when InnoDB has started, and that is too late.
+    let is_laid_out = !pool::is_waited_for(&settings::Settings::current());
+    let inherits = wanted && passive.is_none() && persist::begin(early && is_laid_out);
     if let Err(reason) = CONTROLLER.start(passive, unseen, wanted) {
         Linux.warning(&format!(
             "{reason}. The next switch or status query retries it."

@@ -166,7 +166,8 @@ pub fn inherits() -> Option<u64> {
 /// How the cache that is to be recovered is laid out, if it is by these settings: bytes of memory, and of each device.
 pub fn remembered(settings: &Settings) -> Option<(u64, Vec<u64>)> {
     let manifest = CORE.switch().manifest()?;
-    manifest.remembered(settings.layout_digest())
+    let (memory, sizes) = manifest.remembered(settings.layout_digest())?;
+    plan::suits_memory(settings, memory).then_some((memory, sizes))
 }
 
 /// An extension was opened by this plan, for pages of so many bytes.
@@ -181,18 +182,6 @@ pub fn hand_over(extension: &Extension, settings: &Settings, plan: &Plan, page: 
         CORE.files.hand_over(extension);
     } else {
         manifest.took_nothing();
-    }
-}
-
-/// The size of InnoDB's pool is known. A layout that follows the pool and does not suit it is not used again.
-pub fn check_layout(settings: &Settings) {
-    let (Some(manifest), Some((memory, _))) = (CORE.switch().manifest(), remembered(settings))
-    else {
-        return;
-    };
-    if !plan::suits_memory(settings, memory) {
-        manifest.remember(0, 0, &[]);
-        Linux.note("the cache is laid out for another size of InnoDB's buffer pool; it starts empty next time");
     }
 }
 

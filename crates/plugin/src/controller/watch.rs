@@ -12,7 +12,7 @@ use crate::audit::Audit;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
-use crate::{persist, pool, settings, unseen};
+use crate::{persist, settings, unseen};
 
 /// Between two looks at the page size in which most is read.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
@@ -31,7 +31,6 @@ pub struct Watch {
     noted: Option<Instant>,
     inherited: Look,
     refused: Refused,
-    is_layout_checked: bool,
 }
 
 /// The policy for which there was no memory, which was said, and when that was found last.
@@ -75,7 +74,6 @@ impl Default for Watch {
             noted: None,
             inherited: Look::Due(None, 0),
             refused: Refused::default(),
-            is_layout_checked: false,
         }
     }
 }
@@ -102,10 +100,6 @@ impl Watch {
         }
         self.noted = Some(Instant::now());
         CORE.end_unseen(crate::aio::UNSEEN);
-        if !self.is_layout_checked && pool::bytes().is_some() {
-            self.is_layout_checked = true;
-            persist::check_layout(&settings::Settings::current());
-        }
         if let Some(active) = &*CORE.switch().active() {
             persist::note(&active.extension);
         }
