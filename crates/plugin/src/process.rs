@@ -37,6 +37,8 @@ pub struct Known {
     pub uses_io_uring: AtomicBool,
     pub suspensions: Suspensions,
     pub tripwire: Tripwire,
+    /// The log says that this server exports no check of privileges.
+    pub privilege_refusal_logged: AtomicBool,
     pub bypassing: Bypassing,
     pub kept: Kept,
     /// Behind `bpe_warm_io_capacity`: reads of the data disk in a second, while pages are loaded; 0: none are loaded.
@@ -86,6 +88,7 @@ pub static KNOWN: Known = Known {
     uses_io_uring: AtomicBool::new(false),
     suspensions: Suspensions::new(),
     tripwire: Tripwire::new(),
+    privilege_refusal_logged: AtomicBool::new(false),
     bypassing: Bypassing::new(),
     warm_io_capacity: AtomicU64::new(settings::DEFAULT_WARM_IO_CAPACITY),
     kept: Kept {

@@ -6,10 +6,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::audit::suspended::Suspensions;
+use crate::core::Core;
 use crate::innodb;
-use crate::linux::Linux;
-use crate::os::Os as _;
-use crate::process::{CORE, KNOWN};
+use crate::os::Os;
 
 /// Between two looks.
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -34,16 +34,16 @@ impl Tripwire {
     }
 
     /// Compares both, if the last comparison is old. In a session's thread.
-    pub fn look(&self) {
-        let now = Linux.running().as_millis() as u64;
+    pub fn look<O: Os>(&self, core: &Core<O>) {
+        let now = core.os().running().as_millis() as u64;
         let last = self.looked_at.load(Ordering::SeqCst);
         if last != 0 && now.saturating_sub(last) < INTERVAL.as_millis() as u64 {
             return;
         }
         self.looked_at.store(now, Ordering::SeqCst);
         // In this order: InnoDB's only grows.
-        let least = CORE.files.recoveries.least_lsn();
-        if least == 0 || CORE.switch().active().is_none() {
+        let least = core.files.recoveries.least_lsn();
+        if least == 0 || core.switch().active().is_none() {
             return;
         }
         if let Some(lsn) = innodb::lsn()
@@ -55,12 +55,12 @@ impl Tripwire {
     }
 
     /// Why the cache must be emptied, once.
-    pub fn take(&self) -> Option<String> {
+    pub fn take(&self, suspensions: &Suspensions) -> Option<String> {
         let least = self.least.load(Ordering::SeqCst);
         if least == 0 || self.is_told.swap(true, Ordering::SeqCst) {
             return None;
         }
-        KNOWN.suspensions.suspect();
+        suspensions.suspect();
         Some(format!(
             "InnoDB's LSN is {}, and a page of the cache or of the server before has {least}: the data files are older than the cache",
             self.lsn.load(Ordering::SeqCst)

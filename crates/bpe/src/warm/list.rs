@@ -11,7 +11,7 @@ use interface::heat::{
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::prints::{self, Print, Secret};
+use super::prints::{self, Print, Secret, misunderstood};
 use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
@@ -334,12 +334,6 @@ fn is_cursor(next: &str) -> bool {
     next.len() < 64
         && next.starts_with("heat:")
         && next.bytes().all(|b| b.is_ascii_alphanumeric() || b == b':')
-}
-
-pub fn misunderstood() -> Failure {
-    Failure::step("the server's answer cannot be understood").advise(
-        "the bpe.so on both servers and this command must be of versions that know each other",
-    )
 }
 
 #[cfg(test)]

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::list::misunderstood;
 use crate::diagnostics;
 use crate::failure::Failure;
 use crate::report;
@@ -160,6 +159,12 @@ pub fn agree(here: &[Option<Print>], there: &[Option<Print>]) -> Option<bool> {
         .iter()
         .filter(|(here, there)| here[length] == there[length]);
     Some(same.count() as f64 >= both.len() as f64 * AGREE)
+}
+
+pub fn misunderstood() -> Failure {
+    Failure::step("the server's answer cannot be understood").advise(
+        "the bpe.so on both servers and this command must be of versions that know each other",
+    )
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::behind;
-use super::list::{Granule, List, Measures, Table, encoded, misunderstood};
+use super::list::{Granule, List, Measures, Table, encoded};
 use super::prints;
+use super::prints::misunderstood;
 use crate::connection::plain;
 use crate::diagnostics;
 use crate::failure::Failure;

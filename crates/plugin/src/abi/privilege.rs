@@ -4,11 +4,12 @@
 //! It also raises error 1227 in its own words.
 
 use std::ffi::c_void;
-use std::sync::Once;
+use std::sync::atomic::Ordering;
 
 use super::messages::{self, lookup};
 use crate::linux::Linux;
 use crate::os::Os as _;
+use crate::process::KNOWN;
 
 /// `PROCESS_ACL`, the same bit in both servers.
 const PROCESS: u64 = 1 << 8;
@@ -27,12 +28,11 @@ impl ReadsReports {
             Some(true) => Some(ReadsReports(())),
             Some(false) => None,
             None => {
-                static LOGGED: Once = Once::new();
-                LOGGED.call_once(|| {
+                if !KNOWN.privilege_refusal_logged.swap(true, Ordering::SeqCst) {
                     Linux.error(
                         "reports are refused: this server exports no function that checks privileges",
                     );
-                });
+                }
                 messages::access_denied("PROCESS");
                 None
             }

@@ -117,7 +117,7 @@ fn figures() -> Vec<(Status, Figure)> {
     let totals = report::totals();
     let cache = &totals.cache;
     controller::looked_at();
-    KNOWN.tripwire.look();
+    KNOWN.tripwire.look(&CORE);
     let bypass = KNOWN.bypassing.shown(&CORE);
     let (state, reason) = controller::state();
     let recovered = persist::recovered();

@@ -172,7 +172,7 @@ impl Watch {
         }
         let epoch = CORE.switch().active().as_ref().map(|active| active.epoch);
         if let Some(epoch) = epoch
-            && let Some(why) = KNOWN.tripwire.take()
+            && let Some(why) = KNOWN.tripwire.take(&KNOWN.suspensions)
         {
             return Some((epoch, why));
         }
