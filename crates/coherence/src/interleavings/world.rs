@@ -307,7 +307,7 @@ impl World {
             // SAFETY: the buffer is valid for its length.
             Some(file) => unsafe {
                 self.core
-                    .write(mode, file, bytes.as_ptr(), LENGTH, offset, real)
+                    .write(mode, (fd, file), bytes.as_ptr(), LENGTH, offset, real)
             },
             None => real(),
         });
