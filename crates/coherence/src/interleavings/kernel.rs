@@ -87,7 +87,7 @@ pub struct Kernel {
 impl Kernel {
     /// With so many files, changed a moment ago.
     pub fn new(inodes: usize) -> Kernel {
-        let now: i128 = 1_000_000_000_000;
+        let now: i128 = 1_000_000_000_123;
         begin(Duration::from_nanos(now as u64));
         let inode = |_| Inode {
             modified: now,
