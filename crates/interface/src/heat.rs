@@ -14,6 +14,10 @@ pub const CLASSES: usize = 1 << BITS_TAKEN;
 pub const GRANULE_PAGES: u32 = 1 << 14;
 /// Bytes of a list that is handed over at once at most.
 pub const MOST_BYTES: usize = 48 << 10;
+/// Levels of heat that a server gives.
+pub const LEVELS: usize = 1 << BITS_GIVEN;
+/// The share of pages that is hotter than the pages of a class, at most.
+const HOTTER: [f64; CLASSES] = [0.05, 0.20, 0.50, 1.0];
 /// Bytes of one number at most.
 const MOST_OF_A_NUMBER: usize = 6;
 
@@ -126,6 +130,22 @@ impl Iterator for Decoder<'_> {
     }
 }
 
+/// The class of each level of heat among pages of this heat: by the share of all pages that are hotter.
+pub fn classes(heats: impl Iterator<Item = u8>) -> [u8; LEVELS] {
+    let mut levels = [0u64; LEVELS];
+    heats.for_each(|heat| levels[usize::from(heat) % LEVELS] += 1);
+    let all = levels.iter().sum::<u64>().max(1) as f64;
+    let mut hotter = 0;
+    let mut classes = [0; LEVELS];
+    for level in (0..LEVELS).rev() {
+        let share = hotter as f64 / all;
+        let class = HOTTER.iter().position(|most| share < *most);
+        classes[level] = class.unwrap_or(CLASSES - 1) as u8;
+        hotter += levels[level];
+    }
+    classes
+}
+
 /// Whether a name may stand in a list: that of a tablespace of tables below the data directory, without steps upwards. The system
 /// tablespaces, undo and temporary ones are never in it, nor the tables of the schema `mysql`.
 pub fn is_listed(name: &str) -> bool {
@@ -182,6 +202,14 @@ mod tests {
             pages(&[0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], 0),
             Err(Malformed)
         );
+    }
+
+    #[test]
+    fn classes_follow_shares_of_hotter_pages() {
+        let classes_of_few = classes((0..100).map(|n| if n < 4 { 15 } else { 1 }));
+        assert_eq!((classes_of_few[15], classes_of_few[1]), (0, 0));
+        let classes = classes((0..100).map(|n| n / 25));
+        assert_eq!(classes[..4], [3, 3, 2, 0]);
     }
 
     #[test]

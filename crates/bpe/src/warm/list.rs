@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use interface::heat::{
-    BITS_GIVEN, BITS_TAKEN, CLASSES, Decoder, Encoder, GRANULE_PAGES, is_listed,
+    BITS_GIVEN, BITS_TAKEN, CLASSES, Decoder, Encoder, GRANULE_PAGES, LEVELS, classes, is_listed,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -16,10 +16,6 @@ use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
 
-/// The share of pages that is hotter than the pages of a class, at most.
-const HOTTER: [f64; CLASSES] = [0.05, 0.20, 0.50, 1.0];
-/// Levels of heat.
-const LEVELS: usize = 1 << BITS_GIVEN;
 /// A list that is longer cannot be of any server.
 const MOST_PAGES: u64 = 1 << 32;
 
@@ -273,20 +269,8 @@ impl List {
 
     /// The class of each level of heat: by the share of all pages that are hotter.
     fn classes(&self) -> [u8; LEVELS] {
-        let mut levels = [0u64; LEVELS];
-        for (_, heat) in self.files.values().flat_map(|file| &file.hot) {
-            levels[usize::from(*heat) % LEVELS] += 1;
-        }
-        let all = levels.iter().sum::<u64>().max(1) as f64;
-        let mut hotter = 0;
-        let mut classes = [0; LEVELS];
-        for level in (0..LEVELS).rev() {
-            let share = hotter as f64 / all;
-            let class = HOTTER.iter().position(|most| share < *most);
-            classes[level] = class.unwrap_or(CLASSES - 1) as u8;
-            hotter += levels[level];
-        }
-        classes
+        let pages = self.files.values().flat_map(|file| &file.hot);
+        classes(pages.map(|&(_, heat)| heat))
     }
 
     /// The granules of each file: by file and number. At most so many pages, the hottest.

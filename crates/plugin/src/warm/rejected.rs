@@ -4,16 +4,11 @@ use std::collections::HashMap;
 
 use coherence::recovery::RejectedFile;
 use extension::{EXTENT_PAGES, EXTENT_SHIFT};
-use interface::heat::{BITS_GIVEN, CLASSES, GRANULE_PAGES};
+use interface::heat::{GRANULE_PAGES, LEVELS, classes};
 
 use super::list::List;
 use crate::heat::Names;
 use crate::process::CORE;
-
-/// Levels of heat.
-const LEVELS: usize = 1 << BITS_GIVEN;
-/// The share of pages that is hotter than the pages of a class, at most; as the command cuts the list of another server.
-const HOTTER: [f64; CLASSES] = [0.05, 0.20, 0.50, 1.0];
 
 /// A page number and its heat.
 type Hot = (u32, u8);
@@ -23,7 +18,12 @@ type Hot = (u32, u8);
 pub fn list(files: &[RejectedFile], list: &mut List) -> u64 {
     let drained: Vec<(&RejectedFile, Vec<Hot>)> =
         files.iter().map(|file| (file, drain(file))).collect();
-    let classes = classes(drained.iter().flat_map(|(_, pages)| pages));
+    let classes = classes(
+        drained
+            .iter()
+            .flat_map(|(_, pages)| pages)
+            .map(|&(_, heat)| heat),
+    );
     let names = Names::below_here();
     let known: HashMap<_, _> = CORE
         .files
@@ -63,35 +63,4 @@ fn drain(rejected: &RejectedFile) -> Vec<Hot> {
         pages.extend(cached.map(|n| (first + n as u32, heat.of[n])));
     }
     pages
-}
-
-/// The class of each level of heat.
-fn classes<'a>(pages: impl Iterator<Item = &'a Hot>) -> [u8; LEVELS] {
-    let mut levels = [0u64; LEVELS];
-    pages.for_each(|(_, heat)| levels[usize::from(*heat) % LEVELS] += 1);
-    let all = levels.iter().sum::<u64>().max(1) as f64;
-    let mut hotter = 0;
-    let mut classes = [0; LEVELS];
-    for level in (0..LEVELS).rev() {
-        let share = hotter as f64 / all;
-        let class = HOTTER.iter().position(|most| share < *most);
-        classes[level] = class.unwrap_or(CLASSES - 1) as u8;
-        hotter += levels[level];
-    }
-    classes
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classes_follow_shares_of_hotter_pages() {
-        let pages: Vec<Hot> = (0..100).map(|n| (n, if n < 4 { 15 } else { 1 })).collect();
-        let classes = classes(pages.iter());
-        assert_eq!((classes[15], classes[1]), (0, 0));
-        let pages: Vec<Hot> = (0..100).map(|n| (n, (n / 25) as u8)).collect();
-        let classes = super::classes(pages.iter());
-        assert_eq!(classes[..4], [3, 3, 2, 0]);
-    }
 }
