@@ -34,6 +34,15 @@ pub struct Heat {
     pub of: [u8; EXTENT_PAGES],
 }
 
+impl Default for Heat {
+    fn default() -> Heat {
+        Heat {
+            cached: 0,
+            of: [0; EXTENT_PAGES],
+        }
+    }
+}
+
 /// What has become of pages of an extent that another server has cached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
@@ -82,6 +91,26 @@ impl InstanceState {
         Ok(MOST_EVICTIONS as u64)
     }
 
+    /// How hot the cached pages of an extent are, of which this is the first. `then` gets the slot of each.
+    fn heat(
+        &mut self,
+        store: &Store,
+        first: PageId,
+        then: impl Fn(&mut Self, &Store, Slot),
+    ) -> Heat {
+        let mut heat = Heat::default();
+        for (n, of) in heat.of.iter_mut().enumerate() {
+            let page = PageId::new(first.file, first.page + n as u32);
+            if let Some((slot, entry)) = self.find(store, page) {
+                let identity = Places::new(&mut self.directory).identity(page);
+                heat.cached |= 1 << n;
+                *of = self.policy.heat(identity, entry) as u8;
+                then(self, store, slot);
+            }
+        }
+        heat
+    }
+
     fn has_spare_room(&self, store: &Store) -> bool {
         self.directory.used() < self.directory.capacity() && store.has_spare_room()
     }
@@ -92,47 +121,22 @@ impl Extension {
     /// all as it is for the policy.
     pub fn heat(&self, file: FileId, extent: u32) -> Heat {
         let shared = &*self.shared;
-        let first = extent << EXTENT_SHIFT;
-        let mut heat = Heat {
-            cached: 0,
-            of: [0; EXTENT_PAGES],
-        };
-        let mut state = shared.instance(PageId::new(file, first)).lock();
-        if state.highest_page(file).is_none_or(|page| page < first) {
-            return heat;
+        let first = PageId::new(file, extent << EXTENT_SHIFT);
+        let mut state = shared.instance(first).lock();
+        let highest = state.highest_page(file);
+        if highest.is_none_or(|page| page < first.page) {
+            return Heat::default();
         }
-        for (n, of) in heat.of.iter_mut().enumerate() {
-            let page = PageId::new(file, first + n as u32);
-            if let Some((_, entry)) = state.find(&shared.store, page) {
-                let identity = Places::new(&mut state.directory).identity(page);
-                heat.cached |= 1 << n;
-                *of = state.policy.heat(identity, entry) as u8;
-            }
-        }
-        heat
+        state.heat(&shared.store, first, |_, _, _| ())
     }
 
     /// How hot the pages of an extent were that had entries, which are removed, for a file that was [forgotten](Self::forget_file) or never named
     /// to this process. One lock; counts nothing.
     pub fn drain(&self, file: FileId, extent: u32) -> Heat {
         let shared = &*self.shared;
-        let first = extent << EXTENT_SHIFT;
-        let mut heat = Heat {
-            cached: 0,
-            of: [0; EXTENT_PAGES],
-        };
-        let mut state = shared.instance(PageId::new(file, first)).lock();
-        let state = &mut *state;
-        for (n, of) in heat.of.iter_mut().enumerate() {
-            let page = PageId::new(file, first + n as u32);
-            if let Some((slot, entry)) = state.find(&shared.store, page) {
-                let identity = Places::new(&mut state.directory).identity(page);
-                heat.cached |= 1 << n;
-                *of = state.policy.heat(identity, entry) as u8;
-                state.remove(&shared.store, slot);
-            }
-        }
-        heat
+        let first = PageId::new(file, extent << EXTENT_SHIFT);
+        let mut state = shared.instance(first).lock();
+        state.heat(&shared.store, first, InstanceState::remove)
     }
 
     /// What has become of the pages of an extent whose bits are set, which were asked for so often elsewhere. Counts nothing.
