@@ -116,11 +116,7 @@ impl Asked {
     }
 
     fn answer(&self, may_read: bool) -> Value {
-        let (files, names) = (CORE.files.all(), Names::below_here());
-        let by_name: HashMap<String, &'static DataFile> = files
-            .into_iter()
-            .filter_map(|file| Some((names.of(file)?, file)))
-            .collect();
+        let by_name = files_by_name();
         let mut buffer = RunBuffer::new();
         let mut of_file = |(name, pages): &(String, Vec<u32>)| -> Value {
             let file = by_name.get(name);
@@ -132,6 +128,14 @@ impl Asked {
         };
         json!({ "prints": self.files.iter().map(&mut of_file).collect::<Vec<_>>() })
     }
+}
+
+/// The files of this server by their names in lists.
+pub fn files_by_name() -> HashMap<String, &'static DataFile> {
+    let (files, names) = (CORE.files.all().into_iter(), Names::below_here());
+    files
+        .filter_map(|file| Some((names.of(file)?, file)))
+        .collect()
 }
 
 impl Heads {

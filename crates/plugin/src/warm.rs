@@ -323,7 +323,7 @@ impl Warming {
             return;
         };
         // InnoDB opens a file, closes it and opens it again when it needs pages. Those of a closed file wait.
-        let files = load::files_by_name();
+        let files = crate::heat::files_by_name();
         let is_open = |name: &str| {
             let file = files.get(name);
             file.is_some_and(|file| CORE.files.descriptor_of(file).is_some())
@@ -373,7 +373,7 @@ impl Warming {
         self.hear(name)?;
         let names: Vec<String> = serde_json::from_str(names)
             .map_err(|error| format!("what was asked cannot be understood: {error}"))?;
-        let files = load::files_by_name();
+        let files = crate::heat::files_by_name();
         let told = names.iter().take(1024).map(|name| {
             let file = files.get(name)?;
             let page_size = load::size_of(file, &self.heads);

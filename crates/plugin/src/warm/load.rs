@@ -3,7 +3,6 @@
 //! Class by class, so that the hottest come first; within a class in the order of files and pages. Pages that lie close together are
 //! read at once. How fast is for [`Pace`] to say.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -15,7 +14,7 @@ use interface::heat::CLASSES;
 use super::list::{Granule, List};
 use super::pace::Pace;
 use crate::files::DataFile;
-use crate::heat::{Heads, Names};
+use crate::heat::{Heads, files_by_name};
 use crate::process::CORE;
 
 /// How often pages of each class are taken to have been asked for.
@@ -64,14 +63,6 @@ pub struct Pass {
     /// Files of which nothing is loaded, as far as they are told of, and how many there are.
     pub unfit: Vec<(Arc<str>, Unfit)>,
     pub unfit_files: u64,
-}
-
-/// The files of this server by their names in lists.
-pub fn files_by_name() -> HashMap<String, &'static DataFile> {
-    let (files, names) = (CORE.files.all().into_iter(), Names::below_here());
-    files
-        .filter_map(|file| Some((names.of(file)?, file)))
-        .collect()
 }
 
 /// The page size of a file, bytes; 0 if it is not known. The server may have read nothing of it but its first page: that tells.
