@@ -15,7 +15,7 @@ const MAX_REJECTED: usize = 65_536;
 
 /// The outcome for each persisted file.
 pub struct Recoveries {
-    report: Mutex<Report>,
+    outcomes: Mutex<Outcomes>,
     /// Nothing may be served yet.
     withheld: AtomicBool,
     /// The highest LSN of a page that the process before has written, and of one that was served of a recovered file.
@@ -37,6 +37,11 @@ pub struct Report {
     pub rejected: (u64, u64),
     /// Of the first rejected files.
     pub reasons: Reasons,
+}
+
+/// Queries of the status copy the report alone.
+struct Outcomes {
+    report: Report,
     /// Files whose pages are to be listed and dropped.
     unlisted: Vec<RejectedFile>,
     /// File systems of devices that were asked for.
@@ -68,11 +73,13 @@ impl Recoveries {
     /// There is no persisted file.
     pub const fn new() -> Recoveries {
         Recoveries {
-            report: Mutex::new(Report {
-                pending: (0, 0),
-                trusted: (0, 0),
-                rejected: (0, 0),
-                reasons: Vec::new(),
+            outcomes: Mutex::new(Outcomes {
+                report: Report {
+                    pending: (0, 0),
+                    trusted: (0, 0),
+                    rejected: (0, 0),
+                    reasons: Vec::new(),
+                },
                 unlisted: Vec::new(),
                 systems: Vec::new(),
             }),
@@ -98,7 +105,7 @@ impl Recoveries {
 
     /// The least LSN that InnoDB must have; 0 if no file was trusted, and nothing is known.
     pub fn least_lsn(&self) -> u64 {
-        if self.report.lock().trusted.0 == 0 {
+        if self.outcomes.lock().report.trusted.0 == 0 {
             return 0;
         }
         let served = self.served.load(Ordering::SeqCst);
@@ -123,12 +130,12 @@ impl Recoveries {
 
     /// So many files, and pages of them, were persisted.
     pub fn found(&self, files: u64, pages: u64) {
-        self.report.lock().pending = (files, pages);
+        self.outcomes.lock().report.pending = (files, pages);
     }
 
     /// Rejects every file, trusted ones included.
     pub fn reject_all(&self) {
-        let mut report = self.report.lock();
+        let report = &mut self.outcomes.lock().report;
         let (trusted, pending) = (report.trusted, report.pending);
         report.rejected.0 += trusted.0 + pending.0;
         report.rejected.1 += trusted.1 + pending.1;
@@ -148,17 +155,17 @@ impl Recoveries {
                 .find(|system| system.0 == device)
                 .map(|system| system.1)
         };
-        if let Some(system) = known(&self.report.lock().systems) {
+        if let Some(system) = known(&self.outcomes.lock().systems) {
             return system;
         }
         let system = ask();
-        self.report.lock().systems.push((device, system));
+        self.outcomes.lock().systems.push((device, system));
         system
     }
 
     /// As it is now.
     pub fn report(&self) -> Report {
-        self.report.lock().clone()
+        self.outcomes.lock().report.clone()
     }
 
     /// The server has opened a persisted file of this name and so many bytes, which is proven or not.
@@ -169,7 +176,10 @@ impl Recoveries {
         (name, bytes): (&str, i64),
         outcome: Result<(), Rejection>,
     ) {
-        let mut report = self.report.lock();
+        let mut outcomes = self.outcomes.lock();
+        let Outcomes {
+            report, unlisted, ..
+        } = &mut *outcomes;
         report.pending.0 = report.pending.0.saturating_sub(1);
         report.pending.1 = report.pending.1.saturating_sub(persisted.pages);
         let Err(rejection) = outcome else {
@@ -182,9 +192,9 @@ impl Recoveries {
         if report.reasons.len() < MAX_REASONS {
             report.reasons.push((name.to_owned(), rejection));
         }
-        if report.unlisted.len() < MAX_REJECTED {
+        if unlisted.len() < MAX_REJECTED {
             let pages = bytes / i64::from(persisted.page_size.max(1));
-            report.unlisted.push(RejectedFile {
+            unlisted.push(RejectedFile {
                 owner,
                 id: persisted.id,
                 pages: u32::try_from(pages).unwrap_or(u32::MAX),
@@ -196,11 +206,11 @@ impl Recoveries {
 
     /// Whether there are files whose pages are to be listed and dropped.
     pub fn has_unlisted(&self) -> bool {
-        !self.report.lock().unlisted.is_empty()
+        !self.outcomes.lock().unlisted.is_empty()
     }
 
     /// These files. Each is returned once.
     pub fn take_unlisted(&self) -> Vec<RejectedFile> {
-        std::mem::take(&mut self.report.lock().unlisted)
+        std::mem::take(&mut self.outcomes.lock().unlisted)
     }
 }
