@@ -283,6 +283,11 @@ struct DataDirectory {
 impl DataDirectory {
     /// Looks at it, and replaces the token. Once for each process, before a write is forwarded.
     fn look() -> DataDirectory {
+        let warn = |why: &str| {
+            Linux.warning(&format!(
+                "{why}; what is cached is not kept over a restart of the machine or a remount"
+            ));
+        };
         let folder = plan::data_directory();
         let mut directory = DataDirectory {
             device: std::fs::metadata(&folder).map_or(0, |metadata| metadata.dev()),
@@ -292,9 +297,7 @@ impl DataDirectory {
         let file = match TokenFile::open(&folder) {
             Ok(file) => file,
             Err(why) => {
-                Linux.warning(&format!(
-                    "{why}; what is cached is not kept over a restart of the machine or a remount"
-                ));
+                warn(&why.to_string());
                 return directory;
             }
         };
@@ -309,8 +312,8 @@ impl DataDirectory {
             return directory;
         }
         if let Err(error) = file.replace() {
-            Linux.warning(&format!(
-                "cannot replace the token in the data directory: {error}; what is cached is not kept over a restart of the machine or a remount"
+            warn(&format!(
+                "cannot replace the token in the data directory: {error}"
             ));
             directory.token = None;
         }
