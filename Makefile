@@ -1,7 +1,10 @@
 # make build     leaves dist/bpe.so, dist/bpe and dist/bpe-lab, their debug information in dist/debug, manual pages in
 #                dist/man and completions in dist/completions
-# make test      installs what is missing; unit tests, and integration tests against real servers; TESTS="ddl memory" runs
-#                some of the latter
+# make check     within a minute: format, lints and unit tests of what changed (PACKAGE=coherence: of that), and the documents
+# make test      installs what is missing; within ten minutes a verdict: lints, documents, all unit tests, bounded models, and one
+#                trial of each subject in a real server; TESTS="ddl memory" runs all trials of some subjects instead
+# make test-full every trial, canary and schedule, the servers' own suites in part; leaves evidence/<commit>.json
+# make ci        what continuous integration runs: make test, and one sixth of make test-full; TURN=807 repeats that of a log
 # make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
 # make life      both servers for hours under loads, rests, growth, DDL, backups and what else a month brings: HOURS=4, or
 #                MINUTES=30; SEED=... repeats the order of things
@@ -24,6 +27,8 @@ ARGS ?=
 UI ?=
 SCRIPTS ?=
 TESTS ?=
+PACKAGE ?=
+TURN ?=
 SUITES ?=
 CARGO ?= cargo
 
@@ -39,15 +44,24 @@ SEED ?=
 
 MACHINES ?= x86_64 aarch64
 
-.PHONY: release build test attacks crashes failovers life mtr demo dependencies fuzz miri address deny site
+.PHONY: release build check test test-full ci attacks crashes failovers life mtr demo dependencies fuzz miri address deny site
 
 build:
 	scripts/build-page
 	$(CARGO) build --release --locked -p plugin -p bpe -p bpe-lab
 	scripts/fill-dist $(built) dist
 
+check:
+	scripts/test check $(if $(PACKAGE),--package $(PACKAGE))
+
 test:
 	scripts/test $(TESTS)
+
+test-full:
+	scripts/test full
+
+ci:
+	scripts/test ci $(if $(TURN),--turn $(TURN))
 
 release:
 	scripts/release $(MACHINES)

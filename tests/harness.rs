@@ -1,17 +1,16 @@
 //! Runs the tests of a program, some at a time, and reports what was skipped and why.
 //!
 //! The lines for people and programs are those of `cargo test`. Besides, every test appends to the file that
-//! `BPE_TEST_REPORT` names: how long it took, why it was skipped, and the figures it noted; `scripts/test` shows that at
-//! the end.
+//! `BPE_TEST_REPORT` names: why it was skipped, and the figures it noted; `crates/test-runner` shows that at the end.
+//!
+//! The first test of a subject is the one that `make test` runs: it takes seconds, and shows the subject's main promise.
 
 use std::cell::RefCell;
 use std::io::Write;
 use std::process::ExitCode;
-use std::time::Instant;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
 use private_server::Flavour;
-use rustix::fs::{FlockOperation, flock};
 
 use crate::place::Place;
 
@@ -74,28 +73,12 @@ fn report(kind: &str, test: &str, text: &str) {
     });
     match file {
         Some(mut file) => drop(file.write_all(line.as_bytes())),
-        None if kind != "time" => eprint!("    {line}"),
-        None => {}
+        None => eprint!("    {line}"),
     }
 }
 
 /// Tests that run at a time: they wait for servers and disks most of the time, even on two cores.
 const AT_A_TIME: usize = 3;
-
-/// Waits for one of the places in the folder `BPE_TEST_PLACES`, which test programs that run side by side share; nothing
-/// where they do not. Held until it is dropped, or the program ends.
-fn take_place() -> Option<std::fs::File> {
-    let folder = std::env::var_os("BPE_TEST_PLACES")?;
-    loop {
-        for entry in std::fs::read_dir(&folder).ok()?.flatten() {
-            let place = std::fs::File::open(entry.path()).ok()?;
-            if flock(&place, FlockOperation::NonBlockingLockExclusive).is_ok() {
-                return Some(place);
-            }
-        }
-        std::thread::sleep(std::time::Duration::from_millis(50));
-    }
-}
 
 /// The tests of one program.
 pub struct Suite {
@@ -160,28 +143,20 @@ impl Suite {
         self.trials
             .push(Trial::ignorable_test(full.clone(), move || {
                 RUNNING.with_borrow_mut(|running| running.clone_from(&full));
-                let _held = take_place();
-                let started = Instant::now();
                 let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(test))
                     .unwrap_or_else(|panic| Err(anyhow::anyhow!("{}", text_of_panic(&*panic))));
-                report(
-                    "time",
-                    &full,
-                    &format!("{:.1}", started.elapsed().as_secs_f64()),
-                );
                 conclude(&full, outcome)
             }));
         self
     }
 
-    /// One test at a time: they note how long something took. In CI, and beside other programs, as many as ever: the machine
-    /// is busy anyway then, and what is noted says so by the figures of the same load undisturbed.
+    /// One test at a time: they note how long something took. `make test` runs them beside others all the same: what is noted says
+    /// so by the figures of the same load undisturbed.
     pub fn one_at_a_time(self) -> Suite {
-        let is_busy = ["CI", "BPE_TEST_PLACES"]
-            .iter()
-            .any(|name| std::env::var_os(name).is_some());
-        let at_a_time = if is_busy { AT_A_TIME } else { 1 };
-        Suite { at_a_time, ..self }
+        Suite {
+            at_a_time: 1,
+            ..self
+        }
     }
 
     /// Runs them, so many at a time as the command line says, or by default.

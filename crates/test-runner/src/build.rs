@@ -1,0 +1,244 @@
+//! Compiles every test program once, and the library under test.
+//!
+//! One call of cargo builds all packages: a call for each would choose other features of shared dependencies, and compile them
+//! again. The programs are started directly afterwards.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, ensure};
+use serde_json::Value;
+
+use crate::pool;
+use crate::report::Report;
+use crate::steps::{self, Load, Step, cargo};
+use crate::trials::Choice;
+
+/// What is to be built besides the library and the test programs.
+pub struct Needs {
+    /// Release builds of `bpe` and `bpe-lab`, and `dist/`.
+    pub commands: bool,
+}
+
+/// A program that cargo built.
+#[derive(Clone, Debug)]
+pub struct Program {
+    pub package: String,
+    pub target: String,
+    pub kind: Kind,
+    pub path: PathBuf,
+    /// Where its manifest lies; tests run there.
+    pub folder: PathBuf,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    UnitTests,
+    Tests,
+    Command,
+}
+
+/// Everything that was built.
+pub struct Programs {
+    all: Vec<Program>,
+    library: PathBuf,
+}
+
+/// Nothing if something does not build; the report says so.
+pub fn programs(needs: &Needs, report: &mut Report) -> anyhow::Result<Option<Programs>> {
+    let mut release = vec!["build", "--release", "--locked", "-p", "plugin"];
+    if needs.commands {
+        release.extend(["-p", "bpe", "-p", "bpe-lab"]);
+    }
+    let target = target_folder()?;
+    let mut phases = vec![
+        Step::new("build-page", "scripts/build-page", &[]),
+        Step::new("build-release", cargo(), &release),
+    ];
+    if needs.commands {
+        let built = target.join("release").display().to_string();
+        phases.push(Step::new(
+            "build-dist",
+            "scripts/fill-dist",
+            &[&built, "dist"],
+        ));
+    }
+    for phase in phases {
+        pool::run(vec![phase.load(Load::Alone)], report);
+        if report.has_failed() {
+            return Ok(None);
+        }
+    }
+    let Some(all) = test_programs(report)? else {
+        return Ok(None);
+    };
+    let library = target.join("release/libbpe.so");
+    let library = library
+        .canonicalize()
+        .with_context(|| format!("{} is missing", library.display()))?;
+    Ok(Some(Programs { all, library }))
+}
+
+fn target_folder() -> anyhow::Result<PathBuf> {
+    let output = Command::new(cargo())
+        .args(["metadata", "--locked", "--no-deps", "--format-version", "1"])
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cargo metadata")?;
+    let metadata: Value = serde_json::from_slice(&output.stdout).context("cargo metadata")?;
+    let folder = metadata["target_directory"]
+        .as_str()
+        .context("cargo names no target folder")?;
+    Ok(PathBuf::from(folder))
+}
+
+/// Compiles them; what cargo says about each is kept in a file.
+fn test_programs(report: &mut Report) -> anyhow::Result<Option<Vec<Program>>> {
+    let messages = report.folder().join("artifacts");
+    // A step has one output; here what cargo says to programs goes to a file of its own.
+    let command = "exec \"$1\" test --workspace --no-run --locked --message-format=json-render-diagnostics >\"$2\"";
+    let mut step = Step::new("build-tests", "sh", &["-c", command, "sh"]);
+    step.arguments
+        .extend([cargo().into_os_string(), messages.clone().into_os_string()]);
+    pool::run(vec![step.load(Load::Alone)], report);
+    if report.has_failed() {
+        return Ok(None);
+    }
+    let text = std::fs::read_to_string(&messages)?;
+    let programs: Vec<Program> = text
+        .lines()
+        .filter_map(|line| program(&serde_json::from_str(line).ok()?))
+        .collect();
+    ensure!(!programs.is_empty(), "cargo names no test program");
+    Ok(Some(programs))
+}
+
+/// The program that a message of cargo is about.
+fn program(message: &Value) -> Option<Program> {
+    let path = PathBuf::from(message["executable"].as_str()?);
+    let kind = message["target"]["kind"][0].as_str()?;
+    let kind = match (kind, message["profile"]["test"].as_bool()?) {
+        ("test", true) => Kind::Tests,
+        ("bench" | "example", _) => return None,
+        (_, true) => Kind::UnitTests,
+        (_, false) => Kind::Command,
+    };
+    let folder = Path::new(message["manifest_path"].as_str()?)
+        .parent()?
+        .to_path_buf();
+    let package = std::fs::read_to_string(folder.join("Cargo.toml")).ok()?;
+    let package = package
+        .lines()
+        .find_map(|line| line.strip_prefix("name = \""))?;
+    Some(Program {
+        package: package.trim_end_matches('"').to_owned(),
+        target: message["target"]["name"].as_str()?.to_owned(),
+        kind,
+        path,
+        folder,
+    })
+}
+
+impl Program {
+    /// A step that runs it with arguments, in its package's folder.
+    pub fn step(&self, name: String, arguments: &[&str], library: &Path) -> Step {
+        let mut step = Step::new(name, &self.path, arguments);
+        step.folder = Some(self.folder.clone());
+        step.environment
+            .push(("BPE_LIBRARY", library.display().to_string()));
+        step.environment
+            .push(("CARGO", cargo().display().to_string()));
+        step
+    }
+
+    /// The trials of a program of `integration_tests::harness`; none for one of the ordinary harness.
+    pub fn trials(&self) -> anyhow::Result<Vec<String>> {
+        let output = Command::new(&self.path)
+            .arg("--list")
+            .current_dir(&self.folder)
+            .stdin(Stdio::null())
+            .output()
+            .with_context(|| format!("{}", self.path.display()))?;
+        ensure!(
+            output.status.success(),
+            "{} --list ended with {}",
+            self.path.display(),
+            output.status
+        );
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        Ok(text
+            .lines()
+            .filter_map(|line| line.strip_suffix(": test"))
+            .filter(|name| name.contains("::"))
+            .map(String::from)
+            .collect())
+    }
+}
+
+impl Programs {
+    /// The library that the trials load.
+    pub fn library(&self) -> &Path {
+        &self.library
+    }
+
+    /// Test programs, those of the ordinary harness among them.
+    pub fn tests(&self) -> impl Iterator<Item = &Program> {
+        self.all
+            .iter()
+            .filter(|program| program.kind == Kind::Tests)
+    }
+
+    /// All unit tests. They use all processors for seconds.
+    pub fn unit_tests(&self, choice: &Choice) -> Vec<Step> {
+        let mut steps: Vec<Step> = self
+            .all
+            .iter()
+            .filter(|program| program.kind == Kind::UnitTests)
+            .map(|program| {
+                program.step(
+                    format!("unit-tests::{}", program.package),
+                    &["--quiet"],
+                    &self.library,
+                )
+            })
+            .collect();
+        let model = self
+            .all
+            .iter()
+            .find(|program| program.kind == Kind::Command && program.target == "coherence-model");
+        if let Some(model) = model {
+            steps.extend(steps::model_by_seeds(&model.path));
+        }
+        steps.retain(|step| choice.takes_step(step));
+        steps
+    }
+
+    /// Test programs of the ordinary harness.
+    pub fn whole_programs(&self, choice: &Choice) -> Vec<Step> {
+        let mut all = Vec::new();
+        for program in self.tests() {
+            // Their trials run one by one.
+            if program.trials().is_ok_and(|trials| !trials.is_empty()) {
+                continue;
+            }
+            if program.package == "coherence-model" {
+                for (test, when, is_canary) in steps::MODEL {
+                    let arguments = ["--exact", test, "--nocapture"];
+                    let step = program.step(format!("model::{test}"), &arguments, &self.library);
+                    all.push(Step {
+                        when,
+                        is_canary,
+                        ..step
+                    });
+                }
+                continue;
+            }
+            let (load, when) = steps::of_program(&program.package, &program.target);
+            let name = format!("{}::{}", program.target, program.package);
+            let step = program.step(name, &["--quiet"], &self.library);
+            all.push(Step { load, when, ..step });
+        }
+        all.retain(|step| choice.takes_step(step));
+        all
+    }
+}

@@ -1,0 +1,83 @@
+//! What this machine lacks for the tests, said in the first second.
+
+use std::fs;
+use std::path::Path;
+
+const GIB: u64 = 1 << 30;
+
+/// Free bytes that a build and the data directories of six trials take: 16 GB after a full run, 9 after `make test`.
+const DISK: u64 = 10 * GIB;
+/// Bytes of shared memory that six trials keep at once, each at most 64 MiB.
+const SHARED_MEMORY: u64 = 400 << 20;
+
+/// Sentences: what is missing, what follows from it, and what to do. `without_servers`: only what a build needs.
+pub fn look(without_servers: bool) -> Vec<String> {
+    let mut lacks = Vec::new();
+    if let Some(free) = free_bytes(Path::new(".")) {
+        if free < DISK {
+            lacks.push(format!(
+                "{:.1} GiB are free here, and a first run takes up to {} GiB: what runs out of room fails. \
+                 CARGO_TARGET_DIR names another disk.",
+                free as f64 / GIB as f64,
+                DISK / GIB
+            ));
+        }
+    }
+    if without_servers {
+        return lacks;
+    }
+    if !rustix::process::geteuid().is_root() {
+        lacks.push(
+            "This is not root: FUSE volumes, private server roots and other users are left out; their trials say \
+             'skipped'."
+                .into(),
+        );
+    }
+    match free_bytes(Path::new("/dev/shm")) {
+        None => lacks.push("/dev/shm is missing: servers keep no state between two starts, and the trials of it fail.".into()),
+        Some(free) if free < SHARED_MEMORY => lacks.push(format!(
+            "/dev/shm has {} MiB free, and six trials keep up to {} MiB: one trial runs at a time.",
+            free >> 20,
+            SHARED_MEMORY >> 20
+        )),
+        Some(_) => {}
+    }
+    let load = load();
+    let processors = processors();
+    if load > 4.0 * processors as f64 {
+        lacks.push(format!(
+            "The load is {load:.0} on {processors} processors: the run takes some {:.0} times as long.",
+            load / processors as f64
+        ));
+    }
+    lacks
+}
+
+/// Processors of this machine.
+pub fn processors() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// Trials at a time: a trial keeps a third of a processor at work.
+pub fn places() -> usize {
+    let shared_memory = free_bytes(Path::new("/dev/shm")).unwrap_or(0);
+    if shared_memory < SHARED_MEMORY {
+        1
+    } else {
+        (processors() * 3).min(8)
+    }
+}
+
+fn free_bytes(path: &Path) -> Option<u64> {
+    let of = rustix::fs::statvfs(path).ok()?;
+    Some(of.f_bavail * of.f_frsize)
+}
+
+/// The average of the last minute.
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ')
+        .next()
+        .and_then(|first| first.parse().ok())
+        .unwrap_or(0.0)
+}

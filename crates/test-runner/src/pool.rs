@@ -1,0 +1,144 @@
+//! Runs steps side by side, as many as the machine bears.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::machine;
+use crate::report::Report;
+use crate::steps::{Load, Step};
+
+/// Far more than any step of a tier takes; only one that hangs comes to its end.
+pub const PATIENCE: Duration = Duration::from_secs(40 * 60);
+/// How often the end of a step is looked for.
+const LOOK: Duration = Duration::from_millis(10);
+
+/// What became of a step.
+pub struct Outcome {
+    pub step: Step,
+    pub passed: bool,
+    pub took: Duration,
+    /// What it printed.
+    pub output: PathBuf,
+    /// What the harness noted: kind, test and text with tabs between.
+    pub notes: PathBuf,
+}
+
+/// Runs all of them; the report hears of each that ends.
+pub fn run(steps: Vec<Step>, report: &mut Report) {
+    run_for(steps, PATIENCE, report);
+}
+
+/// The same for steps that may take as long.
+pub fn run_for(steps: Vec<Step>, patience: Duration, report: &mut Report) {
+    let all = machine::places();
+    // As many places as a processor has.
+    let of_one = (all / machine::processors()).max(1);
+    let weight = |step: &Step| match step.load {
+        Load::Third => 1,
+        Load::One => of_one,
+        Load::Alone => all,
+    };
+    let mut waiting = steps;
+    report.expect(&waiting);
+    let (mut free, mut running) = (all, 0);
+    let (ends, ended) = mpsc::channel();
+    while !waiting.is_empty() || running > 0 {
+        // The first that fits: those that take a whole processor may be overtaken.
+        while let Some(next) = waiting.iter().position(|step| weight(step) <= free) {
+            let step = waiting.remove(next);
+            free -= weight(&step);
+            running += 1;
+            report.begins(&step);
+            let (output, notes) = report.files();
+            let ends = ends.clone();
+            std::thread::spawn(move || {
+                let outcome = execute(step, patience, output, notes);
+                let _ = ends.send(outcome);
+            });
+        }
+        if let Ok(outcome) = ended.recv_timeout(Duration::from_secs(1)) {
+            free += weight(&outcome.step);
+            running -= 1;
+            report.ended(outcome);
+        }
+        report.tick();
+    }
+}
+
+fn execute(step: Step, patience: Duration, output: PathBuf, notes: PathBuf) -> Outcome {
+    let began = Instant::now();
+    let passed = match start(&step, &output, &notes) {
+        Ok(child) => passes(child, patience, &output),
+        Err(error) => {
+            append(
+                &output,
+                &format!("{} cannot be started: {error}\n", step.program.display()),
+            );
+            false
+        }
+    };
+    Outcome {
+        passed,
+        took: began.elapsed(),
+        step,
+        output,
+        notes,
+    }
+}
+
+fn start(step: &Step, output: &Path, notes: &Path) -> std::io::Result<Child> {
+    let file = File::create(output)?;
+    let mut command = Command::new(&step.program);
+    command
+        .args(&step.arguments)
+        .envs(step.environment.iter().map(|(name, value)| (name, value)))
+        .env("BPE_TEST_REPORT", notes)
+        .stdin(Stdio::null())
+        .stdout(file.try_clone()?)
+        .stderr(file);
+    if std::env::var_os("CI").is_some() {
+        command.env("BPE_REQUIRE_ALL", "1");
+    }
+    if let Some(folder) = &step.folder {
+        command.current_dir(folder);
+    }
+    command.spawn()
+}
+
+/// Waits for it, and kills it when it hangs.
+fn passes(mut child: Child, patience: Duration, output: &Path) -> bool {
+    let until = Instant::now() + patience;
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => {
+                if !status.success() {
+                    append(output, &format!("ended with {status}\n"));
+                }
+                return status.success();
+            }
+            Ok(None) if Instant::now() < until => std::thread::sleep(LOOK),
+            Ok(None) => {
+                append(
+                    output,
+                    &format!("killed: it ran for {} minutes\n", patience.as_secs() / 60),
+                );
+                let _ = child.kill();
+                let _ = child.wait();
+                return false;
+            }
+            Err(error) => {
+                append(output, &format!("cannot be waited for: {error}\n"));
+                return false;
+            }
+        }
+    }
+}
+
+fn append(path: &Path, text: &str) {
+    use std::io::Write;
+    let file = File::options().append(true).create(true).open(path);
+    let _ = file.and_then(|mut file| file.write_all(text.as_bytes()));
+}

@@ -1,0 +1,320 @@
+//! What there is to run besides trials, and in which tier.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+/// One process that gives a verdict.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// `subject::...`
+    pub name: String,
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    pub environment: Vec<(&'static str, String)>,
+    /// None: the workspace.
+    pub folder: Option<PathBuf>,
+    pub load: Load,
+    pub when: When,
+    /// A rule that is left out must be noticed in it.
+    pub is_canary: bool,
+    /// `dist/` must be there.
+    pub needs_dist: bool,
+}
+
+/// What a step does to the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Load {
+    /// Waits for a server most of the time.
+    Third,
+    /// Keeps one processor at work.
+    One,
+    /// Measures, or uses all processors: nothing beside it.
+    Alone,
+}
+
+/// The tier of a step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// In every tier.
+    Always,
+    /// In the full tier, and in this sixth of it.
+    Sixth(u64),
+}
+
+impl Step {
+    /// A step that runs a program with arguments.
+    pub fn new(name: impl Into<String>, program: impl Into<PathBuf>, arguments: &[&str]) -> Step {
+        Step {
+            name: name.into(),
+            program: program.into(),
+            arguments: arguments.iter().map(OsString::from).collect(),
+            environment: Vec::new(),
+            folder: None,
+            load: Load::One,
+            when: When::Always,
+            is_canary: false,
+            needs_dist: false,
+        }
+    }
+
+    /// The part of the name that a person selects.
+    pub fn subject(&self) -> &str {
+        self.name.split("::").next().unwrap_or_default()
+    }
+
+    /// Whether it runs a program that cargo built, in its package's folder.
+    pub fn is_of_a_program(&self) -> bool {
+        self.folder.is_some()
+    }
+
+    pub fn load(self, load: Load) -> Step {
+        Step { load, ..self }
+    }
+
+    fn sixth(self, sixth: u64) -> Step {
+        Step {
+            when: When::Sixth(sixth),
+            ..self
+        }
+    }
+
+    fn canary(self) -> Step {
+        Step {
+            is_canary: true,
+            ..self
+        }
+    }
+
+    fn with_dist(self) -> Step {
+        Step {
+            needs_dist: true,
+            ..self
+        }
+    }
+
+    fn environment(mut self, name: &'static str, value: &str) -> Step {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+}
+
+/// Cargo, as the caller runs it.
+pub fn cargo() -> PathBuf {
+    std::env::var_os("CARGO").map_or_else(|| PathBuf::from("cargo"), PathBuf::from)
+}
+
+/// What needs no build.
+pub fn documents() -> Vec<Step> {
+    let mut steps: Vec<Step> = ["sentences", "names", "messages", "links"]
+        .into_iter()
+        .map(|check| {
+            Step::new(
+                format!("documents::{check}"),
+                format!("checks/{check}"),
+                &[],
+            )
+        })
+        .collect();
+    steps.push(Step::new("format", cargo(), &["fmt", "--all", "--check"]));
+    steps
+}
+
+/// Lints of everything.
+pub fn lints() -> Vec<Step> {
+    let clippy = [
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--locked",
+        "--",
+        "-D",
+        "warnings",
+    ];
+    vec![Step::new("clippy", cargo(), &clippy).load(Load::Alone)]
+}
+
+/// `make check`: the unit tests of one package, and what needs no build.
+pub fn check(package: Option<&str>) -> Vec<Step> {
+    let mut steps = documents();
+    let Some(package) = package else {
+        return steps;
+    };
+    let clippy = [
+        "clippy",
+        "--locked",
+        "--all-targets",
+        "-p",
+        package,
+        "--",
+        "-D",
+        "warnings",
+    ];
+    steps.push(Step::new("clippy", cargo(), &clippy).load(Load::Alone));
+    let test = ["test", "--locked", "--lib", "--bins", "-p", package];
+    steps.push(Step::new("unit-tests", cargo(), &test).load(Load::Alone));
+    steps
+}
+
+/// Schedules of each property under the checker, without the canaries.
+const FEW_SCHEDULES: &str = "60";
+
+/// Steps that are commands. Numbers of sixths spread the processor time evenly.
+pub fn all() -> Vec<Step> {
+    let interleavings = [
+        "test",
+        "--locked",
+        "--manifest-path",
+        "checks/interleavings/Cargo.toml",
+        "--workspace",
+        "--lib",
+        "interleavings",
+    ];
+    let weak_memory = [
+        "test",
+        "--locked",
+        "--manifest-path",
+        "checks/weak-memory/Cargo.toml",
+        "--test",
+        "orders",
+    ];
+    let bench = |name: &str, package: &str| {
+        let arguments = [
+            "bench",
+            "--locked",
+            "-p",
+            package,
+            "--bench",
+            "instructions",
+        ];
+        Step::new(name, cargo(), &arguments).load(Load::Alone)
+    };
+    let suite = |server: &str| {
+        let server_argument = format!("SERVER={server}");
+        let arguments = [
+            "--no-print-directory",
+            "mtr",
+            &server_argument,
+            "ARGS=--quick --in-memory",
+        ];
+        Step::new(format!("server-suites::{server}"), "make", &arguments)
+            .load(Load::Alone)
+            .with_dist()
+    };
+    vec![
+        Step::new(
+            "interleavings::few",
+            cargo(),
+            &[&interleavings[..], &["--", "--skip", "noticed"]].concat(),
+        )
+        .environment("INTERLEAVINGS", FEW_SCHEDULES),
+        Step::new("interleavings::all", cargo(), &interleavings)
+            .sixth(1)
+            .canary(),
+        suite("mariadb-10.11").sixth(2),
+        Step::new("weak-memory", cargo(), &weak_memory).sixth(3),
+        bench("instructions", "extension").sixth(3),
+        bench("hook-instructions", "plugin").sixth(3),
+        suite("mysql-9.7").sixth(4),
+        Step::new("licences", "scripts/check-dependencies", &[]).sixth(5),
+        Step::new("page", "npm", &["--prefix", "web", "--silent", "test"]).sixth(5),
+    ]
+}
+
+/// Unit tests and test programs of the ordinary harness, by package and target; those that are not named run always.
+pub fn of_program(package: &str, target: &str) -> (Load, When) {
+    match (package, target) {
+        // Caps are measured.
+        ("cloud-volume", "caps") => (Load::Alone, When::Sixth(5)),
+        ("cloud-volume", _) => (Load::One, When::Sixth(5)),
+        ("bpe-lab", "streams" | "volume" | "replay") => (Load::One, When::Sixth(5)),
+        ("bpe", "dist") => (Load::One, When::Sixth(0)),
+        ("extension", "memory") => (Load::One, When::Sixth(3)),
+        ("private-server", "servers" | "end_all") => (Load::One, When::Sixth(4)),
+        _ => (Load::One, When::Always),
+    }
+}
+
+/// Tests of the model, which are steps of their own: each takes up to minutes.
+pub const MODEL: [(&str, When, bool); 9] = [
+    (
+        "nothing_old_is_read_in_any_exact_sequence",
+        When::Sixth(1),
+        false,
+    ),
+    (
+        "nothing_old_is_read_by_several_threads",
+        When::Sixth(2),
+        false,
+    ),
+    ("nothing_old_is_read_after_any_death", When::Sixth(3), false),
+    ("a_seed_replays_exactly", When::Sixth(4), true),
+    (
+        "each_rule_about_deaths_that_is_left_out_is_noticed",
+        When::Sixth(4),
+        true,
+    ),
+    (
+        "each_rule_that_is_left_out_is_noticed",
+        When::Sixth(0),
+        true,
+    ),
+    ("a_violation_is_replayed_by_its_seed", When::Sixth(0), true),
+    (
+        "the_two_main_canaries_are_noticed_by_several_threads",
+        When::Sixth(0),
+        true,
+    ),
+    (
+        "the_build_with_the_switches_is_right_when_none_is_used",
+        When::Sixth(0),
+        true,
+    ),
+];
+
+/// The model by exact seeds, in every tier.
+pub fn model_by_seeds(program: &Path) -> Vec<Step> {
+    ["1", "2"]
+        .into_iter()
+        .map(|seed| {
+            let arguments = [
+                "--threads",
+                "1",
+                "--seed",
+                seed,
+                "--operations",
+                "20000",
+                "--seconds",
+                "600",
+                "--partial",
+            ];
+            Step::new(format!("model::seed_{seed}"), program, &arguments)
+        })
+        .collect()
+}
+
+/// Subjects whose trials take minutes. They begin first, so that nothing waits for the last one.
+const LONG: [&str; 14] = [
+    "interleavings",
+    "model",
+    "bypass",
+    "warm_events",
+    "command",
+    "image",
+    "audit",
+    "warm_reboot",
+    "series",
+    "warm_memory",
+    "group_replication",
+    "galera",
+    "replication",
+    "faults",
+];
+
+/// The order of running: what runs alone last, and among the others the long ones first.
+pub fn longest_first(mut steps: Vec<Step>) -> Vec<Step> {
+    steps.sort_by_key(|step| {
+        let long = LONG.iter().position(|subject| *subject == step.subject());
+        (step.load == Load::Alone, long.unwrap_or(LONG.len()))
+    });
+    steps
+}
