@@ -12,7 +12,6 @@ use serde_json::Value;
 use crate::pool;
 use crate::report::Report;
 use crate::steps::{self, Load, Step, cargo};
-use crate::trials::Choice;
 
 /// What is to be built besides the library and the test programs.
 pub struct Needs {
@@ -189,7 +188,7 @@ impl Programs {
     }
 
     /// All unit tests. They use all processors for seconds.
-    pub fn unit_tests(&self, choice: &Choice) -> Vec<Step> {
+    pub fn unit_tests(&self) -> Vec<Step> {
         let mut steps: Vec<Step> = self
             .all
             .iter()
@@ -209,12 +208,11 @@ impl Programs {
         if let Some(model) = model {
             steps.extend(steps::model_by_seeds(&model.path));
         }
-        steps.retain(|step| choice.takes_step(step));
         steps
     }
 
     /// Test programs of the ordinary harness.
-    pub fn whole_programs(&self, choice: &Choice) -> Vec<Step> {
+    pub fn whole_programs(&self) -> Vec<Step> {
         let mut all = Vec::new();
         for program in self.tests() {
             // Their trials run one by one.
@@ -238,7 +236,6 @@ impl Programs {
             let step = program.step(name, &["--quiet"], &self.library);
             all.push(Step { load, when, ..step });
         }
-        all.retain(|step| choice.takes_step(step));
         all
     }
 }

@@ -145,10 +145,8 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         return report.end();
     };
     report.compiled(before.elapsed());
-    if arguments.only.is_empty() {
-        chosen.extend(programs.unit_tests(&choice));
-    }
-    chosen.extend(programs.whole_programs(&choice));
+    let others = [programs.unit_tests(), programs.whole_programs()].concat();
+    chosen.extend(others.into_iter().filter(|step| choice.takes_step(step)));
     chosen.extend(trials::chosen(&programs, &choice)?);
     ensure!(
         !chosen.is_empty(),

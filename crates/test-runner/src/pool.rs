@@ -8,23 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::machine;
 use crate::report::Report;
-use crate::steps::{Load, Step};
+use crate::steps::{Load, Outcome, Step};
 
 /// Far more than any step of a tier takes; only one that hangs comes to its end.
 pub const PATIENCE: Duration = Duration::from_secs(40 * 60);
 /// How often the end of a step is looked for.
 const LOOK: Duration = Duration::from_millis(10);
-
-/// What became of a step.
-pub struct Outcome {
-    pub step: Step,
-    pub passed: bool,
-    pub took: Duration,
-    /// What it printed.
-    pub output: PathBuf,
-    /// What the harness noted: kind, test and text with tabs between.
-    pub notes: PathBuf,
-}
 
 /// Runs all of them; the report hears of each that ends.
 pub fn run(steps: Vec<Step>, report: &mut Report) {

@@ -10,8 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde_json::{Value, json};
 
-use crate::pool::Outcome;
-use crate::steps::Step;
+use crate::steps::{Outcome, Step};
 
 /// Lines of a failed step's output at the end.
 const LAST_LINES: usize = 40;

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// One process that gives a verdict.
 #[derive(Clone, Debug)]
@@ -19,6 +20,17 @@ pub struct Step {
     pub is_canary: bool,
     /// `dist/` must be there.
     pub needs_dist: bool,
+}
+
+/// What became of a step.
+pub struct Outcome {
+    pub step: Step,
+    pub passed: bool,
+    pub took: Duration,
+    /// What it printed.
+    pub output: PathBuf,
+    /// What the harness noted: kind, test and text with tabs between.
+    pub notes: PathBuf,
 }
 
 /// What a step does to the machine.
@@ -292,10 +304,13 @@ pub fn model_by_seeds(program: &Path) -> Vec<Step> {
         .collect()
 }
 
-/// Subjects whose trials take minutes. They begin first, so that nothing waits for the last one.
-const LONG: [&str; 14] = [
+/// Unit tests, which soon say what is wrong, and subjects whose trials take minutes. They begin first, so that nothing waits for the
+/// last one.
+const LONG: [&str; 17] = [
+    "unit-tests",
     "interleavings",
     "model",
+    "compare",
     "bypass",
     "warm_events",
     "command",
@@ -308,6 +323,7 @@ const LONG: [&str; 14] = [
     "galera",
     "replication",
     "faults",
+    "scans",
 ];
 
 /// The order of running: what runs alone last, and among the others the long ones first.
