@@ -77,7 +77,7 @@ TRIES ?= 1
 ATTACKS ?=
 attacks:
 	scripts/install-dependencies mariadb-10.11 mysql-9.7 tests attacks
-	BPE_ATTACKS=all BPE_ROLLBACK_TRIES=$(TRIES) $(CARGO) test --locked -p integration-tests --test attacks -- $(ATTACKS)
+	BPE_ATTACKS=all BPE_ROLLBACK_TRIES=$(TRIES) $(CARGO) test --locked -p integration-tests --test restart -- $(or $(ATTACKS),attacks::)
 
 COUNT ?= 50
 failovers:

@@ -1,359 +1,123 @@
-//! A Galera cluster of three nodes, on MariaDB.
+//! Three nodes of a Galera cluster, with the extension on in each: a node joins by a copy of another one's data, while that one is
+//! switched; a node is killed and comes back by what it has missed; the node that is written to dies.
 
-use std::cell::Cell;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use private_server::{Options, Server, root};
-use rustix::process::{Pid, Signal, kill_process};
+use integration_tests::cluster::expect_the_same;
+use integration_tests::cluster::galera::{Cluster, NODES};
+use integration_tests::ledger::Ledger;
+use integration_tests::verification::{self, Compared};
+use integration_tests::{Flavour, Outcome, Place, Suite, note, sql};
 
-use super::free_ports;
-use super::servers::{self, Servers};
-use crate::harness::{Outcome, skip};
-use crate::place::{POOL, Place, extended};
-use crate::{library, sql};
+/// How long others are written to while a node comes. It catches up then, however busy the machine is.
+const BESIDE: Duration = Duration::from_secs(10);
 
-/// Larger than the data: what is cached stays cached.
-const CACHE: u64 = 96 << 20;
-const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
-pub const NODES: usize = 3;
-/// For a node to have all data.
-const PATIENCE: Duration = Duration::from_secs(600);
-
-/// A cluster in the folder of a place.
-pub struct Cluster<'a> {
-    place: &'a Place,
-    /// Of a node: for clients, for the group, for what it has missed.
-    ports: [[u16; 3]; NODES],
-    /// What the last node's library leaves out, if it is one that was built to be wrong.
-    rules: Option<&'a str>,
-    /// Programs that Debian's package of the server has and that of its core does not.
-    programs: PathBuf,
-    /// As whom the servers run, if not as whoever starts them.
-    user: Option<&'a str>,
-    /// How a node gets another one's data.
-    copying: Cell<Copying>,
+/// The tests of this subject.
+pub fn suite() -> Suite {
+    Suite::new("galera")
+        .with(Flavour::MariaDb1011, "nodes_come_and_go", nodes_come_and_go)
+        .with(
+            Flavour::MariaDb1011,
+            "a_node_that_drops_nothing_is_noticed",
+            a_node_that_drops_nothing_is_noticed,
+        )
 }
 
-/// How a node gets another one's data.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Copying {
-    MariaBackup,
-    /// Not by servers that run as root.
-    Rsync,
-}
+fn run_a_cluster(place: &Place, rules: Option<&str>) -> Outcome {
+    let cluster = Cluster::new(place, rules)?;
+    let first = cluster.begin()?;
+    let ledger = Ledger::small(&first)?.paced();
 
-impl Copying {
-    fn name(self) -> &'static str {
-        match self {
-            Copying::MariaBackup => "mariabackup",
-            Copying::Rsync => "rsync",
-        }
-    }
-}
-
-impl<'a> Cluster<'a> {
-    pub fn new(place: &'a Place, rules: Option<&'a str>) -> anyhow::Result<Cluster<'a>> {
-        let programs = root::cache_folder().join("tools/usr/bin");
-        let is_there = |name: &str| {
-            programs.join(name).is_file() || Path::new("/usr/bin").join(name).is_file()
-        };
-        if !Path::new(PROVIDER).is_file() || !is_there("wsrep_sst_mariabackup") {
-            return Err(skip(
-                "Galera is not installed: scripts/install-dependencies tests",
-            ));
-        }
-        Ok(Cluster {
-            place,
-            ports: free_ports()?,
-            rules,
-            programs,
-            user: None,
-            copying: Cell::new(Copying::MariaBackup),
-        })
-    }
-
-    /// The servers run as `user`, who owns the place.
-    pub fn run_by(mut self, user: &'a str) -> anyhow::Result<Cluster<'a>> {
-        // The folder with the programs may be somebody else's secret.
-        let programs = self.place.root().join("programs");
-        std::fs::create_dir_all(&programs)?;
-        for method in ["common", "mariabackup", "rsync"] {
-            let name = format!("wsrep_sst_{method}");
-            let installed = Path::new("/usr/bin").join(&name);
-            let found = [self.programs.join(&name), installed];
-            let found = found.iter().find(|path| path.is_file());
-            let found = found.ok_or_else(|| {
-                skip(format!(
-                    "{name} is missing: scripts/install-dependencies tests"
-                ))
-            })?;
-            std::fs::copy(found, programs.join(&name))?;
-        }
-        self.programs = programs;
-        self.user = Some(user);
-        Ok(self)
-    }
-
-    /// From now on nodes get others' data so.
-    pub fn copy_by(&self, copying: Copying) {
-        self.copying.set(copying);
-    }
-
-    fn make_folder(&self, folder: &Path) -> Outcome {
-        std::fs::create_dir_all(folder)?;
-        if let Some(user) = self.user {
-            let status = Command::new("chown").arg(user).arg(folder).status()?;
-            ensure!(status.success(), "chown ended with {status}");
-        }
-        Ok(())
-    }
-
-    pub fn data(&self, node: usize) -> PathBuf {
-        self.place.root().join(format!("node-{node}"))
-    }
-
-    pub fn options(&self, node: usize) -> anyhow::Result<Options> {
-        let place = self.place;
-        let cache = place.root().join(format!("cache-{node}"));
-        self.make_folder(&cache)?;
-        // Whoever joins must have an empty one.
-        self.make_folder(&self.data(node))?;
-        // What is on the command line goes on to mariadb-backup, which does not know this.
-        let file = place.root().join(format!("node-{node}.cnf"));
-        std::fs::write(&file, format!("[mysqld]\ninnodb_buffer_pool_size={POOL}\n"))?;
-        let of_this = place
-            .options_of(&format!("node-{node}"), &format!("run-{node}"))
-            .defaults_file(file);
-        let options = match self.rules.filter(|_| node == NODES - 1) {
-            Some(rules) => extended(of_this, &library::canary()?, &cache, CACHE)
-                .environment("BPE_CANARY", rules),
-            None => extended(of_this, place.library()?, &cache, CACHE),
-        };
-        let options = match self.user {
-            Some(user) => options.user(user),
-            None => options,
-        };
-        let [clients, group, missed] = self.ports[node];
-        // Of its own each time: what receives a copy may outlive a server that is killed.
-        let [[copy]] = free_ports()?;
-        let all: Vec<String> = self
-            .ports
-            .iter()
-            .map(|ports| format!("127.0.0.1:{}", ports[1]))
-            .collect();
-        let path = std::env::var("PATH").unwrap_or_default();
-        Ok(options
-            .port(clients)
-            .start_timeout(PATIENCE)
-            .environment("PATH", &format!("{path}:{}", self.programs.display()))
-            .option("--loose-bpe-admission=all")
-            .option("--binlog-format=ROW")
-            .option("--innodb-autoinc-lock-mode=2")
-            .option("--wsrep-on=ON")
-            .option(format!("--wsrep-provider={PROVIDER}"))
-            .option("--wsrep-cluster-name=innodb-bpe-tests")
-            .option(format!("--wsrep-cluster-address=gcomm://{}", all.join(",")))
-            .option(format!("--wsrep-node-name=node-{node}"))
-            .option(format!("--wsrep-node-address=127.0.0.1:{group}"))
-            .option(format!("--wsrep-node-incoming-address=127.0.0.1:{clients}"))
-            .option(format!("--wsrep-sst-receive-address=127.0.0.1:{copy}"))
-            .option(format!("--wsrep-sst-method={}", self.copying.get().name()))
-            .option("--wsrep-sst-auth=copies:x")
-            // What is read is what was committed anywhere before.
-            .option("--wsrep-sync-wait=1")
-            .option(format!(
-                "--wsrep-provider-options=gmcast.listen_addr=tcp://127.0.0.1:{group};ist.recv_addr=127.0.0.1:{missed};\
-                 gcache.size=64M;socket.ssl=no"
-            )))
-    }
-
-    /// The first node, from the place's data directory.
-    pub fn begin(&self) -> anyhow::Result<Server> {
-        std::fs::rename(self.place.data(), self.data(0))?;
-        let server = self
-            .place
-            .start(self.options(0)?.option("--wsrep-new-cluster"))?;
-        wait_until_synced(&server)?;
-        let statements = [
-            "CREATE USER copies@localhost IDENTIFIED BY 'x'",
-            "GRANT RELOAD, PROCESS, LOCK TABLES, REPLICATION CLIENT, BINLOG MONITOR, REPLICATION SLAVE ADMIN ON *.* TO copies@localhost",
-            // It comes to the other nodes, too.
-            "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'",
-        ];
-        sql::run(&server, &statements)?;
-        Ok(server)
-    }
-
-    /// A node without data, or one that comes back after a clean stop.
-    pub fn start(&self, node: usize) -> anyhow::Result<Server> {
-        let server = self.place.start(self.options(node)?)?;
-        self.expect_served(&server)?;
-        Ok(server)
-    }
-
-    fn expect_served(&self, server: &Server) -> Outcome {
-        wait_until_synced(server)?;
-        sql::expect_state(server, "active")
-    }
-
-    /// A node that was killed: a run of the server says how far it had come, as `galera_recovery` of the packages lets it; the next
-    /// gets what it has missed.
-    pub fn come_back(&self, node: usize) -> anyhow::Result<Server> {
-        let recovery = self.options(node)?.option("--wsrep-recover");
-        // It ends by itself, and has said so in its log.
-        let end = self.place.start(recovery);
-        ensure!(end.is_err(), "a run for recovery stays");
-        let log = self.place.root().join(format!("run-{node}/error.log"));
-        let log = std::fs::read_to_string(log)?;
-        let position = log
-            .lines()
-            .rev()
-            .find_map(|line| Some(line.split_once("Recovered position: ")?.1.trim()))
-            .context("no position")?;
-        let options = self.options(node)?;
-        let server = self
-            .place
-            .start(options.option(format!("--wsrep-start-position={position}")))?;
-        self.expect_served(&server)?;
-        Ok(server)
-    }
-}
-
-/// A node that has just got its data closes connections on the way, so a question that is not answered is asked again.
-pub fn wait_until_synced(server: &Server) -> Outcome {
-    sql::wait_until("synced", PATIENCE, || {
-        let state = server.status("wsrep_local_state_comment");
-        Ok(state.is_ok_and(|state| state.values().any(|state| state == "Synced")))
-    })
-}
-
-/// How long a node may take to join while its donor is killed.
-const WITHOUT_A_DONOR: Duration = Duration::from_secs(120);
-
-impl Cluster<'_> {
-    /// The script that copies may outlive the server that has started it. A service manager ends it, too, and a node does not
-    /// start beside it.
-    fn end_copying(&self, node: usize) -> Outcome {
-        let file = self.data(node).join("wsrep_sst.pid");
-        let text = std::fs::read_to_string(file).unwrap_or_default();
-        let Some(pid) = text.trim().parse().ok().and_then(Pid::from_raw) else {
-            return Ok(());
-        };
-        // Whose number may be somebody else's by now.
-        let is_it = || {
-            let line = format!("/proc/{}/cmdline", pid.as_raw_nonzero());
-            std::fs::read_to_string(line).is_ok_and(|line| line.contains("wsrep_sst_"))
-        };
-        sql::wait_until("the end of a script that copies", PATIENCE, || {
-            if is_it() {
-                let _ = kill_process(pid, Signal::TERM);
-            }
-            Ok(!is_it())
-        })
-    }
-
-    fn remove_data(&self, node: usize) -> Outcome {
-        std::fs::remove_dir_all(self.data(node))?;
-        Ok(())
-    }
-
-    /// All that run are a cluster without the others.
-    fn wait_for_all(&self, servers: &Servers) -> Outcome {
-        self.wait_for(servers, servers.running().len())
-    }
-
-    fn wait_for(&self, servers: &Servers, size: usize) -> Outcome {
-        let size = size.to_string();
-        for (_, server) in servers.running() {
-            sql::wait_until("a cluster of those that run", PATIENCE, || {
-                let status = server.status("wsrep\\_%")?;
-                let is = |name: &str, value: &str| status.get(name).is_some_and(|of| of == value);
-                Ok(is("wsrep_cluster_size", &size)
-                    && is("wsrep_ready", "ON")
-                    && is("wsrep_local_state_comment", "Synced"))
-            })?;
-        }
-        Ok(())
-    }
-}
-
-impl servers::Cluster for Cluster<'_> {
-    fn come_back(&self, _: &Servers, number: usize) -> anyhow::Result<Server> {
-        self.end_copying(number)?;
-        Cluster::come_back(self, number)
-    }
-
-    fn replace(&self, _: &Servers, number: usize) -> anyhow::Result<Server> {
-        self.end_copying(number)?;
-        self.remove_data(number)?;
-        self.start(number)
-    }
-
-    fn kill_joiner(&self, servers: &Servers, number: usize, after: Duration) -> Outcome {
-        self.remove_data(number)?;
-        // A server that has not started in time is killed.
-        let joiner = self.place.start(self.options(number)?.start_timeout(after));
-        drop(joiner);
-        self.wait_for_all(servers)
-    }
-
-    fn kill_donor(
-        &self,
-        _: &Server,
-        servers: &mut Servers,
-        joiner: usize,
-        donor: usize,
-        after: Duration,
-    ) -> anyhow::Result<Option<Server>> {
-        self.remove_data(joiner)?;
-        let options = self
-            .options(joiner)?
-            .start_timeout(WITHOUT_A_DONOR)
-            .option(format!("--wsrep-sst-donor=node-{donor}"));
-        let giver = servers.take(donor);
-        let is_over = AtomicBool::new(false);
-        let joined = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                let gives = || {
-                    let state = giver.status("wsrep_local_state_comment");
-                    state.is_ok_and(|all| all.values().any(|state| state.starts_with("Donor")))
-                };
-                while !is_over.load(Ordering::Relaxed) && !gives() {
-                    std::thread::sleep(Duration::from_millis(20));
+    // A copy of a node that is written to, and switched meanwhile.
+    let mut second = None;
+    ledger.run_while(&first, BESIDE, || {
+        std::thread::scope(|scope| {
+            let switched = scope.spawn(|| {
+                for value in ["OFF", "ON"] {
+                    std::thread::sleep(Duration::from_millis(700));
+                    first.sql(&format!("SET GLOBAL bpe_enabled = {value}"))?;
                 }
-                std::thread::sleep(after);
-                giver.kill();
+                anyhow::Ok(())
             });
-            let joined = self.place.start(options);
-            is_over.store(true, Ordering::Relaxed);
-            joined
-        });
-        let joiner = joined
-            .ok()
-            .filter(|server| self.expect_served(server).is_ok());
-        match joiner {
-            Some(_) => self.wait_for(servers, servers.running().len() + 1)?,
-            None => self.wait_for_all(servers)?,
-        }
-        Ok(joiner)
-    }
+            second = Some(cluster.start(1)?);
+            let switched = switched.join();
+            switched.map_err(|_| anyhow::anyhow!("the switching panicked"))?
+        })
+    })?;
+    let second = second.context("a second node")?;
+    let third = cluster.start(2)?;
+    ledger.run(&first, Duration::from_secs(2))?;
+    expect_the_same(&ledger, &[&first, &second, &third])?;
 
-    fn before_the_end_of_the_primary(&self, _: &Servers) -> Outcome {
+    // It is killed, and gets what it has missed. The caches of the others are switched and bypassed.
+    second.kill();
+    let mut second = None;
+    ledger.run_while(&first, BESIDE, || {
+        third.sql("SET GLOBAL bpe_bypass = 'ON'")?;
+        second = Some(cluster.come_back(1)?);
+        third.sql("SET GLOBAL bpe_bypass = 'OFF'")?;
         Ok(())
-    }
+    })?;
+    let second = second.context("a second node")?;
+    let inherited = sql::figure(&second, "pages_inherited")?;
+    expect_the_same(&ledger, &[&first, &second, &third])?;
 
-    fn promote(&self, servers: &mut Servers) -> Outcome {
-        let next = servers.running().first().context("nobody is left")?.0;
-        servers.set_primary(next);
-        self.wait_for_all(servers)
-    }
+    // Its data directory becomes another one under what it has cached.
+    second.stop()?;
+    std::fs::remove_dir_all(cluster.data(1))?;
+    let second = cluster.start(1)?;
+    ledger.run(&first, Duration::from_secs(2))?;
+    expect_the_same(&ledger, &[&first, &second, &third])?;
 
-    fn catch_up(&self, servers: &Servers) -> Outcome {
-        // What is read is what was committed anywhere before: wsrep_sync_wait.
-        self.wait_for_all(servers)
+    // The node that is written to dies, and comes back.
+    ledger.run_and_kill(first, Duration::from_millis(1500))?;
+    sql::wait_until("a cluster of two", Duration::from_secs(60), || {
+        let size = second.status("wsrep_cluster_size")?;
+        let ready = second.status("wsrep_ready")?;
+        Ok(size.values().any(|size| size == "2") && ready.values().any(|ready| ready == "ON"))
+    })?;
+    ledger.settle(&second)?;
+    expect_the_same(&ledger, &[&second, &third])?;
+    let first = cluster.come_back(0)?;
+    ledger.run(&second, Duration::from_secs(2))?;
+    expect_the_same(&ledger, &[&first, &second, &third])?;
+
+    let mut compared = Compared::default();
+    let mut hits = Vec::new();
+    for server in [&first, &second, &third] {
+        verification::compare_cached(server, &mut compared)?;
+        verification::check_tables(server)?;
+        hits.push(sql::figure(server, "hits")?);
     }
+    ensure!(compared.wrong == 0, "{compared:?}");
+    ensure!(hits.iter().all(|hits| *hits > 0), "{hits:?}");
+    note(format!(
+        "hits {hits:?}; {compared:?}; {inherited} pages were taken over by the node that was killed"
+    ));
+    for server in [third, second, first] {
+        server.stop()?;
+    }
+    for node in 0..NODES {
+        verification::innochecksum(&place.installation, &cluster.data(node))?;
+    }
+    Ok(())
+}
+
+fn nodes_come_and_go(place: &Place) -> Outcome {
+    run_a_cluster(place, None)
+}
+
+/// A node whose library does not drop what is written has rows that the others do not have.
+fn a_node_that_drops_nothing_is_noticed(place: &Place) -> Outcome {
+    let error = run_a_cluster(place, Some("writes"))
+        .err()
+        .context("a node did not drop what was written, and nothing was wrong")?;
+    let text = format!("{error:#}");
+    ensure!(!text.contains("skipped"), "{text}");
+    note(format!(
+        "noticed: {}",
+        text.chars().take(160).collect::<String>()
+    ));
+    Ok(())
 }

@@ -34,9 +34,11 @@ end
 ";
 
 fn main() -> ExitCode {
-    Suite::new("console_page")
-        .with(Flavour::MariaDb1011, "in_a_browser", in_a_browser)
-        .run()
+    integration_tests::harness::run([Suite::new("console_page").with(
+        Flavour::MariaDb1011,
+        "in_a_browser",
+        in_a_browser,
+    )])
 }
 
 /// Everything that runs beside the browser.

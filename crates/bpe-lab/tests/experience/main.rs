@@ -16,7 +16,7 @@ mod script;
 const MIB: u64 = 1 << 20;
 
 fn main() -> ExitCode {
-    Suite::new("experience")
+    integration_tests::harness::run([Suite::new("experience")
         .with(
             Flavour::MariaDb1011,
             "the_switch_is_left_as_it_was",
@@ -26,8 +26,7 @@ fn main() -> ExitCode {
             Flavour::MariaDb1011,
             "a_script_of_ones_own",
             script::a_script_of_ones_own,
-        )
-        .run()
+        )])
 }
 
 /// The console of `bpe-lab` on a server.

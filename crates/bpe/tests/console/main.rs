@@ -23,7 +23,7 @@ const MIB: u64 = 1 << 20;
 const POOL: u64 = 64 * MIB;
 
 fn main() -> ExitCode {
-    Suite::new("console")
+    integration_tests::harness::run([Suite::new("console")
         .plain("only_its_own_pages_get_in", only_its_own_pages_get_in)
         .plain("only_tls_is_answered", tls::only_tls_is_answered)
         .with(Flavour::MariaDb1011, "the_switch", the_switch)
@@ -87,8 +87,7 @@ fn main() -> ExitCode {
             "a_server_is_killed_while_it_resizes",
             interrupted::a_server_is_killed_while_it_resizes,
         )
-        .with(Flavour::MySql97, "mysql_switches_too", mysql_switches_too)
-        .run()
+        .with(Flavour::MySql97, "mysql_switches_too", mysql_switches_too)])
 }
 
 fn only_its_own_pages_get_in() -> Outcome {

@@ -1,0 +1,561 @@
+//! `bpe warm` between real servers: a physical copy gets as warm as the server that it was made from, from its own data files and
+//! under writes; and what is no copy, is cold, or may not be loaded is told.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use integration_tests::cluster::replicas::{Node, catch_up, first_primary};
+use integration_tests::harness::Outcome;
+use integration_tests::mysql::prelude::Queryable;
+use integration_tests::place::extended;
+use integration_tests::trace::CREATE_FUNCTION;
+use integration_tests::verification::{Compared, compare_cached};
+use integration_tests::{Options, Place, Server, Suite, copies, note, sql};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Larger than the data.
+const CACHE: u64 = 96 << 20;
+/// Smaller than them.
+const SMALL: u64 = 12 << 20;
+/// Of 2,000 bytes: twice the pool, about 1,200 pages.
+const ROWS: u32 = 8_000;
+
+/// The tests of this subject.
+pub fn suite() -> Suite {
+    Suite::new("warming")
+        .each("a_copy_is_made_warm", a_copy_is_made_warm)
+        .each("what_is_no_copy_is_told", what_is_no_copy_is_told)
+        .each("ends_that_differ_or_die", ends_that_differ_or_die)
+        .each("a_standby_that_falls_behind", a_standby_that_falls_behind)
+}
+
+fn options(place: &Place, number: usize) -> anyhow::Result<Options> {
+    with_cache(place, number, CACHE)
+}
+
+fn with_cache(place: &Place, number: usize, bytes: u64) -> anyhow::Result<Options> {
+    let cache = place.root().join(format!("cache-{number}"));
+    std::fs::create_dir_all(&cache)?;
+    let folder = format!("node-{number}");
+    let options = place.options_of(&folder, &format!("run-{number}"));
+    Ok(extended(options, place.library()?, &cache, bytes).option("--loose-bpe-admission=all"))
+}
+
+fn data(place: &Place, number: usize) -> PathBuf {
+    place.root().join(format!("node-{number}"))
+}
+
+/// The first server, whose data were read several times.
+fn source(place: &Place) -> anyhow::Result<Server> {
+    std::fs::rename(place.data(), data(place, 1))?;
+    let server = place.start(options(place, 1)?)?;
+    sql::expect_state(&server, "active")?;
+    server.sql(CREATE_FUNCTION)?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", ROWS, 2000, "")?;
+    sql::fill(&mut connection, "d.other", 200, 2000, "")?;
+    for _ in 0..2 {
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+    }
+    Ok(server)
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_bpe"));
+    command
+        .args(["warm", "--no-defaults", "--user", "root"])
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command
+}
+
+fn run(command: &mut Command) -> anyhow::Result<(i32, String)> {
+    let output = command.output().context("bpe")?;
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    Ok((output.status.code().unwrap_or(-1), text))
+}
+
+fn warm(from: &Server, to: &Server, arguments: &[&str]) -> anyhow::Result<(i32, String)> {
+    run(command(arguments)
+        .arg("--from")
+        .arg(from.socket())
+        .arg("--to")
+        .arg(to.socket()))
+}
+
+fn expect(given: (i32, String), code: i32, parts: &[&str]) -> anyhow::Result<String> {
+    let (exit, text) = given;
+    ensure!(exit == code, "{exit} instead of {code}:\n{text}");
+    for part in parts {
+        ensure!(text.contains(part), "`{part}` is missing in:\n{text}");
+    }
+    Ok(text)
+}
+
+fn percent(server: &Server) -> anyhow::Result<f64> {
+    Ok(sql::status(server, "warm_percent")?.parse()?)
+}
+
+fn a_copy_is_made_warm(place: &Place) -> Outcome {
+    let first = source(place)?;
+    copies::of_running(place, &first, &data(place, 1), &data(place, 2))?;
+    let second = place.start(options(place, 2)?)?;
+    sql::expect_state(&second, "active")?;
+    let cached = sql::figure(&first, "pages_cached")?;
+    ensure!(cached > 800, "{cached}");
+    ensure!(percent(&second)? == -1.0 && sql::status(&second, "warm_state")? == "none");
+
+    second.sql("SET GLOBAL bpe_warm_io_capacity = 0")?;
+    let refused = warm(&first, &second, &[])?;
+    expect(refused, 1, &["bpe_warm_io_capacity is 0", "--io-capacity"])?;
+
+    let before = sql::figure(&second, "misses")?;
+    let told = warm(&first, &second, &["--io-capacity", "5000"])?;
+    let told = expect(told, 0, &["Loaded", "Warm"])?;
+    note(told.lines().collect::<Vec<_>>().join("; "));
+    let loaded = sql::figure(&second, "warm_pages_loaded")?;
+    let reads = sql::figure(&second, "warm_reads")?;
+    let listed = sql::figure(&second, "warm_pages_listed")?;
+    ensure!(
+        listed > 800 && loaded > 800,
+        "{listed} listed, {loaded} loaded"
+    );
+    ensure!(reads < loaded / 4, "{reads} reads for {loaded} pages");
+    ensure!(percent(&second)? >= 95.0, "{} %", percent(&second)?);
+    ensure!(sql::status(&second, "warm_state")? == "loaded");
+    ensure!(
+        second
+            .value("SELECT @@GLOBAL.bpe_warm_io_capacity")?
+            .as_deref()
+            == Some("0")
+    );
+    // What was loaded was not asked for.
+    let misses = sql::figure(&second, "misses")? - before;
+    ensure!(misses < 100, "{misses} misses");
+
+    // It serves, and its own writes drop what they touch.
+    let from = sql::figure(&second, "data_reads")?;
+    sql::read_all(&mut second.connect()?, "d.t", ROWS)?;
+    let of_disk = sql::figure(&second, "data_reads")? - from;
+    ensure!(of_disk < loaded / 10, "{of_disk} reads of the data files");
+    second
+        .connect()?
+        .query_drop("UPDATE d.t SET pad = REVERSE(pad) WHERE id % 7 = 0")?;
+    let list = place.root().join("list");
+    let saved = run(command(&[])
+        .arg("--from")
+        .arg(first.socket())
+        .arg("--save")
+        .arg(&list))?;
+    expect(saved, 0, &["Saved"])?;
+    let again = run(command(&["--io-capacity", "5000"])
+        .arg("--load")
+        .arg(&list)
+        .arg("--to")
+        .arg(second.socket()))?;
+    expect(again, 0, &["Warm"])?;
+    let mut compared = Compared::default();
+    compare_cached(&second, &mut compared)?;
+    ensure!(
+        compared.wrong == 0 && compared.compared > 500,
+        "{compared:?}"
+    );
+
+    follows(&first, &second)?;
+    what_the_pool_holds_is_listed(place, &first, &second)?;
+    // Warmth goes with the pages.
+    second.sql("TRUNCATE TABLE d.t")?;
+    sql::wait_until("it is less warm", Duration::from_secs(60), || {
+        Ok(percent(&second)? < 50.0)
+    })?;
+    second.sql("SET GLOBAL bpe_enabled = OFF")?;
+    ensure!(percent(&second)? == 0.0);
+    let off = warm(&first, &second, &["--io-capacity", "5000"])?;
+    expect(off, 1, &["the extension is disabled"])?;
+    second.stop()?;
+    first.stop()?;
+    Ok(())
+}
+
+/// What becomes hot on the one becomes warm on the other, and it stays warm when the one is gone.
+fn follows(first: &Server, second: &Server) -> Outcome {
+    let mut follower = command(&["--io-capacity", "5000", "--follow", "--every", "5"])
+        .arg("--from")
+        .arg(first.socket())
+        .arg("--to")
+        .arg(second.socket())
+        .spawn()?;
+    let listed = || sql::figure(second, "warm_pages_listed");
+    let state = || sql::status(second, "warm_state");
+    let done = (|| {
+        sql::wait_until("the first round", Duration::from_secs(60), || {
+            Ok(state()? == "loaded")
+        })?;
+        let before = listed()?;
+        // Both get it, as replication would bring it.
+        for server in [first, second] {
+            sql::fill(&mut server.connect()?, "d.later", 2000, 2000, "")?;
+        }
+        let mut connection = first.connect()?;
+        sql::read_all(&mut connection, "d.later", 2000)?;
+        // Out of the pool and into the cache, which alone is listed.
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+        sql::wait_until("a later round", Duration::from_secs(60), || {
+            Ok(listed()? > before + 50 && state()? == "loaded")
+        })?;
+        let warmth = percent(second)?;
+        ensure!(warmth > 90.0, "{warmth} %");
+        // An administrator has had enough of it.
+        second.sql("SET GLOBAL bpe_warm_io_capacity = 0")?;
+        std::thread::sleep(Duration::from_secs(12));
+        let capacity = second.value("SELECT @@GLOBAL.bpe_warm_io_capacity")?;
+        ensure!(capacity.as_deref() == Some("0"), "{capacity:?}");
+        anyhow::Ok(())
+    })();
+    follower.kill()?;
+    let output = follower.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    done.with_context(|| said.clone())?;
+    ensure!(said.contains("pages listed in"), "{said}");
+    sql::wait_until("the warming has ended", Duration::from_secs(60), || {
+        let again = warm(first, second, &["--io-capacity", "5000"])?;
+        ensure!(
+            again.0 == 0 || again.1.contains("another warming"),
+            "{}",
+            again.1
+        );
+        Ok(again.0 == 0)
+    })?;
+    // It ends as `systemctl stop` asks it to, and what it has set is as before.
+    let mut follower = begin(
+        first,
+        second,
+        &["--io-capacity", "5000", "--follow", "--every", "60"],
+    )?;
+    let capacity = || sql::number(second, "SELECT @@GLOBAL.bpe_warm_io_capacity");
+    let set = sql::wait_until("loading is allowed", Duration::from_secs(60), || {
+        Ok(capacity()? == 5000)
+    });
+    kill_process(Pid::from_child(&follower), Signal::TERM)?;
+    let ended = sql::wait_until("its end", Duration::from_secs(60), || {
+        Ok(follower.try_wait()?.is_some())
+    });
+    let _ = follower.kill();
+    let output = follower.wait_with_output()?;
+    set.and(ended)?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{:?}: {said}", output.status);
+    ensure!(capacity()? == 0, "it is {}", capacity()?);
+    Ok(())
+}
+
+/// A table that is in InnoDB's pool alone is made warm if that is asked for.
+fn what_the_pool_holds_is_listed(place: &Place, first: &Server, second: &Server) -> Outcome {
+    // By default MariaDB keeps more pages free than this pool has.
+    first.sql("SET GLOBAL innodb_lru_scan_depth = 100")?;
+    for server in [first, second] {
+        sql::fill(&mut server.connect()?, "d.held", 1500, 2000, "")?;
+    }
+    sql::write_dirty_pages(second)?;
+    // What is flushed meanwhile gets into the cache, and is listed anyway.
+    let listed = |more: &[&str]| -> anyhow::Result<u64> {
+        let told = warm(first, second, &[&["--io-capacity", "5000"], more].concat())?;
+        let told = expect(told, 0, &["Warm"])?;
+        note(told.lines().collect::<Vec<_>>().join("; "));
+        sql::figure(second, "warm_pages_listed")
+    };
+    let cached = listed(&[])?;
+    let loaded = sql::figure(second, "warm_pages_loaded")?;
+    let with_pool = listed(&["--pool"])?;
+    if with_pool <= cached + 40 {
+        let spaces = match place.installation.flavour.is_mysql() {
+            true => "INNODB_TABLESPACES",
+            false => "INNODB_SYS_TABLESPACES",
+        };
+        let held = "SELECT CONCAT_WS(' ', COUNT(*), MIN(IS_OLD), MIN(PAGE_STATE), GROUP_CONCAT(DISTINCT SPACE)) \
+                    FROM information_schema.INNODB_BUFFER_PAGE WHERE TABLE_NAME LIKE '%held%'";
+        let space = format!(
+            "SELECT CONCAT_WS(' ', SPACE, NAME, FILE_SIZE) FROM information_schema.{spaces} WHERE NAME LIKE 'd/%held%'"
+        );
+        let (held, space) = (first.value(held)?, first.value(&space)?);
+        anyhow::bail!(
+            "{cached} pages are cached, {with_pool} with those of the pool: in the pool {held:?}, space {space:?}"
+        );
+    }
+    let loaded = sql::figure(second, "warm_pages_loaded")? - loaded;
+    ensure!(loaded > 40, "{loaded} more were loaded");
+    ensure!(percent(second)? > 90.0, "{} %", percent(second)?);
+    needs_rights(place, first)
+}
+
+/// The list needs PROCESS on the serving server, and fingerprints of pages the right to SET GLOBAL there.
+fn needs_rights(place: &Place, first: &Server) -> Outcome {
+    first.sql("CREATE USER nobody@localhost")?;
+    let saved = first.socket().with_file_name("never");
+    let save = |more: &[&str]| {
+        run(Command::new(env!("CARGO_BIN_EXE_bpe"))
+            .args(["warm", "--no-defaults", "--user", "nobody", "--save"])
+            .arg(&saved)
+            .arg("--from")
+            .arg(first.socket())
+            .args(more))
+    };
+    let process = "GRANT PROCESS ON *.* TO 'nobody'@'localhost'";
+    for more in [&[][..], &["--pool"], &["--by-name"]] {
+        expect(
+            save(more)?,
+            1,
+            &["--from", "lacks the PROCESS privilege", process],
+        )?;
+    }
+    first.sql(process)?;
+    let right = match place.is_mysql() {
+        true => "SYSTEM_VARIABLES_ADMIN",
+        false => "SUPER",
+    };
+    let grant = format!("GRANT {right} ON *.* TO 'nobody'@'localhost'");
+    expect(save(&[])?, 1, &["comparing pages", "SET GLOBAL", &grant])?;
+    ensure!(!saved.exists());
+    // Whole tables are loaded without a comparison.
+    expect(save(&["--by-name"])?, 0, &["Saved"])?;
+    ensure!(!std::fs::read_to_string(&saved)?.contains("\"prints\":[{"));
+    first.sql(&grant)?;
+    expect(save(&[])?, 0, &["Saved"])?;
+    let text = std::fs::read_to_string(&saved)?;
+    ensure!(text.contains("\"prints\":[{") && text.contains("\"secret\":\""));
+    first.sql("DROP USER nobody@localhost")?;
+    Ok(())
+}
+
+/// The same table by other statements, as in a replica that was loaded from a dump.
+fn what_is_no_copy_is_told(place: &Place) -> Outcome {
+    let other = place.root().join("other");
+    let status = Command::new("cp")
+        .arg("-a")
+        .arg(place.data())
+        .arg(&other)
+        .status()?;
+    ensure!(status.success(), "cp ended with {status}");
+    let first = source(place)?;
+    std::fs::rename(&other, data(place, 2))?;
+    let _ = std::fs::remove_file(data(place, 2).join("auto.cnf"));
+    let second = place.start(options(place, 2)?)?;
+    sql::expect_state(&second, "active")?;
+    second.sql(CREATE_FUNCTION)?;
+    let mut connection = second.connect()?;
+    sql::fill(&mut connection, "d.before", 300, 2000, "")?;
+    sql::fill(&mut connection, "d.t", ROWS, 1500, "")?;
+    let loaded = sql::figure(&second, "warm_pages_loaded")?;
+    let told = warm(&first, &second, &["--io-capacity", "5000"])?;
+    expect(told, 1, &["no physical copy", "--by-name"])?;
+    ensure!(sql::figure(&second, "warm_pages_loaded")? == loaded);
+    // A new cache is empty, unless pages are written meanwhile.
+    sql::write_dirty_pages(&second)?;
+    cache_made_anew(&second)?;
+    let told = warm(&first, &second, &["--io-capacity", "5000", "--by-name"])?;
+    let told = expect(told, 0, &["Loaded", "Warm"])?;
+    note(told.lines().collect::<Vec<_>>().join("; "));
+    ensure!(
+        sql::figure(&second, "warm_pages_loaded")? > loaded + 400,
+        "{told}"
+    );
+    let mut compared = Compared::default();
+    compare_cached(&second, &mut compared)?;
+    ensure!(
+        compared.wrong == 0 && compared.compared > 400,
+        "{compared:?}"
+    );
+    // What cannot be reached, or is not on.
+    second.sql("SET GLOBAL bpe_enabled = OFF")?;
+    let told = warm(&second, &first, &[])?;
+    expect(told, 1, &["--from", "the extension is disabled"])?;
+    second.stop()?;
+    let nobody = first.socket().with_file_name("nobody.sock");
+    let told = run(command(&[])
+        .arg("--from")
+        .arg(nobody)
+        .arg("--to")
+        .arg(first.socket()))?;
+    expect(told, 3, &["--from"])?;
+    first.stop()?;
+    Ok(())
+}
+
+/// A smaller cache takes the hottest pages, those beyond the end of a file are skipped, and servers that die meanwhile are told. No
+/// page is wrong after any of it.
+fn ends_that_differ_or_die(place: &Place) -> Outcome {
+    let first = source(place)?;
+    copies::of_running(place, &first, &data(place, 1), &data(place, 2))?;
+    let second = place.start(with_cache(place, 2, SMALL)?)?;
+    sql::expect_state(&second, "active")?;
+    let cut = warm(&first, &second, &["--io-capacity", "5000"])?;
+    let cut = expect(cut, 0, &["Cut ", "the hottest are loaded"])?;
+    note(cut.lines().collect::<Vec<_>>().join("; "));
+    ensure!(sql::figure(&second, "warm_pages_loaded")? > 400);
+    is_right(&second)?;
+    second.stop()?;
+
+    // The other's file grows, and this one does not.
+    let second = place.start(options(place, 2)?)?;
+    sql::expect_state(&second, "active")?;
+    let mut connection = first.connect()?;
+    sql::insert(&mut connection, "d.t", ROWS + 1, ROWS + 4000, 2000)?;
+    sql::read_all(&mut connection, "d.t", ROWS + 4000)?;
+    let longer = warm(&first, &second, &["--io-capacity", "5000", "--pool"])?;
+    let longer = expect(longer, 0, &["Skipped ", "beyond the end of their files"])?;
+    note(longer.lines().collect::<Vec<_>>().join("; "));
+    is_right(&second)?;
+
+    // The one that is made warm dies.
+    cache_made_anew(&second)?;
+    let mut slow = begin(&first, &second, &["--io-capacity", "1"])?;
+    loads_by(&mut slow, &second)?;
+    second.kill();
+    let output = slow.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(
+        output.status.code() == Some(3) && said.contains("--to"),
+        "{:?}: {said}",
+        output.status
+    );
+
+    // Then the one that is warm. The list is there, and is loaded.
+    std::fs::remove_dir_all(place.root().join("cache-2"))?;
+    let second = place.start(options(place, 2)?)?;
+    sql::expect_state(&second, "active")?;
+    let before = sql::figure(&second, "warm_pages_loaded")?;
+    let mut follower = begin(
+        &first,
+        &second,
+        &["--io-capacity", "5", "--follow", "--every", "5"],
+    )?;
+    let done = loads(&second).and_then(|()| {
+        first.kill();
+        second.sql("SET GLOBAL bpe_warm_io_capacity = 5000")?;
+        sql::wait_until("it is loaded", Duration::from_secs(60), || {
+            Ok(sql::status(&second, "warm_state")? == "loaded")
+        })
+    });
+    // It goes on, and says so after a round.
+    std::thread::sleep(Duration::from_secs(15));
+    let goes_on = follower.try_wait()?.is_none();
+    follower.kill()?;
+    let output = follower.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    done.with_context(|| said.clone())?;
+    ensure!(goes_on && said.contains("it is tried again"), "{said}");
+    ensure!(sql::figure(&second, "warm_pages_loaded")? > before);
+    is_right(&second)?;
+    second.stop()?;
+    Ok(())
+}
+
+/// A replica whose applying is held up needs its disk for catching up: a tenth is left to loading until it has. The lock that holds it
+/// up holds up nothing else, although MySQL has not opened that table yet.
+fn a_standby_that_falls_behind(place: &Place) -> Outcome {
+    let pause = |seconds| std::thread::sleep(Duration::from_secs(seconds));
+    let nodes = [1, 2].map(|number| Node {
+        place,
+        number,
+        rules: None,
+    });
+    let first = first_primary(&nodes[0])?;
+    let mut connection = first.connect()?;
+    sql::fill(&mut connection, "d.held", 10, 2000, "")?;
+    sql::fill(&mut connection, "d.t", ROWS, 2000, "")?;
+    for _ in 0..2 {
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+    }
+    let second = nodes[1].join(&first, &nodes[0])?;
+    catch_up(&second, &first)?;
+
+    let mut holder = second.connect()?;
+    holder.query_drop("LOCK TABLES d.held WRITE")?;
+    sql::insert(&mut connection, "d.held", 11, 12, 2000)?;
+    pause(3);
+    let mut warming = begin(&first, &second, &["--io-capacity", "4"])?;
+    loads(&second)?;
+    // The command looks every two seconds, and one look alone tells nothing.
+    pause(7);
+    let before = sql::figure(&second, "warm_reads")?;
+    pause(10);
+    let slowed = sql::figure(&second, "warm_reads")? - before;
+    ensure!(
+        slowed <= 12 && sql::status(&second, "warm_state")? != "loaded",
+        "{slowed} reads in 10 s, after {before}"
+    );
+    holder.query_drop("UNLOCK TABLES")?;
+    catch_up(&second, &first)?;
+    sql::wait_until("all is loaded", Duration::from_secs(120), || {
+        Ok(warming.try_wait()?.is_some())
+    })?;
+    let output = warming.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(
+        output.status.success() && said.contains("slowed down: the server falls behind"),
+        "{}: {said}",
+        output.status
+    );
+    ensure!(percent(&second)? >= 95.0, "{} %", percent(&second)?);
+    note(format!("{slowed} reads of 40 in 10 s while it was behind"));
+    is_right(&second)?;
+    second.stop()?;
+    first.stop()?;
+    Ok(())
+}
+
+fn begin(from: &Server, to: &Server, arguments: &[&str]) -> anyhow::Result<std::process::Child> {
+    let mut command = command(arguments);
+    command.arg("--from").arg(from.socket());
+    command.arg("--to").arg(to.socket());
+    command.spawn().context("bpe")
+}
+
+/// Another size, and an empty cache of that size.
+fn cache_made_anew(server: &Server) -> Outcome {
+    server.sql("SET GLOBAL bpe_size = 83886080")?;
+    sql::wait_until("the cache was made anew", Duration::from_secs(60), || {
+        Ok(sql::figure(server, "pages_cached")? < 100 && sql::status(server, "state")? == "active")
+    })
+}
+
+/// As [`loads`], as long as the command is at it.
+fn loads_by(command: &mut std::process::Child, server: &Server) -> Outcome {
+    sql::wait_until("it loads", Duration::from_secs(100), || {
+        if let Some(status) = command.try_wait()? {
+            let mut said = String::new();
+            if let Some(mut pipe) = command.stderr.take() {
+                pipe.read_to_string(&mut said)?;
+            }
+            anyhow::bail!("{status}: {said}");
+        }
+        is_loading(server)
+    })
+}
+
+fn is_loading(server: &Server) -> anyhow::Result<bool> {
+    let listed = sql::figure(server, "warm_pages_listed")?;
+    Ok(listed > 0 && sql::status(server, "warm_state")? == "loading")
+}
+
+/// Waits until a list is there, and is not loaded yet.
+fn loads(server: &Server) -> Outcome {
+    sql::wait_until("it loads", Duration::from_secs(100), || is_loading(server))
+}
+
+/// All that is cached is as in the data files.
+fn is_right(server: &Server) -> Outcome {
+    let mut compared = Compared::default();
+    compare_cached(server, &mut compared)?;
+    ensure!(
+        compared.wrong == 0 && compared.compared > 100,
+        "{compared:?}"
+    );
+    Ok(())
+}

@@ -1,0 +1,10 @@
+//! Tables that change as a whole, and copies of servers at work.
+
+use std::process::ExitCode;
+
+mod backup;
+mod ddl;
+
+fn main() -> ExitCode {
+    integration_tests::harness::run([ddl::suite(), backup::suite()])
+}

@@ -1,0 +1,17 @@
+//! Disks that fail, servers that die, ordinary months.
+
+use std::process::ExitCode;
+
+mod crashes;
+mod damage;
+mod faults;
+mod life;
+
+fn main() -> ExitCode {
+    integration_tests::harness::run([
+        faults::suite(),
+        damage::suite(),
+        crashes::suite(),
+        life::suite(),
+    ])
+}

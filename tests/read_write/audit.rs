@@ -1,0 +1,393 @@
+//! Somebody else writes to the data files of a running server: the extension notices, and does not go on. What only looks like
+//! that costs the file its place in the cache for a while, and nothing else.
+//!
+//! With the library that is built for tests, which looks every second, and takes a file for quiet after four.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context, bail, ensure};
+use integration_tests::ledger::Ledger;
+use integration_tests::mysql::Conn;
+use integration_tests::ordinary::{self, EVENTS, Month, REST};
+use integration_tests::place::ROOMY;
+use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, trace};
+
+const CACHE: u64 = 64 << 20;
+const PAGE: usize = 16384;
+const ROWS: u32 = 8000;
+const WIDTH: u32 = 2000;
+/// A table whose file MariaDB makes longer in another way.
+const PACKED: &str = "ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8";
+
+/// The tests of this subject.
+pub fn suite() -> Suite {
+    Suite::new("audit")
+        .each("a_foreign_write_is_noticed", a_foreign_write_is_noticed)
+        .each(
+            "the_same_bytes_are_a_suspicion",
+            the_same_bytes_are_a_suspicion,
+        )
+        .each("a_quiet_table_may_grow", a_quiet_table_may_grow)
+        .each("the_servers_own_are_not", the_servers_own_are_not)
+        .each("an_ordinary_month", an_ordinary_month)
+        .each(
+            "growth_that_is_not_counted_is_noticed",
+            growth_that_is_not_counted_is_noticed,
+        )
+        .all("innodb_counts_the_same_reads", innodb_counts_the_same_reads)
+}
+
+fn options(place: &Place) -> anyhow::Result<Options> {
+    place.canary(CACHE, "none")
+}
+
+fn state(server: &Server) -> anyhow::Result<(String, String)> {
+    Ok((
+        sql::status(server, "state")?,
+        sql::status(server, "state_reason")?,
+    ))
+}
+
+/// A server with a table of which nearly all is cached, and that has been at rest for long enough.
+fn with_a_table_at_rest(place: &Place) -> anyhow::Result<Server> {
+    let server = place.start(options(place)?)?;
+    let mut connection = server.connect()?;
+    server.sql(trace::CREATE_FUNCTION)?;
+    sql::fill(&mut connection, "d.t", ROWS, WIDTH, "")?;
+    sql::read_all(&mut connection, "d.t", ROWS)?;
+    sql::run(&server, &["FLUSH TABLES d.t FOR EXPORT"])?;
+    sql::read_all(&mut connection, "d.t", ROWS)?;
+    std::thread::sleep(REST);
+    ensure!(state(&server)?.0 == "active", "{:?}", state(&server)?);
+    ensure!(sql::figure(&server, "audit_suspicions")? == 0);
+    Ok(server)
+}
+
+fn suspicions(server: &Server) -> anyhow::Result<u64> {
+    sql::figure(server, "audit_suspicions")
+}
+
+/// Every third page from the 20th on; pages of rows.
+fn some_pages(file: &File) -> anyhow::Result<Vec<(u64, Vec<u8>)>> {
+    let pages = file.metadata()?.len() / PAGE as u64;
+    let mut some = Vec::new();
+    for number in (20..pages).step_by(3) {
+        let mut page = vec![0; PAGE];
+        file.read_exact_at(&mut page, number * PAGE as u64)?;
+        some.push((number, page));
+    }
+    Ok(some)
+}
+
+fn write(file: &File, pages: &[(u64, Vec<u8>)]) -> Outcome {
+    for (number, page) in pages {
+        file.write_all_at(page, number * PAGE as u64)?;
+    }
+    Ok(file.sync_all()?)
+}
+
+fn data_file(place: &Place) -> anyhow::Result<File> {
+    let path = place.data().join("d/t.ibd");
+    Ok(File::options().read(true).write(true).open(path)?)
+}
+
+/// Cached pages no longer match the file.
+fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
+    let server = with_a_table_at_rest(place)?;
+    let file = data_file(place)?;
+    let pages = some_pages(&file)?;
+    let mut others = pages.clone();
+    for (_, page) in &mut others {
+        let byte = &mut page[PAGE / 2];
+        *byte = !*byte;
+    }
+    write(&file, &others)?;
+    let noticed = sql::wait_until("passive", Duration::from_secs(60), || {
+        Ok(state(&server)?.0 == "passive")
+    });
+    write(&file, &pages)?;
+    noticed?;
+    let (_, reason) = state(&server)?;
+    note(&reason);
+    ensure!(
+        !reason.contains("d/t.ibd")
+            && reason.contains("changed")
+            && reason.contains("no longer match the file"),
+        "{reason}"
+    );
+    ensure!(suspicions(&server)? == 1);
+    // Every account may read the reason, so only the log names the table.
+    let log = std::fs::read_to_string(server.log())?;
+    ensure!(log.contains("Find out who writes") && log.contains("d/t.ibd' changed"));
+    // The server goes on without it, and with it when it is asked for.
+    let mut connection = server.connect()?;
+    ensure!(sql::verify_pads(&mut connection, "d.t", WIDTH)? == ROWS);
+    ensure!(sql::figure(&server, "hits")? == 0, "still served");
+    server.sql("SET GLOBAL bpe_enabled = ON")?;
+    sql::expect_state(&server, "active")?;
+    server.sql("SET GLOBAL bpe_enabled = OFF")?;
+    ensure!(state(&server)? == ("disabled".into(), String::new()));
+    server.stop()?;
+    Ok(())
+}
+
+/// The bytes that are there already: nothing but the time of change tells, and nothing that is cached is wrong.
+fn the_same_bytes_are_a_suspicion(place: &Place) -> Outcome {
+    let server = with_a_table_at_rest(place)?;
+    let file = data_file(place)?;
+    write(&file, &some_pages(&file)?)?;
+    sql::wait_until("suspected", Duration::from_secs(60), || {
+        Ok(suspicions(&server)? == 1)
+    })?;
+    sql::wait_until("compared", Duration::from_secs(60), || {
+        Ok(std::fs::read_to_string(server.log())?.contains("none differs"))
+    })?;
+    // As long as the file looks otherwise again and again, nothing of it is cached.
+    let mut connection = server.connect()?;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let toucher = scope.spawn(|| -> Outcome {
+            while !stop.load(Ordering::Relaxed) {
+                file.set_modified(SystemTime::now())?;
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            Ok(())
+        });
+        let outcome =
+            nothing_is_served(&server, &mut connection).and_then(|()| it_is_said(&server));
+        stop.store(true, Ordering::Relaxed);
+        toucher.join().map_err(|_| anyhow::anyhow!("panicked"))??;
+        outcome
+    })?;
+    sql::wait_until("cached again", Duration::from_secs(120), || {
+        let before = table_hits(&server)?;
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+        Ok(table_hits(&server)? > before + 100)
+    })?;
+    ensure!(sql::figure(&server, "suspended_files")? == 0);
+    ensure!(suspended(&server)? == serde_json::json!([]));
+    ensure!(state(&server)? == ("active".into(), String::new()));
+    // A second time within the hour: counted, and not said again.
+    let before = suspicions(&server)?;
+    sql::wait_until("suspected again", Duration::from_secs(120), || {
+        std::thread::sleep(REST);
+        file.set_modified(SystemTime::now())?;
+        std::thread::sleep(Duration::from_secs(3));
+        Ok(suspicions(&server)? > before)
+    })?;
+    let log = std::fs::read_to_string(server.log())?;
+    ensure!(log.matches("none differs").count() == 1, "{log}");
+    ensure!(sql::verify_pads(&mut connection, "d.t", WIDTH)? == ROWS);
+    server.stop()?;
+    Ok(())
+}
+
+/// Which file is suspended, why, for how long, and what comes of it.
+fn it_is_said(server: &Server) -> Outcome {
+    ensure!(sql::figure(server, "suspended_files")? == 1);
+    let list = suspended(server)?;
+    note(list.to_string());
+    let file = &list[0];
+    ensure!(list[1].is_null(), "{list}");
+    ensure!(
+        file["file"]
+            .as_str()
+            .is_some_and(|name| name.ends_with("d/t.ibd"))
+    );
+    ensure!(file["schema"] == "d" && file["table"] == "t");
+    ensure!(file["why"] == "its modification time differs");
+    for number in ["suspended_s", "compared_pages", "rest_s", "latest_s"] {
+        ensure!(file[number].as_u64() > Some(0), "{number}");
+    }
+    ensure!(file["latest_s"].as_u64() <= Some(40) && file["rest_s"] == 4);
+    Ok(())
+}
+
+/// The files that are suspended.
+fn suspended(server: &Server) -> anyhow::Result<serde_json::Value> {
+    let text = server.value("SELECT bpe_report('suspended')")?;
+    Ok(serde_json::from_str(&text.context("no answer")?)?)
+}
+
+/// Reads the table while its file is touched. If the machine is so busy that the touches pause, it may come to rest meanwhile;
+/// then it is tried again.
+fn nothing_is_served(server: &Server, connection: &mut Conn) -> Outcome {
+    let mut served = 0;
+    for _ in 0..10 {
+        let suspected = suspicions(server)?;
+        let before = table_hits(server)?;
+        sql::read_all(connection, "d.t", ROWS)?;
+        served = table_hits(server)? - before;
+        if served == 0 && suspicions(server)? == suspected {
+            return Ok(());
+        }
+    }
+    bail!("{served} hits although the file is suspected")
+}
+
+/// Reads of the table that the cache has served.
+fn table_hits(server: &Server) -> anyhow::Result<u64> {
+    let text = server
+        .value("SELECT bpe_report('files')")?
+        .context("no answer")?;
+    let files: serde_json::Value = serde_json::from_str(&text)?;
+    let hits = files
+        .as_array()
+        .context("a list")?
+        .iter()
+        .filter(|file| {
+            file["file"]
+                .as_str()
+                .is_some_and(|name| name.ends_with("d/t.ibd"))
+        })
+        .filter_map(|file| file["hits"].as_u64())
+        .sum();
+    Ok(hits)
+}
+
+/// A table at rest gets more rows: the file grows, and with a pool that holds them its new pages are written much later.
+fn a_quiet_table_may_grow(place: &Place) -> Outcome {
+    let mut options = options(place)?.buffer_pool(ROOMY);
+    if place.is_mysql() {
+        // New room is allocated, and no zeros are written there.
+        options = options.option("--innodb-extend-and-initialize=OFF");
+    }
+    let server = place.start(options)?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", 4000, 2000, "")?;
+    sql::fill(&mut connection, "d.packed", 1000, 1000, PACKED)?;
+    sql::read_all(&mut connection, "d.t", 4000)?;
+    let file = place.data().join("d/t.ibd");
+    let mut rows = 4000;
+    for round in 0..2 {
+        sql::run(&server, &["FLUSH TABLES d.t, d.packed FOR EXPORT"])?;
+        std::thread::sleep(REST);
+        let size = std::fs::metadata(&file)?.len();
+        sql::insert(&mut connection, "d.t", rows + 1, rows + 4000, 2000)?;
+        sql::insert(&mut connection, "d.packed", rows + 1, rows + 1000, 1000)?;
+        rows += 4000;
+        let grown = std::fs::metadata(&file)?.len();
+        ensure!(grown > size, "the file did not grow: {size} bytes");
+        for _ in 0..20 {
+            let (state, reason) = state(&server)?;
+            ensure!(state == "active", "round {round}: {state} ({reason})");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+    ensure!(sql::verify_pads(&mut connection, "d.t", 2000)? == rows);
+    server.stop()?;
+    Ok(())
+}
+
+/// Load with rests in which files are quiet for long enough, and everything that changes files in other ways.
+fn the_servers_own_are_not(place: &Place) -> Outcome {
+    let server = place.start(options(place)?)?;
+    let ledger = Ledger::create(&server, 2, 4000, 2000, 4)?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", 4000, 1000, "")?;
+    for round in 0..3 {
+        ledger.run(&server, Duration::from_secs(2))?;
+        std::thread::sleep(Duration::from_secs(7));
+        let (state, reason) = state(&server)?;
+        ensure!(state == "active", "round {round}: {state} ({reason})");
+        sql::run(
+            &server,
+            &[
+                "ALTER TABLE ledger.t0 FORCE",
+                "TRUNCATE TABLE d.t",
+                "FLUSH TABLES",
+                "CREATE TABLE d.other LIKE d.t",
+                "RENAME TABLE d.t TO d.old, d.other TO d.t",
+                "DROP TABLE d.old",
+            ],
+        )?;
+        sql::insert(&mut connection, "d.t", 1, 3000, 1000)?;
+    }
+    ledger.verify(&server)?;
+    ensure!(state(&server)?.0 == "active");
+    server.stop()?;
+    Ok(())
+}
+
+/// What happens to a server and its files in a month, one by one.
+fn an_ordinary_month(place: &Place) -> Outcome {
+    let own = ordinary::place_with_undo(place)?;
+    let place = own.as_ref().unwrap_or(place);
+    let options = ordinary::with_undo(options(place)?, place);
+    let server = place.start(options)?;
+    let mut month = Month::begin(place, &server)?;
+    let mut compared = month.check()?;
+    for event in EVENTS {
+        (|| {
+            month.make(event)?;
+            compared += month.check()?;
+            // What is seen only at the next look, or once its pages are written.
+            std::thread::sleep(Duration::from_secs(2));
+            compared += month.check()?;
+            anyhow::Ok(())
+        })()
+        .with_context(|| format!("after: {}", event.name))
+        .map_err(|error| error.context(place.last_words()))?;
+    }
+    note(format!(
+        "{compared} cached pages compared, {} suspicions",
+        month.expected
+    ));
+    ensure!(compared > 0 && month.expected == 1);
+    month.verify()?;
+    server.stop()?;
+    Ok(())
+}
+
+/// With a library that counts growth as no change: it is suspected, and costs the file its place in the cache for a while.
+fn growth_that_is_not_counted_is_noticed(place: &Place) -> Outcome {
+    let mut options = place.canary(CACHE, "looks")?.buffer_pool(ROOMY);
+    if place.is_mysql() {
+        options = options.option("--innodb-extend-and-initialize=OFF");
+    }
+    let server = place.start(options)?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", 4000, 2000, "")?;
+    sql::wait_until("suspected", Duration::from_secs(300), || {
+        sql::run(&server, &["FLUSH TABLES d.t FOR EXPORT"])?;
+        std::thread::sleep(REST);
+        let rows = sql::number(&server, "SELECT COUNT(*) FROM d.t")? as u32;
+        sql::insert(&mut connection, "d.t", rows + 1, rows + 4000, 2000)?;
+        std::thread::sleep(Duration::from_secs(2));
+        Ok(suspicions(&server)? > 0)
+    })?;
+    ensure!(state(&server)? == ("active".into(), String::new()));
+    server.stop()?;
+    Ok(())
+}
+
+/// Every page that InnoDB says it has read is a hit or a read of a data file that the hooks have seen, read-ahead included.
+fn innodb_counts_the_same_reads(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", 20_000, 1000, "")?;
+    let counted = || -> anyhow::Result<(u64, u64)> {
+        let status = server.status("innodb_pages_read")?;
+        let innodb = status.values().next().context("no such counter")?.parse()?;
+        let hooks = sql::figure(&server, "hits")? + sql::figure(&server, "data_reads")?;
+        Ok((innodb, hooks))
+    };
+    let before = counted()?;
+    sql::read_all(&mut connection, "d.t", 20_000)?;
+    for _ in 0..3 {
+        server.sql("SELECT SUM(LENGTH(pad)) FROM d.t FORCE INDEX (PRIMARY)")?;
+    }
+    let after = counted()?;
+    let (innodb, hooks) = (after.0 - before.0, after.1 - before.1);
+    note(format!(
+        "InnoDB has read {innodb} pages, the hooks have seen {hooks}"
+    ));
+    ensure!(innodb > 3000, "only {innodb} pages read");
+    // The two are not read at the same moment.
+    ensure!(innodb.abs_diff(hooks) * 50 < innodb, "{innodb} and {hooks}");
+    server.stop()?;
+    Ok(())
+}

@@ -1,0 +1,21 @@
+//! What is read is what was written, by all ways of a page.
+
+use std::process::ExitCode;
+
+mod audit;
+mod integrity;
+mod page_sizes;
+mod policies;
+mod scans;
+mod verify;
+
+fn main() -> ExitCode {
+    integration_tests::harness::run([
+        integrity::suite(),
+        page_sizes::suite(),
+        verify::suite(),
+        scans::suite(),
+        policies::suite(),
+        audit::suite(),
+    ])
+}

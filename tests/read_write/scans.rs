@@ -1,0 +1,205 @@
+//! Scans, dumps and backups beside a hot set of half the cache: what is read once must not push out what is read again and again.
+//!
+//! The share of the hot table's reads that the cache answers is counted, alone and beside each disturbance. The data
+//! are small, so that it takes seconds; `BPE_SCANS_MIB` makes the other table larger, for figures.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, ensure};
+use integration_tests::mysql::Conn;
+use integration_tests::mysql::prelude::Queryable;
+use integration_tests::{Outcome, Place, Server, Suite, copies, note, sql};
+use serde_json::Value;
+
+const CACHE: u64 = 24 << 20;
+/// Rows of the hot table: half of the cache, and more than InnoDB's pool.
+const HOT: u32 = 6000;
+const WIDTH: u32 = 1800;
+/// MiB of the table that is scanned, twice the cache.
+const COLD_MIB: u32 = 48;
+/// Rows of both tables in a MiB, with what InnoDB adds.
+const ROWS_PER_MIB: u32 = 500;
+/// Passes over the hot table, after which a policy has seen its pages come back.
+const LEARNS: u32 = 4;
+/// Points that the share of hits may fall.
+const MOST_LOST: f64 = 2.0;
+/// The same where a disturbance reads its pages several times, which `frequency` takes for a new working set: MySQL's CHECK
+/// TABLE. With a rule for the table it is as everywhere.
+const MOST_LOST_TO_RETURNS: f64 = 8.0;
+
+/// The tests of this subject.
+pub fn suite() -> Suite {
+    Suite::new("scans").each("a_hot_set_stays", a_hot_set_stays)
+}
+
+/// Hits and misses of the hot table.
+fn counted(server: &Server) -> anyhow::Result<(u64, u64)> {
+    let text = server.value("SELECT bpe_report('files')")?;
+    let rows: Vec<Value> = serde_json::from_str(&text.context("no report")?)?;
+    let hot = rows
+        .iter()
+        // A copy of the data has a file of the same table.
+        .find(|row| {
+            row["file"]
+                .as_str()
+                .is_some_and(|name| name.ends_with("/hot/t.ibd") && !name.contains("/copy/"))
+        })
+        .context("the hot table is not known")?;
+    let of = |name: &str| hot[name].as_u64().context("no figure");
+    Ok((of("hits")?, of("misses")?))
+}
+
+/// Percent of the reads that the cache answered since then.
+fn share(server: &Server, since: (u64, u64)) -> anyhow::Result<f64> {
+    let (hits, misses) = counted(server)?;
+    let (hits, misses) = (hits - since.0, misses - since.1);
+    ensure!(hits + misses > 500, "only {} reads", hits + misses);
+    Ok(hits as f64 * 100.0 / (hits + misses) as f64)
+}
+
+/// Something that reads or writes the other table once.
+type Disturbance = fn(&Place, &Server) -> Outcome;
+
+fn statement(server: &Server, statement: &str) -> Outcome {
+    let mut connection = server.connect()?;
+    let rows: Vec<integration_tests::mysql::Row> = connection.query(statement)?;
+    drop(rows);
+    Ok(())
+}
+
+fn scan(_: &Place, server: &Server) -> Outcome {
+    statement(
+        server,
+        "SELECT COUNT(*), SUM(LENGTH(pad)) FROM cold.t FORCE INDEX (PRIMARY)",
+    )
+}
+
+fn check(_: &Place, server: &Server) -> Outcome {
+    statement(server, "CHECK TABLE cold.t")
+}
+
+fn optimize(_: &Place, server: &Server) -> Outcome {
+    statement(server, "OPTIMIZE TABLE cold.t")
+}
+
+fn dump(place: &Place, server: &Server) -> Outcome {
+    let names = if place.is_mysql() {
+        ["mysqldump", "mysqldump"]
+    } else {
+        ["mariadb-dump", "mysqldump"]
+    };
+    // Where the server lies in a root of its own, this machine's client will do.
+    let mut command = names
+        .iter()
+        .find_map(|name| place.installation.tool(name))
+        .unwrap_or_else(|| Command::new(names[0]));
+    command
+        .args(["--no-defaults", "--single-transaction", "--user=root"])
+        .arg(format!("--socket={}", server.socket().display()))
+        .arg("cold")
+        .stdout(Stdio::null());
+    let status = command.status().context(names[0])?;
+    ensure!(status.success(), "{} ended with {status}", names[0]);
+    Ok(())
+}
+
+/// mariadb-backup reads the data files past the server; MySQL's clone reads them in it.
+fn copy(place: &Place, server: &Server) -> Outcome {
+    let copy = place.root().join("copy");
+    let copied = copies::of_running(place, server, &place.data(), &copy);
+    std::fs::remove_dir_all(&copy)
+        .or_else(|error| if copy.exists() { Err(error) } else { Ok(()) })?;
+    copied
+}
+
+fn cold_rows() -> anyhow::Result<u32> {
+    let mib = match std::env::var("BPE_SCANS_MIB") {
+        Ok(text) => text.parse().context("BPE_SCANS_MIB")?,
+        Err(_) => COLD_MIB,
+    };
+    Ok(mib * ROWS_PER_MIB)
+}
+
+fn a_hot_set_stays(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    sql::expect_state(&server, "active")?;
+    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "cold.t", cold_rows()?, WIDTH, "")?;
+    sql::fill(&mut connection, "hot.t", HOT, WIDTH, "")?;
+    let mut fell = Vec::new();
+    for policy in ["frequency", "density"] {
+        server.sql(&format!("SET GLOBAL bpe_admission = '{policy}'"))?;
+        let pass = |connection: &mut Conn| sql::read_all(connection, "hot.t", HOT);
+        // Until all of it is there: what was written last may have filled the cache. And a policy that was just chosen has yet to learn
+        // which pages come back.
+        let mut alone = 0.0;
+        for passed in 1..=12 {
+            let before = counted(&server)?;
+            pass(&mut connection)?;
+            alone = share(&server, before)?;
+            if alone > 98.0 && passed >= LEARNS {
+                break;
+            }
+        }
+        ensure!(
+            alone > 90.0,
+            "{policy}: alone, the cache answers {alone:.1} % of the hot table's reads"
+        );
+        let disturbances: [(&str, Disturbance); 5] = [
+            ("a full scan", scan),
+            ("a dump", dump),
+            ("CHECK TABLE", check),
+            ("OPTIMIZE TABLE", optimize),
+            ("a backup", copy),
+        ];
+        for (name, disturb) in disturbances {
+            let returns = policy == "frequency" && place.is_mysql() && name == "CHECK TABLE";
+            let rules: &[(&str, f64)] = if returns {
+                &[("", MOST_LOST_TO_RETURNS), ("limit 30% cold.*", MOST_LOST)]
+            } else {
+                &[("", MOST_LOST)]
+            };
+            for (rule, most) in rules {
+                server.sql(&format!("SET GLOBAL bpe_tables = '{rule}'"))?;
+                if !rule.is_empty() {
+                    // What was lost to the last disturbance comes back first.
+                    (0..4).try_for_each(|_| pass(&mut connection).map(drop))?;
+                }
+                let rejected = sql::figure(&server, "bytes_rejected")?;
+                let before = counted(&server)?;
+                let over = AtomicBool::new(false);
+                std::thread::scope(|scope| {
+                    let load = scope.spawn(|| {
+                        while !over.load(Ordering::Relaxed) {
+                            pass(&mut connection)?;
+                        }
+                        // What was pushed out is missed now.
+                        pass(&mut connection)
+                    });
+                    let disturbed = disturb(place, &server);
+                    over.store(true, Ordering::Relaxed);
+                    load.join().map_err(|_| anyhow::anyhow!("panicked"))??;
+                    disturbed
+                })?;
+                let beside = share(&server, before)?;
+                let kept_out = sql::figure(&server, "bytes_rejected")? - rejected;
+                let how = if rule.is_empty() { "no rule" } else { rule };
+                note(format!(
+                    "{policy}, {name}, {how}: {beside:.1} % of the hot table's reads are hits, {alone:.1} % alone; {:.1} MiB kept out",
+                    kept_out as f64 / f64::from(1 << 20)
+                ));
+                if beside < alone - most {
+                    fell.push(format!(
+                        "{policy}, {name}, {how}: {beside:.1} % instead of {alone:.1} %"
+                    ));
+                }
+            }
+            server.sql("SET GLOBAL bpe_tables = ''")?;
+        }
+    }
+    ensure!(fell.is_empty(), "the hot table's hits fell: {fell:?}");
+    server.stop()?;
+    Ok(())
+}

@@ -1,0 +1,93 @@
+//! `bpe_report('verify-next ...')`: cached pages beside those of the data files, on a server at work.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use integration_tests::ledger::Ledger;
+use integration_tests::place::ROOMY;
+use integration_tests::verification::{Compared, compare_cached};
+use integration_tests::{Flavour, Outcome, Place, Server, Suite, note, sql};
+
+const CACHE: u64 = 64 << 20;
+
+/// The tests of this subject.
+pub fn suite() -> Suite {
+    Suite::new("verify")
+        .each("nothing_differs_under_load", nothing_differs_under_load)
+        .each("nothing_differs_compressed", nothing_differs_compressed)
+        // MySQL stops at the first old page that it meets, sooner than this could find it.
+        .with(
+            Flavour::MariaDb1011,
+            "a_stale_page_is_found",
+            a_stale_page_is_found,
+        )
+}
+
+const CREATE_FUNCTION: &str = "CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'";
+
+fn compare_under_load(server: &Server) -> Outcome {
+    server.sql(CREATE_FUNCTION)?;
+    let ledger = Ledger::create(server, 2, 5000, 2500, 6)?.paced();
+    ledger.run(server, Duration::from_secs(3))?;
+    let mut sums = Compared::default();
+    let before = sql::figure(server, "hits")?;
+    let counts = ledger.run_while(server, Duration::from_secs(8), || {
+        let until = std::time::Instant::now() + Duration::from_secs(6);
+        while std::time::Instant::now() < until {
+            compare_cached(server, &mut sums)?;
+        }
+        Ok(())
+    })?;
+    note(format!("{sums:?}; {counts}"));
+    ensure!(sums.wrong == 0, "{sums:?}");
+    ensure!(sums.compared > 1000, "{sums:?}");
+    // Only a page that is moved just then fails its proof.
+    ensure!(sums.unproven < sums.compared / 10, "{sums:?}");
+    ensure!(sql::figure(server, "hits")? > before);
+    // What was compared looks as it did to the policy and to the counters of errors.
+    ensure!(sql::figure(server, "failed_proofs")? == 0);
+    ledger.verify(server)
+}
+
+fn nothing_differs_under_load(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
+    compare_under_load(&server)?;
+    server.stop()?;
+    Ok(())
+}
+
+fn nothing_differs_compressed(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?.option("--bpe-compression=lz4"))?;
+    compare_under_load(&server)?;
+    server.stop()?;
+    Ok(())
+}
+
+/// With a library whose writes drop nothing, old pages stay in the cache: they are found, named and dropped.
+fn a_stale_page_is_found(place: &Place) -> Outcome {
+    let right = place.start(place.roomy())?;
+    sql::fill(&mut right.connect()?, "d.t", 8000, 2000, "")?;
+    right.stop()?;
+    // The pool keeps all that is read, so that the server itself never meets what is old. On a slow machine the audit is
+    // the first to see that such a library misses writes, and ends the extension.
+    let wrong = place.canary(CACHE, "writes,audit")?;
+    let server = place.start(wrong.buffer_pool(ROOMY))?;
+    server.sql(CREATE_FUNCTION)?;
+    sql::read_all(&mut server.connect()?, "d.t", 8000)?;
+    server.sql("UPDATE d.t SET pad = REVERSE(pad) WHERE id BETWEEN 1000 AND 1400")?;
+    server.sql("FLUSH TABLES d.t FOR EXPORT")?;
+    let mut sums = Compared::default();
+    compare_cached(&server, &mut sums)?;
+    ensure!(sums.wrong > 0, "{sums:?}");
+    let log = place.last_words();
+    ensure!(
+        log.contains("in the cache differed from the data file"),
+        "{log}"
+    );
+    let mut again = Compared::default();
+    compare_cached(&server, &mut again)?;
+    note(format!("found: {sums:?}, then {again:?}"));
+    ensure!(again.wrong == 0, "{again:?}");
+    server.kill();
+    Ok(())
+}

@@ -1,0 +1,31 @@
+//! What a server takes over from the process before.
+
+use std::process::ExitCode;
+
+mod attacks;
+mod fence;
+mod image;
+mod warm;
+mod warm_events;
+mod warm_gaps;
+mod warm_late;
+mod warm_memory;
+mod warm_modes;
+mod warm_reboot;
+
+fn main() -> ExitCode {
+    let code = integration_tests::harness::run([
+        warm::suite(),
+        warm_events::suite(),
+        warm_memory::suite(),
+        warm_modes::suite(),
+        warm_late::suite(),
+        warm_gaps::suite(),
+        warm_reboot::suite(),
+        image::suite(),
+        fence::suite(),
+        attacks::suite(),
+    ]);
+    attacks::print_table();
+    code
+}

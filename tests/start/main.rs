@@ -1,0 +1,26 @@
+//! How the plugin comes to a server, and how it goes: loading, switching, bypass, sessions, stops.
+
+use std::process::ExitCode;
+
+mod bypass;
+mod enabling;
+mod imports;
+mod refused_calls;
+mod series;
+mod sessions;
+mod stopping;
+mod switching;
+
+fn main() -> ExitCode {
+    refused_calls::become_refused_if_asked();
+    integration_tests::harness::run([
+        enabling::suite(),
+        imports::suite(),
+        refused_calls::suite(),
+        series::suite(),
+        sessions::suite(),
+        stopping::suite(),
+        switching::suite(),
+        bypass::suite(),
+    ])
+}
