@@ -5,6 +5,7 @@ use std::process::ExitCode;
 mod attacks;
 mod fence;
 mod image;
+mod tripwire;
 mod warm;
 mod warm_events;
 mod warm_gaps;
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
         image::suite(),
         fence::suite(),
         attacks::suite(),
+        tripwire::suite(),
     ]);
     attacks::print_table();
     code
