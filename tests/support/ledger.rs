@@ -415,10 +415,12 @@ impl Ledger {
         table: u32,
         id: u32,
     ) -> Result<Option<(u32, Vec<u8>)>, mysql::Error> {
-        connection.query_first(format!(
-            "SELECT version, pad FROM {}.t{table} WHERE id = {id}",
-            self.database
-        ))
+        repeat(|| {
+            connection.query_first(format!(
+                "SELECT version, pad FROM {}.t{table} WHERE id = {id}",
+                self.database
+            ))
+        })
     }
 
     /// The row must have the version that this client gave it.
@@ -518,8 +520,8 @@ impl Ledger {
                 )
             })
             .collect();
-        let sum: Option<i64> =
-            connection.query_first(format!("SELECT CAST({} AS SIGNED)", sums.join(" + ")))?;
+        let statement = format!("SELECT CAST({} AS SIGNED)", sums.join(" + "));
+        let sum: Option<i64> = repeat(|| connection.query_first(&statement))?;
         Ok(sum.unwrap_or_default())
     }
 
@@ -652,8 +654,9 @@ fn connect(server: &Server) -> Result<Conn, Stop> {
     Ok(stuck::connect(server)?)
 }
 
-/// A deadlock or a lock wait timeout is no failure: the transaction is made again, as every application does.
-fn repeat(mut transaction: impl FnMut() -> Result<(), mysql::Error>) -> Result<(), mysql::Error> {
+/// A deadlock or a lock wait timeout is no failure: the transaction is made again, as every application does. Galera reports the latter
+/// for a read, too, whose node did not catch up within `wsrep_sync_wait`'s patience.
+fn repeat<T>(mut transaction: impl FnMut() -> Result<T, mysql::Error>) -> Result<T, mysql::Error> {
     const DEADLOCK: u16 = 1213;
     const LOCK_WAIT_TIMEOUT: u16 = 1205;
     const CHANGED_SINCE_SNAPSHOT: u16 = 1020;

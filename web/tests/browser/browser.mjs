@@ -78,7 +78,7 @@ export async function show(page, view) {
 }
 
 /** Waits until something read from the page is as wanted. @template T @param {() => Promise<T>} read @param {(value: T) => boolean} wanted @param {string} what @param {number} [ms] @returns {Promise<T>} */
-export async function until(read, wanted, what, ms = 20_000) {
+export async function until(read, wanted, what, ms = 60_000) {
   const limit = Date.now() + ms;
   for (;;) {
     const value = await read();
