@@ -1,6 +1,6 @@
 //! `bpe compare` on real servers: what it finds, that it leaves the server as it was however it ends, and what it refuses.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -14,6 +14,8 @@ use integration_tests::trace::CREATE_FUNCTION;
 use integration_tests::{Place, Server, Suite, note, skip, sql};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
+
+use crate::record;
 
 /// Several times the pool.
 const ROWS: u32 = 16_000;
@@ -35,16 +37,7 @@ pub fn suite() -> Suite {
 }
 
 fn start_as(server: &Server, user: &str, arguments: &[&str]) -> anyhow::Result<Child> {
-    Command::new(env!("CARGO_BIN_EXE_bpe"))
-        .args(["compare", "--no-defaults", "--user", user, "--socket"])
-        .arg(server.socket())
-        .args(arguments)
-        .env("MYSQL_PWD", if user == "root" { "" } else { "x" })
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("bpe")
+    record::start_as(server, user, "compare", arguments)
 }
 
 fn start(server: &Server, arguments: &[&str]) -> anyhow::Result<Child> {

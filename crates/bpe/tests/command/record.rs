@@ -28,7 +28,8 @@ fn start(server: &Server, arguments: &[&str]) -> anyhow::Result<Child> {
     start_as(server, "root", "record", arguments)
 }
 
-fn start_as(
+/// A command of `bpe` as an account, with its output in pipes.
+pub fn start_as(
     server: &Server,
     user: &str,
     command: &str,

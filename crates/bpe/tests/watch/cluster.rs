@@ -203,6 +203,16 @@ fn installed(server: &Server) -> anyhow::Result<bool> {
     Ok(sql::number(server, count)? > 0)
 }
 
+/// Waits until a replica has the account that its primary made.
+fn wait_for_account(replica: &Server) -> Outcome {
+    sql::wait_until("the account", PATIENCE, || {
+        Ok(replica
+            .value("SELECT COUNT(*) FROM mysql.user WHERE User = 'looker'")?
+            .as_deref()
+            == Some("1"))
+    })
+}
+
 fn signal(server: &Server, signal: Signal) -> Outcome {
     let pid = Pid::from_raw(i32::try_from(server.pid())?).context("a pid")?;
     Ok(kill_process(pid, signal)?)
@@ -301,12 +311,7 @@ fn a_primary_and_its_replica(place: &Place) -> Outcome {
         0,
         &["is ready: replica", "no list"],
     )?;
-    sql::wait_until("the account", PATIENCE, || {
-        Ok(second
-            .value("SELECT COUNT(*) FROM mysql.user WHERE User = 'looker'")?
-            .as_deref()
-            == Some("1"))
-    })?;
+    wait_for_account(&second)?;
     two.on(
         &second,
         &["ready", "--user=looker"],
@@ -836,12 +841,7 @@ fn roles_on_mysql(place: &Place) -> Outcome {
         0,
         &["first is ready: primary"],
     )?;
-    sql::wait_until("the account", PATIENCE, || {
-        Ok(second
-            .value("SELECT COUNT(*) FROM mysql.user WHERE User = 'looker'")?
-            .as_deref()
-            == Some("1"))
-    })?;
+    wait_for_account(&second)?;
     two.on(
         &second,
         &["ready", "--user=looker"],
