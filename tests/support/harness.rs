@@ -194,20 +194,9 @@ fn conclude(name: &str, outcome: Outcome) -> Result<Completion, Failed> {
                 "nothing may be skipped in CI: {}",
                 skipped.reason
             ))),
-            None => {
-                let text = chain(&error);
-                report("failed", name, &excerpt(&text));
-                Err(Failed::from(text))
-            }
+            None => Err(Failed::from(chain(&error))),
         },
     }
-}
-
-/// What the end of a long report has room for: the causes, which come last, and the end of the server's log before them.
-fn excerpt(text: &str) -> String {
-    const ROOM: usize = 2000;
-    let skipped = text.chars().count().saturating_sub(ROOM);
-    text.chars().skip(skipped).collect()
 }
 
 /// The error with its causes, without backtrace.

@@ -13,12 +13,6 @@ use crate::pool;
 use crate::report::Report;
 use crate::steps::{self, Load, Step, cargo};
 
-/// What is to be built besides the library and the test programs.
-pub struct Needs {
-    /// Release builds of `bpe` and `bpe-lab`, and `dist/`.
-    pub commands: bool,
-}
-
 /// A program that cargo built.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -26,8 +20,10 @@ pub struct Program {
     pub target: String,
     pub kind: Kind,
     pub path: PathBuf,
-    /// Where its manifest lies; tests run there.
+    /// The folder of its manifest, in which tests run.
     pub folder: PathBuf,
+    /// Those that a program of `integration_tests::harness` lists. One of the ordinary harness has none.
+    pub trials: Vec<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,10 +39,10 @@ pub struct Programs {
     library: PathBuf,
 }
 
-/// Nothing if something does not build; the report says so.
-pub fn programs(needs: &Needs, report: &mut Report) -> anyhow::Result<Option<Programs>> {
+/// `with_dist`: the commands and `dist/`, too. `None` if something does not build; the report has the error.
+pub fn programs(with_dist: bool, report: &mut Report) -> anyhow::Result<Option<Programs>> {
     let mut release = vec!["build", "--release", "--locked", "-p", "plugin"];
-    if needs.commands {
+    if with_dist {
         release.extend(["-p", "bpe", "-p", "bpe-lab"]);
     }
     let target = target_folder()?;
@@ -54,7 +50,7 @@ pub fn programs(needs: &Needs, report: &mut Report) -> anyhow::Result<Option<Pro
         Step::new("build-page", "scripts/build-page", &[]),
         Step::new("build-release", cargo(), &release),
     ];
-    if needs.commands {
+    if with_dist {
         let built = target.join("release").display().to_string();
         phases.push(Step::new(
             "build-dist",
@@ -94,7 +90,7 @@ fn target_folder() -> anyhow::Result<PathBuf> {
 /// Compiles them; what cargo says about each is kept in a file.
 fn test_programs(report: &mut Report) -> anyhow::Result<Option<Vec<Program>>> {
     let messages = report.folder().join("artifacts");
-    // A step has one output; here what cargo says to programs goes to a file of its own.
+    // Cargo's messages go to a file of their own; the step's output keeps the errors.
     let command = "exec \"$1\" test --workspace --no-run --locked --message-format=json-render-diagnostics >\"$2\"";
     let mut step = Step::new("build-tests", "sh", &["-c", command, "sh"]);
     step.arguments
@@ -104,11 +100,16 @@ fn test_programs(report: &mut Report) -> anyhow::Result<Option<Vec<Program>>> {
         return Ok(None);
     }
     let text = std::fs::read_to_string(&messages)?;
-    let programs: Vec<Program> = text
+    let mut programs: Vec<Program> = text
         .lines()
         .filter_map(|line| program(&serde_json::from_str(line).ok()?))
         .collect();
     ensure!(!programs.is_empty(), "cargo names no test program");
+    for program in &mut programs {
+        if program.kind == Kind::Tests {
+            program.trials = program.list()?;
+        }
+    }
     Ok(Some(programs))
 }
 
@@ -135,6 +136,7 @@ fn program(message: &Value) -> Option<Program> {
         kind,
         path,
         folder,
+        trials: Vec::new(),
     })
 }
 
@@ -150,8 +152,8 @@ impl Program {
         step
     }
 
-    /// The trials of a program of `integration_tests::harness`; none for one of the ordinary harness.
-    pub fn trials(&self) -> anyhow::Result<Vec<String>> {
+    /// Asks a test program for its trials.
+    fn list(&self) -> anyhow::Result<Vec<String>> {
         let output = Command::new(&self.path)
             .arg("--list")
             .current_dir(&self.folder)
@@ -216,7 +218,7 @@ impl Programs {
         let mut all = Vec::new();
         for program in self.tests() {
             // Their trials run one by one.
-            if program.trials().is_ok_and(|trials| !trials.is_empty()) {
+            if !program.trials.is_empty() {
                 continue;
             }
             if program.package == "coherence-model" {

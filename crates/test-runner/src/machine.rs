@@ -13,15 +13,15 @@ const SHARED_MEMORY: u64 = 400 << 20;
 /// Sentences: what is missing, what follows from it, and what to do. `without_servers`: only what a build needs.
 pub fn look(without_servers: bool) -> Vec<String> {
     let mut lacks = Vec::new();
-    if let Some(free) = free_bytes(Path::new(".")) {
-        if free < DISK {
-            lacks.push(format!(
+    if let Some(free) = free_bytes(Path::new("."))
+        && free < DISK
+    {
+        lacks.push(format!(
                 "{:.1} GiB are free here, and a first run takes up to {} GiB: what runs out of room fails. \
                  CARGO_TARGET_DIR names another disk.",
                 free as f64 / GIB as f64,
                 DISK / GIB
             ));
-        }
     }
     if without_servers {
         return lacks;

@@ -21,7 +21,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
 
-use crate::build::Needs;
 use crate::report::Report;
 use crate::steps::Step;
 use crate::trials::Choice;
@@ -131,23 +130,25 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
         .into_iter()
         .filter(|step| choice.takes_step(step))
         .collect();
-    let needs = Needs {
-        commands: chosen.iter().any(|step| step.needs_dist) || choice.is_wide(),
-    };
-    if arguments.only.is_empty() {
+    // The bounded schedules are among all schedules.
+    if chosen.iter().any(|step| step.name == steps::ALL_SCHEDULES) {
+        chosen.retain(|step| step.name != steps::FEW_SCHEDULES);
+    }
+    let with_dist = chosen.iter().any(|step| step.needs_dist);
+    if arguments.only.is_empty() && !arguments.list {
         pool::run(steps::documents(), &mut report);
         pool::run(steps::lints(), &mut report);
         if report.has_failed() {
             return report.end();
         }
     }
-    let Some(programs) = build::programs(&needs, &mut report)? else {
+    let Some(programs) = build::programs(with_dist, &mut report)? else {
         return report.end();
     };
     report.compiled(before.elapsed());
     let others = [programs.unit_tests(), programs.whole_programs()].concat();
     chosen.extend(others.into_iter().filter(|step| choice.takes_step(step)));
-    chosen.extend(trials::chosen(&programs, &choice)?);
+    chosen.extend(trials::chosen(&programs, &choice));
     ensure!(
         !chosen.is_empty(),
         "no subject is named {:?}; `--list` names them",

@@ -131,44 +131,39 @@ pub fn documents() -> Vec<Step> {
     steps
 }
 
-/// Lints of everything.
-pub fn lints() -> Vec<Step> {
-    let clippy = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--locked",
-        "--",
-        "-D",
-        "warnings",
+/// Lints of packages, which words of cargo select.
+fn clippy(packages: &[&str]) -> Step {
+    let arguments = [
+        &["clippy", "--locked", "--all-targets"],
+        packages,
+        &["--", "-D", "warnings"],
     ];
-    vec![Step::new("clippy", cargo(), &clippy).load(Load::Alone)]
+    Step::new("clippy", cargo(), &arguments.concat()).load(Load::Alone)
 }
 
-/// `make check`: the unit tests of one package, and what needs no build.
+/// Lints of everything.
+pub fn lints() -> Vec<Step> {
+    vec![clippy(&["--workspace"])]
+}
+
+/// `make check`: lints and unit tests of one package, and what needs no build.
 pub fn check(package: Option<&str>) -> Vec<Step> {
     let mut steps = documents();
-    let Some(package) = package else {
-        return steps;
-    };
-    let clippy = [
-        "clippy",
-        "--locked",
-        "--all-targets",
-        "-p",
-        package,
-        "--",
-        "-D",
-        "warnings",
-    ];
-    steps.push(Step::new("clippy", cargo(), &clippy).load(Load::Alone));
-    let test = ["test", "--locked", "--lib", "--bins", "-p", package];
-    steps.push(Step::new("unit-tests", cargo(), &test).load(Load::Alone));
+    if let Some(package) = package {
+        let test = ["test", "--locked", "--lib", "--bins", "-p", package];
+        steps.push(clippy(&["-p", package]));
+        steps.push(Step::new("unit-tests", cargo(), &test).load(Load::Alone));
+    }
     steps
 }
 
-/// Schedules of each property under the checker, without the canaries.
-const FEW_SCHEDULES: &str = "60";
+/// A bounded number of schedules of each property under the checker, without the canaries.
+pub const FEW_SCHEDULES: &str = "interleavings::few";
+/// All of them, with the canaries.
+pub const ALL_SCHEDULES: &str = "interleavings::all";
+
+/// How many that is.
+const FEW: &str = "60";
 
 /// Steps that are commands. Numbers of sixths spread the processor time evenly.
 pub fn all() -> Vec<Step> {
@@ -214,12 +209,12 @@ pub fn all() -> Vec<Step> {
     };
     vec![
         Step::new(
-            "interleavings::few",
+            FEW_SCHEDULES,
             cargo(),
             &[&interleavings[..], &["--", "--skip", "noticed"]].concat(),
         )
-        .environment("INTERLEAVINGS", FEW_SCHEDULES),
-        Step::new("interleavings::all", cargo(), &interleavings)
+        .environment("INTERLEAVINGS", FEW),
+        Step::new(ALL_SCHEDULES, cargo(), &interleavings)
             .sixth(1)
             .canary(),
         suite("mariadb-10.11").sixth(2),

@@ -92,11 +92,6 @@ fn is_canary(name: &str) -> bool {
 }
 
 impl Choice {
-    /// Whether the whole product must be built.
-    pub fn is_wide(&self) -> bool {
-        matches!(self, Choice::All { .. })
-    }
-
     /// Whether a step that is no trial runs.
     pub fn takes_step(&self, step: &Step) -> bool {
         match self {
@@ -105,11 +100,8 @@ impl Choice {
                 When::Always => true,
                 When::Sixth(sixth) => turn % 6 == sixth || *all_canaries && step.is_canary,
             },
-            Choice::All { .. } => step.name != "interleavings::few",
-            Choice::Subjects(subjects) => {
-                subjects.iter().any(|subject| subject == step.subject())
-                    && step.name != "interleavings::few"
-            }
+            Choice::All { .. } => true,
+            Choice::Subjects(subjects) => subjects.iter().any(|subject| subject == step.subject()),
         }
     }
 
@@ -173,14 +165,10 @@ fn first_of_each_subject(trials: &[String], turn: u64) -> Vec<&String> {
 }
 
 /// Steps for the trials of all programs.
-pub fn chosen(programs: &Programs, choice: &Choice) -> anyhow::Result<Vec<Step>> {
+pub fn chosen(programs: &Programs, choice: &Choice) -> Vec<Step> {
     let mut steps = Vec::new();
     for program in programs.tests() {
-        if program.package == "coherence-model" {
-            continue;
-        }
-        let trials = program.trials()?;
-        for trial in choice.takes_of(&trials) {
+        for trial in choice.takes_of(&program.trials) {
             let step = program
                 .step(
                     trial.clone(),
@@ -194,7 +182,7 @@ pub fn chosen(programs: &Programs, choice: &Choice) -> anyhow::Result<Vec<Step>>
             });
         }
     }
-    Ok(steps)
+    steps
 }
 
 #[cfg(test)]
