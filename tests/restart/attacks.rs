@@ -198,6 +198,8 @@ impl Scene<'_> {
             &self.place.cache(),
             CACHE,
         );
+        // What the loader of rejected pages fetches would count as hits of pages that were proven; `warm_events` tries it.
+        let options = options.option("--bpe-warm-io-capacity=0");
         (self.attack.server)(self, options.option("--bpe-admission=all"))
     }
 

@@ -37,10 +37,8 @@ const ON_ONE_SERVER: [&str; 9] = [
     "command",
 ];
 
-/// Subjects of the full tier alone: they take minutes, several servers or a browser. What `attacks` expects of warmth depends on how soon
-/// the loader fetches rejected pages.
-const FULL_ONLY: [&str; 8] = [
-    "attacks",
+/// Subjects of the full tier alone: they take minutes, several servers or a browser.
+const FULL_ONLY: [&str; 7] = [
     "cluster",
     "galera",
     "group_replication",
