@@ -326,25 +326,17 @@ fn take(reads: &mut anyhow::Result<Reads>) -> anyhow::Result<Reads> {
 
 /// The tables with version 0 in a data directory that is made once for each server.
 fn filled(place: &Place) -> anyhow::Result<PathBuf> {
-    static LOCK: Mutex<()> = Mutex::new(());
-    let _one = LOCK.lock();
     let name = format!("attacks-{}", place.installation.version.replace('/', "-"));
-    let folder = place::work_folder()?.join("templates").join(name);
-    if folder.exists() {
-        return Ok(folder);
-    }
-    let server = place.start(place.roomy())?;
-    let mut connection = server.connect()?;
-    sql::fill(&mut connection, "d.hot", HOT_ROWS, HOT_WIDTH, "")?;
-    sql::fill(&mut connection, "d.rest", REST_ROWS, REST_WIDTH, "")?;
-    drop(connection);
-    server.sql("SET GLOBAL innodb_fast_shutdown = 0")?;
-    server.stop()?;
-    let partial = folder.with_extension("partial");
-    let _ = std::fs::remove_dir_all(&partial);
-    place::copy_folder(&place.data(), &partial)?;
-    std::fs::rename(&partial, &folder)?;
-    Ok(folder)
+    place::made_once(&name, |partial| {
+        let server = place.start(place.roomy())?;
+        let mut connection = server.connect()?;
+        sql::fill(&mut connection, "d.hot", HOT_ROWS, HOT_WIDTH, "")?;
+        sql::fill(&mut connection, "d.rest", REST_ROWS, REST_WIDTH, "")?;
+        drop(connection);
+        server.sql("SET GLOBAL innodb_fast_shutdown = 0")?;
+        server.stop()?;
+        place::copy_folder(&place.data(), partial)
+    })
 }
 
 /// Starts the server with the plugin, and lets the cache hold both tables.

@@ -354,8 +354,6 @@ fn initial_options(flavour: Flavour) -> &'static [&'static str] {
 
 /// An initialised data directory of this very server with these options, made once and copied from then on.
 fn template(installation: &Installation, options: &[&str]) -> anyhow::Result<PathBuf> {
-    let folder = work_folder()?.join("templates");
-    std::fs::create_dir_all(&folder)?;
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '.';
     let name = [installation.flavour.name(), &installation.version]
         .into_iter()
@@ -363,17 +361,30 @@ fn template(installation: &Installation, options: &[&str]) -> anyhow::Result<Pat
         .collect::<Vec<_>>()
         .join("-")
         .replace(|c| !plain(c), "-");
-    let lock = std::fs::File::create(folder.join(format!("{name}.lock")))?;
-    flock(&lock, FlockOperation::LockExclusive)?;
-    let (template, partial) = (folder.join(&name), folder.join(format!("{name}.partial")));
-    if !template.exists() {
-        let _ = std::fs::remove_dir_all(&partial);
+    made_once(&name, |partial| {
         let mut all = initial_options(installation.flavour).to_vec();
         all.extend(options);
-        installation.initialise_with(&partial, &all)?;
-        std::fs::rename(&partial, &template)?;
+        installation.initialise_with(partial, &all)?;
+        Ok(())
+    })
+}
+
+/// A folder of this name under `templates`. `make` makes it when no process has done so. Other trials wait meanwhile.
+pub fn made_once(
+    name: &str,
+    make: impl FnOnce(&Path) -> anyhow::Result<()>,
+) -> anyhow::Result<PathBuf> {
+    let folder = work_folder()?.join("templates");
+    std::fs::create_dir_all(&folder)?;
+    let lock = std::fs::File::create(folder.join(format!("{name}.lock")))?;
+    flock(&lock, FlockOperation::LockExclusive)?;
+    let (made, partial) = (folder.join(name), folder.join(format!("{name}.partial")));
+    if !made.exists() {
+        let _ = std::fs::remove_dir_all(&partial);
+        make(&partial)?;
+        std::fs::rename(&partial, &made)?;
     }
-    Ok(template)
+    Ok(made)
 }
 
 /// Copies a folder with holes and owners as they are.
