@@ -4,6 +4,7 @@
 # make test      installs what is missing; within ten minutes a verdict: lints, documents, all unit tests, bounded models, and one
 #                trial of each subject in a real server; TESTS="ddl memory" runs all trials of some subjects instead
 # make test-full every trial, canary and schedule, the servers' own suites in part; leaves evidence/<commit>.json
+# make tables    writes the tables of docs/reliability.md from the evidence of a whole run: EVIDENCE=evidence/....json
 # make ci        what continuous integration runs: make test, and one sixth of make test-full; TURN=807 repeats that of a log
 # make crashes   kills each server 200 times under load, and takes the power from disks; CYCLES=20
 # make life      both servers for hours under loads, rests, growth, DDL, backups and what else a month brings: HOURS=4, or
@@ -29,6 +30,7 @@ SCRIPTS ?=
 TESTS ?=
 PACKAGE ?=
 TURN ?=
+EVIDENCE ?= $(shell ls -t evidence/*.json | head -1)
 SUITES ?=
 CARGO ?= cargo
 
@@ -44,7 +46,7 @@ SEED ?=
 
 MACHINES ?= x86_64 aarch64
 
-.PHONY: release build check test test-full ci attacks crashes failovers life mtr demo dependencies fuzz miri address deny site
+.PHONY: release build check test test-full tables ci attacks crashes failovers life mtr demo dependencies fuzz miri address deny site
 
 build:
 	scripts/build-page
@@ -59,6 +61,9 @@ test:
 
 test-full:
 	scripts/test full
+
+tables:
+	$(CARGO) run --quiet --locked -p test-runner -- --tables $(EVIDENCE)
 
 ci:
 	scripts/test ci $(if $(TURN),--turn $(TURN))

@@ -11,8 +11,7 @@ use anyhow::{Context, ensure};
 use cloud_volume::{CloudVolume, Options as VolumeOptions, Profile, Volume};
 use integration_tests::ledger::Ledger;
 use integration_tests::{
-    Options, Outcome, Place, Server, Suite, churn, lapses, library, note, place, skip, sql,
-    verification,
+    Options, Outcome, Place, Server, Suite, churn, lapses, note, place, skip, sql, verification,
 };
 
 /// Smaller than the data, so that pages compete for a place.
@@ -312,13 +311,8 @@ fn a_cache_that_outlives_power_loss_loses_updates(place: &Place) -> Outcome {
     let folder = place.root().join("kept");
     std::fs::create_dir(&folder)?;
     let wrong = || {
-        let library = library::canary()?;
-        let options = with_plugin(without(), &library, &place.cache());
-        anyhow::Ok(
-            options
-                .environment("BPE_CANARY", "persist")
-                .environment("BPE_CANARY_FOLDER", &folder.display().to_string()),
-        )
+        let options = place::leaving_out(without(), &place.cache(), CACHE, "persist")?;
+        anyhow::Ok(options.environment("BPE_CANARY_FOLDER", &folder.display().to_string()))
     };
     let server = place.start(right()?)?;
     let ledger = ledger(&server)?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use integration_tests::cached_pages::{self, Damage};
 use integration_tests::ledger::Ledger;
-use integration_tests::{Options, Outcome, Place, Server, Suite, library, note, sql, verification};
+use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, verification};
 
 const CACHE: u64 = 24 << 20;
 
@@ -100,10 +100,10 @@ fn every_damage_is_found_out(place: &Place) -> Outcome {
 
 /// The same with a library that believes what the disk answers: the witnesses of these tests notice each kind of damage.
 fn without_proof_every_damage_is_noticed(place: &Place) -> Outcome {
-    let library = library::canary()?;
     for how in Damage::ALL {
         let place = Place::new(place.installation.flavour)?;
-        let server = place.start(options(&place, &library).environment("BPE_CANARY", "checks"))?;
+        let options = place.canary(CACHE, "checks")?;
+        let server = place.start(options.option("--bpe-admission=all"))?;
         let ledger = Ledger::small(&server)?;
         ledger.run_until_above(&server, Duration::from_secs(1), "pages_cached", 300)?;
         let outcome = (0..4).try_for_each(|_| {

@@ -269,12 +269,10 @@ fn lose_power(place: &Place, without: Option<&str>) -> Outcome {
     place::copy_folder(&place.data(), &data)?;
     let plain = || place.options_of(&data.display().to_string(), "run");
     let options = || -> anyhow::Result<Options> {
-        let library = match without {
-            Some(_) => integration_tests::library::canary()?,
-            None => place.library()?.to_path_buf(),
+        let options = match without {
+            Some(rule) => place::leaving_out(plain(), &place.cache(), CACHE, rule)?,
+            None => place::extended(plain(), place.library()?, &place.cache(), CACHE),
         };
-        let options = place::extended(plain(), &library, &place.cache(), CACHE)
-            .environment("BPE_CANARY", without.unwrap_or("none"));
         let options = options.option("--bpe-admission=all");
         machine.options(options.option("--bpe-warm-io-capacity=0"))
     };

@@ -62,6 +62,11 @@ pub fn note(text: impl AsRef<str>) {
     report("figure", &name, text.as_ref());
 }
 
+/// Notes for the evidence that a rule is left out, and that the trial has to notice it.
+pub fn note_canary(rule: &str) {
+    report("canary", rule, "");
+}
+
 fn report(kind: &str, test: &str, text: &str) {
     let line = format!("{kind}\t{test}\t{}\n", text.replace(['\n', '\t'], " "));
     let file = std::env::var_os("BPE_TEST_REPORT").and_then(|path| {

@@ -14,7 +14,7 @@ pub fn library() -> anyhow::Result<&'static Path> {
             Some(path) => PathBuf::from(path)
                 .canonicalize()
                 .context("BPE_LIBRARY names no file"),
-            None => build(&[], &target_folder()),
+            None => build("release", &["--release"]),
         }
         .map_err(|error| format!("{error:#}"))
     });
@@ -24,28 +24,29 @@ pub fn library() -> anyhow::Result<&'static Path> {
     }
 }
 
-/// The library with the switches that make it wrong on purpose, in a target folder of its own so that it can never be
-/// taken for the real one. `BPE_CANARY_LIBRARY` names one that was built in another way.
+/// The library with the switches that make it wrong on purpose: the build with debug assertions. `BPE_CANARY_LIBRARY` names one that
+/// was built in another way.
 pub fn canary() -> anyhow::Result<PathBuf> {
     if let Some(path) = std::env::var_os("BPE_CANARY_LIBRARY") {
         return PathBuf::from(path)
             .canonicalize()
             .context("BPE_CANARY_LIBRARY names no file");
     }
-    build(&["--features", "canary"], &target_folder().join("canary"))
+    build("debug", &[])
 }
 
-fn build(options: &[&str], target: &Path) -> anyhow::Result<PathBuf> {
+fn build(profile: &str, options: &[&str]) -> anyhow::Result<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
         .context("this package lies in a workspace")?;
+    let target = target_folder();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .current_dir(workspace)
-        .args(["build", "--release", "--quiet", "-p", "plugin", "--lib"])
+        .args(["build", "--quiet", "-p", "plugin", "--lib"])
         .args(options)
         .arg("--target-dir")
-        .arg(target)
+        .arg(&target)
         .stdin(Stdio::null())
         .output()
         .context("cargo build")?;
@@ -54,7 +55,7 @@ fn build(options: &[&str], target: &Path) -> anyhow::Result<PathBuf> {
         "bpe.so does not build: {}",
         String::from_utf8_lossy(&output.stderr)
     );
-    let library = target.join("release/libbpe.so");
+    let library = target.join(profile).join("libbpe.so");
     library
         .canonicalize()
         .with_context(|| format!("{} is missing", library.display()))

@@ -9,7 +9,7 @@ use private_server::{Flavour, Installation, Load, Options, Server};
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
-use crate::library;
+use crate::{harness, library};
 
 /// Bytes of a buffer pool that every data set of these tests is much larger than.
 pub const POOL: u64 = 8 << 20;
@@ -171,8 +171,7 @@ impl Place {
 
     /// As [`Place::early`], with the library that is built for tests and leaves out these rules (`none`: none).
     pub fn canary(&self, bytes: u64, rules: &str) -> anyhow::Result<Options> {
-        let options = self.early_with(&library::canary()?, bytes);
-        Ok(options.environment("BPE_CANARY", rules))
+        leaving_out(self.options(), &self.cache(), bytes, rules)
     }
 
     /// Options with the library in the plugin directory.
@@ -350,6 +349,20 @@ fn initial_options(flavour: Flavour) -> &'static [&'static str] {
     } else {
         &["--innodb-log-file-size=64M"]
     }
+}
+
+/// As [`extended`], with the library that leaves out these rules (`none`: none). Notes for the evidence that the trial has to notice it.
+pub fn leaving_out(
+    options: Options,
+    cache: &Path,
+    bytes: u64,
+    rules: &str,
+) -> anyhow::Result<Options> {
+    for rule in rules.split(',').filter(|rule| *rule != "none") {
+        harness::note_canary(rule);
+    }
+    let options = extended(options, &library::canary()?, cache, bytes);
+    Ok(options.environment("BPE_CANARY", rules))
 }
 
 /// An initialised data directory of this very server with these options, made once and copied from then on.

@@ -20,7 +20,7 @@ use crate::asynchronous::Request;
 use crate::coverage::{self, Reached};
 use crate::random::{self, below, one_in};
 use crate::world::world;
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 use bpe::process::CORE;
 
 /// One thread, and everything decided by the seed.
@@ -70,7 +70,7 @@ pub fn perturb() {
 
 /// A moment inside the registry of files, or of a run of pages that is loaded. With threads the thread may be held up with its lock or without; in the exact mode
 /// something else happens where the lock is free, above all that the extension is switched.
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 pub fn hold_up(moment: &'static str) {
     // Of the exact mode's switching on nobody else can come in between the steps.
     if !READY.load(Ordering::Relaxed) || exact() && SWITCHING.load(Ordering::Relaxed) {

@@ -48,10 +48,17 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    #[cfg(debug_assertions)]
+    if options.rules {
+        for (rule, without) in bpe::canary::RULES {
+            println!("{rule}\t{without}");
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
     let canary = std::env::var("BPE_CANARY").unwrap_or_default();
     ensure!(
-        canary.is_empty() || cfg!(feature = "canary"),
-        "BPE_CANARY leaves out a rule; that needs a build with the feature `canary`"
+        canary.is_empty() || cfg!(debug_assertions),
+        "BPE_CANARY leaves out a rule; that needs a build with debug assertions"
     );
     if let Some(life) = options.life {
         return deaths::live(options, life);
@@ -66,8 +73,8 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let seconds = options.seconds.unwrap_or(10.0);
     EXACT.store(exact, Ordering::SeqCst);
-    // What happens after a minute must not depend on how fast the machine is. The build without the switches has the real clock.
-    #[cfg(feature = "canary")]
+    // What happens after a minute must not depend on how fast the machine is. A release build has the real clock.
+    #[cfg(debug_assertions)]
     bpe::clock::TURNED.stands.store(exact, Ordering::SeqCst);
     let parent = match &options.folder {
         Some(folder) => folder.clone(),
@@ -88,7 +95,7 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     redirect_errors(&place.join("journal"))?;
 
     calls::install()?;
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
     let contexts = [set_up_context()?, set_up_context()?];
     World::make(Plan {

@@ -43,6 +43,9 @@ pub struct Options {
     /// Do not fail when something was not tried.
     #[arg(long)]
     pub partial: bool,
+    /// Name the rules that BPE_CANARY can leave out, and do nothing.
+    #[arg(long)]
+    pub rules: bool,
     /// For the children of --deaths: what becomes of this one.
     #[arg(long, hide = true)]
     pub life: Option<Life>,

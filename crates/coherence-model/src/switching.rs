@@ -74,7 +74,7 @@ fn close_books(books: &mut Books) {
 
 /// At the end.
 pub fn finish() {
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     if let Some(wrong) = CORE.files.contradictions().first() {
         world().violated(None, wrong);
     }
@@ -328,7 +328,7 @@ pub fn let_a_minute_pass() {
         return;
     }
     let _nobody_is_inside = (!exact()).then(|| INSIDE.write());
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     bpe::clock::TURNED
         .passed
         .fetch_add(61_000_000_000, Ordering::SeqCst);

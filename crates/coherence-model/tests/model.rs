@@ -2,9 +2,10 @@
 //!
 //! Runs end after a number of operations, not after a time, so that a slow machine tries as much as a fast one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
-use std::sync::OnceLock;
+
+use coherence::canary::noticed;
 
 /// Far more than any run takes; only a run that hangs comes to its end.
 const PATIENCE: &str = "600";
@@ -50,6 +51,24 @@ fn run(program: &Path, canary: &str, arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text)
 }
 
+/// What the model did until it noticed something: operations, or deaths.
+fn tried(text: &str) -> String {
+    let before = |what: &str| {
+        let count = text
+            .split_once(what)?
+            .0
+            .rsplit(char::is_whitespace)
+            .next()?;
+        Some(format!("{count}{what}"))
+    };
+    if text.contains(" lives in ") {
+        before(" deaths")
+    } else {
+        before(" operations")
+    }
+    .unwrap_or_else(|| panic!("it does not say after what: {text}"))
+}
+
 fn model() -> &'static Path {
     Path::new(env!("CARGO_BIN_EXE_coherence-model"))
 }
@@ -75,12 +94,11 @@ fn nothing_old_is_read_in_any_exact_sequence() {
     must_pass(&["--threads", "1", "--operations", "120000"]);
 }
 
-/// In the build with the switches, whose clocks do not depend on how fast the machine is.
 #[test]
 fn a_seed_replays_exactly() {
     let arguments = ["--threads", "1", "--seed", "77", "--operations", "15000"];
     let once = || {
-        let (passed, text) = run(wrong_on_purpose(), "", &arguments);
+        let (passed, text) = run(model(), "", &arguments);
         assert!(passed, "{text}");
         text
     };
@@ -123,37 +141,12 @@ fn each_rule_about_deaths_that_is_left_out_is_noticed() {
         return;
     }
     for (rule, what) in OF_DEATHS {
-        let (passed, text) = run(wrong_on_purpose(), rule, &["--deaths", "5000"]);
+        let (passed, text) = run(model(), rule, &["--deaths", "5000"]);
         assert!(!passed, "{rule} ({what}) was not noticed: {text}");
         let violation = text.lines().find(|line| line.contains("VIOLATION"));
-        println!("{rule}: {}", violation.unwrap_or_else(|| panic!("{text}")));
+        assert!(violation.is_some(), "{rule} ({what}): {text}");
+        noticed(rule, &tried(&text));
     }
-}
-
-/// The model with the switches that make the plugin wrong on purpose, in a target folder of its own so that neither it nor
-/// its library can ever be taken for the real ones.
-fn wrong_on_purpose() -> &'static Path {
-    static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let target = target_folder().join("canary");
-        let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-        let status = Command::new(cargo)
-            .args([
-                "build",
-                "--release",
-                "--quiet",
-                "-p",
-                "coherence-model",
-                "--features",
-                "canary",
-                "--target-dir",
-            ])
-            .arg(&target)
-            .status()
-            .expect("cargo build");
-        assert!(status.success());
-        target.join("release/coherence-model")
-    })
 }
 
 /// `<target>/<profile>/coherence-model`.
@@ -164,7 +157,7 @@ fn target_folder() -> &'static Path {
 #[test]
 fn each_rule_that_is_left_out_is_noticed() {
     for (rule, what) in CANARIES {
-        let noticed = SEEDS.iter().find_map(|seed| {
+        let violation = SEEDS.iter().find_map(|seed| {
             let arguments = [
                 "--threads",
                 "1",
@@ -174,18 +167,14 @@ fn each_rule_that_is_left_out_is_noticed() {
                 "100000",
                 "--partial",
             ];
-            let (passed, text) = run(wrong_on_purpose(), rule, &arguments);
+            let (passed, text) = run(model(), rule, &arguments);
             (!passed).then_some((seed, text))
         });
-        let Some((seed, text)) = noticed else {
+        let Some((seed, text)) = violation else {
             panic!("{rule} ({what}) was not noticed with any of {SEEDS:?}");
         };
         assert!(text.contains("VIOLATION"), "{rule} ({what}): {text}");
-        let violation = text
-            .lines()
-            .find(|line| line.contains("VIOLATION"))
-            .unwrap_or_default();
-        println!("{rule}, seed {seed}: {violation}");
+        noticed(rule, &format!("{}, seed {seed}", tried(&text)));
         assert!(
             text.contains(&format!("--seed {seed} --threads 1")),
             "it says how to repeat it: {text}"
@@ -205,7 +194,7 @@ fn a_violation_is_replayed_by_its_seed() {
         "--partial",
     ];
     let violation = || {
-        let (_, text) = run(wrong_on_purpose(), "generations", &arguments);
+        let (_, text) = run(model(), "generations", &arguments);
         text.lines()
             .find(|line| line.contains("VIOLATION"))
             .map(String::from)
@@ -221,7 +210,7 @@ fn a_violation_is_replayed_by_its_seed() {
 fn the_two_main_canaries_are_noticed_by_several_threads() {
     for rule in ["writes", "generations"] {
         let (passed, text) = run(
-            wrong_on_purpose(),
+            model(),
             rule,
             &["--threads", "4", "--operations", "2000000", "--partial"],
         );
@@ -229,37 +218,6 @@ fn the_two_main_canaries_are_noticed_by_several_threads() {
             !passed && text.contains("VIOLATION"),
             "{rule} was not noticed: {text}"
         );
-    }
-}
-
-/// This build also holds threads up inside the registry of files, and lets minutes pass.
-#[test]
-fn the_build_with_the_switches_is_right_when_none_is_used() {
-    for (threads, operations) in [("1", "60000"), ("4", "120000")] {
-        let arguments = [
-            "--threads",
-            threads,
-            "--seed",
-            "3",
-            "--operations",
-            operations,
-            "--partial",
-            "--verbose",
-        ];
-        let (passed, text) = run(wrong_on_purpose(), "none", &arguments);
-        assert!(passed, "{text}");
-        if threads != "1" {
-            continue;
-        }
-        // The other build has no minute for them.
-        for what in [
-            " runs of pages loaded for another server",
-            " such runs with pages that were written meanwhile",
-        ] {
-            let line = text.lines().find(|line| line.contains(what));
-            let count = line.and_then(|line| line.trim_start().split(' ').next());
-            assert!(count.is_some_and(|count| count != "0"), "{what}: {text}");
-        }
     }
 }
 
@@ -276,6 +234,6 @@ fn no_shipped_library_has_the_switches() {
     let mark = b"BPE_CANARY";
     assert!(!bytes.windows(mark.len()).any(|window| window == mark));
     // And the mark is what tells them apart.
-    let wrong = std::fs::read(wrong_on_purpose()).expect("just built");
-    assert!(wrong.windows(mark.len()).any(|window| window == mark));
+    let model = std::fs::read(model()).expect("the model is there");
+    assert!(model.windows(mark.len()).any(|window| window == mark));
 }

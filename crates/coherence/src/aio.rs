@@ -536,6 +536,8 @@ impl<O: Os> Core<O> {
 }
 
 #[cfg(test)]
+mod redirected_tests;
+#[cfg(test)]
 mod unseen_tests;
 
 #[cfg(test)]

@@ -29,20 +29,20 @@ pub mod suspended;
 pub mod watch;
 
 /// Between two looks at the files.
-const EVERY: Duration = if cfg!(feature = "canary") {
+const EVERY: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(1)
 } else {
     Duration::from_secs(10)
 };
 /// How long nothing may have changed before a file's looks are remembered. A file server may tell late what a write has
 /// changed, and a write whose end cannot be seen may end late.
-pub const QUIET: Duration = if cfg!(feature = "canary") {
+pub const QUIET: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(4)
 } else {
     Duration::from_secs(90)
 };
 /// A file that was suspected is cached again after this, though the server goes on changing it: its looks tell nothing then.
-pub const LONGEST: Duration = if cfg!(feature = "canary") {
+pub const LONGEST: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(40)
 } else {
     Duration::from_secs(900)

@@ -1,8 +1,11 @@
 //! Leaves out rules on purpose, so that a test can show that the other tests would notice.
 //!
-//! Compiled with the feature `canary` only. The environment variable `BPE_CANARY` of the server names the rules to leave
-//! out, separated by commas: those of [`RULES`]. In every other build [`left_out!`] is the constant `false`.
+//! Builds with debug assertions have the switches. The environment variable `BPE_CANARY` of the server names the rules to leave out,
+//! separated by commas: those of [`RULES`], or `none`. A unit test leaves out one in its own thread. In every other build [`left_out!`] is the
+//! constant `false`.
 
+use std::cell::Cell;
+use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 
@@ -235,19 +238,60 @@ pub const RULES: &[(&str, &str)] = &[
     ),
 ];
 
+thread_local! {
+    static LEFT_OUT_HERE: Cell<&'static str> = const { Cell::new("") };
+}
+
+/// Leaves out a rule in this thread from now on; an empty name: none.
+pub fn leave_out(rule: &'static str) {
+    LEFT_OUT_HERE.set(rule);
+}
+
 /// Whether the rule is to be left out.
 pub fn leaves_out(rule: &str) -> bool {
-    debug_assert!(RULES.iter().any(|(name, _)| *name == rule));
     static LEFT_OUT: OnceLock<Vec<String>> = OnceLock::new();
-    let left_out = LEFT_OUT.get_or_init(|| {
-        let rules = std::env::var("BPE_CANARY").unwrap_or_default();
-        eprintln!("this library was built to be wrong, for tests only; it leaves out: {rules}");
-        let rules: Vec<String> = rules.split(',').map(String::from).collect();
-        let ignores = rules.iter().any(|rule| rule == "generations");
-        extension::canary::IGNORE_GENERATIONS.store(ignores, Ordering::SeqCst);
-        let ignores = rules.iter().any(|rule| rule == "checks");
-        extension::canary::IGNORE_CHECKS.store(ignores, Ordering::SeqCst);
-        rules
+    let left_out = LEFT_OUT.get_or_init(named);
+    LEFT_OUT_HERE.get() == rule || left_out.iter().any(|named| named == rule)
+}
+
+/// Notes for the evidence that a test has noticed the absence of a rule, after what: one line of `BPE_TEST_REPORT`, and one of the
+/// test's output.
+pub fn noticed(rule: &str, after: &str) {
+    println!("without '{rule}': noticed after {after}");
+    let report = std::env::var_os("BPE_TEST_REPORT").and_then(|path| {
+        let file = std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(path);
+        file.ok()
     });
-    left_out.iter().any(|named| named == rule)
+    if let Some(mut report) = report {
+        let line = format!("canary\t{rule}\tafter {after}\n");
+        report
+            .write_all(line.as_bytes())
+            .expect("the report is writable");
+    }
+}
+
+/// What the environment names. A name that is no rule's would let a test pass that leaves out nothing, so it ends the process.
+fn named() -> Vec<String> {
+    let Ok(rules) = std::env::var("BPE_CANARY") else {
+        return Vec::new();
+    };
+    eprintln!("this library was built to be wrong, for tests only; it leaves out: {rules}");
+    let rules: Vec<String> = rules
+        .split(',')
+        .filter(|rule| !["", "none"].contains(rule))
+        .map(String::from)
+        .collect();
+    for rule in &rules {
+        if !RULES.iter().any(|(name, _)| name == rule) {
+            eprintln!("BPE_CANARY names no rule: {rule}");
+            std::process::abort();
+        }
+    }
+    let ignores = |rule: &str| rules.iter().any(|named| named == rule);
+    extension::canary::IGNORE_GENERATIONS.store(ignores("generations"), Ordering::SeqCst);
+    extension::canary::IGNORE_CHECKS.store(ignores("checks"), Ordering::SeqCst);
+    rules
 }

@@ -1,21 +1,9 @@
-//! Switches of unit tests, in the thread of the test: rules that are left out, and the death of a simulated process. In builds with
-//! debug assertions only.
+//! The death of a simulated process, in the thread of a unit test. In builds with debug assertions only.
 
 use std::cell::Cell;
 
 thread_local! {
-    static LEFT_OUT: Cell<&'static str> = const { Cell::new("") };
     static DIES_IN: Cell<Option<u32>> = const { Cell::new(None) };
-}
-
-/// Whether this rule is left out.
-pub fn leaves_out(rule: &str) -> bool {
-    LEFT_OUT.get() == rule
-}
-
-/// Leaves out a rule from now on; an empty name: none.
-pub fn leave_out(rule: &'static str) {
-    LEFT_OUT.set(rule);
 }
 
 /// The panic of a process that dies.

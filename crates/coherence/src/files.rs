@@ -854,13 +854,13 @@ impl<O: Os> Files<O> {
     }
 
     /// Whether nobody holds the registry's lock, so that more may be done at a moment of [`crate::hold_up`].
-    #[cfg(any(test, feature = "canary"))]
+    #[cfg(any(test, debug_assertions))]
     pub fn registry_is_free(&self) -> bool {
         self.registry.try_lock().is_some()
     }
 
     /// What the registry and the table say of each other that is not true, for tests.
-    #[cfg(any(test, feature = "canary"))]
+    #[cfg(any(test, debug_assertions))]
     pub fn contradictions(&self) -> Vec<String> {
         let registry = self.registry.lock();
         let mut wrong = Vec::new();
@@ -1281,9 +1281,12 @@ mod tests {
     fn later_files_of_a_tablespace_learn_their_first_page() {
         let file = DataFile::for_test();
         file.start((1, 2), b"./ibdata2");
+        assert!(file.header_may_be(3, 9));
         assert!(file.header_fits(3, 771));
         assert!(file.header_fits(4, 772));
         assert!(!file.header_fits(5, 5));
+        assert!(file.header_is(4, 772) && !file.header_is(4, 773));
+        assert!(file.header_may_be(4, 772) && !file.header_may_be(4, 773));
         file.start((1, 2), b"./ibdata1");
         assert!(file.header_fits(5, 5) && !file.header_fits(5, 6));
     }

@@ -27,11 +27,9 @@ macro_rules! left_out {
     ($rule:literal) => {{
         #[cfg(all(test, checker))]
         let left_out = $crate::interleavings::leaves_out($rule);
-        #[cfg(all(feature = "canary", not(all(test, checker))))]
+        #[cfg(all(debug_assertions, not(all(test, checker))))]
         let left_out = $crate::canary::leaves_out($rule);
-        #[cfg(all(test, debug_assertions, not(any(feature = "canary", checker))))]
-        let left_out = $crate::failpoint::leaves_out($rule);
-        #[cfg(not(any(feature = "canary", all(test, any(debug_assertions, checker)))))]
+        #[cfg(not(any(debug_assertions, all(test, checker))))]
         let left_out = false;
         left_out
     }};
@@ -40,14 +38,14 @@ macro_rules! left_out {
 /// A moment at which a test can hold the thread up; nothing in every build that is not for tests.
 macro_rules! hold_up {
     ($moment:literal) => {{
-        #[cfg(any(test, feature = "canary"))]
+        #[cfg(any(test, debug_assertions))]
         $crate::hold_up::at($moment);
     }};
 }
 
 pub mod aio;
 pub mod audit;
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 pub mod canary;
 pub mod compare;
 pub mod control;
@@ -58,7 +56,7 @@ pub mod core;
 pub mod failpoint;
 pub mod files;
 pub mod header;
-#[cfg(any(test, feature = "canary"))]
+#[cfg(any(test, debug_assertions))]
 pub mod hold_up;
 #[cfg(all(test, checker))]
 mod interleavings;

@@ -16,7 +16,8 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
-use crate::failpoint::{Death, die_in, leave_out, leaves_out, may_die};
+use crate::canary::{leave_out, leaves_out, noticed};
+use crate::failpoint::{Death, die_in, may_die};
 use crate::files::{Attach, DataFile, Files, Slot, empty_slot};
 use crate::manifest::{Found, Head, Manifest, Memory, Record};
 use crate::os::{Errno, FileSystem, Level, Os, Stat};
@@ -868,13 +869,13 @@ fn left_out_rules_are_noticed() {
     let (usual, ..) = run(0, BATCH);
     for rule in MUTATIONS {
         leave_out(rule);
-        let noticed = (0..MAX_BATCHES).find(|n| {
+        let batches = (0..MAX_BATCHES).find(|n| {
             let trusted = catch_unwind(|| run(n * BATCH, BATCH).0);
             trusted.is_err() || trusted.is_ok_and(|trusted| trusted < usual / 2)
         });
         leave_out("");
-        match noticed {
-            Some(n) => println!("{rule}: noticed within {} histories", (n + 1) * BATCH),
+        match batches {
+            Some(n) => noticed(rule, &format!("{} histories", (n + 1) * BATCH)),
             None => unnoticed.push(rule),
         }
     }

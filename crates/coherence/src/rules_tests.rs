@@ -319,6 +319,26 @@ fn a_page_of_another_number_is_neither_taken_nor_served() {
 }
 
 #[test]
+fn a_cached_page_of_another_number_is_dropped_when_it_is_read() {
+    let served = Served::new();
+    served.cached(4);
+    let mode = served.core.switch().mode();
+    let of_page = |number: i64| {
+        let offset = number * PAGE as i64;
+        served
+            .core
+            .target_of_read(mode, served.known, PAGE, offset)
+            .expect("a page of the file")
+    };
+    let is_the_page = |bytes: &[u8]| {
+        let target = of_page(4);
+        served.core.is_the_page(&served.active, target, bytes)
+    };
+    assert!(is_the_page(&page(4, 1)) && served.has(4));
+    assert!(!is_the_page(&page(5, 1)) && !served.has(4));
+}
+
+#[test]
 fn off_serves_nothing_and_begins_empty() {
     let served = Served::new();
     served.cached(4);

@@ -81,3 +81,48 @@ fn begins_with_a_tablespace_header(os: &impl Os, fd: i32, size: i64) -> bool {
         && head.0[4..8] == [0; 4]
         && u16::from_be_bytes([head.0[24], head.0[25]]) == FILE_SPACE_HEADER
 }
+
+#[cfg(all(test, not(checker)))]
+mod tests {
+    use std::io::Write;
+    use std::os::fd::AsRawFd;
+
+    use super::*;
+    use crate::machine_for_tests::Machine;
+
+    /// Whether a file with these bytes at its beginning looks like a tablespace.
+    fn looks_like_one(bytes: &[u8], size: u64) -> bool {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        file.set_len(size).unwrap();
+        data_file(&Machine::default(), file.as_raw_fd()).is_some()
+    }
+
+    #[test]
+    fn a_file_without_a_name_is_known_by_its_first_page() {
+        let size = 4 * 4096;
+        let mut first = [1; 4096];
+        first[4..8].fill(0);
+        first[24..26].copy_from_slice(&[0, 8]);
+        assert!(looks_like_one(&first, size));
+        assert!(
+            !looks_like_one(&first, size - 1),
+            "too short for a tablespace"
+        );
+        let mut numbered = first;
+        numbered[7] = 1;
+        assert!(
+            !looks_like_one(&numbered, size),
+            "its first page has number 1"
+        );
+        let mut other = first;
+        other[25] = 2;
+        assert!(!looks_like_one(&other, size), "an undo log page");
+    }
+
+    #[test]
+    fn what_is_no_regular_file_is_no_data_file() {
+        let (reader, _writer) = std::io::pipe().unwrap();
+        assert!(data_file(&Machine::default(), reader.as_raw_fd()).is_none());
+    }
+}

@@ -618,6 +618,17 @@ mod tests {
     }
 
     #[test]
+    fn each_extension_has_an_epoch_of_its_own() {
+        let switch = a_switch();
+        let first = switch.next_epoch();
+        assert!(first > 0, "0 is nobody's");
+        assert_eq!(
+            [switch.next_epoch(), switch.next_epoch()],
+            [first + 1, first + 2]
+        );
+    }
+
+    #[test]
     fn who_still_serves() {
         let switch = a_switch();
         let folder = tempfile::tempdir().unwrap();

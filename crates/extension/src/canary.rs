@@ -1,5 +1,5 @@
-//! Leaves out the check of generations, or that of bytes, so that tests can show that they would notice. Compiled with the feature `canary`
-//! only.
+//! Leaves out the check of generations, or that of bytes, so that tests can show that they would notice. Builds with debug
+//! assertions have it.
 
 use std::sync::atomic::AtomicBool;
 

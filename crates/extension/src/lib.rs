@@ -11,7 +11,7 @@ mod batch;
 #[cfg(feature = "bench")]
 pub mod benching;
 mod budget;
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 pub mod canary;
 mod compression;
 mod config;
@@ -78,7 +78,7 @@ pub use generation::{Generations, ReadTicket};
 pub use group::{Group, Limits};
 pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};
 pub use open::fits;
-#[cfg(any(checker, feature = "canary"))]
+#[cfg(any(checker, debug_assertions))]
 pub use page::check_of;
 pub use page::{EXTENT_SHIFT, FileId, MAX_PAGE, MIN_PAGE, NumberHasher, PageId, is_page_length};
 pub use policy::list::PolicyName;

@@ -177,7 +177,7 @@ impl Extension {
         if self.shared.store.canary.skip_generation() {
             return true;
         }
-        #[cfg(feature = "canary")]
+        #[cfg(debug_assertions)]
         if crate::canary::IGNORE_GENERATIONS.load(std::sync::atomic::Ordering::Relaxed) {
             return true;
         }

@@ -112,7 +112,7 @@ pub(crate) fn check(page: PageId, bytes: &[u8]) -> u32 {
 }
 
 /// The check of a page, for those who look for two that have the same.
-#[cfg(any(checker, feature = "canary"))]
+#[cfg(any(checker, debug_assertions))]
 pub fn check_of(page: PageId, bytes: &[u8]) -> u32 {
     check(page, bytes)
 }

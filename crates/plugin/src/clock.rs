@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-#[cfg(any(test, feature = "canary"))]
+#[cfg(any(test, debug_assertions))]
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 
 /// How tests have set the clocks.
-#[cfg(any(test, feature = "canary"))]
+#[cfg(any(test, debug_assertions))]
 pub struct Turned {
     /// Nanoseconds by which time was let pass, for [`running`].
     pub passed: AtomicU64,
@@ -19,7 +19,7 @@ pub struct Turned {
     pub set_by: AtomicI64,
 }
 
-#[cfg(any(test, feature = "canary"))]
+#[cfg(any(test, debug_assertions))]
 pub static TURNED: Turned = Turned {
     passed: AtomicU64::new(0),
     stands: AtomicBool::new(false),
@@ -29,7 +29,7 @@ pub static TURNED: Turned = Turned {
 /// How long the machine has run, without the time that it slept.
 pub fn running() -> Duration {
     let now = read(libc::CLOCK_MONOTONIC_COARSE);
-    #[cfg(any(test, feature = "canary"))]
+    #[cfg(any(test, debug_assertions))]
     let now = TURNED.running(now);
     now
 }
@@ -43,12 +43,12 @@ pub fn since_boot() -> i128 {
 pub fn file_time() -> i64 {
     let now = read(libc::CLOCK_REALTIME_COARSE).as_nanos();
     let now = i64::try_from(now).unwrap_or(i64::MAX);
-    #[cfg(any(test, feature = "canary"))]
+    #[cfg(any(test, debug_assertions))]
     let now = now + TURNED.set_by.load(Ordering::SeqCst);
     now
 }
 
-#[cfg(any(test, feature = "canary"))]
+#[cfg(any(test, debug_assertions))]
 impl Turned {
     fn running(&self, now: Duration) -> Duration {
         // Some hours after the start of the machine.

@@ -29,7 +29,7 @@
 pub use coherence::{
     aio, audit, core, files, header, manifest, notes, os, rules, scan, switch, target,
 };
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 pub use coherence::{canary, hold_up};
 
 pub mod abi;
@@ -48,7 +48,7 @@ pub mod keys;
 pub mod label;
 pub mod linux;
 mod mount;
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 mod naive;
 mod persist;
 pub mod plan;

@@ -18,7 +18,7 @@ use crate::process::KNOWN;
 use crate::scan;
 
 /// Between two looks while everything is as it should be.
-const EVERY: Duration = if cfg!(feature = "canary") {
+const EVERY: Duration = if cfg!(debug_assertions) {
     Duration::from_secs(1)
 } else {
     Duration::from_secs(10)

@@ -36,7 +36,15 @@ pub enum Kind {
 /// Everything that was built.
 pub struct Programs {
     all: Vec<Program>,
-    library: PathBuf,
+    libraries: Libraries,
+}
+
+/// What servers load.
+#[derive(Clone, Debug)]
+struct Libraries {
+    release: PathBuf,
+    /// That of the test programs' build, with the switches that make it wrong on purpose.
+    canary: PathBuf,
 }
 
 /// `with_dist`: the commands and `dist/`, too. `None` if something does not build; the report has the error.
@@ -67,11 +75,17 @@ pub fn programs(with_dist: bool, report: &mut Report) -> anyhow::Result<Option<P
     let Some(all) = test_programs(report)? else {
         return Ok(None);
     };
-    let library = target.join("release/libbpe.so");
-    let library = library
-        .canonicalize()
-        .with_context(|| format!("{} is missing", library.display()))?;
-    Ok(Some(Programs { all, library }))
+    let library = |path: &str| {
+        let library = target.join(path);
+        library
+            .canonicalize()
+            .with_context(|| format!("{} is missing", library.display()))
+    };
+    let libraries = Libraries {
+        release: library("release/libbpe.so")?,
+        canary: library("debug/deps/libbpe.so")?,
+    };
+    Ok(Some(Programs { all, libraries }))
 }
 
 fn target_folder() -> anyhow::Result<PathBuf> {
@@ -142,11 +156,15 @@ fn program(message: &Value) -> Option<Program> {
 
 impl Program {
     /// A step that runs it with arguments, in its package's folder.
-    pub fn step(&self, name: String, arguments: &[&str], library: &Path) -> Step {
+    fn step(&self, name: String, arguments: &[&str], libraries: &Libraries) -> Step {
         let mut step = Step::new(name, &self.path, arguments);
         step.folder = Some(self.folder.clone());
+        let paths = [
+            ("BPE_LIBRARY", libraries.release.display()),
+            ("BPE_CANARY_LIBRARY", libraries.canary.display()),
+        ];
         step.environment
-            .push(("BPE_LIBRARY", library.display().to_string()));
+            .extend(paths.map(|(name, path)| (name, path.to_string())));
         step.environment
             .push(("CARGO", cargo().display().to_string()));
         step
@@ -177,9 +195,9 @@ impl Program {
 }
 
 impl Programs {
-    /// The library that the trials load.
-    pub fn library(&self) -> &Path {
-        &self.library
+    /// A step that runs one of them with arguments.
+    pub fn step(&self, program: &Program, name: String, arguments: &[&str]) -> Step {
+        program.step(name, arguments, &self.libraries)
     }
 
     /// Test programs, those of the ordinary harness among them.
@@ -196,21 +214,32 @@ impl Programs {
             .iter()
             .filter(|program| program.kind == Kind::UnitTests)
             .map(|program| {
-                program.step(
-                    format!("unit-tests::{}", program.package),
-                    &["--quiet"],
-                    &self.library,
-                )
+                let name = format!("unit-tests::{}", program.package);
+                self.step(program, name, &["--quiet"])
             })
             .collect();
-        let model = self
-            .all
-            .iter()
-            .find(|program| program.kind == Kind::Command && program.target == "coherence-model");
-        if let Some(model) = model {
+        if let Some(model) = self.model() {
             steps.extend(steps::model_by_seeds(&model.path));
         }
         steps
+    }
+
+    fn model(&self) -> Option<&Program> {
+        self.all
+            .iter()
+            .find(|program| program.kind == Kind::Command && program.target == "coherence-model")
+    }
+
+    /// Rules that can be left out, and what happens then.
+    pub fn rules(&self) -> anyhow::Result<Vec<(String, String)>> {
+        let model = self.model().context("there is no model")?;
+        let output = Command::new(&model.path).arg("--rules").output();
+        let output = output.with_context(|| format!("{}", model.path.display()))?;
+        let text = String::from_utf8(output.stdout)?;
+        let rules = text.lines().filter_map(|line| line.split_once('\t'));
+        Ok(rules
+            .map(|(rule, without)| (rule.to_owned(), without.to_owned()))
+            .collect())
     }
 
     /// Test programs of the ordinary harness.
@@ -224,7 +253,7 @@ impl Programs {
             if program.package == "coherence-model" {
                 for (test, when, is_canary) in steps::MODEL {
                     let arguments = ["--exact", test, "--nocapture"];
-                    let step = program.step(format!("model::{test}"), &arguments, &self.library);
+                    let step = self.step(program, format!("model::{test}"), &arguments);
                     all.push(Step {
                         when,
                         is_canary,
@@ -235,7 +264,7 @@ impl Programs {
             }
             let (load, when) = steps::of_program(&program.package, &program.target);
             let name = format!("{}::{}", program.target, program.package);
-            let step = program.step(name, &["--quiet"], &self.library);
+            let step = self.step(program, name, &["--quiet"]);
             all.push(Step { load, when, ..step });
         }
         all

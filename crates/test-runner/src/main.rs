@@ -1,7 +1,8 @@
 //! Runs the tests of the product in tiers.
 //!
 //! A run goes through four rooms: [`machine`] says what this machine lacks, [`build`] compiles every test program once,
-//! [`steps`] and [`trials`] choose what runs, [`pool`] runs it, and [`report`] tells a person and keeps the evidence.
+//! [`steps`] and [`trials`] choose what runs, [`pool`] runs it, and [`report`] tells a person and keeps the evidence. [`tables`] writes
+//! tables of the documents from it.
 //!
 //! A *step* is one process that gives a verdict. A *trial* is a step that is one test inside a server: the programs of
 //! `tests/` list their trials, and each trial is a process of its own. A *subject* is what a person selects and reads: the
@@ -12,6 +13,7 @@ mod machine;
 mod pool;
 mod report;
 mod steps;
+mod tables;
 mod trials;
 
 use std::path::{Path, PathBuf};
@@ -22,7 +24,7 @@ use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
 
 use crate::report::Report;
-use crate::steps::Step;
+use crate::steps::{Step, When};
 use crate::trials::Choice;
 
 /// Runs the tests in tiers.
@@ -50,6 +52,9 @@ struct Arguments {
     /// Names what would run, and runs nothing
     #[arg(long)]
     list: bool,
+    /// Writes the tables of the documents from the evidence of a whole run, and runs nothing
+    #[arg(long, value_name = "EVIDENCE")]
+    tables: Option<PathBuf>,
 }
 
 /// Ascending: each runs what the one before runs.
@@ -90,6 +95,10 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let root = workspace();
     std::env::set_current_dir(&root).with_context(|| format!("{}", root.display()))?;
+    if let Some(evidence) = &arguments.tables {
+        tables::write(evidence)?;
+        return Ok(true);
+    }
     let tier = arguments.tier;
     let turn = match arguments.turn {
         Some(turn) => turn,
@@ -147,6 +156,14 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     };
     report.compiled(before.elapsed());
     let others = [programs.unit_tests(), programs.whole_programs()].concat();
+    let of_test = |step: &&Step| step.when == When::Always;
+    report.of_test(others.iter().filter(of_test).map(|step| step.name.clone()));
+    report.rules(programs.rules()?);
+    // On one server or the other in turn.
+    for turn in 0..2 {
+        let first = trials::chosen(&programs, &Choice::One { turn });
+        report.of_test(first.into_iter().map(|step| step.name));
+    }
     chosen.extend(others.into_iter().filter(|step| choice.takes_step(step)));
     chosen.extend(trials::chosen(&programs, &choice));
     ensure!(

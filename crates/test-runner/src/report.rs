@@ -1,7 +1,7 @@
 //! What a person sees: a line for each subject that is through, and the failures at the end with the command that repeats
 //! each. The full tier leaves the same as `evidence/<commit>.json`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,7 +39,10 @@ pub struct Report {
     failed: Vec<Outcome>,
     skipped: Vec<String>,
     figures: Vec<String>,
-    canaries: Vec<String>,
+    canaries: Vec<Value>,
+    rules: Vec<(String, String)>,
+    /// Steps that `make test` has, too.
+    of_test: BTreeSet<String>,
     steps: Vec<Value>,
     last_tick: Instant,
 }
@@ -63,6 +66,8 @@ impl Report {
             skipped: Vec::new(),
             figures: Vec::new(),
             canaries: Vec::new(),
+            rules: Vec::new(),
+            of_test: BTreeSet::new(),
             steps: Vec::new(),
             last_tick: Instant::now(),
         })
@@ -87,6 +92,16 @@ impl Report {
     /// Building took so long.
     pub fn compiled(&mut self, took: Duration) {
         self.compiled = Some(took);
+    }
+
+    /// `make test` has these steps, too.
+    pub fn of_test(&mut self, names: impl IntoIterator<Item = String>) {
+        self.of_test.extend(names);
+    }
+
+    /// Rules that can be left out, and what happens then.
+    pub fn rules(&mut self, rules: Vec<(String, String)>) {
+        self.rules = rules;
     }
 
     /// These steps are to come.
@@ -124,6 +139,7 @@ impl Report {
         }
         self.steps.push(json!({
             "name": outcome.step.name,
+            "in_test": self.of_test.contains(&outcome.step.name),
             "seconds": (outcome.took.as_secs_f64() * 10.0).round() / 10.0,
             "result": if !outcome.passed { "failed" } else if skipped { "skipped" } else { "passed" },
         }));
@@ -158,6 +174,12 @@ impl Report {
                     skipped = true;
                     self.skipped.push(line);
                 }
+                Some("canary") => self.canaries.push(json!({
+                    "rule": name,
+                    "by": outcome.step.name,
+                    "after": text.unwrap_or_default(),
+                    "in_test": self.of_test.contains(&outcome.step.name),
+                })),
                 _ => {}
             }
         }
@@ -168,12 +190,6 @@ impl Report {
         {
             self.skipped.push(format!("{}: {line}", outcome.step.name));
         }
-        let of_canaries = output.lines().filter(|line| {
-            line.contains("VIOLATION")
-                || line.starts_with("without '")
-                || line.contains(": noticed within")
-        });
-        self.canaries.extend(of_canaries.map(String::from));
         skipped
     }
 
@@ -284,6 +300,7 @@ impl Report {
             "seconds": self.began.elapsed().as_secs(),
             "building_seconds": self.compiled.map(|took| took.as_secs()),
             "steps": self.steps,
+            "rules": self.rules,
             "canaries": self.canaries,
             "figures": self.figures,
             "skipped": self.skipped,

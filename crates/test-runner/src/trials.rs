@@ -167,12 +167,9 @@ pub fn chosen(programs: &Programs, choice: &Choice) -> Vec<Step> {
     let mut steps = Vec::new();
     for program in programs.tests() {
         for trial in choice.takes_of(&program.trials) {
-            let step = program
-                .step(
-                    trial.clone(),
-                    &["--exact", trial, "--test-threads", "1"],
-                    programs.library(),
-                )
+            let arguments = ["--exact", trial, "--test-threads", "1"];
+            let step = programs
+                .step(program, trial.clone(), &arguments)
                 .load(Load::Third);
             steps.push(Step {
                 is_canary: is_canary(trial),

@@ -13,8 +13,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::free_ports;
 use super::servers::{self, Servers};
 use crate::harness::{Outcome, skip};
-use crate::place::{POOL, Place, extended};
-use crate::{library, sql};
+use crate::place::{POOL, Place, extended, leaving_out};
+use crate::sql;
 
 /// Larger than the data: what is cached stays cached.
 const CACHE: u64 = 96 << 20;
@@ -129,8 +129,7 @@ impl<'a> Cluster<'a> {
             .options_of(&format!("node-{node}"), &format!("run-{node}"))
             .defaults_file(file);
         let options = match self.rules.filter(|_| node == NODES - 1) {
-            Some(rules) => extended(of_this, &library::canary()?, &cache, CACHE)
-                .environment("BPE_CANARY", rules),
+            Some(rules) => leaving_out(of_this, &cache, CACHE, rules)?,
             None => extended(of_this, place.library()?, &cache, CACHE),
         };
         let options = match self.user {

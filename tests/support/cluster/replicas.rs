@@ -10,8 +10,8 @@ use private_server::{Options, Server};
 use super::free_ports;
 use super::servers::{Cluster, Servers};
 use crate::harness::Outcome;
-use crate::place::{Place, copy_folder, extended};
-use crate::{copies, library, sql};
+use crate::place::{Place, copy_folder, extended, leaving_out};
+use crate::{copies, sql};
 
 /// Larger than the data: what is cached stays cached.
 pub const CACHE: u64 = 96 << 20;
@@ -47,8 +47,7 @@ impl Node<'_> {
         let [[free]] = free_ports()?;
         let of_this = place.options_of(&self.folder(), &format!("run-{}", self.number));
         let options = match self.rules {
-            Some(rules) => extended(of_this, &library::canary()?, &cache, CACHE)
-                .environment("BPE_CANARY", rules),
+            Some(rules) => leaving_out(of_this, &cache, CACHE, rules)?,
             None => extended(of_this, place.library()?, &cache, CACHE),
         };
         let both = options

@@ -45,7 +45,7 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     let kept = options.kept.as_deref().context("no folder in memory")?;
     redirect_errors(&kept.join(format!("journal-{round}")))?;
     calls::install()?;
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
     let log = OpenOptions::new()
         .create(true)

@@ -129,7 +129,7 @@ pub fn run(options: &Options, deaths: u64) -> anyhow::Result<ExitCode> {
             show_end_of(&places.journal(round));
             println!("{}", found.text(began.elapsed()));
             println!(
-                "to repeat it, as far as the machine allows: cargo run --release -p coherence-model -- --deaths {} --seed {seed} \
+                "to repeat it, as far as the machine allows: cargo run -p coherence-model -- --deaths {} --seed {seed} \
                  --threads {}",
                 found.deaths + 1,
                 options.threads

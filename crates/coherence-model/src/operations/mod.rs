@@ -26,7 +26,7 @@ pub use pages::{flush_file, write_pages};
 pub use ranges::grow_by;
 pub use replaced::{OTHERS, Others};
 pub use ring::ARE_USED as RINGS_ARE_USED;
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 pub use warm::write_what_was_read;
 
 type Operation = fn();
@@ -214,7 +214,7 @@ const MINUTE: i64 = 60_000_000_000;
 
 /// In builds with the switches, which alone can set the clock. Returns by how much it was set before.
 fn set_file_time_by(nanoseconds: i64) -> i64 {
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     if exact() {
         let set_by = &bpe::clock::TURNED.set_by;
         return set_by.swap(nanoseconds, Ordering::SeqCst);
@@ -233,7 +233,7 @@ fn close(file: &File) {
             // SAFETY: the file's own descriptor.
             unsafe { calls::futimens(fd, std::ptr::null()) };
             set_by = -MINUTE;
-        } else if cfg!(feature = "canary") {
+        } else if cfg!(debug_assertions) {
             set_by = MINUTE;
         } else {
             std::thread::sleep(Duration::from_millis(40));

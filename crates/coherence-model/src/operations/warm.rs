@@ -1,22 +1,22 @@
 //! What another server has cached is loaded: several pages are read at once, without being asked for by InnoDB, which may write them
 //! meanwhile.
 
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use bpe::process::CORE;
 use coherence::warm::{Hot, RUN_BYTES, RunBuffer};
 
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 use super::pages::write_pages;
 use crate::coverage::{Reached, reached};
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 use crate::random::nested;
 use crate::random::{below, low, one_in};
 use crate::world::{File, world};
 
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 thread_local! {
     /// The run that this thread has read and not offered yet: its file and pages.
     static READ: RefCell<Option<(Arc<File>, usize, usize)>> = const { RefCell::new(None) };
@@ -53,10 +53,10 @@ pub fn load() {
     let Some(mut buffer) = RunBuffer::new() else {
         return;
     };
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     READ.set(Some((Arc::clone(file), first, last)));
     let warmed = CORE.warm(known, &hot, &mut buffer);
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     READ.set(None);
     if let Some(warmed) = warmed {
         if warmed.admitted > 0 {
@@ -70,7 +70,7 @@ pub fn load() {
 }
 
 /// Two pages of the run that was just read are written, before it is offered: one alone would be offered itself.
-#[cfg(feature = "canary")]
+#[cfg(debug_assertions)]
 pub fn write_what_was_read() {
     let Some((file, first, last)) = READ.take() else {
         return;

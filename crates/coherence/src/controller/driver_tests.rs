@@ -62,6 +62,23 @@ fn an_extension_that_a_session_is_bringing_is_waited_for() {
 }
 
 #[test]
+fn nothing_is_built_before_extensions_of_before_are_closed() {
+    let controller = controller();
+    let folder = tempfile::tempdir().unwrap();
+    assert_eq!(controller.start(None, None, false), Ok(()));
+    let switch = controller.core.switch();
+    switch.start_tracking(|| ());
+    let active = active_in(switch, folder.path());
+    assert!(matches!(switch.publish(active), Ok(None)));
+    controller.panicked();
+    let room = |own| controller.make_room(1, own);
+    assert!(matches!(room(true), Event::Released(1)));
+    assert!(controller.with(|machine| machine.is_released()));
+    assert!(matches!(room(false), Event::Released(1)));
+    controller.stop(|| ());
+}
+
+#[test]
 fn what_was_active_when_a_hook_panicked_is_closed() {
     let controller = controller();
     let folder = tempfile::tempdir().unwrap();

@@ -64,7 +64,7 @@ impl<H: Host> Controller<H> {
         )
     }
 
-    fn make_room(&self, number: u64, own: bool) -> Event<H> {
+    pub(super) fn make_room(&self, number: u64, own: bool) -> Event<H> {
         if let Some(why) = self.host.refusal() {
             return Event::<H>::NotSeen { number, why };
         }

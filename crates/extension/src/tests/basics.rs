@@ -4,7 +4,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use super::*;
 use crate::segment::format::DATA_OFFSET;
-use crate::{Compression, MissReason, OpenError};
+use crate::{Compression, Inspected, MissReason, OpenError};
 
 const ALL_LENGTHS: [usize; 7] = [1024, 2048, 4096, 8192, 16384, 32768, 65536];
 const ABSENT: ReadOutcome = ReadOutcome::Miss(MissReason::Absent);
@@ -479,6 +479,38 @@ fn cached_page_read_in_other_length_is_unsuitable() {
     }
     let s = f.extension.statistics();
     assert_eq!((s.failed_proofs, s.device_errors), (0, 0));
+}
+
+#[test]
+fn a_cached_page_is_inspected_only_with_its_length_and_if_it_is_proven() {
+    let f = inline(|_| {});
+    let inspect = |length: usize| {
+        let mut bytes = vec![0; length];
+        let found = f.extension.inspect(page(1, 1), &mut bytes);
+        (found, bytes == content(page(1, 1), 1, length))
+    };
+    assert!(matches!(inspect(16384), (Inspected::Absent, _)));
+    f.offer(page(1, 1), 1, 16384);
+    assert!(
+        matches!(inspect(16384), (Inspected::Copied, true)),
+        "staged"
+    );
+    assert!(matches!(inspect(8192), (Inspected::Unproven, _)), "staged");
+    f.pump();
+    assert!(matches!(inspect(16384), (Inspected::Copied, true)));
+    assert!(matches!(inspect(8192), (Inspected::Unproven, _)));
+    assert!(matches!(inspect(1000), (Inspected::Absent, _)));
+    let located = f.extension.locate(page(1, 1), 16384).unwrap();
+    let cache = std::fs::File::options()
+        .write(true)
+        .open(f.directory.path().join("cache"))
+        .unwrap();
+    cache.write_all_at(&[0x5a; 4096], located.offset).unwrap();
+    f.extension.release(located);
+    assert!(
+        matches!(inspect(16384), (Inspected::Unproven, _)),
+        "damaged"
+    );
 }
 
 #[test]

@@ -70,7 +70,7 @@ unsafe extern "C" fn pread64(
 ) -> ssize_t {
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { PREAD.get::<Pread>()(fd, buffer, length, offset) };
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     // SAFETY: the server passes a buffer of `length` bytes to its own read.
     let real = move || unsafe { crate::naive::read(fd, buffer.cast(), length, offset, real) };
     around_read(fd, real, move |mode, file, real| {
@@ -181,7 +181,7 @@ unsafe extern "C" fn pwrite64(
 ) -> ssize_t {
     // SAFETY: the server's own call with the server's own arguments.
     let real = move || unsafe { PWRITE.get::<Pwrite>()(fd, buffer, length, offset) };
-    #[cfg(feature = "canary")]
+    #[cfg(debug_assertions)]
     // SAFETY: the server passes a buffer of `length` bytes to its own write.
     let real = move || unsafe { crate::naive::write(fd, buffer.cast(), length, offset, real) };
     // SAFETY: the server passes a buffer of `length` bytes to its own write.

@@ -1,0 +1,156 @@
+//! Tables of `docs/reliability.md`, written from the evidence of a whole run.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+
+const DOCUMENT: &str = "docs/reliability.md";
+const BEGIN: &str = "<!-- from the evidence: make tables -->\n";
+const END: &str = "<!-- end -->\n";
+
+/// What is read of a run's evidence.
+#[derive(Deserialize)]
+struct Evidence {
+    commit: String,
+    seconds: u64,
+    building_seconds: u64,
+    steps: Vec<Step>,
+    rules: Vec<(String, String)>,
+    canaries: Vec<Canary>,
+}
+
+#[derive(Deserialize)]
+struct Step {
+    name: String,
+    seconds: f64,
+    result: String,
+    in_test: bool,
+}
+
+/// A rule that was left out, and the step that noticed it.
+#[derive(Deserialize)]
+struct Canary {
+    rule: String,
+    by: String,
+    after: String,
+    in_test: bool,
+}
+
+/// Replaces the tables in the document. Fails if there is a rule whose absence nothing noticed.
+pub fn write(evidence: &Path) -> anyhow::Result<()> {
+    let text = std::fs::read(evidence).with_context(|| format!("{}", evidence.display()))?;
+    let evidence: Evidence = serde_json::from_slice(&text).context("no evidence of a whole run")?;
+    let document = std::fs::read_to_string(DOCUMENT).context(DOCUMENT)?;
+    let (before, rest) = document.split_once(BEGIN).context("no place for tables")?;
+    let (_, after) = rest.split_once(END).context("the tables do not end")?;
+    let new = format!("{before}{BEGIN}\n{}\n{END}{after}", evidence.tables());
+    std::fs::write(DOCUMENT, new).context(DOCUMENT)?;
+    let unnoticed: Vec<&str> = evidence
+        .rules
+        .iter()
+        .map(|(rule, _)| rule.as_str())
+        .filter(|rule| evidence.canaries.iter().all(|canary| canary.rule != *rule))
+        .collect();
+    ensure!(
+        unnoticed.is_empty(),
+        "nothing notices the absence of {unnoticed:?}"
+    );
+    Ok(())
+}
+
+impl Evidence {
+    fn tables(&self) -> String {
+        let failed = self.steps.iter().filter(|step| step.result == "failed");
+        let mut text = format!(
+            "`make test-full` on {}: {} steps, {} failed, {} minutes, {} of them building.\n\n",
+            self.commit,
+            self.steps.len(),
+            failed.count(),
+            self.seconds / 60,
+            self.building_seconds / 60,
+        );
+        text.push_str("| rule | without it | noticed by | in `make test` |\n|---|---|---|---|\n");
+        for (rule, without) in self.every_rule() {
+            let of_rule = |canary: &&Canary| canary.rule == rule;
+            let noticed: Vec<&Canary> = self.canaries.iter().filter(of_rule).collect();
+            let by: Vec<String> = noticed.iter().map(|canary| canary.words()).collect();
+            let in_test = noticed.iter().any(|canary| canary.in_test);
+            let yes = if in_test { "yes" } else { "" };
+            let _ = writeln!(text, "| `{rule}` | {without} | {} | {yes} |", by.join("; "));
+        }
+        text.push_str(
+            "\n| subject | steps | of them in `make test` | seconds |\n|---|---:|---:|---:|\n",
+        );
+        for (subject, steps) in self.subjects() {
+            let in_test = steps.iter().filter(|step| step.in_test).count();
+            let seconds: f64 = steps.iter().map(|step| step.seconds).sum();
+            let count = steps.len();
+            let _ = writeln!(text, "| {subject} | {count} | {in_test} | {seconds:.0} |");
+        }
+        text
+    }
+
+    /// Those of `coherence::canary`, and those that a model leaves out of itself.
+    fn every_rule(&self) -> BTreeMap<&str, &str> {
+        let of_models = self
+            .canaries
+            .iter()
+            .map(|canary| (canary.rule.as_str(), ""));
+        let named = self.rules.iter();
+        of_models
+            .chain(named.map(|(rule, without)| (rule.as_str(), without.as_str())))
+            .collect()
+    }
+
+    fn subjects(&self) -> BTreeMap<&str, Vec<&Step>> {
+        let mut subjects: BTreeMap<&str, Vec<&Step>> = BTreeMap::new();
+        for step in &self.steps {
+            let subject = step.name.split("::").next().unwrap_or_default();
+            subjects.entry(subject).or_default().push(step);
+        }
+        subjects
+    }
+}
+
+impl Canary {
+    fn words(&self) -> String {
+        let after = self.after.strip_prefix("after ");
+        let after = after.map_or(String::new(), |after| format!(" ({after})"));
+        format!("`{}`{after}", self.by)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_name_each_rule_and_who_notices() {
+        let evidence: Evidence = serde_json::from_value(serde_json::json!({
+            "commit": "abc", "seconds": 600, "building_seconds": 60,
+            "steps": [
+                {"name": "ddl::a", "seconds": 1.5, "result": "passed", "in_test": true},
+                {"name": "ddl::b", "seconds": 2.5, "result": "failed", "in_test": false},
+            ],
+            "rules": [["writes", "a write drops nothing"], ["token", "no token"]],
+            "canaries": [
+                {"rule": "writes", "by": "ddl::a", "after": "after 3 schedules", "in_test": true},
+                {"rule": "sync", "by": "ddl::b", "after": "", "in_test": false},
+            ],
+        }))
+        .unwrap();
+        let tables = evidence.tables();
+        for line in [
+            "`make test-full` on abc: 2 steps, 1 failed, 10 minutes, 1 of them building.",
+            "| `writes` | a write drops nothing | `ddl::a` (3 schedules) | yes |",
+            "| `token` | no token |  |  |",
+            "| `sync` |  | `ddl::b` |  |",
+            "| ddl | 2 | 1 | 4 |",
+        ] {
+            assert!(tables.lines().any(|one| one == line), "{line}: {tables}");
+        }
+    }
+}
