@@ -25,6 +25,8 @@ use bpe::process::CORE;
 
 /// One thread, and everything decided by the seed.
 pub static EXACT: AtomicBool = AtomicBool::new(false);
+/// Minutes pass now and then, and threads are held up between steps.
+pub static MINUTES: AtomicBool = AtomicBool::new(false);
 /// The extension is being switched on: threads may be held up for long.
 pub static SWITCHING: AtomicBool = AtomicBool::new(false);
 
@@ -33,6 +35,10 @@ pub static READY: AtomicBool = AtomicBool::new(false);
 
 /// Operations inside calls of operations inside calls ...
 const DEEPEST: u32 = 3;
+
+pub fn minutes_pass() -> bool {
+    MINUTES.load(Ordering::Relaxed)
+}
 
 pub fn exact() -> bool {
     EXACT.load(Ordering::Relaxed)

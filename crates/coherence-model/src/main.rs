@@ -30,7 +30,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use clap::Parser;
-use kernel::EXACT;
+use kernel::{EXACT, MINUTES};
 use options::{Options, SHARED_MEMORY};
 use process::{redirect_errors, set_up_context, stay_at_fixed_addresses};
 use world::{Plan, World, world};
@@ -60,6 +60,11 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
         canary.is_empty() || cfg!(debug_assertions),
         "BPE_CANARY leaves out a rule; that needs a build with debug assertions"
     );
+    ensure!(
+        !options.minutes || cfg!(debug_assertions),
+        "--minutes needs a build with debug assertions"
+    );
+    MINUTES.store(options.minutes, Ordering::SeqCst);
     if let Some(life) = options.life {
         return deaths::live(options, life);
     }
@@ -73,9 +78,12 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let seed = options.seed.unwrap_or_else(|| fastrand::u64(..1 << 32));
     let seconds = options.seconds.unwrap_or(10.0);
     EXACT.store(exact, Ordering::SeqCst);
-    // What happens after a minute must not depend on how fast the machine is. A release build has the real clock.
     #[cfg(debug_assertions)]
-    bpe::clock::TURNED.stands.store(exact, Ordering::SeqCst);
+    if options.minutes {
+        // What happens after a minute must not depend on how fast the machine is.
+        bpe::clock::TURNED.stands.store(exact, Ordering::SeqCst);
+        bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
+    }
     let parent = match &options.folder {
         Some(folder) => folder.clone(),
         // Numbers of inodes must not depend on what others do on the same file system.
@@ -95,8 +103,6 @@ fn run(options: &Options) -> anyhow::Result<ExitCode> {
     redirect_errors(&place.join("journal"))?;
 
     calls::install()?;
-    #[cfg(debug_assertions)]
-    bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
     let contexts = [set_up_context()?, set_up_context()?];
     World::make(Plan {
         folder: &place,
@@ -234,14 +240,15 @@ fn report(options: &Options, seed: u64, took: Duration) -> anyhow::Result<ExitCo
     }
     if let Some(violation) = world.violation() {
         println!("{violation}");
+        let minutes = if options.minutes { " --minutes" } else { "" };
         println!(
             "to repeat it: cargo run -p coherence-model -- --seed {seed} --threads {} --seconds {}{}",
             options.threads.max(1),
             options.seconds.unwrap_or(10.0),
             if options.threads <= 1 {
-                format!(" --operations {}", operations + 1)
+                format!(" --operations {}{minutes}", operations + 1)
             } else {
-                " --trace".into()
+                format!(" --trace{minutes}")
             },
         );
         anyhow::bail!(

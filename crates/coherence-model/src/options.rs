@@ -43,6 +43,9 @@ pub struct Options {
     /// Do not fail when something was not tried.
     #[arg(long)]
     pub partial: bool,
+    /// Let minutes pass now and then, and hold threads up between the steps of registering, closing and finding files.
+    #[arg(long)]
+    pub minutes: bool,
     /// Name the rules that BPE_CANARY can leave out, and do nothing.
     #[arg(long)]
     pub rules: bool,

@@ -20,7 +20,7 @@ use extension::{
 use parking_lot::Mutex;
 
 use crate::coverage::{self, Reached, reached};
-use crate::kernel::{SWITCHING, exact};
+use crate::kernel::{SWITCHING, exact, minutes_pass};
 use crate::operations::INSIDE;
 use crate::random::{self, below, one_in};
 use crate::world::{Overlap, world};
@@ -329,9 +329,11 @@ pub fn let_a_minute_pass() {
     }
     let _nobody_is_inside = (!exact()).then(|| INSIDE.write());
     #[cfg(debug_assertions)]
-    bpe::clock::TURNED
-        .passed
-        .fetch_add(61_000_000_000, Ordering::SeqCst);
+    if minutes_pass() {
+        bpe::clock::TURNED
+            .passed
+            .fetch_add(61_000_000_000, Ordering::SeqCst);
+    }
     reached(Reached::MinutesPassed);
 }
 

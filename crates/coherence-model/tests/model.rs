@@ -96,7 +96,15 @@ fn nothing_old_is_read_in_any_exact_sequence() {
 
 #[test]
 fn a_seed_replays_exactly() {
-    let arguments = ["--threads", "1", "--seed", "77", "--operations", "15000"];
+    let arguments = [
+        "--minutes",
+        "--threads",
+        "1",
+        "--seed",
+        "77",
+        "--operations",
+        "15000",
+    ];
     let once = || {
         let (passed, text) = run(model(), "", &arguments);
         assert!(passed, "{text}");
@@ -141,7 +149,7 @@ fn each_rule_about_deaths_that_is_left_out_is_noticed() {
         return;
     }
     for (rule, what) in OF_DEATHS {
-        let (passed, text) = run(model(), rule, &["--deaths", "5000"]);
+        let (passed, text) = run(model(), rule, &["--minutes", "--deaths", "5000"]);
         assert!(!passed, "{rule} ({what}) was not noticed: {text}");
         let violation = text.lines().find(|line| line.contains("VIOLATION"));
         assert!(violation.is_some(), "{rule} ({what}): {text}");
@@ -159,6 +167,7 @@ fn each_rule_that_is_left_out_is_noticed() {
     for (rule, what) in CANARIES {
         let violation = SEEDS.iter().find_map(|seed| {
             let arguments = [
+                "--minutes",
                 "--threads",
                 "1",
                 "--seed",
@@ -185,6 +194,7 @@ fn each_rule_that_is_left_out_is_noticed() {
 #[test]
 fn a_violation_is_replayed_by_its_seed() {
     let arguments = [
+        "--minutes",
         "--threads",
         "1",
         "--seed",
@@ -212,12 +222,49 @@ fn the_two_main_canaries_are_noticed_by_several_threads() {
         let (passed, text) = run(
             model(),
             rule,
-            &["--threads", "4", "--operations", "2000000", "--partial"],
+            &[
+                "--minutes",
+                "--threads",
+                "4",
+                "--operations",
+                "2000000",
+                "--partial",
+            ],
         );
         assert!(
             !passed && text.contains("VIOLATION"),
             "{rule} was not noticed: {text}"
         );
+    }
+}
+
+#[test]
+fn nothing_old_is_read_when_minutes_pass_and_threads_are_held_up() {
+    for (threads, operations) in [("1", "60000"), ("4", "120000")] {
+        let arguments = [
+            "--minutes",
+            "--threads",
+            threads,
+            "--seed",
+            "3",
+            "--operations",
+            operations,
+            "--partial",
+            "--verbose",
+        ];
+        let text = must_pass(&arguments);
+        if threads != "1" {
+            continue;
+        }
+        // Without minutes there is no time for them.
+        for what in [
+            " runs of pages loaded for another server",
+            " such runs with pages that were written meanwhile",
+        ] {
+            let line = text.lines().find(|line| line.contains(what));
+            let count = line.and_then(|line| line.trim_start().split(' ').next());
+            assert!(count.is_some_and(|count| count != "0"), "{what}: {text}");
+        }
     }
 }
 

@@ -97,7 +97,8 @@ mod btrfs {
             )
         };
         let uuid = answer.0.get(at..at + 16)?.try_into().ok()?;
-        (result == 0).then(|| u128::from_be_bytes(uuid))
+        // The kernel returns 1 for the question about a subvolume that is not the top level (seen on Linux 6.18).
+        (result >= 0).then(|| u128::from_be_bytes(uuid))
     }
 }
 

@@ -328,11 +328,11 @@ impl Warming {
             let file = files.get(name);
             file.is_some_and(|file| CORE.files.descriptor_of(file).is_some())
         };
-        let list = Arc::new(list.only(is_open));
-        if list.files.is_empty() {
+        if !list.files.keys().any(|name| is_open(name)) {
             self.reload.lock().get_or_insert_default().closed_since = Some(Instant::now());
             return;
         }
+        let list = Arc::new(list.only(is_open));
         let is_under_way = self
             .session
             .lock()

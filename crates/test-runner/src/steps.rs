@@ -146,9 +146,19 @@ pub fn lints() -> Vec<Step> {
     vec![clippy(&["--workspace"])]
 }
 
-/// `make check`: lints and unit tests of one package, and what needs no build.
+/// `make check`: lints and unit tests of one package, the order of imports, and what needs no build.
 pub fn check(package: Option<&str>) -> Vec<Step> {
     let mut steps = documents();
+    let imports = [
+        "test",
+        "--locked",
+        "--quiet",
+        "-p",
+        "interface",
+        "--test",
+        "circles",
+    ];
+    steps.push(Step::new("imports", cargo(), &imports).load(Load::Alone));
     if let Some(package) = package {
         let test = ["test", "--locked", "--lib", "--bins", "-p", package];
         steps.push(clippy(&["-p", package]));
@@ -243,7 +253,7 @@ pub fn of_program(package: &str, target: &str) -> (Load, When) {
 }
 
 /// Tests of the model, which are steps of their own: each takes up to minutes.
-pub const MODEL: [(&str, When, bool); 8] = [
+pub const MODEL: [(&str, When, bool); 9] = [
     (
         "nothing_old_is_read_in_any_exact_sequence",
         When::Sixth(1),
@@ -271,6 +281,11 @@ pub const MODEL: [(&str, When, bool); 8] = [
         "the_two_main_canaries_are_noticed_by_several_threads",
         When::Sixth(0),
         true,
+    ),
+    (
+        "nothing_old_is_read_when_minutes_pass_and_threads_are_held_up",
+        When::Sixth(0),
+        false,
     ),
 ];
 

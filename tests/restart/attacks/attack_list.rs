@@ -522,13 +522,13 @@ fn same_bytes() -> Vec<Attack> {
         attacks.extend(on_each(attack));
     }
     for attack in &mut attacks {
-        if attack.file_system == FileSystem::Ext4 {
-            attack.quick = match attack.name {
-                "nothing" => Some(Flavour::MySql97),
-                "chmod" => Some(Flavour::MariaDb1011),
-                _ => None,
-            };
-        }
+        attack.quick = match (attack.name, attack.file_system) {
+            ("nothing", FileSystem::Ext4) => Some(Flavour::MySql97),
+            ("nothing", FileSystem::Btrfs) | ("chmod", FileSystem::Ext4) => {
+                Some(Flavour::MariaDb1011)
+            }
+            _ => None,
+        };
     }
     attacks.push(Attack {
         name: "defragmented_and_balanced",

@@ -46,7 +46,9 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
     redirect_errors(&kept.join(format!("journal-{round}")))?;
     calls::install()?;
     #[cfg(debug_assertions)]
-    bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
+    if options.minutes {
+        bpe::hold_up::AT.get_or_init(|| kernel::hold_up);
+    }
     let log = OpenOptions::new()
         .create(true)
         .append(true)

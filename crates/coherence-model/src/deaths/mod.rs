@@ -370,6 +370,9 @@ impl Running {
             .arg(&places.kept)
             .current_dir(&places.data)
             .stdout(Stdio::piped());
+        if options.minutes {
+            command.arg("--minutes");
+        }
         let mut child = command.spawn().context("the child does not start")?;
         let output = child.stdout.take().context("the child has no output")?;
         let (sender, lines) = channel();

@@ -68,8 +68,9 @@ pub fn tell(told: Told<Settings>, early: bool) {
             "passive: {why} Everything cached is dropped and the extension is off."
         )),
         Told::Foreign(why) => Linux.error(&format!(
-            "{why}. Everything cached is dropped and the extension is off. Find out who writes to the data files of a \
-             running server, which is a danger to the data itself; SET GLOBAL bpe_enabled = ON uses the extension again."
+            "{why}. Everything cached is dropped and the extension is off. Find out who writes to the data files of a running \
+             server, or has put back older ones: that is a danger to the data itself. SET GLOBAL bpe_enabled = ON uses the \
+             extension again."
         )),
         Told::Failed(why) => Linux.error(&format!(
             "not switched on: {why}. It is tried again by itself."
