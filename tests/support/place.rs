@@ -382,7 +382,7 @@ fn template(installation: &Installation, options: &[&str]) -> anyhow::Result<Pat
     })
 }
 
-/// A folder of this name under `templates`. `make` makes it when no process has done so. Other trials wait meanwhile.
+/// Returns `templates/<name>`. The first process fills it by `make` under a file lock; the others wait for that lock.
 pub fn made_once(
     name: &str,
     make: impl FnOnce(&Path) -> anyhow::Result<()>,

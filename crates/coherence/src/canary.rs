@@ -14,7 +14,7 @@ pub const RULES: &[(&str, &str)] = &[
     ("writes", "a write drops nothing"),
     (
         "generations",
-        "an insertion ignores that its page was written meanwhile",
+        "an insertion ignores a concurrent write of its page",
     ),
     (
         "ranges",
@@ -35,7 +35,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "store-outside-lock",
-        "a descriptor is stored after the registry's lock was let go",
+        "a descriptor is stored after the registry's lock is released",
     ),
     ("rings", "requests of io_uring are not looked at"),
     ("results", "a write is offered whether it succeeded or not"),
@@ -61,10 +61,7 @@ pub const RULES: &[(&str, &str)] = &[
         "what makes a file longer or sets its times counts as no change",
     ),
     ("no-panic", "every hook panics before the call is made"),
-    (
-        "audit",
-        "nobody looks whether others write to the data files",
-    ),
+    ("audit", "the audit ignores foreign writes to data files"),
     (
         "bypass-skips-writes",
         "a write drops nothing while the extension is bypassed",
@@ -115,7 +112,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "off-keeps-live",
-        "whoever stops following files does not say so to the next process",
+        "the end of tracking is not recorded for the next process",
     ),
     (
         "unseen-writes",
@@ -123,7 +120,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "fence",
-        "once the machine has restarted, what was left is believed whatever InnoDB's redo log says",
+        "after a reboot the persisted state is trusted without the redo fence",
     ),
     (
         "warm-ticket-after-read",
@@ -131,7 +128,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "warm-unsettled",
-        "pages are loaded though a write may be under way that was not seen to begin",
+        "pages are loaded while an untracked write may be in flight",
     ),
     (
         "warm-one-ticket",
@@ -143,16 +140,16 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "exclude-keeps",
-        "what was cached of a file stays in reach though the rules exclude it",
+        "cached pages of an excluded file stay reachable",
     ),
     // What only the model checker finds.
     (
         "detached-once",
-        "whoever stops following files says so before, but does not look whether following has begun meanwhile",
+        "the end of tracking is recorded without checking for a new start of tracking",
     ),
     (
         "used-while-off",
-        "what an extension shall be used for counts though none is active",
+        "the bypass setting takes effect without an active extension",
     ),
     (
         "word-not-compared",
@@ -164,11 +161,11 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "interrupted-keeps-it",
-        "whoever is interrupted while publishing keeps what another has got to close",
+        "an interrupted publisher keeps an extension that another thread must close",
     ),
     (
         "gap-not-seen",
-        "what was known of files before a gap is not forgotten",
+        "file metadata from before a gap in tracking is kept",
     ),
     (
         "ticket-after-read",
@@ -193,7 +190,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "attach-while-off",
-        "whoever opened a file registers it though nobody follows files any more",
+        "an open registers its file although tracking has ended",
     ),
     (
         "rest",
@@ -202,11 +199,11 @@ pub const RULES: &[(&str, &str)] = &[
     ("no-prove", "a descriptor that a scan found is believed"),
     (
         "prove-again",
-        "whoever has asked about a descriptor does not look again at what it stands for",
+        "a descriptor is not looked up again after its fstat",
     ),
     (
         "prove-without-lock",
-        "what was asked of an entry counts for one that was made anew meanwhile",
+        "the fstat of an entry counts for a newer entry of the same descriptor",
     ),
     (
         "block-after-id",
@@ -218,7 +215,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "adjust-before-publish",
-        "what is published does not get the settings of now",
+        "a published extension keeps outdated settings",
     ),
     (
         "ahead-not-counted",
@@ -234,7 +231,7 @@ pub const RULES: &[(&str, &str)] = &[
     ),
     (
         "notify-before-change",
-        "whoever waits is woken before there is a change",
+        "waiters are notified before the change",
     ),
 ];
 

@@ -621,7 +621,7 @@ mod tests {
     fn each_extension_has_an_epoch_of_its_own() {
         let switch = a_switch();
         let first = switch.next_epoch();
-        assert!(first > 0, "0 is nobody's");
+        assert!(first > 0, "epoch 0 belongs to no extension");
         assert_eq!(
             [switch.next_epoch(), switch.next_epoch()],
             [first + 1, first + 2]

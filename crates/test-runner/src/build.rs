@@ -22,7 +22,7 @@ pub struct Program {
     pub path: PathBuf,
     /// The folder of its manifest, in which tests run.
     pub folder: PathBuf,
-    /// Those that a program of `integration_tests::harness` lists. One of the ordinary harness has none.
+    /// Names that a program of `integration_tests::harness` lists. Programs of libtest have none.
     pub trials: Vec<String>,
 }
 
@@ -104,7 +104,7 @@ fn target_folder() -> anyhow::Result<PathBuf> {
 /// Compiles them; what cargo says about each is kept in a file.
 fn test_programs(report: &mut Report) -> anyhow::Result<Option<Vec<Program>>> {
     let messages = report.folder().join("artifacts");
-    // Cargo's messages go to a file of their own; the step's output keeps the errors.
+    // A separate file takes cargo's messages. The step's output keeps the errors.
     let command = "exec \"$1\" test --workspace --no-run --locked --message-format=json-render-diagnostics >\"$2\"";
     let mut step = Step::new("build-tests", "sh", &["-c", command, "sh"]);
     step.arguments

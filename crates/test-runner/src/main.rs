@@ -24,7 +24,7 @@ use anyhow::{Context, ensure};
 use clap::{Parser, ValueEnum};
 
 use crate::report::Report;
-use crate::steps::{Step, When};
+use crate::steps::Step;
 use crate::trials::Choice;
 
 /// Runs the tests in tiers.
@@ -156,13 +156,16 @@ fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     };
     report.compiled(before.elapsed());
     let others = [programs.unit_tests(), programs.whole_programs()].concat();
-    let of_test = |step: &&Step| step.when == When::Always;
-    report.of_test(others.iter().filter(of_test).map(|step| step.name.clone()));
-    report.rules(programs.rules()?);
-    // On one server or the other in turn.
-    for turn in 0..2 {
-        let first = trials::chosen(&programs, &Choice::One { turn });
-        report.of_test(first.into_iter().map(|step| step.name));
+    if tier == Tier::Full {
+        report.rules(programs.rules()?);
+        // `make test` alternates between two servers.
+        for turn in 0..2 {
+            let of_test = Choice::One { turn };
+            let steps = others.iter().filter(|step| of_test.takes_step(step));
+            report.of_test(steps.map(|step| step.name.clone()));
+            let trials = trials::chosen(&programs, &of_test);
+            report.of_test(trials.into_iter().map(|step| step.name));
+        }
     }
     chosen.extend(others.into_iter().filter(|step| choice.takes_step(step)));
     chosen.extend(trials::chosen(&programs, &choice));

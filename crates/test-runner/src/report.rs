@@ -174,7 +174,8 @@ impl Report {
                     skipped = true;
                     self.skipped.push(line);
                 }
-                Some("canary") => self.canaries.push(json!({
+                // A failed step has not noticed the missing rule.
+                Some("canary") if outcome.passed => self.canaries.push(json!({
                     "rule": name,
                     "by": outcome.step.name,
                     "after": text.unwrap_or_default(),

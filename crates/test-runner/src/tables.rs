@@ -11,7 +11,7 @@ const DOCUMENT: &str = "docs/reliability.md";
 const BEGIN: &str = "<!-- from the evidence: make tables -->\n";
 const END: &str = "<!-- end -->\n";
 
-/// What is read of a run's evidence.
+/// The fields of the evidence that the tables need.
 #[derive(Deserialize)]
 struct Evidence {
     commit: String,
@@ -93,7 +93,7 @@ impl Evidence {
         text
     }
 
-    /// Those of `coherence::canary`, and those that a model leaves out of itself.
+    /// The rules of `coherence::canary` and those of the restart model.
     fn every_rule(&self) -> BTreeMap<&str, &str> {
         let of_models = self
             .canaries

@@ -775,7 +775,7 @@ fn rolled_back_caches() -> Vec<Attack> {
         },
         Attack {
             name: "state_put_back",
-            // The cache disk is newer: the proof finds what has been written over since.
+            // The cache disk is newer. Proofs of overwritten pages fail.
             proofs_may_fail: true,
             down: put_back_state,
             ..base

@@ -54,7 +54,7 @@ fn the_kernel_reads_a_cached_page_from_its_place_in_the_cache_file() {
             result: PAGE as i64,
             result2: 0,
         }];
-        let submit = |_: usize, _: *mut Iocb| unreachable!("what was read is the page");
+        let submit = |_: usize, _: *mut Iocb| unreachable!("the cached page needs no second read");
         let panicked = || unreachable!("nothing panics");
         let kept = served.core.harvested(&mut events, &submit, panicked);
         assert_eq!(kept, 1);
