@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::{env, fs, io};
 
+#[expect(clippy::disallowed_methods, reason = "the build writes its own file")]
 fn main() -> io::Result<()> {
     let web = Path::new(&variable("CARGO_MANIFEST_DIR")).join("../../web");
     let page = web.join("dist");

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -15,7 +15,7 @@ use crate::connection::{self, plain};
 use crate::digest::Part;
 use crate::enable::Places;
 use crate::failure::{Exit, Failure};
-use crate::library::{FILE_NAME, remove};
+use crate::library::FILE_NAME;
 use crate::maintenance::{Maintenance, check_rights};
 use crate::pool;
 use crate::process::Process;
@@ -26,7 +26,7 @@ use crate::size::human;
 use crate::terminal::say;
 use crate::told::Told;
 use crate::views;
-use crate::{disk, leftover, persistence, servers_file, terminal, told};
+use crate::{disk, files, leftover, library, persistence, servers_file, snippet, terminal, told};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -233,7 +233,6 @@ struct There {
 /// Where files of the cache may be that the server has left when it stopped.
 #[derive(Default)]
 struct Cache {
-    data: PathBuf,
     folders: Vec<PathBuf>,
     memory: PathBuf,
 }
@@ -258,14 +257,13 @@ impl Cache {
         folders.sort();
         folders.dedup();
         Ok(Self {
-            data: server.variable("datadir")?.unwrap_or_default().into(),
             folders,
             memory: persistence::folder(Some(&value("bpe_persist_path"))),
         })
     }
 
     fn left(&self, process: &Process) -> Vec<PathBuf> {
-        leftover::find(process, &self.data, &self.folders, &self.memory)
+        leftover::find(process, &self.folders, &self.memory)
     }
 }
 
@@ -276,7 +274,8 @@ impl There {
         state_dir: Option<&Path>,
     ) -> Result<Self, Failure> {
         let failed = |error: mysql::Error| Failure::refused(plain(&error));
-        let place = Place::of(server, state_dir)?;
+        let process = Process::find(server).ok();
+        let place = Place::of(server, process.as_ref(), state_dir)?;
         let record = place.read()?;
         let loaded = server.plugin_state().map_err(failed)?.is_some();
         let has = |value: Option<String>| value.is_some_and(|count| count != "0");
@@ -300,7 +299,6 @@ impl There {
         } else {
             Vec::new()
         };
-        let process = Process::find(server).ok();
         let snippet = process
             .as_ref()
             .and_then(|process| find_snippet(server, process, record.as_ref(), conf_dir));
@@ -326,8 +324,7 @@ impl There {
     }
 
     fn is_nothing(&self) -> bool {
-        // Root's record is not for others to remove.
-        (self.record.is_none() || !self.place.is_own())
+        self.record.is_none()
             && !self.loaded
             && !self.plugin_row
             && !self.function_row
@@ -443,7 +440,7 @@ fn find_snippet(
     candidates
         .into_iter()
         .flatten()
-        .find(|path| process.seen(path).exists())
+        .find(|path| snippet::there(process, path).is_some())
 }
 
 /// Tells what was done, and keeps what did not work.
@@ -502,7 +499,7 @@ fn undo(
     if let (Some(path), Some(process)) = (&there.snippet, &there.process) {
         undoing.done(
             &format!("{} removed", path.display()),
-            remove(&process.to_change(path)),
+            snippet::remove(process, path),
         );
     }
     if !there.views.is_empty() {
@@ -540,7 +537,7 @@ fn undo(
         let result = if is_loaded {
             Err("the plugin is still installed".to_owned())
         } else {
-            remove(&process.to_change(path))
+            remove_library(server, process, path)
         };
         undoing.done(&format!("{} removed", path.display()), result);
     }
@@ -549,14 +546,14 @@ fn undo(
         for path in there.cache.left(process) {
             undoing.done(
                 &format!("{} removed", path.display()),
-                remove(&process.to_change(&path)),
+                leftover::remove(process, &path),
             );
         }
     }
     if let (Some(record), Some(process)) = (&there.record, &there.process) {
         for folder in &record.folders {
             // Only an empty one: other servers may have their cache there.
-            if fs::remove_dir(process.to_change(folder)).is_ok() {
+            if remove_directory(process, folder).is_ok() {
                 undoing.done(&format!("{} removed", folder.display()), Ok(()));
             }
         }
@@ -576,6 +573,27 @@ fn undo(
         }
     }
     undoing.failures
+}
+
+/// Removes `bpe.so`, if it is there and the extension's.
+fn remove_library(server: &Server, process: &Process, path: &Path) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    let (folder, name) = files::split(path).map_err(text)?;
+    let folder = process.directory(folder)?;
+    if folder.entry(name).map_err(text)?.is_some() {
+        library::check(path, server.flavour, None)?;
+    }
+    folder.remove(name).map_err(text)
+}
+
+/// Removes an empty folder that was made for the cache.
+fn remove_directory(process: &Process, path: &Path) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    let (above, name) = files::split(path).map_err(text)?;
+    process
+        .directory(above)?
+        .remove_directory(name)
+        .map_err(text)
 }
 
 fn restore_pool(server: &mut Server, record: &Record, undoing: &mut Undoing<'_>) {

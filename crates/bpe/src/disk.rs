@@ -1,10 +1,13 @@
 //! Cache paths: what is there, who may use it, how much room, and whether O_DIRECT works.
 
-use std::fs::{self, File, Metadata};
+use std::fs::{self, Metadata};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
+
+use crate::files::{open_plain, unnamed};
 use crate::process::Process;
 
 /// O_DIRECT wants memory, offset and length aligned to the device's block; 4 KiB suits all.
@@ -182,7 +185,7 @@ pub fn may_write(process: &Process, path: &Path) -> Result<(), String> {
 /// Whether this is a file with other contents than a cache, which the extension would not take.
 pub fn is_foreign_file(path: &Path) -> bool {
     let mut magic = [0; MAGIC.len()];
-    let Ok(file) = File::open(path) else {
+    let Ok(file) = open_plain(path) else {
         return false;
     };
     let foreign = |meta: Metadata| meta.is_file() && meta.len() > 0;
@@ -192,11 +195,11 @@ pub fn is_foreign_file(path: &Path) -> bool {
 
 /// Whether files in this folder can be opened with O_DIRECT, by trying one without a name.
 pub fn direct_io(folder: &Path) -> io::Result<bool> {
-    let file = match unnamed(folder, libc::O_DIRECT) {
+    let file = match unnamed(folder, OFlags::DIRECT) {
         Ok(file) => file,
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             // Some file systems refuse at open; make sure it is O_DIRECT that they refuse.
-            return unnamed(folder, 0).map(|_| false);
+            return unnamed(folder, OFlags::empty()).map(|_| false);
         }
         Err(error) => return Err(error),
     };
@@ -205,39 +208,6 @@ pub fn direct_io(folder: &Path) -> io::Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(false),
         Err(error) => Err(error),
-    }
-}
-
-/// A new file without a name in `folder`, gone when it is closed.
-pub fn unnamed(folder: &Path, flags: i32) -> io::Result<File> {
-    let open = |path: &Path, flags: i32| {
-        fs::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .custom_flags(flags)
-            .mode(0o600)
-            .open(path)
-    };
-    match open(folder, libc::O_TMPFILE | flags) {
-        // File systems without O_TMPFILE answer in various ways.
-        Err(error)
-            if matches!(
-                error.raw_os_error(),
-                Some(libc::EOPNOTSUPP | libc::EISDIR | libc::EINVAL)
-            ) =>
-        {
-            let path = folder.join(format!(".bpe-doctor-{}", std::process::id()));
-            let file = fs::OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .custom_flags(flags)
-                .mode(0o600)
-                .open(&path)?;
-            fs::remove_file(&path)?;
-            Ok(file)
-        }
-        other => other,
     }
 }
 

@@ -17,6 +17,8 @@ use object::{
     RelocationTarget, SectionIndex,
 };
 
+use crate::files::open_plain;
+
 /// How the error of a file ends that is shorter than its own tables say.
 pub const CUT_OFF: &str = "is cut off: it is shorter than its own tables say";
 
@@ -39,7 +41,7 @@ impl Symbols {
     /// A text: cannot be opened, or is not an ELF file with symbols one can read.
     pub fn of(path: &Path) -> Result<Self, String> {
         let file =
-            File::open(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
+            open_plain(path).map_err(|error| format!("cannot open {}: {error}", path.display()))?;
         // Whoever loads such a file dies of it: its memory ends before its contents do.
         if is_cut_off(&file).map_err(|error| format!("cannot read {}: {error}", path.display()))? {
             return Err(format!("{} {CUT_OFF}", path.display()));
@@ -157,7 +159,7 @@ impl Glibc {
     }
 
     fn newest(path: &Path, names: impl Fn(Versions<'_>) -> Option<Vec<u32>>) -> Option<Self> {
-        let cache = ReadCache::new(File::open(path).ok()?);
+        let cache = ReadCache::new(open_plain(path).ok()?);
         let elf = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
         let (endian, sections, data) = (elf.endian(), elf.elf_section_table(), elf.data());
         let needed = sections.gnu_verneed(endian, data).ok()?;

@@ -3,39 +3,67 @@
 //! They have a name made of the host's name and the data directory ([`interface::owner`]), so that those of
 //! another server in the same folders are left alone.
 
-use std::fs;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use interface::owner;
+use rustix::fs::FlockOperation;
 
+use crate::files::{self, Directory};
 use crate::process::Process;
 
 /// Kinds of files on the cache disks: the cache, what it needs after the machine's restart, and the same that is not finished.
 const ON_DISK: [&str; 3] = ["cache", "image", "image-new"];
 
-/// Those that are there, as the server sees them. `folders`: what `bpe_path` names; `memory`: `bpe_persist_path`.
-pub fn find(process: &Process, data: &Path, folders: &[PathBuf], memory: &Path) -> Vec<PathBuf> {
-    let Some(stem) = stem_of(process, data) else {
+/// Those that are there, and belong to the server's user. `folders`: what `bpe_path` names; `memory`: `bpe_persist_path`.
+pub fn find(process: &Process, folders: &[PathBuf], memory: &Path) -> Vec<PathBuf> {
+    let Some(stem) = stem_of(process) else {
         return Vec::new();
     };
     let kept = ["arena", "files"].map(|kind| memory.join(format!("{stem}.{kind}")));
     let caches = folders
         .iter()
-        .filter(|folder| process.seen(folder).is_dir())
         .flat_map(|folder| ON_DISK.map(|kind| folder.join(format!("{stem}.{kind}"))));
-    let is_file =
-        |path: &PathBuf| fs::symlink_metadata(process.seen(path)).is_ok_and(|meta| meta.is_file());
-    caches.chain(kept).filter(is_file).collect()
+    caches
+        .chain(kept)
+        .filter(|path| opened(process, path).is_ok())
+        .collect()
+}
+
+/// Removes one of them.
+///
+/// # Errors
+/// It belongs to another user by now, or another process has locked it: a server uses it.
+pub fn remove(process: &Process, path: &Path) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    let (folder, name, file) = opened(process, path).map_err(text)?;
+    rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+        .map_err(|_| "it is in use".to_owned())?;
+    folder.remove(name).map_err(text)
+}
+
+/// The folder of a file of the server's user, its name there, and the file.
+fn opened<'a>(process: &Process, path: &'a Path) -> io::Result<(Directory, &'a OsStr, File)> {
+    let (folder, name) = files::split(path)?;
+    let folder = Directory::open_of(folder, process.uid)?;
+    let file = folder.open_file(name)?;
+    match file.metadata()?.uid() == process.uid {
+        true => Ok((folder, name, file)),
+        false => Err(io::Error::other("it belongs to another user")),
+    }
 }
 
 /// What the names of its files begin with. Not known of a server that has another root, whose host's name may be another.
-fn stem_of(process: &Process, data: &Path) -> Option<String> {
+fn stem_of(process: &Process) -> Option<String> {
     if !process.shares_root() || !shares_host_name(process.pid) {
         return None;
     }
     let host = rustix::system::uname().nodename().to_bytes().to_vec();
-    let data = fs::canonicalize(data).ok()?;
+    let (_, data) = process.data_directory().ok()?;
     Some(owner::stem(&owner::identity(
         &host,
         data.as_os_str().as_bytes(),
@@ -56,7 +84,7 @@ mod tests {
     fn process() -> Process {
         Process {
             pid: std::process::id() as i32,
-            uid: 0,
+            uid: rustix::process::geteuid().as_raw(),
             groups: vec![],
             command_line: vec![],
             environment: BTreeMap::new(),
@@ -65,16 +93,15 @@ mod tests {
     }
 
     #[test]
-    fn only_its_own_files_are_found() {
+    fn only_its_own_files_are_found_and_removed() {
         let folder = tempfile::tempdir().unwrap();
-        let data = folder.path().join("data");
         let (cache, memory) = (folder.path().join("cache"), folder.path().join("memory"));
-        for one in [&data, &cache, &memory] {
+        for one in [&cache, &memory] {
             fs::create_dir(one).unwrap();
         }
         let process = process();
-        let stem = stem_of(&process, &data).unwrap();
-        let found = || find(&process, &data, std::slice::from_ref(&cache), &memory);
+        let stem = stem_of(&process).unwrap();
+        let found = || find(&process, std::slice::from_ref(&cache), &memory);
         fs::write(cache.join("bpe-0123456789abcdef.cache"), "another's").unwrap();
         fs::write(memory.join("bpe-0123456789abcdef.arena"), "another's").unwrap();
         assert!(found().is_empty());
@@ -89,10 +116,21 @@ mod tests {
             fs::write(path, "ours").unwrap();
         }
         assert_eq!(found(), own);
+        let used = File::open(&own[0]).unwrap();
+        rustix::fs::flock(&used, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(remove(&process, &own[0]).is_err(), "in use");
+        drop(used);
+        remove(&process, &own[0]).unwrap();
+        assert_eq!(found(), own[1..]);
         let other = Process {
             root: folder.path().into(),
             ..process.clone()
         };
-        assert_eq!(stem_of(&other, &data), None);
+        assert_eq!(stem_of(&other), None);
+        let other = Process {
+            uid: process.uid + 1,
+            ..process
+        };
+        assert!(find(&other, std::slice::from_ref(&cache), &memory).is_empty());
     }
 }

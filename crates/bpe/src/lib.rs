@@ -7,6 +7,8 @@
 //!
 //! What is public is what the command `bpe-lab` needs to talk to servers and people as this one does.
 
+#![cfg_attr(test, allow(clippy::disallowed_methods))]
+
 mod cluster;
 pub mod command;
 mod compare;
@@ -20,6 +22,7 @@ mod doctor;
 mod elf;
 pub mod enable;
 pub mod failure;
+mod files;
 mod interception;
 mod interruption;
 mod journal;

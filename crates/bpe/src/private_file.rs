@@ -1,10 +1,14 @@
 //! Files that hold a secret: only what belongs to this user, or to root, is believed, and not through a symbolic link,
 //! behind which another file could be put between the look and the reading.
 
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::fs::OFlags;
+
+use crate::files::open_plain_with;
 
 /// A file that was looked at and is read by one descriptor.
 pub struct PrivateFile {
@@ -18,21 +22,15 @@ impl PrivateFile {
     /// # Errors
     /// When it cannot be opened, is no plain file, or somebody else's.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = OpenOptions::new()
-            .read(true)
-            // A pipe is refused below, and not waited for.
-            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-            .open(path)
-            .map_err(|error| match error.raw_os_error() {
+        let file = open_plain_with(path, OFlags::NOFOLLOW).map_err(|error| {
+            match error.raw_os_error() {
                 Some(libc::ELOOP) => {
                     io::Error::other("it is a symbolic link: name the file itself")
                 }
                 _ => error,
-            })?;
+            }
+        })?;
         let meta = file.metadata()?;
-        if !meta.is_file() {
-            return Err(io::Error::other("it is no plain file"));
-        }
         let own = rustix::process::geteuid().as_raw();
         if !may_own(meta.uid(), own) {
             return Err(io::Error::other(format!(

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use object::Architecture;
 
 use crate::connection::Address;
 use crate::elf::Symbols;
+use crate::files::Directory;
 use crate::server::Server;
 
 mod name;
@@ -113,19 +115,30 @@ impl Process {
         }
     }
 
-    /// The same to write, make or remove what is there. The server's unit may show it folders read-only (`ProtectSystem=`), and its
-    /// view of files ends with it. So it is our own path where that leads to the same file, or to the same folder if there is
-    /// no file yet.
-    pub fn to_change(&self, path: &Path) -> PathBuf {
-        let seen = self.seen(path);
-        let identity = |path: &Path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-        let is_ours = path.is_absolute()
-            && path
-                .ancestors()
-                .map(|place| (identity(&self.seen(place)), identity(place)))
-                .find(|both| *both != (None, None))
-                .is_some_and(|(theirs, ours)| theirs == ours);
-        if is_ours { path.to_path_buf() } else { seen }
+    /// Opens a directory of the server to make, replace or remove something in it.
+    ///
+    /// # Errors
+    /// Another user can change it or one above it, or the server sees another directory at this path (`PrivateTmp=` of its unit); in words.
+    pub fn directory(&self, path: &Path) -> Result<Directory, String> {
+        let directory = Directory::open(path).map_err(|error| error.to_string())?;
+        let own = directory.identity().map_err(|error| error.to_string())?;
+        let servers = fs::metadata(self.seen(path)).map(|meta| (meta.dev(), meta.ino()));
+        match servers {
+            Ok(servers) if servers != own => Err(format!(
+                "the server sees another directory as {}",
+                path.display()
+            )),
+            _ => Ok(directory),
+        }
+    }
+
+    /// What tells a server from others on this host without a word of its own: its user, and the path of the directory that it works in, which is
+    /// its data directory.
+    ///
+    /// # Errors
+    /// Only root and the server's user may see that.
+    pub fn data_directory(&self) -> io::Result<(u32, PathBuf)> {
+        Ok((self.uid, fs::read_link(format!("/proc/{}/cwd", self.pid))?))
     }
 
     /// The server's program file, even when it has been replaced on disk.
@@ -257,37 +270,24 @@ mod tests {
     }
 
     #[test]
-    fn what_is_changed_is_reached_by_our_own_path_if_it_is_the_same() {
+    fn a_directory_that_the_server_does_not_see_is_not_changed() {
         let folder = tempfile::tempdir().unwrap();
-        let root = folder.path().join("root");
-        let shared = folder.path().join("shared");
-        // A root in which one folder is the same as here, and another is not.
-        let inside = root.join(shared.strip_prefix("/").unwrap());
-        fs::create_dir_all(inside.parent().unwrap()).unwrap();
-        fs::create_dir(&shared).unwrap();
-        std::os::unix::fs::symlink(&shared, &inside).unwrap();
-        let own = root
-            .join(folder.path().strip_prefix("/").unwrap())
-            .join("own");
+        let own = folder.path().join("own");
         fs::create_dir(&own).unwrap();
-        let process = Process {
+        let mut process = Process {
             pid: 1,
             uid: 0,
             groups: vec![],
             command_line: vec![],
             environment: BTreeMap::new(),
-            root,
+            root: "/".into(),
         };
-        let new = shared.join("new.cnf");
-        assert_eq!(process.to_change(&new), new);
-        fs::write(&new, "").unwrap();
-        assert_eq!(process.to_change(&new), new);
-        // There only.
-        let named = folder.path().join("own/new.cnf");
-        assert_eq!(process.to_change(&named), own.join("new.cnf"));
-        // Here and there, but not the same.
-        fs::create_dir(folder.path().join("own")).unwrap();
-        assert_eq!(process.to_change(&named), own.join("new.cnf"));
+        process.directory(&own).unwrap();
+        // Another root, with a directory at the same path.
+        process.root = folder.path().join("root");
+        fs::create_dir_all(process.seen(&own)).unwrap();
+        let why = process.directory(&own).unwrap_err();
+        assert!(why.contains("another directory"), "{why}");
     }
 
     #[test]

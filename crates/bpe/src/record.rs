@@ -1,7 +1,7 @@
 //! What `enable` changed on a server, kept for `disable`: one small JSON file per server, in
-//! /var/lib/innodb-bpe for root and ~/.local/state/innodb-bpe for others. It holds no secrets.
+//! /var/lib/innodb-bpe for root and ~/.local/state/innodb-bpe for others, which only this user may enter. It holds no secrets.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::hash::Hasher;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,11 +9,14 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
-use crate::library::write_new;
+use crate::files::Directory;
+use crate::process::Process;
 use crate::server::Server;
 
 /// Where root keeps them.
-const SHARED: &str = "/var/lib/innodb-bpe";
+const ROOTS: &str = "/var/lib/innodb-bpe";
+/// Bytes of a record.
+const LONGEST: u64 = 1 << 20;
 /// Sizes of the pool that a record remembers, newest last.
 const KEPT: usize = 100;
 
@@ -98,102 +101,136 @@ impl Record {
 /// The place of one server's record.
 #[derive(Debug, Clone)]
 pub struct Place {
-    path: PathBuf,
-    /// Root's, which others may read.
-    shared: Option<PathBuf>,
+    folder: PathBuf,
+    name: String,
 }
 
 impl Place {
-    /// Names the file after what tells servers on one host apart.
-    pub fn of(server: &mut Server, folder: Option<&Path>) -> Result<Self, Failure> {
-        let mut identity = String::new();
-        for name in [
-            "server_uuid",
-            "server_uid",
-            "hostname",
-            "datadir",
-            "socket",
-            "port",
-        ] {
-            identity.push_str(&server.variable(name)?.unwrap_or_default());
-            identity.push('\0');
-        }
-        let shared = folder.is_none().then_some(SHARED);
-        let folder = folder.map_or_else(default_folder, Path::to_path_buf);
-        let name = format!("{:016x}.json", fnv1a(identity.as_bytes()));
-        Ok(Self {
-            shared: shared
-                .map(|folder| Path::new(folder).join(&name))
-                .filter(|path| path.parent() != Some(&folder)),
-            path: folder.join(name),
-        })
-    }
-
-    /// Whether the record that is read is this user's own, and not the one that root has written.
-    pub fn is_own(&self) -> bool {
-        self.path.exists()
-    }
-
-    /// The record; None when there is none. Root's where the user has none: root may have enabled the extension.
-    pub fn read(&self) -> Result<Option<Record>, Failure> {
-        match fs::read(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                // Root's may be out of reach or half understood here; then there is none for this user.
-                let shared = self.shared.as_ref().and_then(|path| fs::read(path).ok());
-                Ok(shared.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    /// Names the file after the user and the data directory of the server's process. A server without a process here, as one on another host,
+    /// is told by what it says of itself, under names that no server with a process has.
+    ///
+    /// # Errors
+    /// The server does not answer, or there is no folder for records.
+    pub fn of(
+        server: &mut Server,
+        process: Option<&Process>,
+        folder: Option<&Path>,
+    ) -> Result<Self, Failure> {
+        let folder = match folder {
+            Some(folder) => folder.to_path_buf(),
+            None => default_folder()?,
+        };
+        // Without the right to look at the process there is none.
+        let identity = process.and_then(|process| process.data_directory().ok());
+        let name = match identity {
+            Some((user, data)) => {
+                let text = format!("{user}\0{}", data.display());
+                format!("{:016x}.json", fnv1a(text.as_bytes()))
             }
-            Ok(bytes) => serde_json::from_slice(&bytes).map(Some).map_err(|error| {
-                Failure::refused(format!(
-                    "the record {} cannot be understood: {error}",
-                    self.path.display()
-                ))
-                .advise("fix it, or remove it and set innodb_buffer_pool_size by hand")
-            }),
-            Err(error) => Err(Failure::refused(format!(
-                "cannot read the record {}: {error}",
-                self.path.display()
-            ))
-            .advise("run as the user who ran `bpe enable` (sudo?)")),
+            None => format!("remote-{:016x}.json", fnv1a(says(server)?.as_bytes())),
+        };
+        Ok(Self { folder, name })
+    }
+
+    /// The folder, which only this user may enter; None where there is none.
+    fn open(&self) -> io::Result<Option<Directory>> {
+        match Directory::open(&self.folder) {
+            Ok(folder) if folder.is_private()? => Ok(Some(folder)),
+            Ok(_) => Err(io::Error::other(format!(
+                "{0} is to be this user's own, with mode 0700: chmod 700 {0}",
+                self.folder.display()
+            ))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+
+    /// The record; None when there is none.
+    ///
+    /// # Errors
+    /// It cannot be read or understood, or others could have written it.
+    pub fn read(&self) -> Result<Option<Record>, Failure> {
+        let name = OsStr::new(&self.name);
+        let read = self.open().and_then(|folder| match folder {
+            Some(folder) => folder.read(name, LONGEST),
+            None => Ok(None),
+        });
+        let bytes = read.map_err(|error| {
+            Failure::refused(format!(
+                "cannot read the record {}: {error}",
+                self.path().display()
+            ))
+            .advise("run as the user who ran `bpe enable` (sudo?)")
+        })?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        serde_json::from_slice(&bytes).map(Some).map_err(|error| {
+            Failure::refused(format!(
+                "the record {} cannot be understood: {error}",
+                self.path().display()
+            ))
+            .advise("fix it, or remove it and set innodb_buffer_pool_size by hand")
+        })
     }
 
     /// Replaces the record, whole or not at all.
     pub fn write(&self, record: &Record) -> Result<(), String> {
         let text = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
-        let new = self
-            .path
-            .with_extension(format!("new-{}", std::process::id()));
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(folder)
-            .and_then(|()| write_new(&new, &text, 0o644))
-            .and_then(|()| fs::rename(&new, &self.path))
-            .map_err(|error| {
-                let _ = fs::remove_file(&new);
-                format!("cannot write the record {}: {error}", self.path.display())
-            })
+        Directory::open_or_make(&self.folder)
+            .and_then(|folder| folder.replace(OsStr::new(&self.name), &text, 0o600))
+            .map(|replaced| replaced.done())
+            .map_err(|error| format!("cannot write the record {}: {error}", self.path().display()))
     }
 
     pub fn remove(&self) -> Result<(), String> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(format!(
-                "cannot remove the record {}: {error}",
-                self.path.display()
-            )),
-            _ => Ok(()),
-        }
+        self.open()
+            .and_then(|folder| match folder {
+                Some(folder) => folder.remove(OsStr::new(&self.name)),
+                None => Ok(()),
+            })
+            .map_err(|error| {
+                format!(
+                    "cannot remove the record {}: {error}",
+                    self.path().display()
+                )
+            })
     }
 }
 
-fn default_folder() -> PathBuf {
-    if rustix::process::geteuid().is_root() {
-        return SHARED.into();
+/// What a server says of itself.
+fn says(server: &mut Server) -> Result<String, Failure> {
+    let mut said = String::new();
+    for name in [
+        "server_uuid",
+        "server_uid",
+        "hostname",
+        "datadir",
+        "socket",
+        "port",
+    ] {
+        said.push_str(&server.variable(name)?.unwrap_or_default());
+        said.push('\0');
     }
-    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-    variable("XDG_STATE_HOME")
-        .map(PathBuf::from)
-        .or_else(|| Some(PathBuf::from(variable("HOME")?).join(".local/state")))
-        .unwrap_or_else(|| "/var/tmp".into())
-        .join("innodb-bpe")
+    Ok(said)
+}
+
+/// Root's is `/var/lib/innodb-bpe`. There is no folder that several users share.
+fn default_folder() -> Result<PathBuf, Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(ROOTS.into());
+    }
+    let set = |name| std::env::var_os(name).map(PathBuf::from);
+    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
+    match state.filter(|path| path.is_absolute()) {
+        Some(state) => Ok(state.join("innodb-bpe")),
+        None => Err(Failure::usage(
+            "HOME names no folder to keep the original settings in, for `bpe disable`",
+        )
+        .advise("name one with --state-dir")),
+    }
 }
 
 /// A file name only: nothing depends on its strength, but a later release must find the file.
@@ -211,8 +248,8 @@ mod tests {
     fn records_come_back_as_they_were_written() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place {
-            path: folder.path().join("deep/er.json"),
-            shared: None,
+            folder: folder.path().join("deep/er"),
+            name: "r.json".into(),
         };
         assert_eq!(place.read().unwrap(), None);
         let mut record = Record {
@@ -267,34 +304,30 @@ mod tests {
     }
 
     #[test]
-    fn roots_record_is_read_where_there_is_no_own() {
+    fn a_folder_that_others_may_enter_is_not_believed() {
+        use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
-        let place = |path: &str, shared: Option<&str>| Place {
-            path: folder.path().join(path),
-            shared: shared.map(|path| folder.path().join(path)),
+        let place = Place {
+            folder: folder.path().join("records"),
+            name: "r.json".into(),
         };
-        let record = |size| Record {
-            pool_before: Some(size),
-            ..Record::default()
-        };
-        place("root.json", None).write(&record(5)).unwrap();
-        let own = place("own.json", Some("root.json"));
-        assert!(own.read().unwrap() == Some(record(5)) && !own.is_own());
-        own.write(&record(6)).unwrap();
-        assert!(own.read().unwrap() == Some(record(6)) && own.is_own());
-        own.remove().unwrap();
-        assert_eq!(own.read().unwrap(), Some(record(5)));
-        assert_eq!(place("a", Some("b")).read().unwrap(), None);
+        place.write(&Record::default()).unwrap();
+        for mode in [0o755, 0o777, 0o1777] {
+            let permissions = std::fs::Permissions::from_mode(mode);
+            std::fs::set_permissions(&place.folder, permissions).unwrap();
+            assert!(place.read().is_err(), "{mode:o}");
+        }
     }
 
     #[test]
     fn a_damaged_record_is_told() {
         let folder = tempfile::tempdir().unwrap();
         let place = Place {
-            path: folder.path().join("r.json"),
-            shared: None,
+            folder: folder.path().join("records"),
+            name: "r.json".into(),
         };
-        fs::write(&place.path, "{").unwrap();
+        place.write(&Record::default()).unwrap();
+        std::fs::write(place.path(), "{").unwrap();
         let text = place.read().unwrap_err().to_string();
         assert!(
             text.contains("r.json") && text.contains("what to do"),

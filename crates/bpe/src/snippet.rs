@@ -5,6 +5,11 @@
 //! starting whose library is gone; both servers log an error line for a missing library and go on. MariaDB does not know
 //! `early-plugin-load`, and may come to read a file that was written for MySQL.
 
+use std::io;
+use std::path::Path;
+
+use crate::files;
+use crate::process::Process;
 use crate::server::Flavour;
 use crate::server_options::option_text;
 
@@ -22,21 +27,102 @@ pub struct Snippet {
     pub early_load_before: Option<String>,
     /// InnoDB has to do without native asynchronous I/O.
     pub native_aio_off: bool,
+    /// Whose it is: see [`of_server`].
+    pub server: String,
 }
 
 const HEAD: &str =
     "# Written by `bpe enable`: the InnoDB buffer pool extension. `bpe disable` removes it.\n";
+const SERVER: &str = "# Server: user ";
 const NATIVE_AIO_OFF: &str = "# Native asynchronous I/O of this server cannot be followed.\n\
                               innodb_use_native_aio = OFF\n";
 
+/// Bytes of a file that counts as a snippet.
+const LONGEST: u64 = 1 << 20;
+
+/// The snippet at this path, as the server sees it; None where there is none, or a file that was not written here.
+pub fn there(process: &Process, path: &Path) -> Option<String> {
+    match look(process, path) {
+        Ok(There::Ours(text)) => Some(text),
+        _ => None,
+    }
+}
+
+/// What is at the place of the snippet.
+pub enum There {
+    Nothing,
+    Ours(String),
+    /// A file that another hand has written.
+    Foreign,
+}
+
+/// Looks what is at the place of the snippet.
+///
+/// # Errors
+/// Its folder is not root's alone to change, or it cannot be read; in words.
+pub fn look(process: &Process, path: &Path) -> Result<There, String> {
+    let text = |error: io::Error| error.to_string();
+    let (folder, name) = files::split(path).map_err(text)?;
+    let read = process.directory(folder)?.read(name, LONGEST);
+    let Some(bytes) = read.map_err(text)? else {
+        return Ok(There::Nothing);
+    };
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) if is_ours(&text, &of_server(process)) => There::Ours(text),
+        _ => There::Foreign,
+    })
+}
+
+/// The line by which a snippet names its server: other servers may read the same folder. Empty where this user may not see it.
+pub fn of_server(process: &Process) -> String {
+    match process.data_directory() {
+        Ok((user, data)) => format!("{SERVER}{user}, data directory {data:?}\n"),
+        Err(_) => String::new(),
+    }
+}
+
+fn is_ours(text: &str, server: &str) -> bool {
+    text.strip_prefix(HEAD).is_some_and(|rest| {
+        server.is_empty() || !rest.starts_with(SERVER) || rest.starts_with(server)
+    })
+}
+
+/// Writes the snippet in place of the one that is there.
+///
+/// # Errors
+/// In words.
+pub fn write(process: &Process, path: &Path, contents: &str) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    let (folder, name) = files::split(path).map_err(text)?;
+    let folder = process.directory(folder)?;
+    let replaced = folder.replace(name, contents.as_bytes(), 0o644);
+    replaced.map(|replaced| replaced.done()).map_err(text)
+}
+
+/// Removes the snippet.
+///
+/// # Errors
+/// It is not one, or cannot be removed; in words.
+pub fn remove(process: &Process, path: &Path) -> Result<(), String> {
+    let text = |error: io::Error| error.to_string();
+    match look(process, path)? {
+        There::Nothing => Ok(()),
+        There::Foreign => Err("`bpe enable` has not written it".to_owned()),
+        There::Ours(_) => {
+            let (folder, name) = files::split(path).map_err(text)?;
+            process.directory(folder)?.remove(name).map_err(text)
+        }
+    }
+}
+
 /// The snippet that only keeps InnoDB from native asynchronous I/O, or the one that is there with that added. None when it
 /// says so already.
-pub fn without_native_aio(there: Option<&str>) -> Option<String> {
+pub fn without_native_aio(there: Option<&str>, server: &str) -> Option<String> {
     let mut text = match there {
         Some(text) if text.contains(NATIVE_AIO_OFF) => return None,
         Some(text) => text.to_owned(),
         // Both servers read this group.
-        None => format!("{HEAD}[mysqld]\n"),
+        None => format!("{HEAD}{server}[mysqld]\n"),
     };
     text.push_str(NATIVE_AIO_OFF);
     Some(text)
@@ -44,7 +130,7 @@ pub fn without_native_aio(there: Option<&str>) -> Option<String> {
 
 impl Snippet {
     pub fn text(&self, flavour: Flavour) -> String {
-        let mut text = String::from(HEAD);
+        let mut text = format!("{HEAD}{}", self.server);
         match flavour {
             Flavour::MariaDb => self.mariadb(&mut text),
             Flavour::MySql => self.mysql(&mut text),
@@ -134,13 +220,27 @@ mod tests {
     }
 
     #[test]
+    fn a_snippet_of_another_server_is_not_ours() {
+        let line = |user| format!("{SERVER}{user}, data directory \"/var/lib/mysql\"\n");
+        let snippet = Snippet {
+            server: line(105),
+            ..Snippet::default()
+        };
+        let text = snippet.text(Flavour::MariaDb);
+        assert!(is_ours(&text, &line(105)) && is_ours(&text, ""));
+        assert!(!is_ours(&text, &line(10)) && !is_ours(&text, &line(1051)));
+        assert!(is_ours(HEAD, &line(105)), "without the line");
+        assert!(!is_ours(&text[2..], &line(105)) && !is_ours("[mysqld]\n", ""));
+    }
+
+    #[test]
     fn native_aio_stays_off() {
-        let alone = without_native_aio(None).unwrap();
+        let alone = without_native_aio(None, "").unwrap();
         assert!(alone.contains("[mysqld]\n") && alone.ends_with("innodb_use_native_aio = OFF\n"));
-        assert_eq!(without_native_aio(Some(&alone)), None);
+        assert_eq!(without_native_aio(Some(&alone), ""), None);
         for flavour in [Flavour::MariaDb, Flavour::MySql] {
             let mut snippet = Snippet::default();
-            let added = without_native_aio(Some(&snippet.text(flavour)));
+            let added = without_native_aio(Some(&snippet.text(flavour)), "");
             snippet.native_aio_off = true;
             assert_eq!(added, Some(snippet.text(flavour)));
         }

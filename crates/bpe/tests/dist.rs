@@ -1,5 +1,7 @@
 //! What `make build` leaves in `dist/`: files without debug information, which lies beside and belongs to them.
 
+#![allow(clippy::disallowed_methods)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -11,8 +11,13 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::files::read_bounded;
+
 /// How deep `!include` may nest; the servers stop there too.
 const MAX_DEPTH: usize = 10;
+/// Bytes of one file, and how many files are read: a server's files may be another user's.
+const LONGEST: u64 = 4 << 20;
+const MOST_FILES: usize = 1000;
 
 /// One `name` or `name = value` line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,7 +73,7 @@ impl OptionFiles {
 
     /// Reads `path`, which the user has named: a missing file is an error.
     pub fn read_required(&mut self, path: &Path) -> std::io::Result<()> {
-        fs::File::open(self.real(path))?;
+        read_bounded(&self.real(path), LONGEST)?;
         self.read_nested(path, 0);
         Ok(())
     }
@@ -93,7 +98,14 @@ impl OptionFiles {
             }
             _ => {}
         }
-        let text = match fs::read(&real) {
+        if self.files.len() >= MOST_FILES {
+            self.warnings.push(format!(
+                "{}: too many option files, ignored",
+                path.display()
+            ));
+            return;
+        }
+        let text = match read_bounded(&real, LONGEST) {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             Err(error) => {
                 self.warnings

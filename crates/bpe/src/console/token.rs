@@ -1,9 +1,7 @@
 //! The console's token: who has it may do everything the console can do, so it is long, random, compared in constant
 //! time, and kept in a file only when that was wished.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::Path;
 
 use base64::Engine;
@@ -12,6 +10,7 @@ use subtle::ConstantTimeEq;
 
 use crate::diagnostics::random;
 use crate::failure::Failure;
+use crate::files;
 use crate::private_file::PrivateFile;
 
 /// Random bytes of a token that is made here.
@@ -77,24 +76,14 @@ impl Token {
 
     fn create(path: &Path) -> Result<Self, Failure> {
         let token = Self::random()?;
-        let written = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-            .and_then(|mut file| writeln!(file, "{}", token.0));
-        match written {
-            Ok(()) => Ok(token),
-            Err(error) => {
-                if error.kind() != io::ErrorKind::AlreadyExists {
-                    let _ = fs::remove_file(path);
-                }
-                Err(Failure::refused(format!(
-                    "cannot write the token file {}: {error}",
-                    path.display()
-                )))
-            }
-        }
+        let text = format!("{}\n", token.0);
+        files::save_new(path, text.as_bytes(), 0o600).map_err(|error| {
+            Failure::refused(format!(
+                "cannot write the token file {}: {error}",
+                path.display()
+            ))
+        })?;
+        Ok(token)
     }
 
     /// For the address that is printed.
@@ -114,6 +103,8 @@ impl Token {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 

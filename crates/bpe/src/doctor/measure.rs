@@ -7,13 +7,16 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fs::OFlags;
+
 use super::finding::Finding;
-use crate::disk::{AlignedBuffer, unnamed};
+use crate::disk::AlignedBuffer;
+use crate::files::{open_plain_with, unnamed};
 use crate::size::human;
 
 const PAGE: usize = 16 << 10;
@@ -153,14 +156,9 @@ fn data_files(data: &Path) -> Vec<(PathBuf, u64)> {
 }
 
 fn open_direct(path: &Path) -> io::Result<File> {
-    let open = |flags| {
-        fs::OpenOptions::new()
-            .read(true)
-            .custom_flags(flags)
-            .open(path)
-    };
-    match open(libc::O_DIRECT) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(0),
+    let open = |flags| open_plain_with(path, OFlags::NOFOLLOW | flags);
+    match open(OFlags::DIRECT) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => open(OFlags::empty()),
         other => other,
     }
 }
@@ -168,8 +166,10 @@ fn open_direct(path: &Path) -> io::Result<File> {
 /// Writes the test file, for at most as long as a measurement may last and a quarter of the room.
 fn fill(folder: &Path, size: u64, duration: Duration) -> io::Result<(File, u64)> {
     const STEP: usize = 1 << 20;
-    let file = match unnamed(folder, libc::O_DIRECT) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => unnamed(folder, 0),
+    let file = match unnamed(folder, OFlags::DIRECT) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            unnamed(folder, OFlags::empty())
+        }
         other => other,
     }?;
     let room = crate::disk::room(folder)?.free / 4;

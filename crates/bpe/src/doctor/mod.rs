@@ -177,7 +177,7 @@ fn size_in_bytes(
 ) -> Result<u64, Failure> {
     match (args.size, connected) {
         (Some(Amount::Percent(percent)), Ok(server)) => {
-            let place = record::Place::of(server, None)?;
+            let place = record::Place::of(server, process, None)?;
             let pool = Pool::of(server)?.size;
             let pool = place
                 .read()?

@@ -1,19 +1,20 @@
 //! Does what the plan says, step by step; when a step fails, puts back what was done.
 
-use std::fs;
 use std::io;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::checks::Permanence;
 use super::plan::{Plan, by_hand, literal};
 use crate::connection::plain;
 use crate::failure::Failure;
+use crate::files::{self, Replaced};
 use crate::journal::{Connection, Journal, Reopen, connected};
 use crate::library;
 use crate::maintenance::Maintenance;
 use crate::pool;
+use crate::process::Process;
 use crate::server::{Flavour, Server, error_code};
 use crate::size::human;
 use crate::state::wait_until_active;
@@ -40,6 +41,7 @@ pub fn apply(
         server,
         plan,
         told,
+        replaced: Vec::new(),
         begun: 0,
     };
     let mut maintenance = match Maintenance::begin(run.server) {
@@ -50,9 +52,10 @@ pub fn apply(
     let Run {
         journal,
         server,
-        plan,
         told,
+        replaced,
         begun,
+        ..
     } = run;
     let connection = match &result {
         Ok(()) if server.lost().is_none() => Connection::Kept,
@@ -65,9 +68,9 @@ pub fn apply(
     };
     let result = match result {
         Ok(()) => {
-            // The old library is kept for undoing only.
-            if let Some(copy) = plan.copy.as_ref().filter(|copy| copy.replaces) {
-                let _ = fs::remove_file(old_library(&copy.to));
+            // The files of before were kept for undoing only.
+            for file in replaced {
+                file.done();
             }
             Ok(())
         }
@@ -121,19 +124,13 @@ fn undone(
     failure
 }
 
-fn old_library(to: &Path) -> PathBuf {
-    to.with_file_name(format!(
-        ".{}.old-{}",
-        library::FILE_NAME,
-        std::process::id()
-    ))
-}
-
 struct Run<'a> {
     server: &'a mut Server,
     plan: Plan,
     journal: Journal,
     told: &'a mut dyn Told,
+    /// Files that were written in place of others.
+    replaced: Vec<Rc<Replaced>>,
     /// Number of the step under way.
     begun: usize,
 }
@@ -252,22 +249,20 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         for folder in self.plan.folders.clone() {
-            let seen = process.to_change(&folder);
-            fs::DirBuilder::new()
-                .mode(0o700)
-                .create(&seen)
-                .map_err(|error| {
-                    Failure::step(format!("cannot make {}: {error}", folder.display()))
-                })?;
-            let remove = seen.clone();
+            let failed =
+                |why: String| Failure::step(format!("cannot make {}: {why}", folder.display()));
+            let (above, name) = files::split(&folder).map_err(|error| failed(error.to_string()))?;
+            let above = process.directory(above).map_err(failed)?;
+            above
+                .make(name, process.uid, process.groups.last().copied())
+                .map_err(|error| failed(error.to_string()))?;
+            let name = name.to_owned();
             self.journal
                 .note_needed(format!("folder {} removed", folder.display()), move |_| {
-                    fs::remove_dir(&remove).map_err(|error| error.to_string())
+                    above
+                        .remove_directory(&name)
+                        .map_err(|error| error.to_string())
                 });
-            let group = process.groups.last().copied();
-            hand_over(&seen, process.uid, group).map_err(|error| {
-                Failure::step(format!("cannot hand over {}: {error}", folder.display()))
-            })?;
             self.plan.record.folders.push(folder.clone());
             tell!(self, "  made {}", folder.display());
         }
@@ -278,26 +273,44 @@ impl<'a> Run<'a> {
     }
 
     fn library(&mut self) -> Result<(), Failure> {
-        let Some(copy) = self.plan.copy.clone() else {
+        let (Some(copy), Some(process)) = (self.plan.copy.clone(), self.plan.process.clone())
+        else {
             return Ok(());
         };
-        let old = library::place(&copy.from, &copy.to).map_err(|error| {
-            Failure::step(format!("cannot write {}: {error}", copy.place.display()))
-        })?;
-        let to = copy.to.clone();
-        match old {
-            Some(old) => self.journal.note("previous library put back", move |_| {
-                fs::rename(&old, &to).map_err(|error| error.to_string())
-            }),
-            None => {
-                self.plan.record.library = Some(copy.place.clone());
-                self.journal
-                    .note_needed("library removed", move |_| library::remove(&to));
-            }
+        let failed =
+            |why: String| Failure::step(format!("cannot write {}: {why}", copy.place.display()));
+        let library = library::read(&copy.from).map_err(|error| failed(error.to_string()))?;
+        let old = self
+            .replace(&process, &copy.place, &library)
+            .map_err(failed)?;
+        let undo = move |_: &mut Server| old.put_back().map_err(|error| error.to_string());
+        if copy.replaces {
+            self.journal.note("previous library put back", undo);
+        } else {
+            self.plan.record.library = Some(copy.place.clone());
+            self.journal.note_needed("library removed", undo);
         }
         self.write_record()?;
         tell!(self, "  wrote {}", copy.place.display());
         Ok(())
+    }
+
+    /// Writes a file of the server in a directory that only root may change. What was there is kept until everything is done.
+    fn replace(
+        &mut self,
+        process: &Process,
+        path: &Path,
+        contents: &[u8],
+    ) -> Result<Rc<Replaced>, String> {
+        let text = |error: io::Error| error.to_string();
+        let (folder, name) = files::split(path).map_err(text)?;
+        let replaced = process
+            .directory(folder)?
+            .replace(name, contents, 0o644)
+            .map_err(text)?;
+        let replaced = Rc::new(replaced);
+        self.replaced.push(Rc::clone(&replaced));
+        Ok(replaced)
     }
 
     /// A plugin that was uninstalled stays until the last statement that uses it has ended. MariaDB may crash if it is installed while it
@@ -558,44 +571,5 @@ impl<'a> Run<'a> {
                  start."
             );
         }
-    }
-}
-
-/// Gives a folder just made to the server's user. Where others may write to the folder above, something else may stand in
-/// its place by now: then it is refused.
-fn hand_over(folder: &Path, user: u32, group: Option<u32>) -> io::Result<()> {
-    use rustix::fs::{Mode, OFlags};
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let folder = rustix::fs::open(folder, flags, Mode::empty())?;
-    let own = rustix::process::geteuid().as_raw();
-    let is_ours = rustix::fs::fstat(&folder)?.st_uid == own;
-    let mut entries = rustix::fs::Dir::read_from(&folder)?;
-    let is_empty = entries
-        .all(|entry| entry.is_ok_and(|entry| matches!(entry.file_name().to_bytes(), b"." | b"..")));
-    if !is_ours || !is_empty {
-        return Err(io::Error::other("it is not the folder that was made"));
-    }
-    std::os::unix::fs::fchown(&folder, Some(user), group)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_the_new_folder_is_handed_over() {
-        let own = rustix::process::geteuid().as_raw();
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("cache");
-        fs::create_dir(&folder).unwrap();
-        hand_over(&folder, own, None).unwrap();
-        // What may have been put into its place.
-        let link = place.path().join("link");
-        std::os::unix::fs::symlink(&folder, &link).unwrap();
-        assert!(hand_over(&link, own, None).is_err(), "a link");
-        assert!(hand_over(place.path(), own, None).is_err(), "not empty");
-        let file = folder.join("file");
-        fs::write(&file, "").unwrap();
-        assert!(hand_over(&file, own, None).is_err(), "a file");
     }
 }

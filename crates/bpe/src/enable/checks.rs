@@ -13,13 +13,14 @@ use crate::process::Process;
 use crate::server::{Flavour, Server};
 use crate::server_options::{SNIPPET, ServerOptions};
 use crate::size::human;
-use crate::{disk, library};
+use crate::snippet::There;
+use crate::{disk, library, snippet};
 
-/// Copying the library. Paths as this command reaches them, but `place`, as the server sees it.
+/// Copying the library.
 #[derive(Debug, Clone)]
 pub struct Copy {
     pub from: PathBuf,
-    pub to: PathBuf,
+    /// In the server's `plugin_dir`.
     pub place: PathBuf,
     /// Another file is there already.
     pub replaces: bool,
@@ -92,34 +93,42 @@ pub fn library(
             return Ok(None);
         }
     };
-    let to = process.to_change(&place);
-    let there = to.is_file();
+    let refused = |why: String| Failure::refused(format!("{why}; nothing was changed"));
+    let file = process.seen(&place);
+    let there = file.is_file();
     let from = match library::find(args.places.library.as_deref()) {
         Ok(from) => from,
         // Installed by a package or by hand: that will do unless another one was named.
-        Err(_) if there && args.places.library.is_none() => to.clone(),
+        Err(_) if there && args.places.library.is_none() => file.clone(),
         Err(failure) => return Err(failure),
     };
-    library::check(&from, server.flavour, process.architecture())
-        .map_err(|why| Failure::refused(format!("{why}; nothing was changed")))?;
-    if from == to || there && library::same(&from, &to) {
+    library::check(&from, server.flavour, process.architecture()).map_err(refused)?;
+    if from == file {
         return Ok(None);
     }
-    let writable = rustix::fs::access(
-        process.to_change(Path::new(&folder)),
-        rustix::fs::Access::WRITE_OK,
-    );
-    if let Err(error) = writable {
-        return Err(Failure::refused(format!(
-            "the library cannot be put into the server's plugin_dir {folder}: {}; \
-             nothing was changed",
-            std::io::Error::from(error)
+    let unable = |why: String| {
+        refused(format!(
+            "the library cannot be put into the server's plugin_dir {folder}: {why}"
         ))
         .advise(format!(
-            "run with sudo, or copy it yourself: sudo install -m 644 {} {}",
+            "if the server is the one you mean, copy it yourself: sudo install -m 644 {} {}",
             from.display(),
             place.display()
-        )));
+        ))
+    };
+    let library =
+        library::read(&from).map_err(|error| refused(format!("{}: {error}", from.display())))?;
+    let is_same = |path: &Path| library::read(path).is_ok_and(|there| there == library);
+    if there && is_same(&file) {
+        return Ok(None);
+    }
+    let into = process.directory(Path::new(&folder)).map_err(unable)?;
+    into.may_write()
+        .map_err(|error| unable(error.to_string()))?;
+    if there {
+        library::check(&file, server.flavour, None).map_err(|why| {
+            refused(why).advise("remove that file if the server does not need it")
+        })?;
     }
     if there && loaded {
         notes.push(
@@ -129,7 +138,6 @@ pub fn library(
     }
     Ok(Some(Copy {
         from,
-        to,
         place,
         replaces: there,
     }))
@@ -184,6 +192,11 @@ pub fn check_paths(
         if there {
             disk::may_write(process, path).map_err(refuse)?;
         } else if rustix::process::geteuid().is_root() {
+            process.directory(parent).map_err(|why| {
+                refuse(why).advise(
+                    "name a path on which only root may change the directories, or make the last one yourself",
+                )
+            })?;
             folders.push(path.clone());
         } else {
             return Err(refuse("does not exist".to_owned()).advise(format!(
@@ -319,20 +332,29 @@ pub fn permanence(
             };
         }
     };
-    let seen = process.to_change(&folder);
-    if let Err(error) = rustix::fs::access(&seen, rustix::fs::Access::WRITE_OK) {
-        return Permanence::ByHand {
-            why: format!(
-                "cannot write to {}: {}",
-                folder.display(),
-                std::io::Error::from(error)
-            ),
-            early_load,
-            place: ByHand {
-                file: Some(name(&folder)),
-                suffix: None,
-            },
-        };
+    let by_hand = |why: String| Permanence::ByHand {
+        why,
+        early_load: early_load.clone(),
+        place: ByHand {
+            file: Some(name(&folder)),
+            suffix: None,
+        },
+    };
+    let may_write = process
+        .directory(&folder)
+        .and_then(|folder| folder.may_write().map_err(|error| error.to_string()));
+    if let Err(why) = may_write {
+        return by_hand(format!("cannot write to {}: {why}", folder.display()));
+    }
+    match snippet::look(process, &name(&folder)) {
+        Ok(There::Nothing | There::Ours(_)) => {}
+        Ok(There::Foreign) => {
+            return by_hand(format!(
+                "{} is there, and `bpe enable` has not written it",
+                name(&folder).display()
+            ));
+        }
+        Err(why) => return by_hand(format!("{}: {why}", name(&folder).display())),
     }
     let path = name(&folder);
     let overridable = match server.flavour {

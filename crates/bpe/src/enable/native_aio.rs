@@ -3,7 +3,6 @@
 //! The server reads the option only when it starts, and this command restarts nothing: what can be done is to write it, and to
 //! say so. `bpe enable` goes on after the restart; `bpe disable` removes the file, and so takes the option back.
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -18,7 +17,7 @@ use crate::record::Place;
 use crate::server::Server;
 use crate::server_options::ServerOptions;
 use crate::terminal::say;
-use crate::{library, snippet, terminal};
+use crate::{snippet, terminal};
 
 const OPTION: &str = "innodb_use_native_aio";
 const NEXT: &str = "Restart the server, then run `bpe enable` again.";
@@ -61,9 +60,9 @@ fn write(
     );
     say!("{}.", refusal.missing);
     say!("{}.", refusal.remedy);
-    let seen = process.to_change(path);
-    let there = fs::read_to_string(&seen).ok();
-    let Some(text) = snippet::without_native_aio(there.as_deref()) else {
+    let there = snippet::there(process, path);
+    let Some(text) = snippet::without_native_aio(there.as_deref(), &snippet::of_server(process))
+    else {
         say!("{} says {OPTION} = OFF already. {NEXT}", path.display());
         if let Some(note) = overridden(server, process, path) {
             say!("note: {note}");
@@ -87,7 +86,7 @@ fn write(
             }
         }
     }
-    let place = Place::of(server, args.places.state_dir.as_deref())?;
+    let place = Place::of(server, Some(process), args.places.state_dir.as_deref())?;
     let before = place.read()?;
     let mut record = before.clone().unwrap_or_default();
     if record.server.is_empty() {
@@ -99,12 +98,12 @@ fn write(
     record.native_aio_off = true;
     record.snippet = Some(path.to_path_buf());
     place.write(&record).map_err(Failure::step)?;
-    if let Err(error) = library::replace(&seen, text.as_bytes()) {
+    if let Err(why) = snippet::write(process, path, &text) {
         let put_back = match before {
             Some(before) => place.write(&before),
             None => place.remove(),
         };
-        let what = format!("cannot write {}: {error}", path.display());
+        let what = format!("cannot write {}: {why}", path.display());
         return Err(Failure::step(match put_back {
             Ok(()) => format!("{what}; nothing was changed"),
             Err(why) => format!("{what}; {why}"),

@@ -16,7 +16,7 @@ use crate::record::{Place, Record};
 use crate::server::{Flavour, Server, Support, is_denied, quoted, support};
 use crate::server_options;
 use crate::size::human;
-use crate::snippet::Snippet;
+use crate::snippet::{self, Snippet};
 use crate::state;
 use crate::views;
 
@@ -94,7 +94,11 @@ impl Plan {
             }
         }
         let process = Process::find(server);
-        let place = Place::of(server, args.places.state_dir.as_deref())?;
+        let place = Place::of(
+            server,
+            process.as_ref().ok(),
+            args.places.state_dir.as_deref(),
+        )?;
         let mut record = place.read()?.unwrap_or_default();
         let wish = wish.with_bytes(server, process.as_ref().ok(), &record, &mut notes)?;
         let wish = &wish.with_tables(server)?;
@@ -205,7 +209,7 @@ impl Plan {
             Some((meta.len(), meta.modified().ok()))
         };
         let library = self.copy.as_ref();
-        let library = library.map(|copy| (copy, stamp(&copy.from), stamp(&copy.to)));
+        let library = library.map(|copy| (copy, stamp(&copy.from), stamp(&copy.place)));
         tell(
             Part::Plugin,
             &(
@@ -217,11 +221,11 @@ impl Plan {
         tell(Part::Settings, &self.settings);
         let pool = (self.pool, self.pool_now, self.lower_pool);
         tell(Part::Pool, &(pool, self.expected_memory));
-        let snippet = match (&self.permanence, &self.process) {
-            (Permanence::Snippet { path, .. }, Some(process)) => fs::read(process.seen(path)).ok(),
+        let there = match (&self.permanence, &self.process) {
+            (Permanence::Snippet { path, .. }, Some(process)) => snippet::there(process, path),
             _ => None,
         };
-        let permanent = (&self.permanence, self.permanent_differs, snippet);
+        let permanent = (&self.permanence, self.permanent_differs, there);
         tell(Part::Files, &(&self.folders, permanent));
         tell(Part::Record, &self.record.clone().nameless());
     }
@@ -279,6 +283,11 @@ impl Plan {
             pool_max: self.pool.max_to_keep(),
             early_load_before: early_load,
             native_aio_off: self.record.native_aio_off,
+            server: self
+                .process
+                .as_ref()
+                .map(snippet::of_server)
+                .unwrap_or_default(),
         }
     }
 
@@ -286,7 +295,7 @@ impl Plan {
         if let (Permanence::Snippet { path, .. }, Some(process)) = (&self.permanence, &self.process)
         {
             let wanted = self.snippet(self.record.pool_after).text(server.flavour);
-            if fs::read_to_string(process.seen(path)).ok().as_ref() != Some(&wanted) {
+            if snippet::there(process, path).as_ref() != Some(&wanted) {
                 return Ok(true);
             }
         }
@@ -482,6 +491,7 @@ mod tests {
             pool_max: None,
             early_load_before: None,
             native_aio_off: false,
+            server: String::new(),
         };
         let place = ByHand {
             file: Some("/etc/my.cnf".into()),

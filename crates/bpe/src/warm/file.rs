@@ -1,7 +1,6 @@
 //! A heat list in a file (`--save`, `--load`): JSON, with what a server has answered. Only its owner may read it: it holds names of
 //! tables, and fingerprints of keys with their secret.
 
-use std::fs;
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -14,7 +13,7 @@ use serde_json::{Value, json};
 use super::list::{List, Sample};
 use super::prints::{Secret, parse_print, written};
 use crate::failure::Failure;
-use crate::library::write_new;
+use crate::files;
 use crate::private_file::PrivateFile;
 
 /// What the file begins with.
@@ -58,13 +57,8 @@ pub fn save(path: &Path, list: &List) -> Result<(), Failure> {
         "secret": list.secret.as_ref().map(Secret::text),
         "prints": prints.collect::<Vec<_>>(),
     });
-    let new = path.with_extension(format!("new-{}", std::process::id()));
-    write_new(&new, text.to_string().as_bytes(), 0o600)
-        .and_then(|()| fs::rename(&new, path))
-        .map_err(|error| {
-            let _ = fs::remove_file(&new);
-            Failure::step(format!("cannot write {}: {error}", path.display()))
-        })
+    files::save(path, text.to_string().as_bytes(), 0o600)
+        .map_err(|error| Failure::step(format!("cannot write {}: {error}", path.display())))
 }
 
 /// Reads a list back.
@@ -117,6 +111,8 @@ fn parse(text: &str) -> Option<List> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
     use crate::warm::list::{File, Table};
 

@@ -1,5 +1,7 @@
 //! The commands of `bpe` against real servers.
 
+#![allow(clippy::disallowed_methods)]
+
 use std::process::ExitCode;
 
 mod command;

@@ -1,6 +1,8 @@
 //! `bpe console` against real servers: who gets in, what the switch does and refuses, what happens when a server goes
 //! away, and what pages cost a server.
 
+#![allow(clippy::disallowed_methods)]
+
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;

@@ -1,5 +1,7 @@
 //! Watching servers and clusters.
 
+#![allow(clippy::disallowed_methods)]
+
 use std::process::ExitCode;
 
 mod cluster;

@@ -74,7 +74,8 @@ impl Plan {
         let variables = server.variables("bpe\\_%")?;
         let now = |name: &str| variables.get(name).cloned().unwrap_or_default();
         let was_on = now("bpe_enabled") == "ON";
-        let place = Place::of(server, places.state_dir.as_deref())?;
+        let process = Process::find(server).ok();
+        let place = Place::of(server, process.as_ref(), places.state_dir.as_deref())?;
         let record = place.read()?;
         let pool = Pool::of(server)?;
         let variables = BUILT_FROM.iter().chain(&["bpe_enabled"]);

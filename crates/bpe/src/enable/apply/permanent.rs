@@ -1,13 +1,10 @@
 //! The step that keeps it over a restart: an option file, and what MySQL persists.
 
-use std::fs;
-
 use super::super::checks::Permanence;
 use super::super::plan::{literal, persisted};
 use super::Run;
 use crate::connection::plain;
 use crate::failure::Failure;
-use crate::library::replace;
 use crate::server::{Flavour, quoted};
 
 impl Run<'_> {
@@ -21,17 +18,12 @@ impl Run<'_> {
         else {
             return Ok(());
         };
-        let seen = process.to_change(&path);
-        let before = fs::read(&seen).ok();
-        let undo_path = seen.clone();
-        replace(&seen, snippet.text(self.server.flavour).as_bytes())
-            .map_err(|error| Failure::step(format!("cannot write {}: {error}", path.display())))?;
+        let text = snippet.text(self.server.flavour);
+        let old = self
+            .replace(&process, &path, text.as_bytes())
+            .map_err(|why| Failure::step(format!("cannot write {}: {why}", path.display())))?;
         self.journal.note("option file put back", move |_| {
-            match before {
-                Some(text) => replace(&undo_path, &text),
-                None => fs::remove_file(&undo_path),
-            }
-            .map_err(|error| error.to_string())
+            old.put_back().map_err(|error| error.to_string())
         });
         self.plan.record.snippet = Some(path.clone());
         self.write_record()?;

@@ -1,0 +1,673 @@
+//! File work for a server: its option file, its library, directories for its cache, files that it left, and records.
+//!
+//! A path may lead through a directory that another user can change while this command works. So [`Directory::open`] walks from `/`, one name
+//! after the other, and takes a directory only if it belongs to root or to this command's user and nobody else may write to it. What is
+//! named in such a directory changes by no other hand, and the work is done by its descriptor.
+//!
+//! A symbolic link is followed only where root or this user made it. A sticky directory, such as `/tmp`, is passed where the next name
+//! belongs to root or this user, since others can neither rename nor remove that.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
+use rustix::io::Errno;
+
+/// Links that one path may lead through, as in the kernel.
+const MOST_LINKS: usize = 40;
+const OPEN: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+/// Bits of write permission for others than the owner.
+const OTHERS_WRITE: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// A directory that nobody but root, this command's user, and perhaps one user of a server may change.
+#[derive(Debug)]
+pub struct Directory {
+    directory: OwnedFd,
+}
+
+/// Whom directories on the way may belong to.
+#[derive(Clone, Copy)]
+struct Trusted {
+    own: u32,
+    server: Option<u32>,
+}
+
+impl Trusted {
+    fn administrator(self, user: u32) -> bool {
+        user == 0 || user == self.own
+    }
+
+    fn is_server(self, user: u32) -> bool {
+        !self.administrator(user) && self.server == Some(user)
+    }
+}
+
+impl Directory {
+    /// Opens a directory that only root or this command's user may change.
+    ///
+    /// # Errors
+    /// The path is relative, a directory is missing, or another user can change one on the way; the text names it.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        Self::walk(path, None)
+    }
+
+    /// Opens a directory that `user`, a server's, may change as well. Removing a plain file there grants that user nothing.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_of(path: &Path, user: u32) -> io::Result<Self> {
+        Self::walk(path, Some(user))
+    }
+
+    fn walk(path: &Path, server: Option<u32>) -> io::Result<Self> {
+        let trusted = Trusted {
+            own: rustix::process::geteuid().as_raw(),
+            server,
+        };
+        if !path.is_absolute() {
+            return Err(io::Error::other("it is a relative path"));
+        }
+        let mut left = names(path);
+        let mut way = vec![rustix::fs::open("/", OPEN, Mode::empty())?];
+        // For messages.
+        let mut place = PathBuf::from("/");
+        let mut links = 0;
+        loop {
+            let here = way.last().expect("the root is never left");
+            let meta = rustix::fs::fstat(here)?;
+            let is_last = left.is_empty();
+            check(&meta, trusted, is_last).map_err(|why| of_place(&place, &why))?;
+            let Some(name) = left.pop() else { break };
+            if name == ".." {
+                if way.len() > 1 {
+                    way.pop();
+                    place.pop();
+                }
+                continue;
+            }
+            let next = place.join(&name);
+            let entry = rustix::fs::statat(here, name.as_os_str(), AtFlags::SYMLINK_NOFOLLOW)
+                .map_err(|error| kernels(&next, error))?;
+            let may_be = |user| trusted.administrator(user) || trusted.is_server(user);
+            if meta.st_mode & OTHERS_WRITE != 0 && !may_be(entry.st_uid) {
+                return Err(of_place(&next, &belongs(entry.st_uid)));
+            }
+            if FileType::from_raw_mode(entry.st_mode) == FileType::Symlink {
+                if !trusted.administrator(entry.st_uid) || !trusted.administrator(meta.st_uid) {
+                    return Err(of_place(&next, "it is a symbolic link of another user"));
+                }
+                links += 1;
+                if links > MOST_LINKS {
+                    return Err(of_place(&next, "too many symbolic links"));
+                }
+                let target = rustix::fs::readlinkat(here, name.as_os_str(), Vec::new())?;
+                let target = PathBuf::from(OsString::from_vec(target.into_bytes()));
+                if target.is_absolute() {
+                    way.truncate(1);
+                    place = "/".into();
+                }
+                left.extend(names(&target));
+                continue;
+            }
+            let opened = rustix::fs::openat(here, name.as_os_str(), OPEN, Mode::empty())
+                .map_err(|error| kernels(&next, error))?;
+            way.push(opened);
+            place = next;
+        }
+        Ok(Self {
+            directory: way.pop().expect("the root is never left"),
+        })
+    }
+
+    /// The same, made where it is missing, together with those above it: of this user, with mode 0700.
+    ///
+    /// # Errors
+    /// As [`Self::open`], or the kernel's.
+    pub fn open_or_make(path: &Path) -> io::Result<Self> {
+        match Self::open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let (above, name) = split(path)?;
+                let own = rustix::process::geteuid().as_raw();
+                Self::open_or_make(above)?.make(name, own, None)?;
+                Self::open(path)
+            }
+            result => result,
+        }
+    }
+
+    /// Whether nobody but this user can so much as look into it.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn is_private(&self) -> io::Result<bool> {
+        let meta = rustix::fs::fstat(&self.directory)?;
+        let is_own = meta.st_uid == rustix::process::geteuid().as_raw();
+        Ok(is_own && meta.st_mode & 0o077 == 0)
+    }
+
+    /// Whether this user may make and remove files here.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn may_write(&self) -> io::Result<()> {
+        let access = rustix::fs::Access::WRITE_OK;
+        rustix::fs::accessat(&self.directory, ".", access, AtFlags::EACCESS)?;
+        Ok(())
+    }
+
+    /// Device and inode.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn identity(&self) -> io::Result<(u64, u64)> {
+        let meta = rustix::fs::fstat(&self.directory)?;
+        Ok((meta.st_dev, meta.st_ino))
+    }
+
+    /// Owner and permission bits of an entry, which is no link that is followed; None where there is none.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn entry(&self, name: &OsStr) -> io::Result<Option<Stat>> {
+        match rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(meta) => Ok(Some(meta)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a plain file to read it. A pipe is refused, and not waited for.
+    ///
+    /// # Errors
+    /// It is no plain file, or the kernel's.
+    pub fn open_file(&self, name: &OsStr) -> io::Result<File> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file =
+            rustix::fs::openat(&self.directory, name, flags, Mode::empty()).map_err(|error| {
+                match error {
+                    Errno::LOOP => io::Error::other("it is a symbolic link"),
+                    error => error.into(),
+                }
+            })?;
+        plain(File::from(file))
+    }
+
+    /// What a plain file holds; None where there is none.
+    ///
+    /// # Errors
+    /// It is no plain file, longer than `most` bytes, or the kernel's.
+    pub fn read(&self, name: &OsStr, most: u64) -> io::Result<Option<Vec<u8>>> {
+        match self.open_file(name) {
+            Ok(file) => bounded(file, most).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a file that must not exist yet, to the disk, with this mode whatever the umask.
+    ///
+    /// # Errors
+    /// The kernel's; nothing is left then.
+    pub fn write_new(&self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<()> {
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(mode);
+        let file = rustix::fs::openat(&self.directory, name, flags, mode)?;
+        let written = rustix::fs::fchmod(&file, mode)
+            .map_err(io::Error::from)
+            .and_then(|()| {
+                let mut file = File::from(file);
+                file.write_all(contents)?;
+                file.sync_all()
+            });
+        written.inspect_err(|_| {
+            let _ = rustix::fs::unlinkat(&self.directory, name, AtFlags::empty());
+        })
+    }
+
+    /// Writes a file in place of the one that is there, which is kept aside with its owner and mode until [`Replaced::done`].
+    ///
+    /// # Errors
+    /// The kernel's; the old file is then in its place.
+    pub fn replace(self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<Replaced> {
+        let own = std::process::id();
+        let beside = |what: &str| {
+            let mut beside = OsString::from(".");
+            beside.push(name);
+            beside.push(format!(".{what}-{own}"));
+            beside
+        };
+        let (new, aside) = (beside("new"), beside("old"));
+        self.write_new(&new, contents, mode)?;
+        let moved = self.move_aside(name, &aside);
+        let placed = moved.and_then(|there| {
+            self.rename_new(&new, name)
+                .inspect_err(|_| {
+                    if there {
+                        let _ = self.rename_new(&aside, name);
+                    }
+                })
+                .map(|()| there)
+        });
+        match placed {
+            Ok(there) => Ok(Replaced {
+                directory: self,
+                name: name.to_owned(),
+                aside: there.then_some(aside),
+            }),
+            Err(error) => {
+                let _ = rustix::fs::unlinkat(&self.directory, &new, AtFlags::empty());
+                Err(error)
+            }
+        }
+    }
+
+    fn move_aside(&self, name: &OsStr, aside: &OsStr) -> io::Result<bool> {
+        match self.entry(name)? {
+            None => Ok(false),
+            Some(meta) if FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile => {
+                self.rename_new(name, aside).map(|()| true)
+            }
+            Some(_) => Err(io::Error::other("what is there is no plain file")),
+        }
+    }
+
+    fn rename_new(&self, from: &OsStr, to: &OsStr) -> io::Result<()> {
+        let here = &self.directory;
+        match rustix::fs::renameat_with(here, from, here, to, RenameFlags::NOREPLACE) {
+            // The file system cannot refuse to replace; nobody else writes here.
+            Err(Errno::INVAL | Errno::NOSYS) => {
+                if self.entry(to)?.is_some() {
+                    return Err(io::ErrorKind::AlreadyExists.into());
+                }
+                rustix::fs::renameat(here, from, here, to)?;
+                Ok(())
+            }
+            result => result.map_err(io::Error::from),
+        }
+    }
+
+    /// Removes a plain file, if it is there.
+    ///
+    /// # Errors
+    /// It is no plain file, or the kernel's.
+    pub fn remove(&self, name: &OsStr) -> io::Result<()> {
+        match self.entry(name)? {
+            None => Ok(()),
+            Some(meta) if FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile => {
+                rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?;
+                Ok(())
+            }
+            Some(_) => Err(io::Error::other("it is no plain file")),
+        }
+    }
+
+    /// Makes a directory of mode 0700 for a user.
+    ///
+    /// # Errors
+    /// The kernel's; nothing is left then.
+    pub fn make(&self, name: &OsStr, owner: u32, group: Option<u32>) -> io::Result<()> {
+        rustix::fs::mkdirat(&self.directory, name, Mode::RWXU)?;
+        let given = rustix::fs::openat(
+            &self.directory,
+            name,
+            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .and_then(|made| {
+            let owner = rustix::fs::Uid::from_raw(owner);
+            rustix::fs::fchown(&made, Some(owner), group.map(rustix::fs::Gid::from_raw))?;
+            // The umask took bits away.
+            rustix::fs::fchmod(&made, Mode::RWXU)
+        });
+        given.map_err(|error| {
+            let _ = self.remove_directory(name);
+            error.into()
+        })
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn remove_directory(&self, name: &OsStr) -> io::Result<()> {
+        rustix::fs::unlinkat(&self.directory, name, AtFlags::REMOVEDIR)?;
+        Ok(())
+    }
+}
+
+/// A file that was written in place of another one, or of none.
+#[derive(Debug)]
+pub struct Replaced {
+    directory: Directory,
+    name: OsString,
+    aside: Option<OsString>,
+}
+
+impl Replaced {
+    /// Whether there was a file before.
+    pub fn had_one(&self) -> bool {
+        self.aside.is_some()
+    }
+
+    /// Removes the file of before.
+    pub fn done(&self) {
+        if let Some(aside) = &self.aside {
+            let _ = self.directory.remove(aside);
+        }
+    }
+
+    /// Removes the new file and puts the one of before into its place.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn put_back(&self) -> io::Result<()> {
+        self.directory.remove(&self.name)?;
+        match &self.aside {
+            Some(aside) => self.directory.rename_new(aside, &self.name),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Opens a plain file to read it, wherever it is and whoever wrote it. A pipe or a device is refused, and not waited for.
+///
+/// # Errors
+/// It is no plain file, or the kernel's.
+pub fn open_plain(path: &Path) -> io::Result<File> {
+    open_plain_with(path, OFlags::empty())
+}
+
+/// The same with more flags.
+///
+/// # Errors
+/// As [`open_plain`].
+pub fn open_plain_with(path: &Path, more: OFlags) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    plain(rustix::fs::open(path, flags | more, Mode::empty())?.into())
+}
+
+/// Reads a plain file, wherever it is and whoever wrote it.
+///
+/// # Errors
+/// It is longer than `most` bytes, or as [`open_plain`].
+pub fn read_bounded(path: &Path, most: u64) -> io::Result<Vec<u8>> {
+    bounded(open_plain(path)?, most)
+}
+
+/// A new file without a name in a directory that may be another user's, gone when it is closed.
+///
+/// # Errors
+/// The kernel's.
+pub fn unnamed(directory: &Path, flags: OFlags) -> io::Result<File> {
+    let directory = rustix::fs::open(directory, OPEN, Mode::empty())?;
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC | flags;
+    match rustix::fs::openat(&directory, ".", OFlags::TMPFILE | flags, mode) {
+        // File systems without O_TMPFILE answer in various ways.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
+            let name = format!(".bpe-doctor-{}", std::process::id());
+            let new = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
+            let file = rustix::fs::openat(&directory, &name, new | flags, mode)?;
+            rustix::fs::unlinkat(&directory, &name, AtFlags::empty())?;
+            Ok(file.into())
+        }
+        other => Ok(other?.into()),
+    }
+}
+
+/// Writes a file that this command's user has named, whole or not at all. What is there, a link as well, is replaced.
+///
+/// # Errors
+/// The kernel's; the file is then as it was.
+pub fn save(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
+    let (directory, name) = named(path)?;
+    let mut new = OsString::from(".");
+    new.push(name);
+    new.push(format!(".new-{}", std::process::id()));
+    directory.write_new(&new, contents, mode)?;
+    let here = &directory.directory;
+    rustix::fs::renameat(here, new.as_os_str(), here, name).map_err(|error| {
+        let _ = rustix::fs::unlinkat(here, new.as_os_str(), AtFlags::empty());
+        error.into()
+    })
+}
+
+/// The same for a file that must not exist yet.
+///
+/// # Errors
+/// The kernel's; nothing is left then.
+pub fn save_new(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
+    let (directory, name) = named(path)?;
+    directory.write_new(name, contents, mode)
+}
+
+/// The directory of a file that this command's user has named, whosever it is.
+fn named(path: &Path) -> io::Result<(Directory, &OsStr)> {
+    let (above, name) = split(path)?;
+    let above = match above.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => above,
+    };
+    let flags = OPEN.difference(OFlags::NOFOLLOW);
+    let directory = rustix::fs::open(above, flags, Mode::empty())?;
+    Ok((Directory { directory }, name))
+}
+
+/// The directory of a path, and its last name.
+///
+/// # Errors
+/// The path has no such name.
+pub fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
+    match (path.parent(), path.file_name()) {
+        (Some(directory), Some(name)) => Ok((directory, name)),
+        _ => Err(io::Error::other("it names no file")),
+    }
+}
+
+fn plain(file: File) -> io::Result<File> {
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::other("it is no plain file")),
+    }
+}
+
+fn bounded(file: File, most: u64) -> io::Result<Vec<u8>> {
+    let mut contents = Vec::new();
+    file.take(most + 1).read_to_end(&mut contents)?;
+    if contents.len() as u64 > most {
+        return Err(io::Error::other(format!("it is longer than {most} bytes")));
+    }
+    Ok(contents)
+}
+
+/// Names of a path, the first one last.
+fn names(path: &Path) -> Vec<OsString> {
+    let mut names: Vec<_> = path
+        .components()
+        .filter_map(|component| match component {
+            Component::Normal(name) => Some(name.to_owned()),
+            Component::ParentDir => Some("..".into()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => None,
+        })
+        .collect();
+    names.reverse();
+    names
+}
+
+fn check(meta: &Stat, trusted: Trusted, is_last: bool) -> Result<(), String> {
+    if !trusted.administrator(meta.st_uid) && !trusted.is_server(meta.st_uid) {
+        return Err(belongs(meta.st_uid));
+    }
+    // Where root makes files, their names must be out of others' reach, too. What a server's user does with its own directory is its affair.
+    let is_sticky = meta.st_mode & STICKY != 0 && (!is_last || trusted.server.is_some());
+    let is_its_own = trusted.is_server(meta.st_uid);
+    if meta.st_mode & OTHERS_WRITE != 0 && !is_sticky && !is_its_own {
+        return Err(format!(
+            "other users may write to it (mode {:o})",
+            meta.st_mode & 0o7777
+        ));
+    }
+    Ok(())
+}
+
+fn belongs(user: u32) -> String {
+    format!("it belongs to user {user}, who can change it at any time")
+}
+
+fn kernels(place: &Path, error: Errno) -> io::Error {
+    let error = io::Error::from(error);
+    io::Error::new(error.kind(), format!("{}: {error}", place.display()))
+}
+
+fn of_place(place: &Path, why: &str) -> io::Error {
+    io::Error::other(format!("{}: {why}", place.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
+
+    use super::*;
+
+    const OTHER: u32 = 65534;
+
+    fn mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn is_root() -> bool {
+        rustix::process::geteuid().is_root()
+    }
+
+    #[test]
+    fn directories_that_others_may_write_to_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let (above, below) = (folder.path().join("a"), folder.path().join("a/b"));
+        fs::create_dir_all(&below).unwrap();
+        Directory::open(&below).unwrap();
+        for bits in [0o775, 0o757, 0o777] {
+            mode(&above, bits);
+            assert!(Directory::open(&below).is_err(), "{bits:o}");
+            assert!(Directory::open(&above).is_err(), "{bits:o}");
+        }
+        // Others can rename nothing of ours in a sticky one, but make files.
+        mode(&above, 0o1777);
+        Directory::open(&below).unwrap();
+        assert!(Directory::open(&above).is_err());
+        assert!(Directory::open(Path::new("relative")).is_err());
+        let missing = Directory::open(&folder.path().join("no")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn directories_and_links_of_others_are_refused() {
+        if !is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        for name in ["own", "others", "others/own"] {
+            fs::create_dir(path(name)).unwrap();
+        }
+        chown(path("others"), Some(OTHER), None).unwrap();
+        symlink(path("own"), path("link")).unwrap();
+        symlink("../own/.././own", path("own/relative")).unwrap();
+        for name in ["link", "own/relative", "own/relative/../own"] {
+            let opened = Directory::open(&path(name)).unwrap().identity().unwrap();
+            assert_eq!(opened.1, fs::metadata(path("own")).unwrap().ino(), "{name}");
+        }
+        symlink(path("own"), path("others/link")).unwrap();
+        symlink(path("own"), path("foreign")).unwrap();
+        lchown(path("foreign"), Some(OTHER), None).unwrap();
+        symlink("loop", path("loop")).unwrap();
+        for name in ["others", "others/own", "others/link", "foreign", "loop"] {
+            assert!(Directory::open(&path(name)).is_err(), "{name}");
+        }
+        // For the other user: its own directory, and no link in it.
+        Directory::open_of(&path("others"), OTHER).unwrap();
+        assert!(Directory::open_of(&path("others/link"), OTHER).is_err());
+        assert!(Directory::open_of(&path("others"), OTHER - 1).is_err());
+    }
+
+    #[test]
+    fn a_replaced_file_comes_back_with_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, name) = (folder.path().join("f"), OsStr::new("f"));
+        let open = || Directory::open(folder.path()).unwrap();
+        let first = open().replace(name, b"1", 0o644).unwrap();
+        assert!(!first.had_one());
+        first.put_back().unwrap();
+        assert!(!path.exists());
+        fs::write(&path, "old").unwrap();
+        mode(&path, 0o600);
+        let inode = fs::metadata(&path).unwrap().ino();
+        let replaced = open().replace(name, b"new", 0o644).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        replaced.put_back().unwrap();
+        let back = fs::metadata(&path).unwrap();
+        assert_eq!((back.ino(), back.mode() & 0o777), (inode, 0o600));
+        open().replace(name, b"new", 0o644).unwrap().done();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn what_is_no_plain_file_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = || Directory::open(folder.path()).unwrap();
+        let place = |name: &str| folder.path().join(name);
+        fs::create_dir(place("folder")).unwrap();
+        symlink("/etc/passwd", place("link")).unwrap();
+        let pipe = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, place("pipe"), FileType::Fifo, pipe, 0).unwrap();
+        for name in ["folder", "link", "pipe"] {
+            let name = OsStr::new(name);
+            assert!(open().read(name, 10).is_err(), "{name:?}");
+            assert!(open().remove(name).is_err(), "{name:?}");
+            assert!(open().replace(name, b"x", 0o644).is_err(), "{name:?}");
+        }
+        assert!(read_bounded(&place("pipe"), 10).is_err());
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 3);
+        fs::write(place("long"), "12345").unwrap();
+        assert!(open().read(OsStr::new("long"), 4).is_err());
+        assert_eq!(open().read(OsStr::new("none"), 4).unwrap(), None);
+        open().remove(OsStr::new("none")).unwrap();
+    }
+
+    #[test]
+    fn a_made_directory_is_its_owners_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let own = rustix::process::geteuid().as_raw();
+        let deep = folder.path().join("a/b");
+        let made = Directory::open_or_make(&deep).unwrap();
+        assert!(made.is_private().unwrap());
+        let owner = if is_root() { OTHER } else { own };
+        made.make(OsStr::new("cache"), owner, None).unwrap();
+        let meta = fs::metadata(deep.join("cache")).unwrap();
+        assert_eq!((meta.uid(), meta.mode() & 0o7777), (owner, 0o700));
+        assert!(made.make(OsStr::new("cache"), own, None).is_err());
+        made.remove_directory(OsStr::new("cache")).unwrap();
+    }
+
+    #[test]
+    fn a_saved_file_replaces_a_link() {
+        let folder = tempfile::tempdir().unwrap();
+        let (target, link) = (folder.path().join("target"), folder.path().join("link"));
+        fs::write(&target, "precious").unwrap();
+        symlink(&target, &link).unwrap();
+        save(&link, b"new", 0o600).unwrap();
+        assert_eq!(fs::read_to_string(&target).unwrap(), "precious");
+        assert_eq!(fs::read_to_string(&link).unwrap(), "new");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+}
