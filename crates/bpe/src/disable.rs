@@ -583,7 +583,7 @@ fn remove_library(server: &Server, process: &Process, path: &Path) -> Result<(),
     if folder.entry(name).map_err(text)?.is_some() {
         library::check(path, server.flavour, None)?;
     }
-    folder.remove(name).map_err(text)
+    folder.remove_file_or_link(name).map_err(text)
 }
 
 /// Removes an empty folder that was made for the cache.

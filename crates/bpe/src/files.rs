@@ -310,6 +310,19 @@ impl Directory {
         }
     }
 
+    /// Removes a plain file or a symbolic link, if it is there; what a link leads to stays.
+    ///
+    /// # Errors
+    /// It is something else, or the kernel's.
+    pub fn remove_file_or_link(&self, name: &OsStr) -> io::Result<()> {
+        let is_link = |meta: Stat| FileType::from_raw_mode(meta.st_mode) == FileType::Symlink;
+        if !self.entry(name)?.is_some_and(is_link) {
+            return self.remove(name);
+        }
+        rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?;
+        Ok(())
+    }
+
     /// Makes a directory of mode 0700 for a user.
     ///
     /// # Errors
