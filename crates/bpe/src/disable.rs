@@ -553,7 +553,7 @@ fn undo(
     if let (Some(record), Some(process)) = (&there.record, &there.process) {
         for folder in &record.folders {
             // Only an empty one: other servers may have their cache there.
-            if remove_directory(process, folder).is_ok() {
+            if process.remove_directory(folder).is_ok() {
                 undoing.done(&format!("{} removed", folder.display()), Ok(()));
             }
         }
@@ -584,16 +584,6 @@ fn remove_library(server: &Server, process: &Process, path: &Path) -> Result<(),
         library::check(path, server.flavour, None)?;
     }
     folder.remove_file_or_link(name).map_err(text)
-}
-
-/// Removes an empty folder that was made for the cache.
-fn remove_directory(process: &Process, path: &Path) -> Result<(), String> {
-    let text = |error: io::Error| error.to_string();
-    let (above, name) = files::split(path).map_err(text)?;
-    process
-        .directory(above)?
-        .remove_directory(name)
-        .map_err(text)
 }
 
 fn restore_pool(server: &mut Server, record: &Record, undoing: &mut Undoing<'_>) {

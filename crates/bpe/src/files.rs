@@ -347,6 +347,16 @@ impl Directory {
         })
     }
 
+    /// Makes a directory of mode 0700 with the rights of a server's user, to whom it then belongs.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn make_as(&self, name: &OsStr, user: u32, group: Option<u32>) -> io::Result<()> {
+        let _rights = Rights::of(user, group);
+        rustix::fs::mkdirat(&self.directory, name, Mode::RWXU)?;
+        Ok(())
+    }
+
     /// Removes an empty directory.
     ///
     /// # Errors
@@ -354,6 +364,48 @@ impl Directory {
     pub fn remove_directory(&self, name: &OsStr) -> io::Result<()> {
         rustix::fs::unlinkat(&self.directory, name, AtFlags::REMOVEDIR)?;
         Ok(())
+    }
+
+    /// The same with the rights of a server's user.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn remove_directory_as(
+        &self,
+        name: &OsStr,
+        user: u32,
+        group: Option<u32>,
+    ) -> io::Result<()> {
+        let _rights = Rights::of(user, group);
+        self.remove_directory(name)
+    }
+}
+
+/// The rights to files that this thread has lent from a server's user, until they are dropped. Only root can; others keep their own.
+struct Rights {
+    user: u32,
+    group: u32,
+}
+
+impl Rights {
+    fn of(user: u32, group: Option<u32>) -> Self {
+        // SAFETY: both calls take numbers and change this thread alone; the kernel refuses what it may not. With another user than root the
+        // thread also loses root's capabilities for files.
+        unsafe {
+            let group = libc::setfsgid(group.unwrap_or(user)) as u32;
+            let user = libc::setfsuid(user) as u32;
+            Self { user, group }
+        }
+    }
+}
+
+impl Drop for Rights {
+    fn drop(&mut self) {
+        // SAFETY: as above.
+        unsafe {
+            libc::setfsuid(self.user);
+            libc::setfsgid(self.group);
+        }
     }
 }
 
@@ -670,6 +722,38 @@ mod tests {
         assert_eq!((meta.uid(), meta.mode() & 0o7777), (owner, 0o700));
         assert!(made.make(OsStr::new("cache"), own, None).is_err());
         made.remove_directory(OsStr::new("cache")).unwrap();
+    }
+
+    #[test]
+    fn a_directory_is_made_with_the_rights_of_its_user() {
+        if !is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        mode(folder.path(), 0o755);
+        let (own, others) = (folder.path().join("own"), folder.path().join("others"));
+        for path in [&own, &others] {
+            fs::create_dir(path).unwrap();
+        }
+        chown(&others, Some(OTHER), None).unwrap();
+        let name = OsStr::new("cache");
+        let in_own = Directory::open_of(&own, OTHER).unwrap();
+        assert!(in_own.make_as(name, OTHER, Some(OTHER)).is_err());
+        let in_others = Directory::open_of(&others, OTHER).unwrap();
+        in_others.make_as(name, OTHER, Some(OTHER)).unwrap();
+        let meta = fs::metadata(others.join("cache")).unwrap();
+        assert_eq!((meta.uid(), meta.mode() & 0o7777), (OTHER, 0o700));
+        assert!(
+            in_others
+                .remove_directory_as(name, OTHER - 1, None)
+                .is_err()
+        );
+        in_others
+            .remove_directory_as(name, OTHER, Some(OTHER))
+            .unwrap();
+        // This thread is root again.
+        fs::write(own.join("file"), "").unwrap();
+        assert_eq!(fs::metadata(own.join("file")).unwrap().uid(), 0);
     }
 
     #[test]

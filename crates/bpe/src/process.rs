@@ -15,7 +15,7 @@ use object::Architecture;
 
 use crate::connection::Address;
 use crate::elf::Symbols;
-use crate::files::Directory;
+use crate::files::{self, Directory};
 use crate::server::Server;
 
 mod name;
@@ -120,7 +120,11 @@ impl Process {
     /// # Errors
     /// Another user can change it or one above it, or the server sees another directory at this path (`PrivateTmp=` of its unit); in words.
     pub fn directory(&self, path: &Path) -> Result<Directory, String> {
-        let directory = Directory::open(path).map_err(|error| error.to_string())?;
+        self.same(path, Directory::open(path))
+    }
+
+    fn same(&self, path: &Path, opened: io::Result<Directory>) -> Result<Directory, String> {
+        let directory = opened.map_err(|error| error.to_string())?;
         let own = directory.identity().map_err(|error| error.to_string())?;
         let servers = fs::metadata(self.seen(path)).map(|meta| (meta.dev(), meta.ino()));
         match servers {
@@ -130,6 +134,51 @@ impl Process {
             )),
             _ => Ok(directory),
         }
+    }
+
+    /// Opens a directory to make one in it for the server's user, and says whether that takes the rights of the server's user: where it
+    /// can change the directory or one above it.
+    ///
+    /// # Errors
+    /// A third user can change one of them, or as [`Self::directory`].
+    pub fn directory_for_cache(&self, path: &Path) -> Result<(Directory, bool), String> {
+        match Directory::open(path) {
+            Ok(directory) => Ok((self.same(path, Ok(directory))?, false)),
+            Err(_) => {
+                let opened = Directory::open_of(path, self.uid);
+                Ok((self.same(path, opened)?, true))
+            }
+        }
+    }
+
+    /// Makes a directory of mode 0700 for the server's user.
+    ///
+    /// # Errors
+    /// As [`Self::directory_for_cache`], or the kernel's; in words.
+    pub fn make_directory(&self, path: &Path) -> Result<(), String> {
+        let text = |error: io::Error| error.to_string();
+        let (above, name) = files::split(path).map_err(text)?;
+        let group = self.groups.last().copied();
+        match self.directory_for_cache(above)? {
+            (above, false) => above.make(name, self.uid, group),
+            (above, true) => above.make_as(name, self.uid, group),
+        }
+        .map_err(text)
+    }
+
+    /// Removes an empty directory that [`Self::make_directory`] has made.
+    ///
+    /// # Errors
+    /// As there, or it is not empty.
+    pub fn remove_directory(&self, path: &Path) -> Result<(), String> {
+        let text = |error: io::Error| error.to_string();
+        let (above, name) = files::split(path).map_err(text)?;
+        let group = self.groups.last().copied();
+        match self.directory_for_cache(above)? {
+            (above, false) => above.remove_directory(name),
+            (above, true) => above.remove_directory_as(name, self.uid, group),
+        }
+        .map_err(text)
     }
 
     /// What tells a server from others on this host without a word of its own: its user, and the path of the directory that it works in, which is

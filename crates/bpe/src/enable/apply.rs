@@ -249,19 +249,13 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         for folder in self.plan.folders.clone() {
-            let failed =
-                |why: String| Failure::step(format!("cannot make {}: {why}", folder.display()));
-            let (above, name) = files::split(&folder).map_err(|error| failed(error.to_string()))?;
-            let above = process.directory(above).map_err(failed)?;
-            above
-                .make(name, process.uid, process.groups.last().copied())
-                .map_err(|error| failed(error.to_string()))?;
-            let name = name.to_owned();
+            process
+                .make_directory(&folder)
+                .map_err(|why| Failure::step(format!("cannot make {}: {why}", folder.display())))?;
+            let (made, maker) = (folder.clone(), process.clone());
             self.journal
                 .note_needed(format!("folder {} removed", folder.display()), move |_| {
-                    above
-                        .remove_directory(&name)
-                        .map_err(|error| error.to_string())
+                    maker.remove_directory(&made)
                 });
             self.plan.record.folders.push(folder.clone());
             tell!(self, "  made {}", folder.display());

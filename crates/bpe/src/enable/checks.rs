@@ -192,9 +192,9 @@ pub fn check_paths(
         if there {
             disk::may_write(process, path).map_err(refuse)?;
         } else if rustix::process::geteuid().is_root() {
-            process.directory(parent).map_err(|why| {
+            process.directory_for_cache(parent).map_err(|why| {
                 refuse(why).advise(
-                    "name a path on which only root may change the directories, or make the last one yourself",
+                    "name a path on which only root and the server's user may change the directories",
                 )
             })?;
             folders.push(path.clone());

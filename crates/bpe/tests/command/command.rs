@@ -150,6 +150,8 @@ fn old_names_say_the_new_ones() -> Outcome {
 /// A server with an option file that includes a folder, as distributions set it up.
 struct Host<'a> {
     place: &'a Place,
+    /// Where the command keeps its records.
+    state: PathBuf,
     server: Option<Server>,
     /// Another build of the place's server.
     other: Option<altered::Renamed>,
@@ -163,6 +165,7 @@ impl<'a> Host<'a> {
     fn with(place: &'a Place, other: Option<altered::Renamed>) -> anyhow::Result<Self> {
         let mut host = Self {
             place,
+            state: place.root().join("state"),
             server: None,
             other,
         };
@@ -251,7 +254,7 @@ impl<'a> Host<'a> {
     fn bpe_bare<S: AsRef<OsStr>>(&self, arguments: &[S]) -> anyhow::Result<Run> {
         let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
             .args(arguments)
-            .env("BPE_STATE_DIR", self.place.root().join("state"))
+            .env("BPE_STATE_DIR", &self.state)
             .env("HOME", self.place.root())
             .env_remove("MYSQL_PWD")
             .env_remove("MYSQL_HOST")
@@ -319,7 +322,7 @@ impl<'a> Host<'a> {
         for folder in [
             self.conf(),
             self.plugins(),
-            root.join("state"),
+            self.state.clone(),
             self.place.cache(),
             self.place.memory().to_path_buf(),
         ] {
@@ -715,6 +718,7 @@ fn without_option_folder(place: &Place) -> Outcome {
     let server = place.start(place.options())?;
     let host = Host {
         place,
+        state: place.root().join("state"),
         other: None,
         server: Some(server),
     };
@@ -1052,8 +1056,11 @@ fn permissions(_: &Place) -> Outcome {
         ));
     }
     let place = Place::readable_by("nobody", Flavour::MariaDb1011)?;
+    // The place belongs to the server's user, who could change records there.
+    let state = tempfile::tempdir()?;
     let host = Host {
         place: &place,
+        state: state.path().join("state"),
         other: None,
         server: Some(place.start(place.options().user("nobody"))?),
     };
