@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use bpe_command::size;
 use private_server::{Flavour, Options};
 use rustix::fs::{FlockOperation, flock};
@@ -50,6 +50,7 @@ impl Dataset {
             ..
         } = bench;
         let kept = private_server::root::cache_folder()
+            .map_err(Error::msg)?
             .join("datasets")
             .join(key(installation.flavour, &installation.version, plan));
         if !fresh && kept.is_dir() {
@@ -151,10 +152,10 @@ fn partial(place: &Path) -> PathBuf {
 /// as the file is open.
 fn lock(place: &Path, progress: &Progress) -> Result<fs::File> {
     let folder = place.parent().context("a data set has a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    ownership::make(folder).map_err(Error::msg)?;
     let path = folder.join("lock");
-    let file =
-        fs::File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let file = ownership::open_lock(&path)
+        .with_context(|| format!("cannot open {}", path.display()))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         progress.say("Waiting for another run that is loading its tables");
         flock(&file, FlockOperation::LockExclusive).context("cannot lock")?;
