@@ -102,9 +102,11 @@ impl Sandbox {
             rustix::process::geteuid().is_root(),
             "this needs root, for namespaces; the servers run as nobody"
         );
-        let _ = fs::remove_dir_all(folder);
         private_server::ownership::make(&std::path::absolute(folder)?)
             .map_err(anyhow::Error::msg)?;
+        fs::remove_dir_all(folder)
+            .and_then(|()| fs::create_dir(folder))
+            .with_context(|| format!("cannot empty {}", folder.display()))?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
         for own in ["var", "cache"] {
             fs::create_dir(folder.join(own))?;

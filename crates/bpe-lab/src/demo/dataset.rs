@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use anyhow::{Context, Error, Result, anyhow};
 use bpe_command::size;
-use private_server::{Flavour, Options};
+use private_server::{Flavour, Options, ownership};
 use rustix::fs::{FlockOperation, flock};
 
 use super::bench::Bench;
@@ -54,6 +54,8 @@ impl Dataset {
             .join("datasets")
             .join(key(installation.flavour, &installation.version, plan));
         if !fresh && kept.is_dir() {
+            ownership::check(&kept)
+                .map_err(|why| anyhow!("cannot use {why}; remove it, or give --fresh"))?;
             let data = read_size(&kept)?;
             progress.say(&format!(
                 "Tables: {} from an earlier run, kept in {} (--fresh loads new ones)",
@@ -73,8 +75,7 @@ impl Dataset {
         };
         let _lock = (!fresh).then(|| lock(&place, progress)).transpose()?;
         let partial = partial(&place);
-        fs::create_dir_all(&partial)
-            .with_context(|| format!("cannot make {}", partial.display()))?;
+        ownership::make(&partial).map_err(Error::msg)?;
         interrupt::will_fill(&partial);
         let begun = Instant::now();
         let loaded = load(bench, &partial.join(DATADIR));
