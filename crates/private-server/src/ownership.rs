@@ -148,7 +148,9 @@ fn stat(path: &Path) -> Result<Metadata, String> {
 fn judge(path: &Path, meta: &Metadata) -> Result<bool, String> {
     match changeable(meta) {
         None => Ok(false),
-        Some(_) if meta.is_dir() && meta.mode() & libc::S_ISVTX != 0 && is_trusted(meta) => Ok(true),
+        Some(_) if meta.is_dir() && meta.mode() & libc::S_ISVTX != 0 && is_trusted(meta) => {
+            Ok(true)
+        }
         Some(why) => Err(failed(path, why)),
     }
 }
@@ -240,7 +242,11 @@ mod tests {
         assert!(make(&deep).unwrap_err().contains("others can write to it"));
         // A new directory there is the caller's.
         assert_eq!(make(&deep.join("c")), Ok(()));
-        assert!(make(Path::new("relative")).unwrap_err().contains("absolute"));
+        assert!(
+            make(Path::new("relative"))
+                .unwrap_err()
+                .contains("absolute")
+        );
         fs::write(place.join("file"), "").unwrap();
         assert!(make(&place.join("file/x")).is_err());
         if rustix::process::geteuid().is_root() {

@@ -51,7 +51,10 @@ fn cache_folder_of(cache: Option<OsString>, home: Option<OsString>) -> Result<Pa
     let refused = |why: &str| format!("cannot use the cache {why}: set XDG_CACHE_HOME");
     let folder = base.join("innodb-bpe");
     if !folder.is_absolute() {
-        return Err(refused(&format!("{}, which is no absolute path", folder.display())));
+        return Err(refused(&format!(
+            "{}, which is no absolute path",
+            folder.display()
+        )));
     }
     if folder.is_symlink() {
         return Err(refused(&format!("{}, which is a link", folder.display())));
@@ -275,7 +278,8 @@ mod tests {
         fs::create_dir(&cache).unwrap();
         assert_eq!(of(&place), Ok(cache.clone()));
         for (changed, mode) in [(&cache, 0o777), (&cache, 0o775), (&place, 0o777)] {
-            let set = |mode| fs::set_permissions(changed, fs::Permissions::from_mode(mode)).unwrap();
+            let set =
+                |mode| fs::set_permissions(changed, fs::Permissions::from_mode(mode)).unwrap();
             set(mode);
             assert!(of(&place).unwrap_err().contains("others can write"));
             set(0o755);

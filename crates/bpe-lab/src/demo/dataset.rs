@@ -155,8 +155,8 @@ fn lock(place: &Path, progress: &Progress) -> Result<fs::File> {
     let folder = place.parent().context("a data set has a folder")?;
     ownership::make(folder).map_err(Error::msg)?;
     let path = folder.join("lock");
-    let file = ownership::open_lock(&path)
-        .with_context(|| format!("cannot open {}", path.display()))?;
+    let file =
+        ownership::open_lock(&path).with_context(|| format!("cannot open {}", path.display()))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         progress.say("Waiting for another run that is loading its tables");
         flock(&file, FlockOperation::LockExclusive).context("cannot lock")?;

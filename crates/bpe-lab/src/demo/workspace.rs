@@ -53,7 +53,9 @@ impl Workspace {
         let (work, logs) = (folder.join("work"), folder.join("logs"));
         // What is in there is removed, written and run.
         ownership::make(&work).map_err(|why| {
-            anyhow!("cannot work in {why}; give another --folder, in a directory of yours or root's")
+            anyhow!(
+                "cannot work in {why}; give another --folder, in a directory of yours or root's"
+            )
         })?;
         let lock_path = work.join("lock");
         let lock = ownership::open_lock(&lock_path)

@@ -20,7 +20,6 @@ use bpe_command::failure::Failure;
 use private_server::ownership::{self, changeable};
 use tokio::sync::Semaphore;
 
-
 /// Scripts shown; a folder with more holds something else.
 const MOST: usize = 200;
 /// Entries of the folder and those below that are looked at.

@@ -15,7 +15,8 @@ const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 pub fn require() -> Result<()> {
     const COPYING: &str = "wsrep_sst_mariabackup";
     let is_there = Path::new(PROVIDER).is_file()
-        && (in_path(COPYING).is_some() || programs().is_some_and(|folder| folder.join(COPYING).is_file()));
+        && (in_path(COPYING).is_some()
+            || programs().is_some_and(|folder| folder.join(COPYING).is_file()));
     ensure!(
         is_there,
         "Galera needs {PROVIDER} and {COPYING}: scripts/install-dependencies galera"
