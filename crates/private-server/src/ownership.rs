@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 /// Symbolic links on the way, as many as the kernel follows.
 const MAX_LINKS: usize = 40;
 
-/// Why others could change it, as opposed to what is around it.
+/// Why others could change the file or directory itself.
 pub fn changeable(meta: &Metadata) -> Option<String> {
     if !is_trusted(meta) {
         return Some(format!("it belongs to another user (id {})", meta.uid()));

@@ -29,7 +29,7 @@ pub struct Recipe {
 /// The directory for everything that this product caches: `$XDG_CACHE_HOME/innodb-bpe`, by default `~/.cache/innodb-bpe`. It may
 /// be missing.
 ///
-/// Programs in it are run. So only root and the caller may be able to change what is in it.
+/// Programs in it are run. So only root and the caller may be able to change its contents.
 ///
 /// # Errors
 /// Neither variable names a place, or another user may change it.

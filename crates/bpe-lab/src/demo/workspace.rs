@@ -51,7 +51,7 @@ impl Workspace {
         };
         let folder = std::path::absolute(folder)?;
         let (work, logs) = (folder.join("work"), folder.join("logs"));
-        // What is in there is removed, written and run.
+        // Files in there are removed, written and run.
         ownership::make(&work).map_err(|why| {
             anyhow!(
                 "cannot work in {why}; give another --folder, in a directory of yours or root's"
