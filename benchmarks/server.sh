@@ -28,7 +28,8 @@ start() {
         mariadbd "${options[@]}" --plugin-load-add=bpe --innodb-log-file-size=512M >"$work/server.log" 2>&1 &
         ;;
     mysql-9.7)
-        local root=${XDG_CACHE_HOME:-$HOME/.cache}/innodb-bpe/sid
+        local root
+        root=$("$(dirname "${BASH_SOURCE[0]}")/../scripts/cache-folder")/sid
         local program=("$root/lib64/ld-linux-x86-64.so.2" --library-path "$root/usr/lib/x86_64-linux-gnu:$root/usr/lib/mysql/private"
             "$root/usr/sbin/mysqld")
         local places=(--basedir="$root/usr" --lc-messages-dir="$root/usr/share/mysql" --character-sets-dir="$root/usr/share/mysql/charsets")

@@ -22,7 +22,7 @@ use crate::{harness, sql};
 pub fn tool(name: &str) -> anyhow::Result<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     std::env::split_paths(&path)
-        .chain([root::cache_folder().join("tools/usr/bin")])
+        .chain(root::tools().ok())
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
         .ok_or_else(|| {

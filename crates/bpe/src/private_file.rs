@@ -14,6 +14,8 @@ use crate::files::open_plain_with;
 pub struct PrivateFile {
     file: File,
     mode: u32,
+    /// Owner and group are root.
+    is_roots: bool,
 }
 
 impl PrivateFile {
@@ -41,6 +43,7 @@ impl PrivateFile {
         Ok(Self {
             file,
             mode: meta.mode() & 0o777,
+            is_roots: meta.uid() == 0 && meta.gid() == 0,
         })
     }
 
@@ -49,9 +52,11 @@ impl PrivateFile {
         self.mode
     }
 
-    /// Whether anybody but the owner may read or change it.
+    /// Whether another user may read or change it. systemd lets a service read its credentials (`LoadCredential=`) by an ACL on a
+    /// file of root's, whose mask shows as the right of group root to read.
     pub fn is_open_to_others(&self) -> bool {
-        self.mode & 0o077 != 0
+        let harmless = if self.is_roots { 0o040 } else { 0 };
+        self.mode & 0o077 & !harmless != 0
     }
 
     /// What it holds, at most so many bytes of it.
@@ -101,6 +106,29 @@ mod tests {
         )
         .unwrap();
         assert!(PrivateFile::open(&pipe).is_err());
+    }
+
+    #[test]
+    fn credential_of_systemd_is_private() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("credential");
+        fs::write(&path, "x").unwrap();
+        for (group, mode, is_open) in [
+            (0, 0o400, false),
+            (0, 0o440, false),
+            (0, 0o444, true),
+            (0, 0o460, true),
+            (65534, 0o400, false),
+            (65534, 0o440, true),
+        ] {
+            std::os::unix::fs::chown(&path, Some(0), Some(group)).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            let file = PrivateFile::open(&path).unwrap();
+            assert_eq!(file.is_open_to_others(), is_open, "{group} {mode:o}");
+        }
     }
 
     #[test]

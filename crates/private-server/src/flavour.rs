@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::replaced::{self, Found};
-use crate::{Error, Result, maven, root};
+use crate::{Error, Result, maven, ownership, root};
 
 /// A server that this crate can start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -134,19 +134,18 @@ impl Flavour {
                 Err(reason) => seen.push(reason),
             }
         }
-        match root::existing(&recipe) {
-            Some(root) => self
-                .examine(&root, &root.join(self.program_in_root()))
-                .map_err(|reason| self.unavailable(reason)),
-            None => {
-                seen.push(format!(
-                    "there is no private Debian {} root at {}",
-                    recipe.suite,
-                    root::place(&recipe).display()
-                ));
-                Err(self.unavailable(seen.join("; ")))
-            }
-        }
+        let in_root = root::existing(&recipe).and_then(|root| match root {
+            Some(root) => self.examine(&root, &root.join(self.program_in_root())),
+            None => Err(format!(
+                "there is no private Debian {} root at {}",
+                recipe.suite,
+                root::place(&recipe)?.display()
+            )),
+        });
+        in_root.map_err(|reason| {
+            seen.push(reason);
+            self.unavailable(seen.join("; "))
+        })
     }
 
     /// Finds the server, or makes a private Debian root with it (about half a minute and 300 to
@@ -168,7 +167,7 @@ impl Flavour {
             let base = maven::fetch(progress).map_err(|reason| self.unavailable(reason))?;
             return self.examine_upstream(&base);
         };
-        if root::existing(&recipe).is_some() {
+        if !matches!(root::existing(&recipe), Ok(None)) {
             return Err(missing);
         }
         let root = root::make(&recipe, progress).map_err(|reason| self.unavailable(reason))?;
@@ -247,7 +246,11 @@ impl Flavour {
         let command = if root == Path::new("/") {
             vec![program.as_os_str().to_owned()]
         } else {
-            root::command_in(root, program)?
+            let command = root::command_in(root, program)?;
+            for file in [Path::new(&command[0]), program] {
+                ownership::check(file)?;
+            }
+            command
         };
         self.examine_program(command, program, root.join("usr"))
             .and_then(|found| self.of_this_series(found))

@@ -35,6 +35,7 @@ mod flavour;
 mod initialise;
 mod maven;
 mod options;
+pub mod ownership;
 pub mod process;
 mod replaced;
 pub mod root;

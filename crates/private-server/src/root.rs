@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::process;
+use crate::{ownership, process};
 
 /// What a root is made of.
 #[derive(Clone, Copy, Debug)]
@@ -26,25 +26,70 @@ pub struct Recipe {
     pub packages: &'static [&'static str],
 }
 
-/// The folder for everything this product caches: `$XDG_CACHE_HOME/innodb-bpe`.
-pub fn cache_folder() -> PathBuf {
-    let base = std::env::var_os("XDG_CACHE_HOME")
-        .filter(|value| !value.is_empty())
-        .map(PathBuf::from)
-        .or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")))
-        .unwrap_or_else(std::env::temp_dir);
-    base.join("innodb-bpe")
+/// The directory for everything that this product caches: `$XDG_CACHE_HOME/innodb-bpe`, by default `~/.cache/innodb-bpe`. It may
+/// be missing.
+///
+/// Programs in it are run. So only root and the caller may be able to change its contents.
+///
+/// # Errors
+/// Neither variable names a place, or another user may change it.
+pub fn cache_folder() -> Result<PathBuf, String> {
+    cache_folder_of(std::env::var_os("XDG_CACHE_HOME"), std::env::var_os("HOME"))
+}
+
+fn cache_folder_of(cache: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, String> {
+    let is_set = |value: &OsString| !value.is_empty();
+    let base = match (cache.filter(is_set), home.filter(is_set)) {
+        (Some(cache), _) => PathBuf::from(cache),
+        (None, Some(home)) => Path::new(&home).join(".cache"),
+        (None, None) => {
+            return Err(
+                "HOME is not set, so there is no place for the cache: set XDG_CACHE_HOME".into(),
+            );
+        }
+    };
+    let refused = |why: &str| format!("cannot use the cache {why}: set XDG_CACHE_HOME");
+    let folder = base.join("innodb-bpe");
+    if !folder.is_absolute() {
+        return Err(refused(&format!(
+            "{}, which is no absolute path",
+            folder.display()
+        )));
+    }
+    if folder.is_symlink() {
+        return Err(refused(&format!("{}, which is a link", folder.display())));
+    }
+    ownership::check(&folder).map_err(|why| refused(&why))?;
+    Ok(folder)
+}
+
+/// Where `scripts/install-dependencies` unpacks programs.
+///
+/// # Errors
+/// As [`cache_folder`].
+pub fn tools() -> Result<PathBuf, String> {
+    let folder = cache_folder()?.join("tools/usr/bin");
+    ownership::check(&folder)?;
+    Ok(folder)
 }
 
 /// Where the root of `recipe` is or will be.
-pub fn place(recipe: &Recipe) -> PathBuf {
-    cache_folder().join(recipe.folder)
+///
+/// # Errors
+/// As [`cache_folder`].
+pub fn place(recipe: &Recipe) -> Result<PathBuf, String> {
+    Ok(cache_folder()?.join(recipe.folder))
 }
 
 /// The root of `recipe`, if it exists.
-pub fn existing(recipe: &Recipe) -> Option<PathBuf> {
-    let place = place(recipe);
-    place.join("usr/sbin").is_dir().then_some(place)
+///
+/// # Errors
+/// As [`cache_folder`], or another user may change the root.
+pub fn existing(recipe: &Recipe) -> Result<Option<PathBuf>, String> {
+    let place = place(recipe)?;
+    let programs = place.join("usr/sbin");
+    ownership::check(&programs)?;
+    Ok(programs.is_dir().then_some(place))
 }
 
 /// Makes the root of `recipe`, or waits for another process that is making it. `progress` gets
@@ -56,11 +101,10 @@ pub fn make(recipe: &Recipe, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, 
             recipe.suite
         ));
     }
-    let folder = cache_folder();
-    fs::create_dir_all(&folder)
-        .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    let folder = cache_folder()?;
+    ownership::make(&folder)?;
     let _lock = lock(&folder, progress)?;
-    if let Some(root) = existing(recipe) {
+    if let Some(root) = existing(recipe)? {
         return Ok(root);
     }
     remove_partial_roots(&folder, recipe);
@@ -79,7 +123,7 @@ pub fn make(recipe: &Recipe, progress: &mut dyn FnMut(&str)) -> Result<PathBuf, 
     for waste in ["var/cache/apt/archives", "var/lib/apt/lists"] {
         let _ = fs::remove_dir_all(partial.join(waste));
     }
-    let root = place(recipe);
+    let root = place(recipe)?;
     fs::rename(&partial, &root)
         .map_err(|error| format!("cannot rename {}: {error}", partial.display()))?;
     Ok(root)
@@ -129,11 +173,7 @@ pub fn command_in(root: &Path, program: &Path) -> Result<Vec<OsString>, String> 
 /// Holds the lock until dropped.
 fn lock(folder: &Path, progress: &mut dyn FnMut(&str)) -> Result<File, String> {
     let path = folder.join("lock");
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
+    let file = ownership::open_lock(&path)
         .map_err(|error| format!("cannot open {}: {error}", path.display()))?;
     use rustix::fs::{FlockOperation, flock};
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
@@ -205,5 +245,51 @@ fn tail_of_log(target: &Path) -> String {
         String::new()
     } else {
         format!("\nits log ends:\n{log}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    fn of(cache: impl AsRef<std::ffi::OsStr>) -> Result<PathBuf, String> {
+        cache_folder_of(Some(cache.as_ref().to_owned()), None)
+    }
+
+    #[test]
+    fn cache_needs_an_absolute_place() {
+        for unset in [None, Some(OsString::new())] {
+            let error = cache_folder_of(unset.clone(), unset).unwrap_err();
+            assert!(error.contains("HOME is not set"), "{error}");
+        }
+        assert!(of("cache").unwrap_err().contains("absolute"));
+        let home = cache_folder_of(None, Some("home".into()));
+        assert!(home.unwrap_err().contains("absolute"));
+    }
+
+    #[test]
+    fn cache_of_another_user_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let place = place.path().canonicalize().unwrap();
+        let cache = place.join("innodb-bpe");
+        assert_eq!(of(&place), Ok(cache.clone()));
+        fs::create_dir(&cache).unwrap();
+        assert_eq!(of(&place), Ok(cache.clone()));
+        for (changed, mode) in [(&cache, 0o777), (&cache, 0o775), (&place, 0o777)] {
+            let set =
+                |mode| fs::set_permissions(changed, fs::Permissions::from_mode(mode)).unwrap();
+            set(mode);
+            assert!(of(&place).unwrap_err().contains("others can write"));
+            set(0o755);
+        }
+        if rustix::process::geteuid().is_root() {
+            chown(&cache, Some(65534), None).unwrap();
+            assert!(of(&place).unwrap_err().contains("another user"));
+        }
+        fs::remove_dir(&cache).unwrap();
+        symlink("/", &cache).unwrap();
+        assert!(of(&place).unwrap_err().contains("a link"));
     }
 }

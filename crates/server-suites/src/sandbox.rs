@@ -79,6 +79,11 @@ pub struct Run {
     pub incomplete: Option<String>,
 }
 
+/// A word of the shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
+}
+
 impl Sandbox {
     /// Prepares `folder`, whose former contents go.
     ///
@@ -97,8 +102,11 @@ impl Sandbox {
             rustix::process::geteuid().is_root(),
             "this needs root, for namespaces; the servers run as nobody"
         );
-        let _ = fs::remove_dir_all(folder);
-        fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        private_server::ownership::make(&std::path::absolute(folder)?)
+            .map_err(anyhow::Error::msg)?;
+        fs::remove_dir_all(folder)
+            .and_then(|()| fs::create_dir(folder))
+            .with_context(|| format!("cannot empty {}", folder.display()))?;
         fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
         for own in ["var", "cache"] {
             fs::create_dir(folder.join(own))?;
@@ -219,7 +227,6 @@ impl Sandbox {
 
     /// What is run as root inside the namespaces; the arguments of `mysql-test-run.pl` come behind.
     fn script(&self) -> String {
-        let quoted = |path: &Path| format!("'{}'", path.display());
         let root = quoted(&self.suite.root);
         let mut script = String::from("set -e\n");
         let mut bind = |from: &Path, to: &Path| {
@@ -391,5 +398,18 @@ impl Sandbox {
     /// The options of a run, for a person who wants to repeat it.
     pub fn describe(&self, mode: Mode) -> String {
         self.options(mode).join(" ")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quoted_name_is_one_word() {
+        let name = "a b'; touch x; $(y)\n\"'";
+        let script = format!("printf %s {}", quoted(Path::new(name)));
+        let output = Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), name);
     }
 }

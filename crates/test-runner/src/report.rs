@@ -50,8 +50,11 @@ pub struct Report {
 impl Report {
     /// A report with a folder for what the steps print.
     pub fn new(tier: &'static str, turn: u64, verbose: bool) -> anyhow::Result<Report> {
-        let folder = std::env::temp_dir().join(format!("bpe-run-tests-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).with_context(|| format!("{}", folder.display()))?;
+        let folder = tempfile::Builder::new()
+            .prefix("bpe-run-tests-")
+            .tempdir()
+            .context("cannot create a directory for what the steps print")?
+            .keep();
         Ok(Report {
             tier,
             turn,

@@ -127,6 +127,7 @@ pub fn documents() -> Vec<Step> {
             )
         })
         .collect();
+    steps.push(Step::new("packages", "checks/packages", &[]));
     steps.push(Step::new("format", cargo(), &["fmt", "--all", "--check"]));
     steps
 }

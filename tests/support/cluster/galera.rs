@@ -57,7 +57,7 @@ impl Copying {
 
 impl<'a> Cluster<'a> {
     pub fn new(place: &'a Place, rules: Option<&'a str>) -> anyhow::Result<Cluster<'a>> {
-        let programs = root::cache_folder().join("tools/usr/bin");
+        let programs = root::tools().map_err(anyhow::Error::msg)?;
         let is_there = |name: &str| {
             programs.join(name).is_file() || Path::new("/usr/bin").join(name).is_file()
         };

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::Instant;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Error, Result, anyhow};
 use bpe_command::size;
-use private_server::{Flavour, Options};
+use private_server::{Flavour, Options, ownership};
 use rustix::fs::{FlockOperation, flock};
 
 use super::bench::Bench;
@@ -50,9 +50,12 @@ impl Dataset {
             ..
         } = bench;
         let kept = private_server::root::cache_folder()
+            .map_err(Error::msg)?
             .join("datasets")
             .join(key(installation.flavour, &installation.version, plan));
         if !fresh && kept.is_dir() {
+            ownership::check(&kept)
+                .map_err(|why| anyhow!("cannot use {why}; remove it, or give --fresh"))?;
             let data = read_size(&kept)?;
             progress.say(&format!(
                 "Tables: {} from an earlier run, kept in {} (--fresh loads new ones)",
@@ -72,8 +75,7 @@ impl Dataset {
         };
         let _lock = (!fresh).then(|| lock(&place, progress)).transpose()?;
         let partial = partial(&place);
-        fs::create_dir_all(&partial)
-            .with_context(|| format!("cannot make {}", partial.display()))?;
+        ownership::make(&partial).map_err(Error::msg)?;
         interrupt::will_fill(&partial);
         let begun = Instant::now();
         let loaded = load(bench, &partial.join(DATADIR));
@@ -151,10 +153,10 @@ fn partial(place: &Path) -> PathBuf {
 /// as the file is open.
 fn lock(place: &Path, progress: &Progress) -> Result<fs::File> {
     let folder = place.parent().context("a data set has a folder")?;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    ownership::make(folder).map_err(Error::msg)?;
     let path = folder.join("lock");
     let file =
-        fs::File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+        ownership::open_lock(&path).with_context(|| format!("cannot open {}", path.display()))?;
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
         progress.say("Waiting for another run that is loading its tables");
         flock(&file, FlockOperation::LockExclusive).context("cannot lock")?;

@@ -107,7 +107,8 @@ pub fn provide_server(
                 private_server::Flavour::MariaDb1011 => {
                     "\nOn Debian 12: apt-get install mariadb-server-core"
                 }
-                _ => "\nIt needs root and debootstrap: apt-get install debootstrap",
+                // The error names what is missing.
+                _ => "",
             };
             bail!("{error}{hint}")
         }

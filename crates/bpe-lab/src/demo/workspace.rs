@@ -18,8 +18,9 @@ use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use bpe_command::size;
+use private_server::ownership;
 use rustix::fs::{FlockOperation, flock};
 use tempfile::TempDir;
 
@@ -50,10 +51,15 @@ impl Workspace {
         };
         let folder = std::path::absolute(folder)?;
         let (work, logs) = (folder.join("work"), folder.join("logs"));
-        make(&work)?;
+        // Files in there are removed, written and run.
+        ownership::make(&work).map_err(|why| {
+            anyhow!(
+                "cannot work in {why}; give another --folder, in a directory of yours or root's"
+            )
+        })?;
         let lock_path = work.join("lock");
-        let lock = File::create(&lock_path)
-            .with_context(|| format!("cannot make {}", lock_path.display()))?;
+        let lock = ownership::open_lock(&lock_path)
+            .with_context(|| format!("cannot open {}", lock_path.display()))?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             bail!(
                 "another demonstration runs in {}; wait for it, or give another --folder",
@@ -283,5 +289,29 @@ mod tests {
         symlink(other.path(), &link).unwrap();
         drop(create());
         assert!(other.path().is_dir());
+    }
+
+    #[test]
+    fn folder_of_another_user_is_refused() {
+        use std::os::unix::fs::{PermissionsExt, lchown};
+        let place = tempfile::tempdir().unwrap();
+        let victim = place.path().join("victim");
+        fs::write(&victim, "text").unwrap();
+        let refused = |folder: &Path| Workspace::create(folder).err().unwrap().to_string();
+        let folder = place.path().join("demo");
+        fs::create_dir_all(folder.join("work")).unwrap();
+        symlink(&victim, folder.join("work/lock")).unwrap();
+        assert!(refused(&folder).contains("cannot open"));
+        fs::remove_file(folder.join("work/lock")).unwrap();
+        let open = fs::Permissions::from_mode(0o777);
+        fs::set_permissions(&folder, open).unwrap();
+        assert!(refused(&folder).contains("--folder"));
+        let closed = fs::Permissions::from_mode(0o755);
+        fs::set_permissions(&folder, closed).unwrap();
+        if rustix::process::geteuid().is_root() {
+            lchown(&folder, Some(65534), None).unwrap();
+            assert!(refused(&folder).contains("another user"));
+        }
+        assert_eq!(fs::read(&victim).unwrap(), b"text");
     }
 }

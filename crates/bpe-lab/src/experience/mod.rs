@@ -31,7 +31,6 @@ use scripts::Scripts;
 mod held;
 mod load;
 mod options;
-mod ownership;
 mod page;
 mod routes;
 mod run;

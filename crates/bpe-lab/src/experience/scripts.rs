@@ -17,9 +17,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bpe_command::failure::Failure;
+use private_server::ownership::{self, changeable};
 use tokio::sync::Semaphore;
-
-use super::ownership::{self, changeable};
 
 /// Scripts shown; a folder with more holds something else.
 const MOST: usize = 200;

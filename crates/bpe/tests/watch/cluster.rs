@@ -679,7 +679,7 @@ fn two_nodes_of_galera(place: &Place) -> Outcome {
         ));
     }
     let two = Two::new(place)?;
-    let programs = root::cache_folder().join("tools/usr/bin");
+    let programs = root::tools().map_err(anyhow::Error::msg)?;
     let path = std::env::var("PATH").unwrap_or_default();
     let options = |node: usize| -> anyhow::Result<Options> {
         let [clients, group, missed] = two.ports[node];

@@ -15,7 +15,8 @@ const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 pub fn require() -> Result<()> {
     const COPYING: &str = "wsrep_sst_mariabackup";
     let is_there = Path::new(PROVIDER).is_file()
-        && (in_path(COPYING).is_some() || programs().join(COPYING).is_file());
+        && (in_path(COPYING).is_some()
+            || programs().is_some_and(|folder| folder.join(COPYING).is_file()));
     ensure!(
         is_there,
         "Galera needs {PROVIDER} and {COPYING}: scripts/install-dependencies galera"
@@ -53,8 +54,8 @@ pub fn options(wiring: &Wiring, node: usize) -> Vec<String> {
 
 /// Programs that Debian's package of the server has and that of its core does not: `scripts/install-dependencies galera` unpacks
 /// them there.
-pub fn programs() -> PathBuf {
-    root::cache_folder().join("tools/usr/bin")
+pub fn programs() -> Option<PathBuf> {
+    root::tools().ok()
 }
 
 pub fn prepare(server: &Server) -> Result<()> {

@@ -45,7 +45,7 @@ impl ClusterName {
     /// Where programs lie that its servers call, beside those in $PATH.
     pub fn programs(self) -> Option<PathBuf> {
         match self {
-            ClusterName::Galera => Some(galera::programs()),
+            ClusterName::Galera => galera::programs(),
             ClusterName::Replicas | ClusterName::GroupReplication => None,
         }
     }
