@@ -1058,13 +1058,21 @@ fn permissions(_: &Place) -> Outcome {
     let place = Place::readable_by("nobody", Flavour::MariaDb1011)?;
     // The place belongs to the server's user, who could change records there.
     let state = tempfile::tempdir()?;
-    let host = Host {
+    let mut host = Host {
         place: &place,
         state: state.path().join("state"),
         other: None,
         server: Some(place.start(place.options().user("nobody"))?),
     };
     fs::create_dir(host.conf())?;
+    let before = host.snapshot()?;
+    host.enable(&place.cache(), &CACHE.to_string(), &[])?
+        .expect(1, &["belongs to user", "copy it yourself: sudo install"])?;
+    host.unchanged_since(&before)?;
+    host.server.take().context("a server")?.stop()?;
+    let options = place.options().user("nobody");
+    let options = options.plugin(library::library()?, "bpe", Load::BySql);
+    host.server = Some(place.start(options)?);
     let closed = place.root().join("closed");
     fs::create_dir(&closed)?;
     let before = host.snapshot()?;
