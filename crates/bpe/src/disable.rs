@@ -19,6 +19,7 @@ use crate::library::{FILE_NAME, remove};
 use crate::maintenance::{Maintenance, check_rights};
 use crate::pool;
 use crate::process::Process;
+use crate::quote::{sql_name, sql_value};
 use crate::record::{Place, Record};
 use crate::server::{Flavour, Server};
 use crate::server_options::{SNIPPET, ServerOptions, is_on};
@@ -496,7 +497,7 @@ fn undo(
         restore_pool(server, record, &mut undoing);
     }
     for name in &there.persisted {
-        let result = run(server, &format!("RESET PERSIST IF EXISTS {name}"));
+        let result = run(server, &format!("RESET PERSIST IF EXISTS {}", sql_name(name)));
         undoing.done(&format!("{name} no longer persisted"), result);
     }
     if let (Some(path), Some(process)) = (&there.snippet, &there.process) {
@@ -585,7 +586,7 @@ fn restore_pool(server: &mut Server, record: &Record, undoing: &mut Undoing<'_>)
     // A size that the administrator has persisted is none of ours.
     if server.flavour == Flavour::MySql && record.has_persisted() {
         let sql = match &record.pool_persisted_before {
-            Some(value) => format!("SET PERSIST innodb_buffer_pool_size = {value}"),
+            Some(value) => format!("SET PERSIST innodb_buffer_pool_size = {}", sql_value(value)),
             None => "RESET PERSIST IF EXISTS innodb_buffer_pool_size".to_owned(),
         };
         let result = server.execute(&sql).map_err(|error| plain(&error));

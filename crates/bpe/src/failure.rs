@@ -68,7 +68,13 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
+        let mut lines = self.what.split('\n');
+        f.write_str(lines.next().unwrap_or_default())?;
+        for line in lines {
+            // None of them passes for a line of another origin.
+            let indent = if line.starts_with("  ") { "" } else { "  " };
+            write!(f, "\n{indent}{line}")?;
+        }
         if let Some(advice) = &self.advice {
             write!(f, "\n  what to do: {}", advice.replace('\n', "\n    "))?;
         }
@@ -83,4 +89,18 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
     error
         .downcast_ref::<Failure>()
         .map_or(Exit::Failed, |failure| failure.exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_lines_are_indented() {
+        let failure = Failure::step("no\n  put back\nforged").advise("a\nb");
+        assert_eq!(
+            failure.to_string(),
+            "no\n  put back\n  forged\n  what to do: a\n    b"
+        );
+    }
 }

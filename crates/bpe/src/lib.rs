@@ -35,6 +35,7 @@ mod pool;
 mod private_file;
 mod process;
 mod progress;
+mod quote;
 mod ready;
 mod record;
 mod recording;

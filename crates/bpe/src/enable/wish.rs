@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use interface::tables::Rules;
+use interface::untrusted::refuse_in_path;
 
 use crate::cluster::rolling::Pace;
 use crate::failure::Failure;
@@ -14,7 +15,8 @@ use crate::server::Server;
 use crate::{connection, disk};
 
 const SIZE: &str = "bpe_size";
-const TABLES: &str = "bpe_tables";
+/// The variable of the rules for tables.
+pub const TABLES: &str = "bpe_tables";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -78,6 +80,7 @@ impl Wish {
                 "--size is 0: give the cache some room, such as 8 times the buffer pool",
             ));
         }
+        refuse_in_path("--path", path).map_err(Failure::usage)?;
         let joined: Vec<_> = paths
             .iter()
             .map(|p| p.to_string_lossy().into_owned())
@@ -95,8 +98,9 @@ impl Wish {
         }
         if let Some(rules) = &args.tables {
             // Names as the server has them are its to compare.
-            Rules::parse(rules, false).map_err(|why| Failure::usage(format!("--tables: {why}")))?;
-            settings.push((TABLES, rules.clone()));
+            let rules = Rules::parse(rules, false)
+                .map_err(|why| Failure::usage(format!("--tables: {why}")))?;
+            settings.push((TABLES, rules.to_string()));
         }
         Ok(Self {
             paths,
@@ -106,15 +110,22 @@ impl Wish {
         })
     }
 
-    /// The same with the rules for tables that the server has, so that they stay, unless others are wished.
+    /// The same with the rules for tables that the server has, so that they stay, unless others are wished. Written anew, they are rules and
+    /// nothing else.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// When the server does not answer, or has something that is no rules.
     pub fn with_tables(mut self, server: &mut Server) -> Result<Self, Failure> {
         if self.settings.iter().all(|(name, _)| *name != TABLES) {
             let rules = server.whole_variable(TABLES)?.unwrap_or_default();
+            let rules = Rules::parse(&rules, false).map_err(|why| {
+                Failure::refused(format!(
+                    "the server has rules for tables that cannot be kept: {why}; nothing was changed"
+                ))
+                .advise("correct bpe_tables on the server, or give others with --tables")
+            })?;
             if !rules.is_empty() {
-                self.settings.push((TABLES, rules));
+                self.settings.push((TABLES, rules.to_string()));
             }
         }
         Ok(self)

@@ -3,12 +3,13 @@
 use std::fs;
 
 use super::super::checks::Permanence;
-use super::super::plan::{literal, persisted};
+use super::super::plan::persisted;
 use super::Run;
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::library::replace;
-use crate::server::{Flavour, quoted};
+use crate::quote::{sql_text, sql_value};
+use crate::server::Flavour;
 
 impl Run<'_> {
     pub(super) fn permanent(&mut self) -> Result<(), Failure> {
@@ -21,10 +22,12 @@ impl Run<'_> {
         else {
             return Ok(());
         };
+        let text = snippet.proven_text(self.server.flavour);
+        let (text, is_proven) = text.map_err(Failure::step)?;
         let seen = process.to_change(&path);
         let before = fs::read(&seen).ok();
         let undo_path = seen.clone();
-        replace(&seen, snippet.text(self.server.flavour).as_bytes())
+        replace(&seen, text.as_bytes())
             .map_err(|error| Failure::step(format!("cannot write {}: {error}", path.display())))?;
         self.journal.note("option file put back", move |_| {
             match before {
@@ -35,7 +38,15 @@ impl Run<'_> {
         });
         self.plan.record.snippet = Some(path.clone());
         self.write_record()?;
-        self.told.line(&format!("  wrote {}", path.display()));
+        self.told.line(&format!(
+            "  wrote {}{}",
+            path.display(),
+            if is_proven {
+                ""
+            } else {
+                " (my_print_defaults, which shows what the server reads in it, is not on this host)"
+            }
+        ));
         self.forget_plugin_row()
     }
 
@@ -54,7 +65,7 @@ impl Run<'_> {
             "row in mysql.plugin put back",
             format!(
                 "REPLACE INTO mysql.plugin (name, dl) VALUES ('bpe', {})",
-                quoted(&library)
+                sql_text(&library)
             ),
         )
     }
@@ -94,14 +105,14 @@ impl Run<'_> {
             let (undone, undo) = match previous {
                 Some(previous) => (
                     format!("persisted {name} is {previous} again"),
-                    format!("SET PERSIST {name} = {}", literal(&previous)),
+                    format!("SET PERSIST {name} = {}", sql_value(&previous)),
                 ),
                 None => (
                     format!("{name} no longer persisted"),
                     format!("RESET PERSIST IF EXISTS {name}"),
                 ),
             };
-            let sql = format!("SET PERSIST {name} = {}", literal(&value));
+            let sql = format!("SET PERSIST {name} = {}", sql_value(&value));
             self.sql_and_undo(&sql, undone, undo)?;
         }
         self.told.line("  settings persisted");
