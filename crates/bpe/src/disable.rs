@@ -497,7 +497,10 @@ fn undo(
         restore_pool(server, record, &mut undoing);
     }
     for name in &there.persisted {
-        let result = run(server, &format!("RESET PERSIST IF EXISTS {}", sql_name(name)));
+        let result = run(
+            server,
+            &format!("RESET PERSIST IF EXISTS {}", sql_name(name)),
+        );
         undoing.done(&format!("{name} no longer persisted"), result);
     }
     if let (Some(path), Some(process)) = (&there.snippet, &there.process) {

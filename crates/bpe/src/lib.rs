@@ -35,7 +35,7 @@ mod pool;
 mod private_file;
 mod process;
 mod progress;
-mod quote;
+pub mod quote;
 mod ready;
 mod record;
 mod recording;

@@ -3,8 +3,8 @@
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
-use interface::untrusted::one_line;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use interface::untrusted::one_line;
 
 use crate::terminal::complain;
 

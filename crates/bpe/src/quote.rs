@@ -124,15 +124,28 @@ mod tests {
         assert_eq!(sql_text("/a'"), "_utf8mb4 x'2f6127'");
         for text in HOSTILE {
             let literal = sql_text(text);
-            let digits = literal.strip_prefix(TEXT).and_then(|rest| rest.strip_suffix('\''));
+            let digits = literal
+                .strip_prefix(TEXT)
+                .and_then(|rest| rest.strip_suffix('\''));
             let digits = digits.unwrap();
-            assert!(digits.bytes().all(|byte| byte.is_ascii_hexdigit()), "{literal}");
+            assert!(
+                digits.bytes().all(|byte| byte.is_ascii_hexdigit()),
+                "{literal}"
+            );
             assert_eq!(decoded(digits), text.as_bytes());
             let statement = format!("SET GLOBAL x = {literal}, y = 1");
-            assert_eq!(readable(&statement), format!("SET GLOBAL x = '{text}', y = 1"));
+            assert_eq!(
+                readable(&statement),
+                format!("SET GLOBAL x = '{text}', y = 1")
+            );
         }
         assert_eq!(readable("a _utf8mb4 x'0a' b"), "a '\\u{a}' b");
-        for (value, literal) in [("12", "12"), ("ON", "ON"), ("all", "_utf8mb4 x'616c6c'"), ("1;x", "_utf8mb4 x'313b78'")] {
+        for (value, literal) in [
+            ("12", "12"),
+            ("ON", "ON"),
+            ("all", "_utf8mb4 x'616c6c'"),
+            ("1;x", "_utf8mb4 x'313b78'"),
+        ] {
             assert_eq!(sql_value(value), literal);
         }
     }
@@ -162,7 +175,15 @@ mod tests {
 
     #[test]
     fn option_line_is_one_line() {
-        for bad in ["a\ninit_file=/x", "a\rb", "a\0", "a\u{1b}", "a\u{85}b", "a\u{2028}b", "\t"] {
+        for bad in [
+            "a\ninit_file=/x",
+            "a\rb",
+            "a\0",
+            "a\u{1b}",
+            "a\u{85}b",
+            "a\u{2028}b",
+            "\t",
+        ] {
             let why = option_line("bpe_path", bad).unwrap_err();
             assert!(why.contains("bpe_path") && !why.contains('\n'), "{why}");
         }
@@ -174,11 +195,16 @@ mod tests {
 
     #[test]
     fn shell_reads_a_word_as_it_is() {
-        assert_eq!(shell("/usr/lib/mysql/plugin/bpe.so"), "/usr/lib/mysql/plugin/bpe.so");
+        assert_eq!(
+            shell("/usr/lib/mysql/plugin/bpe.so"),
+            "/usr/lib/mysql/plugin/bpe.so"
+        );
         assert_eq!(shell("/nowhere/$(reboot)"), "'/nowhere/$(reboot)'");
         for word in HOSTILE {
             let command = format!("printf %s {}", shell(word));
-            let output = std::process::Command::new("sh").args(["-c", &command]).output();
+            let output = std::process::Command::new("sh")
+                .args(["-c", &command])
+                .output();
             assert_eq!(String::from_utf8(output.unwrap().stdout).unwrap(), word);
         }
     }

@@ -128,8 +128,12 @@ mod tests {
 
     #[test]
     fn texts_of_reports_have_no_control_characters() {
-        let report = parse(r#"[{"file": "a\n\u001b[2Kb", "pages": 7, "why": ["\u2028"]}]"#).unwrap();
+        let report =
+            parse(r#"[{"file": "a\n\u001b[2Kb", "pages": 7, "why": ["\u2028"]}]"#).unwrap();
         assert_eq!(report[0]["file"], "a\\u{a}\\u{1b}[2Kb");
-        assert_eq!((&report[0]["pages"], &report[0]["why"][0]), (&7.into(), &"\\u{2028}".into()));
+        assert_eq!(
+            (&report[0]["pages"], &report[0]["why"][0]),
+            (&7.into(), &"\\u{2028}".into())
+        );
     }
 }

@@ -257,8 +257,7 @@ impl Server {
         let end = Instant::now() + ENDING;
         let mut killed = false;
         loop {
-            let Ok(rows) = self.ask(|conn| conn.query::<Row, _>("SHOW FULL PROCESSLIST"))
-            else {
+            let Ok(rows) = self.ask(|conn| conn.query::<Row, _>("SHOW FULL PROCESSLIST")) else {
                 return false;
             };
             let row = rows

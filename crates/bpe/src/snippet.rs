@@ -94,8 +94,8 @@ impl Snippet {
         if !is_roots(Path::new(PRINTER)) {
             return Ok((lines.text, false));
         }
-        let read = read_by_the_server(&lines)
-            .map_err(|error| format!("cannot run {PRINTER}: {error}"))?;
+        let read =
+            read_by_the_server(&lines).map_err(|error| format!("cannot run {PRINTER}: {error}"))?;
         if read != lines.options {
             return Err(format!(
                 "{PRINTER} reads other options in the lines of the option file than were meant"
@@ -126,7 +126,9 @@ impl Snippet {
         lines.option("plugin_load_add", "bpe")?;
         self.settings(lines)?;
         if let (Some(before), Some(after)) = (self.pool_before, self.pool_after) {
-            lines.comment(&format!("Lowered from {before} by what the extension takes."));
+            lines.comment(&format!(
+                "Lowered from {before} by what the extension takes."
+            ));
             lines.option("innodb_buffer_pool_size", &after.to_string())?;
             if let Some(max) = self.pool_max {
                 lines.option("loose-innodb_buffer_pool_size_max", &max.to_string())?;
@@ -290,7 +292,10 @@ mod tests {
         let snippet = Snippet {
             settings: vec![
                 ("bpe_path".into(), "/mnt/a b#c;d".into()),
-                ("bpe_tables".into(), "exclude a.`\"\\n'`, limit 5% é.*".into()),
+                (
+                    "bpe_tables".into(),
+                    "exclude a.`\"\\n'`, limit 5% é.*".into(),
+                ),
             ],
             pool_before: Some(100),
             pool_after: Some(96),

@@ -203,16 +203,28 @@ mod tests {
     #[test]
     fn nothing_but_lines_and_styles_reaches_a_terminal() {
         let paint = Paint { coloured: true };
-        let text = format!("{}\tb\n\x1b[2K\x1b]0;x\x07\u{202e}\u{9b}\rc", paint.red("a"));
+        let text = format!(
+            "{}\tb\n\x1b[2K\x1b]0;x\x07\u{202e}\u{9b}\rc",
+            paint.red("a")
+        );
         assert_eq!(
             visible(&text, paint),
             "\x1b[1;31ma\x1b[0m\tb\n\\u{1b}[2K\\u{1b}]0;x\\u{7}\\u{202e}\\u{9b}\\u{d}c"
         );
         // Without colours not even the marks.
         assert_eq!(visible("\u{fdd3}a", Paint::NONE), "\\u{fdd3}a");
-        for style in [Paint::green, Paint::yellow, Paint::red, Paint::bold, Paint::dim] {
+        for style in [
+            Paint::green,
+            Paint::yellow,
+            Paint::red,
+            Paint::bold,
+            Paint::dim,
+        ] {
             let shown = visible(&style(paint, "a"), paint);
-            assert!(shown.starts_with("\x1b[") && shown.ends_with("ma\x1b[0m"), "{shown}");
+            assert!(
+                shown.starts_with("\x1b[") && shown.ends_with("ma\x1b[0m"),
+                "{shown}"
+            );
             assert_eq!(style(Paint::NONE, "a"), "a");
         }
     }

@@ -113,7 +113,12 @@ pub fn without_controls(text: &str) -> Cow<'_, str> {
 /// # Errors
 /// Names the setting, and the character.
 pub fn refuse_controls(name: &str, value: &str) -> Result<(), String> {
-    refuse(name, value, is_control, "control characters and line separators")
+    refuse(
+        name,
+        value,
+        is_control,
+        "control characters and line separators",
+    )
 }
 
 /// The same for a setting that names files. No name needs a backslash, and SQL and option files read more than one meaning into it.
@@ -126,7 +131,11 @@ pub fn refuse_in_path(name: &str, value: &str) -> Result<(), String> {
 }
 
 fn refuse(name: &str, value: &str, is_bad: fn(char) -> bool, what: &str) -> Result<(), String> {
-    match value.chars().enumerate().find(|(_, letter)| is_bad(*letter)) {
+    match value
+        .chars()
+        .enumerate()
+        .find(|(_, letter)| is_bad(*letter))
+    {
         Some((at, letter)) => Err(format!(
             "{name} takes no {what}, and its character {} is {}",
             at + 1,
@@ -161,10 +170,34 @@ mod tests {
 
     /// One of each kind that must not be shown.
     const HIDDEN: [char; 28] = [
-        '\0', '\t', '\n', '\r', '\u{1b}', '\u{7f}', '\u{85}', '\u{9b}', '\u{ad}', '\u{34f}',
-        '\u{61c}', '\u{180e}', '\u{200b}', '\u{200d}', '\u{200e}', '\u{2028}', '\u{2029}',
-        '\u{202e}', '\u{2066}', '\u{2069}', '\u{3164}', '\u{e000}', '\u{fe0f}', '\u{feff}',
-        '\u{fff9}', '\u{fdd0}', '\u{e0041}', '\u{10ffff}',
+        '\0',
+        '\t',
+        '\n',
+        '\r',
+        '\u{1b}',
+        '\u{7f}',
+        '\u{85}',
+        '\u{9b}',
+        '\u{ad}',
+        '\u{34f}',
+        '\u{61c}',
+        '\u{180e}',
+        '\u{200b}',
+        '\u{200d}',
+        '\u{200e}',
+        '\u{2028}',
+        '\u{2029}',
+        '\u{202e}',
+        '\u{2066}',
+        '\u{2069}',
+        '\u{3164}',
+        '\u{e000}',
+        '\u{fe0f}',
+        '\u{feff}',
+        '\u{fff9}',
+        '\u{fdd0}',
+        '\u{e0041}',
+        '\u{10ffff}',
     ];
 
     #[test]
@@ -179,7 +212,15 @@ mod tests {
 
     #[test]
     fn untrusted_keeps_words_of_all_scripts() {
-        for text in ["shop.orders_1", "O'Brien \\ \"x\"", "東京", "müller", "नमस्ते", "a\u{301}", "🦭 — …"] {
+        for text in [
+            "shop.orders_1",
+            "O'Brien \\ \"x\"",
+            "東京",
+            "müller",
+            "नमस्ते",
+            "a\u{301}",
+            "🦭 — …",
+        ] {
             assert_eq!(Untrusted::new(text).to_string(), text);
             assert_eq!(without_controls(text), text);
         }
@@ -190,7 +231,10 @@ mod tests {
     #[test]
     fn untrusted_ends_at_its_limit() {
         let shown = |text: &str, limit| Untrusted::new(text).cut_at(limit).to_string();
-        assert_eq!((shown("abc", 3), shown("abcd", 3)), ("abc".into(), "abc…".into()));
+        assert_eq!(
+            (shown("abc", 3), shown("abcd", 3)),
+            ("abc".into(), "abc…".into())
+        );
         let long = "x".repeat(2 * LIMIT);
         assert_eq!(Untrusted::new(&long).to_string().chars().count(), LIMIT + 1);
         assert_eq!(one_line(&long), long);
@@ -207,10 +251,16 @@ mod tests {
     #[test]
     fn settings_take_no_control_characters() {
         for letter in (0..0xa0u8).map(char::from).filter(|c| c.is_control()) {
-            assert!(refuse_controls("x", &format!("a{letter}")).is_err(), "{letter:?}");
+            assert!(
+                refuse_controls("x", &format!("a{letter}")).is_err(),
+                "{letter:?}"
+            );
         }
         let why = refuse_controls("bpe_tables", "ab\u{2028}").unwrap_err();
-        assert!(why.contains("bpe_tables") && why.contains("character 3 is \\u{2028}"), "{why}");
+        assert!(
+            why.contains("bpe_tables") && why.contains("character 3 is \\u{2028}"),
+            "{why}"
+        );
         assert_eq!(refuse_controls("x", "a b\\c\u{e9}"), Ok(()));
         assert!(refuse_in_path("x", "/a\\b").is_err() && refuse_in_path("x", "/a\nb").is_err());
         assert_eq!(refuse_in_path("x", "/mnt/o'brien/東京"), Ok(()));
@@ -220,7 +270,10 @@ mod tests {
     fn json_means_the_same() {
         let text = "{\n  \"a\": \"\u{202e}\u{e0041}\u{7f}\u{e9}\"\n}";
         let clean = visible_json(text);
-        assert_eq!(clean, "{\n  \"a\": \"\\u202e\\udb40\\udc41\\u007f\u{e9}\"\n}");
+        assert_eq!(
+            clean,
+            "{\n  \"a\": \"\\u202e\\udb40\\udc41\\u007f\u{e9}\"\n}"
+        );
         let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).unwrap();
         assert_eq!(value(&clean), value(text));
     }

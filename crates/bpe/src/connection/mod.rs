@@ -302,15 +302,15 @@ impl Target {
     /// Asks for the password now when that was wished, so that nobody need be there later.
     pub fn ask_password(&mut self) -> Result<(), Failure> {
         if self.ask_password {
-            let text = rpassword::prompt_password(format!("Password of {}: ", Untrusted::new(&self.user))).map_err(
-                |error| {
-                    Failure::new(
-                        Exit::Connect,
-                        format!("cannot ask for the password: {error}"),
-                    )
-                    .advise("put it into MYSQL_PWD or an option file")
-                },
-            )?;
+            let text =
+                rpassword::prompt_password(format!("Password of {}: ", Untrusted::new(&self.user)))
+                    .map_err(|error| {
+                        Failure::new(
+                            Exit::Connect,
+                            format!("cannot ask for the password: {error}"),
+                        )
+                        .advise("put it into MYSQL_PWD or an option file")
+                    })?;
             self.password = Some(Password(text));
             self.ask_password = false;
         }

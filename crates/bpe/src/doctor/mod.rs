@@ -284,9 +284,7 @@ fn conclude(doctor: &Doctor, worst: Option<Level>, verdict: &str, as_json: bool)
     if as_json {
         let findings: Vec<_> = doctor.findings.iter().map(Finding::json).collect();
         let works = worst != Some(Level::Fail);
-        terminal::say_json(
-            &json!({ "works": works, "verdict": verdict, "findings": findings }),
-        );
+        terminal::say_json(&json!({ "works": works, "verdict": verdict, "findings": findings }));
     } else {
         say!("{}", doctor.paint.bold(verdict));
     }

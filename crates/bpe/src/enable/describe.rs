@@ -139,7 +139,12 @@ impl Plan {
                 "so that a restart keeps it",
             ));
             for line in self.option_file.lines() {
-                table.push(Change::new("line of the option file", "", one_line(line), ""));
+                table.push(Change::new(
+                    "line of the option file",
+                    "",
+                    one_line(line),
+                    "",
+                ));
             }
             if let Some(kept) = &self.kept {
                 table.push(Change::new(

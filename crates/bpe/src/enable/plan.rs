@@ -234,9 +234,7 @@ impl Plan {
 
     /// Settings that differ from what the server has.
     pub fn changes(&self) -> impl Iterator<Item = &Setting> {
-        self.settings
-            .iter()
-            .filter(|setting| setting.differs())
+        self.settings.iter().filter(|setting| setting.differs())
     }
 
     /// Whether a running cache must be built anew, empty.
@@ -295,8 +293,8 @@ impl Plan {
         let lowered = lowered.filter(|_| self.lower_pool);
         let snippet = self.snippet(self.record.pool_after.or(lowered));
         let text = snippet.proven_text(flavour);
-        let (text, _) = text
-            .map_err(|why| Failure::refused(format!("{why}; nothing was changed")))?;
+        let (text, _) =
+            text.map_err(|why| Failure::refused(format!("{why}; nothing was changed")))?;
         Ok(text)
     }
 
@@ -462,7 +460,9 @@ impl fmt::Display for Plan {
 pub fn by_hand(flavour: Flavour, snippet: &Snippet, place: &ByHand) -> String {
     let mut text = match snippet.text(flavour) {
         Ok(text) => text,
-        Err(why) => return format!("write its settings into an option file of the server's: {why}"),
+        Err(why) => {
+            return format!("write its settings into an option file of the server's: {why}");
+        }
     };
     if let Some(suffix) = &place.suffix {
         for group in ["mariadb", "mysqld"] {

@@ -18,7 +18,10 @@ impl Snapshot {
             let label = format!("{label:<12}");
             let _ = writeln!(out, "{}{text}", paint.dim(&label));
         };
-        line("Server", format!("{}, {}", self.server, one_line(&self.address)));
+        line(
+            "Server",
+            format!("{}, {}", self.server, one_line(&self.address)),
+        );
         if !self.installed {
             line(
                 "State",
@@ -158,9 +161,8 @@ impl Snapshot {
         let named = |device: &&Value| device["path"].as_str().is_some_and(|path| !path.is_empty());
         let devices = devices.into_iter().flatten().filter(named);
         for (index, device) in devices.enumerate() {
-            let text = |name: &str| {
-                Untrusted::new(device[name].as_str().unwrap_or_default()).to_string()
-            };
+            let text =
+                |name: &str| Untrusted::new(device[name].as_str().unwrap_or_default()).to_string();
             let number = |name: &str| device[name].as_f64().unwrap_or(0.0);
             let healthy = device["active"].as_bool().unwrap_or(false);
             let state = if healthy {

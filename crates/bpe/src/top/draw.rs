@@ -59,7 +59,9 @@ pub fn frame(frame: &mut Frame<'_>, state: &State) {
 fn title_line(state: &State, width: u16) -> Line<'static> {
     let name = "bpe top  ";
     let extension = match &state.figures {
-        Some(figures) => Untrusted::new(&figures.state).cut_at(LONGEST_STATE).to_string(),
+        Some(figures) => Untrusted::new(&figures.state)
+            .cut_at(LONGEST_STATE)
+            .to_string(),
         None => "...".to_owned(),
     };
     let style = match extension.as_str() {

@@ -175,7 +175,9 @@ mod tests {
                 (figures.state, figures.state_reason) = (hostile.into(), hostile.into());
             }
             let text = drawn(&state, 100, 24).unwrap();
-            let bad = text.chars().find(|c| *c != '\n' && !interface::untrusted::is_visible(*c));
+            let bad = text
+                .chars()
+                .find(|c| *c != '\n' && !interface::untrusted::is_visible(*c));
             assert_eq!(bad, None, "{text:?}");
         }
     }

@@ -143,7 +143,10 @@ fn what_is_wrong_is_said() {
         ("exclude a.`b\ninit_file=/x`", "control characters"),
         ("exclude a.`b\u{2028}`", "line separators"),
         ("exclude a.b,\n exclude c.d", "control characters"),
-        ("excl\u{202e} a.b", "rule 1 (excl\\u{202e} a.b): it begins with"),
+        (
+            "excl\u{202e} a.b",
+            "rule 1 (excl\\u{202e} a.b): it begins with",
+        ),
         ("exclude a.b, exclude a.b", "rules 1 and 2 are the same"),
         (
             "exclude a.b, prefer a.b",

@@ -841,7 +841,10 @@ mod tests {
             }
             let why = checked_text(b"\xff", of).unwrap_err();
             assert!(why.contains(of.name()) && why.contains("UTF-8"), "{why}");
-            assert_eq!(checked_text("/é b\\".as_bytes(), of).as_deref(), Ok(c"/é b\\"));
+            assert_eq!(
+                checked_text("/é b\\".as_bytes(), of).as_deref(),
+                Ok(c"/é b\\")
+            );
         }
     }
 

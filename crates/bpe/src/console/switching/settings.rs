@@ -248,7 +248,10 @@ mod tests {
         assert_eq!(
             list.unwrap(),
             [
-                ("bpe_path", "_utf8mb4 x'2f6d6e742f6f27627269656e'".to_owned()),
+                (
+                    "bpe_path",
+                    "_utf8mb4 x'2f6d6e742f6f27627269656e'".to_owned()
+                ),
                 ("bpe_size", "1073741824".to_owned()),
                 ("bpe_instances", "4".to_owned()),
                 ("bpe_admission", "_utf8mb4 x'616c6c'".to_owned()),
