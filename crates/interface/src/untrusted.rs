@@ -117,7 +117,7 @@ pub fn refuse_controls(name: &str, value: &str) -> Result<(), String> {
         name,
         value,
         is_control,
-        "control characters and line separators",
+        "control characters or line separators",
     )
 }
 

@@ -1,10 +1,10 @@
 //! Switching the extension on as a user would, and filling its cache.
 
-use bpe_command::quote::sql_text;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use bpe_command::quote::sql_text;
 use bpe_command::size;
 use private_server::Server;
 use serde::{Deserialize, Serialize};

@@ -26,7 +26,7 @@ fn partition<'a>(schema: &'a str, table: &'a str, partition: &'a str) -> Named<'
 
 #[test]
 fn the_first_rule_that_fits_counts() {
-    let rules = parsed("exclude shop.log_%; limit 20% reports.*,\n prefer shop.orders");
+    let rules = parsed("exclude shop.log_%; limit 20% reports.*,  prefer shop.orders");
     let of = |schema, name| rules.action(&table(schema, name));
     assert_eq!(of("shop", "log_2026"), Some(Action::Exclude));
     assert_eq!(of("shop", "log_"), Some(Action::Exclude));
