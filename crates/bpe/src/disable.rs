@@ -9,6 +9,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use interface::untrusted::one_line;
+
 use crate::cluster::look;
 use crate::cluster::rolling::{self, Change, Pace, Step};
 use crate::connection::{self, plain};
@@ -182,7 +184,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     say!("This will be undone:");
     for line in there.describe(args.keep_library) {
-        say!("  - {line}");
+        say!("  - {}", one_line(&line));
     }
     if !args.yes {
         match terminal::confirm("Continue?") {

@@ -11,6 +11,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::terminal::indented;
+
 /// The exit codes of every subcommand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -68,13 +70,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut lines = self.what.split('\n');
-        f.write_str(lines.next().unwrap_or_default())?;
-        for line in lines {
-            // None of them passes for a line of another origin.
-            let indent = if line.starts_with("  ") { "" } else { "  " };
-            write!(f, "\n{indent}{line}")?;
-        }
+        f.write_str(&indented(&self.what))?;
         if let Some(advice) = &self.advice {
             write!(f, "\n  what to do: {}", advice.replace('\n', "\n    "))?;
         }

@@ -35,6 +35,17 @@ pub fn complain_line(line: fmt::Arguments<'_>) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// A text whose further lines begin with two spaces: none of them passes for a line of another origin.
+pub fn indented(text: &str) -> String {
+    let mut lines = text.split('\n');
+    let mut shown = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        let indent = if line.starts_with("  ") { "" } else { "  " };
+        shown.extend(["\n", indent, line]);
+    }
+    shown
+}
+
 /// Prints JSON: what cannot be seen is in JSON's own escapes.
 pub fn say_json(json: &Value) {
     let text = format!("{json:#}");

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use interface::Untrusted;
+use interface::untrusted::one_line;
 use mysql::{Conn, OptsBuilder};
 
 use crate::failure::{Exit, Failure};
@@ -94,8 +95,8 @@ pub enum Address {
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Socket(path) => write!(f, "socket {}", path.display()),
-            Self::Tcp { host, port } => write!(f, "{host} port {port}"),
+            Self::Socket(path) => write!(f, "socket {}", one_line(&path.to_string_lossy())),
+            Self::Tcp { host, port } => write!(f, "{} port {port}", one_line(host)),
         }
     }
 }
@@ -147,7 +148,7 @@ impl Args {
         };
         let files = self.read_files(&environment)?;
         for warning in &files.warnings {
-            complain!("bpe: warning: {warning}");
+            complain!("bpe: warning: {}", one_line(warning));
         }
         if let Some(Some(password)) = &self.password {
             hide::hide_argument(password);
@@ -383,7 +384,7 @@ impl Target {
                 1045 | 1698 => failure.advise(format!(
                     "log in as an administrator: `sudo bpe ...` where the server knows root by its \
                      socket, or -u NAME -p (tried as {} {} a password)",
-                    self.user,
+                    Untrusted::new(&self.user),
                     if self.password.is_some() {
                         "with"
                     } else {

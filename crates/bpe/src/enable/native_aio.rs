@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use interface::Refusal;
+use interface::untrusted::one_line;
 
 use super::checks::{self, Permanence};
 use super::wish::Args;
@@ -62,16 +63,17 @@ fn write(
     say!("{}.", refusal.missing);
     say!("{}.", refusal.remedy);
     let seen = process.to_change(path);
+    let shown = one_line(&path.to_string_lossy());
     let there = fs::read_to_string(&seen).ok();
     let Some(text) = snippet::without_native_aio(there.as_deref()) else {
-        say!("{} says {OPTION} = OFF already. {NEXT}", path.display());
+        say!("{shown} says {OPTION} = OFF already. {NEXT}");
         if let Some(note) = overridden(server, process, path) {
-            say!("note: {note}");
+            say!("note: {}", one_line(&note));
         }
         return Ok(Exit::No.into());
     };
     say!("This will change:");
-    say!("  - write {OPTION} = OFF into {}", path.display());
+    say!("  - write {OPTION} = OFF into {shown}");
     say!("The server goes on running, and is not restarted. `bpe disable` undoes it.");
     if !args.yes {
         match terminal::confirm("Continue?") {
@@ -104,15 +106,15 @@ fn write(
             Some(before) => place.write(&before),
             None => place.remove(),
         };
-        let what = format!("cannot write {}: {error}", path.display());
+        let what = format!("cannot write {shown}: {error}");
         return Err(Failure::step(match put_back {
             Ok(()) => format!("{what}; nothing was changed"),
             Err(why) => format!("{what}; {why}"),
         }));
     }
-    say!("  wrote {}", path.display());
+    say!("  wrote {shown}");
     if let Some(note) = overridden(server, process, path) {
-        say!("note: {note}");
+        say!("note: {}", one_line(&note));
     }
     say!("Not enabled yet. {NEXT}");
     Ok(Exit::No.into())

@@ -499,6 +499,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rules_differ_by_their_meaning() {
+        let setting = |name, before: &str| Setting {
+            name,
+            value: "exclude a.b, limit 5% c.*".to_owned(),
+            before: Some(before.to_owned()),
+        };
+        assert!(!setting(TABLES, "exclude a.b;  limit 5 % `c`.*").differs());
+        assert!(setting(TABLES, "exclude a.b").differs());
+        assert!(setting(TABLES, "no rules").differs());
+        assert!(setting("bpe_path", "exclude a.b;limit 5% c.*").differs());
+    }
+
+    #[test]
     fn lines_to_write_by_hand_name_file_and_groups() {
         let snippet = Snippet {
             settings: vec![("bpe_enabled".to_owned(), "ON".to_owned())],
@@ -515,6 +528,12 @@ mod tests {
         let maria = by_hand(Flavour::MariaDb, &snippet, &place);
         assert!(maria.contains("write this into /etc/my.cnf"), "{maria}");
         assert!(maria.contains("[mariadb.two]"), "{maria}");
+        let forged = ByHand {
+            file: Some("/etc/my.cnf\nforged".into()),
+            suffix: Some("]\nforged".to_owned()),
+        };
+        let shown = by_hand(Flavour::MariaDb, &snippet, &forged);
+        assert!(!shown.lines().any(|line| line.starts_with("forged")), "{shown}");
         assert!(!maria.contains("mysql.plugin"), "{maria}");
         let mysql = by_hand(Flavour::MySql, &snippet, &ByHand::default());
         assert!(
