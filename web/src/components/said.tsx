@@ -6,5 +6,5 @@ import { saidText } from "../state/sentence";
 export function Said(props: { text: string | null | undefined; class?: string }) {
   if (!props.text) return null;
   const said = saidText(props.text);
-  return <bdi class={props.class} lang={said.translated ? undefined : "en"}>{visible(said.text)}</bdi>;
+  return <span class={props.class} lang={said.translated ? undefined : "en"}><bdi>{visible(said.text)}</bdi></span>;
 }
