@@ -124,8 +124,6 @@ pub enum Lost {
 
 /// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
-/// From this version on a server is MariaDB, as it introduces itself; MySQL is below.
-const MARIADB: (u16, u16, u16) = (10, 0, 0);
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
 /// `ER_SPECIFIC_ACCESS_DENIED_ERROR`: the account lacks a privilege.
@@ -176,11 +174,9 @@ impl Server {
     pub fn open(target: &mut Target, limit: Option<Duration>) -> Result<Self, Failure> {
         let mut conn = target.connect(limit)?;
         const WHICH: &str = "SELECT @@version, @@version_comment";
-        if conn.server_version() >= MARIADB {
-            // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
-            // Servers without Galera do not know these.
-            let _ = conn.query_drop("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
-        }
+        // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
+        // Servers without Galera do not know these. The library panics where it is asked for a version that has no number.
+        let _ = conn.query_drop("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
         let row = conn.query_first(WHICH).and_then(clean_if_any);
         let row: Option<(String, String)> = row.map_err(|error| {
             Failure::new(
