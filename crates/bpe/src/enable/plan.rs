@@ -533,7 +533,10 @@ mod tests {
             suffix: Some("]\nforged".to_owned()),
         };
         let shown = by_hand(Flavour::MariaDb, &snippet, &forged);
-        assert!(!shown.lines().any(|line| line.starts_with("forged")), "{shown}");
+        assert!(
+            !shown.lines().any(|line| line.starts_with("forged")),
+            "{shown}"
+        );
         assert!(!maria.contains("mysql.plugin"), "{maria}");
         let mysql = by_hand(Flavour::MySql, &snippet, &ByHand::default());
         assert!(

@@ -98,9 +98,9 @@ impl Wish {
         }
         if let Some(rules) = &args.tables {
             // Names as the server has them are its to compare.
-            let rules = Rules::parse(rules, false)
-                .map_err(|why| Failure::usage(format!("--tables: {why}")))?;
-            settings.push((TABLES, rules.to_string()));
+            let rules =
+                written_anew(rules).map_err(|why| Failure::usage(format!("--tables: {why}")))?;
+            settings.push((TABLES, rules));
         }
         Ok(Self {
             paths,
@@ -118,14 +118,14 @@ impl Wish {
     pub fn with_tables(mut self, server: &mut Server) -> Result<Self, Failure> {
         if self.settings.iter().all(|(name, _)| *name != TABLES) {
             let rules = server.whole_variable(TABLES)?.unwrap_or_default();
-            let rules = Rules::parse(&rules, false).map_err(|why| {
+            let rules = written_anew(&rules).map_err(|why| {
                 Failure::refused(format!(
                     "the server has rules for tables that cannot be kept: {why}; nothing was changed"
                 ))
                 .advise("correct bpe_tables on the server, or give others with --tables")
             })?;
             if !rules.is_empty() {
-                self.settings.push((TABLES, rules.to_string()));
+                self.settings.push((TABLES, rules));
             }
         }
         Ok(self)
@@ -160,6 +160,13 @@ impl Wish {
     }
 }
 
+/// Rules as this command writes them: nothing of the text is left but them.
+fn written_anew(text: &str) -> Result<String, String> {
+    let text = Rules::parse(text, false)?.to_string();
+    // It may be longer than it was.
+    Rules::parse(&text, false).map(|_| text)
+}
+
 /// Where `enable` and `disable` look for things that are not at their usual place.
 #[derive(clap::Args, Debug, Default, Clone)]
 pub struct Places {
@@ -172,4 +179,23 @@ pub struct Places {
     /// Folder that keeps the original settings for `bpe disable`
     #[arg(long, value_name = "FOLDER", env = "BPE_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_written_anew() {
+        let written = |text: &str| written_anew(text);
+        assert_eq!(
+            written(" exclude  a.`b c`;; LIMIT 5 % d.*").as_deref(),
+            Ok("exclude a.`b c`, limit 5% d.*")
+        );
+        assert_eq!(written("").as_deref(), Ok(""));
+        assert!(written("exclude a.`b\ninit_file=/evil.sql\n#`").is_err());
+        let name = "x".repeat(36);
+        let long: Vec<_> = (0..81).map(|n| format!("prefer a.{n:03}{name}")).collect();
+        assert!(long.join(",").len() < 4000 && written(&long.join(",")).is_err());
+    }
 }
