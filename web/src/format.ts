@@ -92,3 +92,10 @@ export function exactSize(value: number): string {
   }
   return `${left}${letters[power]}`;
 }
+
+/** A text from outside: what cannot be seen, or changes how the rest reads, is written as an escape. Line feeds stay: a page shows them as spaces. */
+export function visible(text: string): string {
+  return text.replace(HIDDEN, (one) => `\\u{${one.codePointAt(0)!.toString(16)}}`);
+}
+
+const HIDDEN = /(?!\n)[\p{C}\p{Zl}\p{Zp}\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\u{e0100}-\u{e01ef}]/gu;

@@ -7,6 +7,7 @@ use std::io::Read;
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::maintenance::account;
+use crate::quote::sql_text;
 use crate::server::{Flavour, Server, error_code};
 
 /// Random bytes of a key.
@@ -39,7 +40,10 @@ pub fn random<const BYTES: usize>() -> Result<[u8; BYTES], Failure> {
 pub fn key(server: &mut Server, what: &str) -> Result<String, Failure> {
     let bytes = random::<BYTES>()?;
     let key: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    let Err(error) = server.execute(&format!("SET GLOBAL bpe_diagnostics_key = '{key}'")) else {
+    let Err(error) = server.execute(&format!(
+        "SET GLOBAL bpe_diagnostics_key = {}",
+        sql_text(&key)
+    )) else {
         return Ok(key);
     };
     let why = plain(&error);

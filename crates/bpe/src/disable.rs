@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use interface::untrusted::one_line;
+
 use crate::cluster::look;
 use crate::cluster::rolling::{self, Change, Pace, Step};
 use crate::connection::{self, plain};
@@ -19,6 +21,7 @@ use crate::library::FILE_NAME;
 use crate::maintenance::{Maintenance, check_rights};
 use crate::pool;
 use crate::process::Process;
+use crate::quote::{sql_name, sql_value};
 use crate::record::{Place, Record};
 use crate::server::{Flavour, Server};
 use crate::server_options::{SNIPPET, ServerOptions, is_on};
@@ -181,7 +184,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
     say!("This will be undone:");
     for line in there.describe(args.keep_library) {
-        say!("  - {line}");
+        say!("  - {}", one_line(&line));
     }
     if !args.yes {
         match terminal::confirm("Continue?") {
@@ -493,7 +496,10 @@ fn undo(
         restore_pool(server, record, &mut undoing);
     }
     for name in &there.persisted {
-        let result = run(server, &format!("RESET PERSIST IF EXISTS {name}"));
+        let result = run(
+            server,
+            &format!("RESET PERSIST IF EXISTS {}", sql_name(name)),
+        );
         undoing.done(&format!("{name} no longer persisted"), result);
     }
     if let (Some(path), Some(process)) = (&there.snippet, &there.process) {
@@ -593,7 +599,7 @@ fn restore_pool(server: &mut Server, record: &Record, undoing: &mut Undoing<'_>)
     // A size that the administrator has persisted is none of ours.
     if server.flavour == Flavour::MySql && record.has_persisted() {
         let sql = match &record.pool_persisted_before {
-            Some(value) => format!("SET PERSIST innodb_buffer_pool_size = {value}"),
+            Some(value) => format!("SET PERSIST innodb_buffer_pool_size = {}", sql_value(value)),
             None => "RESET PERSIST IF EXISTS innodb_buffer_pool_size".to_owned(),
         };
         let result = server.execute(&sql).map_err(|error| plain(&error));

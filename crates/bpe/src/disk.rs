@@ -9,6 +9,7 @@ use rustix::fs::OFlags;
 
 use crate::files::{open_plain, unnamed};
 use crate::process::Process;
+use crate::quote::{shell, shell_path};
 
 /// O_DIRECT wants memory, offset and length aligned to the device's block; 4 KiB suits all.
 pub const ALIGNMENT: usize = 4096;
@@ -165,8 +166,9 @@ pub fn may_write(process: &Process, path: &Path) -> Result<(), String> {
             .map_err(|error| format!("{}: {error}", folder.display()))?;
         if !allowed(&meta, 1) {
             return Err(format!(
-                "the server's user {user} may not enter {0}: chmod o+x {0}",
-                folder.display()
+                "the server's user {user} may not enter {}: chmod o+x {}",
+                folder.display(),
+                shell_path(folder)
             ));
         }
     }
@@ -177,8 +179,10 @@ pub fn may_write(process: &Process, path: &Path) -> Result<(), String> {
         return Ok(());
     }
     Err(format!(
-        "the server's user {user} may not write to {0}: chown {user} {0}",
-        path.display()
+        "the server's user {user} may not write to {}: chown {} {}",
+        path.display(),
+        shell(&user),
+        shell_path(path)
     ))
 }
 

@@ -11,6 +11,8 @@
 use std::fmt;
 use std::process::ExitCode;
 
+use crate::terminal::indented;
+
 /// The exit codes of every subcommand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -68,7 +70,7 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
+        f.write_str(&indented(&self.what))?;
         if let Some(advice) = &self.advice {
             write!(f, "\n  what to do: {}", advice.replace('\n', "\n    "))?;
         }
@@ -83,4 +85,18 @@ pub fn exit_of(error: &anyhow::Error) -> Exit {
     error
         .downcast_ref::<Failure>()
         .map_or(Exit::Failed, |failure| failure.exit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_lines_are_indented() {
+        let failure = Failure::step("no\n  put back\nforged").advise("a\nb");
+        assert_eq!(
+            failure.to_string(),
+            "no\n  put back\n  forged\n  what to do: a\n    b"
+        );
+    }
 }

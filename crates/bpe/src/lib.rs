@@ -38,6 +38,7 @@ mod pool;
 mod private_file;
 mod process;
 mod progress;
+pub mod quote;
 mod ready;
 mod record;
 mod recording;

@@ -7,7 +7,8 @@
 
 use crate::connection::plain;
 use crate::failure::Failure;
-use crate::server::{Flavour, Server, error_code, quoted};
+use crate::quote::sql_account;
+use crate::server::{Flavour, Server, error_code};
 use crate::terminal::complain;
 
 /// "You need the ... privilege" in its several forms.
@@ -101,13 +102,7 @@ pub fn account(server: &mut Server) -> String {
         .ok()
         .flatten()
         .unwrap_or_else(|| server.user.clone());
-    quoted_account(&account)
-}
-
-/// `user@host` as a statement takes it; the host holds no @.
-fn quoted_account(account: &str) -> String {
-    let (user, host) = account.rsplit_once('@').unwrap_or((account, "%"));
-    format!("{}@{}", quoted(user), quoted(host))
+    sql_account(&account)
 }
 
 /// A session in which nothing reaches a replica; `end` puts the server's switches back.
@@ -172,17 +167,4 @@ impl Maintenance {
 /// Whether `Maintenance` will lift super_read_only.
 pub fn will_lift_read_only(server: &mut Server) -> Result<bool, Failure> {
     Ok(server.variable("super_read_only")?.as_deref() == Some("ON"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn accounts_are_quoted() {
-        assert_eq!(quoted_account("a@localhost"), "'a'@'localhost'");
-        assert_eq!(quoted_account("a@b@%"), "'a@b'@'%'");
-        assert_eq!(quoted_account("o'b@::1"), "'o''b'@'::1'");
-        assert_eq!(quoted_account("role"), "'role'@'%'");
-    }
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::disk;
 use crate::process::Process;
+use crate::quote::shell_path;
 use crate::server::Flavour;
 use crate::server_options::ServerOptions;
 use crate::size::human;
@@ -77,7 +78,8 @@ pub fn place(process: &Process, folder: &Path, needed: u64) -> Result<String, Ob
             "a container has 64 MiB there: give it more (--shm-size, shm_size, or a volume of memory)".to_owned()
         } else {
             format!(
-                "free some, raise its limit (mount -o remount,size=... {shown}), or {elsewhere}"
+                "free some, raise its limit (mount -o remount,size=... {}), or {elsewhere}",
+                shell_path(folder)
             )
         };
         return Err(obstacle(what, advice));

@@ -4,6 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use interface::untrusted::one_line;
 
 use crate::terminal::complain;
 
@@ -43,7 +44,7 @@ impl Progress {
                 if let Some(position) = position {
                     bar.set_position(position);
                 }
-                bar.set_message(message.to_owned());
+                bar.set_message(one_line(message));
                 bar.tick();
             }
             None if self.last_line.elapsed() >= PLAIN_EVERY => {

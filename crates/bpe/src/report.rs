@@ -1,5 +1,8 @@
 //! Asking the plugin for a report, and what it means when there is no answer.
 
+use std::borrow::Cow;
+
+use interface::untrusted::without_controls;
 use serde_json::Value;
 
 use crate::connection::plain;
@@ -32,7 +35,7 @@ pub fn require_function(server: &mut Server) -> Result<(), Failure> {
 /// The report of this name. `what` says what does not work without it, as in "cannot record".
 pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure> {
     match server.report(name) {
-        Ok(Some(text)) => serde_json::from_str(&text).map_err(|error| {
+        Ok(Some(text)) => parse(&text).map_err(|error| {
             Failure::step(format!(
                 "the server's answer cannot be understood ({error})"
             ))
@@ -42,6 +45,29 @@ pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure
                 .advise("install the bpe.so that belongs to this command, and restart the server"),
         ),
         Err(error) => Err(no_report(server, &error)),
+    }
+}
+
+/// A report's JSON. Its texts have no control characters: they may be shown.
+///
+/// # Errors
+/// It is no JSON.
+pub fn parse(text: &str) -> serde_json::Result<Value> {
+    let mut report = serde_json::from_str(text)?;
+    clean(&mut report);
+    Ok(report)
+}
+
+fn clean(value: &mut Value) {
+    match value {
+        Value::String(text) => {
+            if let Cow::Owned(clean) = without_controls(text) {
+                *text = clean;
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(clean),
+        Value::Object(members) => members.values_mut().for_each(clean),
+        _ => {}
     }
 }
 
@@ -94,4 +120,20 @@ fn how_to_install(flavour: Flavour) -> String {
          CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'\n\
          (to record, neither a fast disk nor bpe_enabled is needed); or let `bpe enable` set everything up"
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_reports_have_no_control_characters() {
+        let report =
+            parse(r#"[{"file": "a\n\u001b[2Kb", "pages": 7, "why": ["\u2028"]}]"#).unwrap();
+        assert_eq!(report[0]["file"], "a\\u{a}\\u{1b}[2Kb");
+        assert_eq!(
+            (&report[0]["pages"], &report[0]["why"][0]),
+            (&7.into(), &"\\u{2028}".into())
+        );
+    }
 }

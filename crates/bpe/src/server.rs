@@ -9,12 +9,14 @@ use std::os::unix::net::UnixStream;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use interface::{Maker, Release};
-use mysql::Conn;
+use interface::untrusted::without_controls;
+use interface::{Maker, Release, Untrusted};
 use mysql::prelude::{FromRow, Queryable};
+use mysql::{Conn, Row};
 
 use crate::connection::{self, Address, Target, plain};
 use crate::failure::{Exit, Failure};
+use crate::quote::sql_text;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Flavour {
@@ -122,8 +124,6 @@ pub enum Lost {
 
 /// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
-/// From this version on a server is MariaDB, as it introduces itself; MySQL is below.
-const MARIADB: (u16, u16, u16) = (10, 0, 0);
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
 /// `ER_SPECIFIC_ACCESS_DENIED_ERROR`: the account lacks a privilege.
@@ -133,6 +133,9 @@ const ACCESS_DENIED: u16 = 1227;
 const LOGIN: Duration = Duration::from_secs(15);
 /// How long a statement that was told to stop is waited for.
 const ENDING: Duration = Duration::from_secs(5);
+
+/// Characters of a version that are shown.
+const LONGEST_VERSION: usize = 100;
 
 pub struct Server {
     conn: Conn,
@@ -150,7 +153,7 @@ pub struct Server {
     pub user: String,
     pub flavour: Flavour,
     pub version: Version,
-    /// `@@version` as the server writes it.
+    /// `@@version` as it is shown.
     pub version_text: String,
 }
 
@@ -171,13 +174,11 @@ impl Server {
     pub fn open(target: &mut Target, limit: Option<Duration>) -> Result<Self, Failure> {
         let mut conn = target.connect(limit)?;
         const WHICH: &str = "SELECT @@version, @@version_comment";
-        if conn.server_version() >= MARIADB {
-            // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
-            // Servers without Galera do not know these.
-            let _ = conn.query_drop("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
-        }
-        let row: Result<Option<(String, String)>, _> = conn.query_first(WHICH);
-        let row = row.map_err(|error| {
+        // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
+        // Servers without Galera do not know these. The library panics where it is asked for a version that has no number.
+        let _ = conn.query_drop("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
+        let row = conn.query_first(WHICH).and_then(clean_if_any);
+        let row: Option<(String, String)> = row.map_err(|error| {
             Failure::new(
                 Exit::Connect,
                 format!("the server does not tell its version: {}", plain(&error)),
@@ -186,7 +187,9 @@ impl Server {
         let (version_text, comment) = row.unwrap_or_default();
         let Some((flavour, version)) = identify(&version_text, &comment) else {
             return Err(Failure::refused(format!(
-                "this is neither MySQL nor MariaDB (version `{version_text}`, `{comment}`)"
+                "this is neither MySQL nor MariaDB (version `{}`, `{}`)",
+                Untrusted::new(&version_text).cut_at(LONGEST_VERSION),
+                Untrusted::new(&comment).cut_at(LONGEST_VERSION)
             )));
         };
         Ok(Self {
@@ -200,7 +203,9 @@ impl Server {
             user: target.user.clone(),
             flavour,
             version,
-            version_text,
+            version_text: Untrusted::new(&version_text)
+                .cut_at(LONGEST_VERSION)
+                .to_string(),
         })
     }
 
@@ -248,8 +253,7 @@ impl Server {
         let end = Instant::now() + ENDING;
         let mut killed = false;
         loop {
-            let Ok(rows) = self.ask(|conn| conn.query::<mysql::Row, _>("SHOW FULL PROCESSLIST"))
-            else {
+            let Ok(rows) = self.ask(|conn| conn.query::<Row, _>("SHOW FULL PROCESSLIST")) else {
                 return false;
             };
             let row = rows
@@ -301,7 +305,7 @@ impl Server {
 
     /// First column of the first row.
     pub fn value(&mut self, sql: &str) -> Result<Option<String>, mysql::Error> {
-        let value: Option<Option<String>> = self.ask(|conn| conn.query_first(sql))?;
+        let value: Option<Option<String>> = self.row(sql)?;
         Ok(value.flatten())
     }
 
@@ -322,7 +326,7 @@ impl Server {
     }
 
     fn report_by_either(&mut self, name: &str) -> Result<Option<String>, mysql::Error> {
-        let name = quoted(name);
+        let name = argument(name);
         if !self.reports_by_variable {
             match self.value(&format!("SELECT bpe_report({name})")) {
                 Err(error) if is_no_function(&error) => {
@@ -344,8 +348,8 @@ impl Server {
 
     /// # Errors
     /// `UNKNOWN_VARIABLE` where the plugin is older, or is not there.
-    fn report_by_variable(&mut self, quoted: &str) -> Result<Option<String>, mysql::Error> {
-        self.ask(|conn| conn.query_drop(format!("SET SESSION bpe_report = {quoted}")))?;
+    fn report_by_variable(&mut self, argument: &str) -> Result<Option<String>, mysql::Error> {
+        self.ask(|conn| conn.query_drop(format!("SET SESSION bpe_report = {argument}")))?;
         let report = self.value("SELECT @@SESSION.bpe_report");
         // The server would keep a copy.
         self.ask(|conn| conn.query_drop("SET SESSION bpe_report = ''"))?;
@@ -354,17 +358,18 @@ impl Server {
 
     /// The first row.
     pub fn row<T: FromRow>(&mut self, sql: &str) -> Result<Option<T>, mysql::Error> {
-        self.ask(|conn| conn.query_first(sql))
+        clean_if_any(self.ask(|conn| conn.query_first(sql))?)
     }
 
     /// Every row.
     pub fn rows<T: FromRow>(&mut self, sql: &str) -> Result<Vec<T>, mysql::Error> {
-        self.ask(|conn| conn.query(sql))
+        let rows: Vec<Row> = self.ask(|conn| conn.query(sql))?;
+        rows.into_iter().map(clean).collect()
     }
 
     /// Two columns of every row.
     pub fn pairs(&mut self, sql: &str) -> Result<Vec<(String, String)>, mysql::Error> {
-        let rows: Vec<(Option<String>, Option<String>)> = self.ask(|conn| conn.query(sql))?;
+        let rows: Vec<(Option<String>, Option<String>)> = self.rows(sql)?;
         Ok(rows
             .into_iter()
             .map(|(name, value)| (name.unwrap_or_default(), value.unwrap_or_default()))
@@ -383,12 +388,12 @@ impl Server {
 
     /// Global variables whose name matches a LIKE pattern, by lower-case name.
     pub fn variables(&mut self, like: &str) -> Result<BTreeMap<String, String>, Failure> {
-        self.shown(&format!("SHOW GLOBAL VARIABLES LIKE {}", quoted(like)))
+        self.shown(&format!("SHOW GLOBAL VARIABLES LIKE {}", pattern(like)))
     }
 
     /// Global status whose name matches a LIKE pattern, by lower-case name.
     pub fn status(&mut self, like: &str) -> Result<BTreeMap<String, String>, Failure> {
-        self.shown(&format!("SHOW GLOBAL STATUS LIKE {}", quoted(like)))
+        self.shown(&format!("SHOW GLOBAL STATUS LIKE {}", pattern(like)))
     }
 
     /// One global variable; None when the server does not have it.
@@ -423,11 +428,9 @@ impl Server {
 
     /// Warnings of the last statement, as one text.
     pub fn warnings(&mut self) -> String {
-        let rows: Vec<(String, u32, String)> = self
-            .ask(|conn| conn.query("SHOW WARNINGS"))
-            .unwrap_or_default();
+        let rows: Vec<(String, u32, String)> = self.rows("SHOW WARNINGS").unwrap_or_default();
         rows.into_iter()
-            .map(|(_, _, message)| message)
+            .map(|(_, _, message)| Untrusted::new(&message).to_string())
             .collect::<Vec<_>>()
             .join("; ")
     }
@@ -490,10 +493,47 @@ fn like_exactly(name: &str) -> String {
     name.replace('_', "\\_")
 }
 
-/// An SQL string literal, right under any sql_mode: no backslash escapes are relied on where the
-/// text has none.
-pub fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', "''"))
+/// The literal of a LIKE pattern for the names of variables, which SHOW takes in quotes alone. What no such name has fits one character.
+fn pattern(like: &str) -> String {
+    let is_named = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '%' | '\\');
+    format!("'{}'", like.replace(|c: char| !is_named(c), "_"))
+}
+
+/// The argument of `bpe_report`: the names of reports are words.
+fn argument(name: &str) -> String {
+    if name.bytes().all(|byte| byte.is_ascii_lowercase()) {
+        format!("'{name}'")
+    } else {
+        sql_text(name)
+    }
+}
+
+/// A row whose texts have no control characters: they may be shown, and end up in messages of one line.
+///
+/// # Errors
+/// It has other columns than were asked for.
+fn clean<T: FromRow>(mut row: Row) -> Result<T, mysql::Error> {
+    for column in 0..row.len() {
+        let Some(mysql::Value::Bytes(bytes)) = row.as_ref(column) else {
+            continue;
+        };
+        if let Some(clean) = cleaned(bytes) {
+            row.place(column, mysql::Value::Bytes(clean.into_bytes()));
+        }
+    }
+    let wrong = || io::Error::other("its answer has other columns than were asked for");
+    T::from_row_opt(row).map_err(|_| wrong().into())
+}
+
+/// The text instead of these bytes, if it is another one.
+fn cleaned(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    let clean = without_controls(&text);
+    (clean.as_bytes() != bytes).then(|| clean.into_owned())
+}
+
+fn clean_if_any<T: FromRow>(row: Option<Row>) -> Result<Option<T>, mysql::Error> {
+    row.map(clean).transpose()
 }
 
 #[cfg(test)]
@@ -590,8 +630,23 @@ mod tests {
     }
 
     #[test]
-    fn literals_are_quoted() {
-        assert_eq!(quoted("/mnt/o'brien"), "'/mnt/o''brien'");
+    fn patterns_and_arguments_end_where_they_should() {
         assert_eq!(like_exactly("bpe_size"), "bpe\\_size");
+        assert_eq!(pattern("bpe\\_%"), "'bpe\\_%'");
+        assert_eq!(pattern("x' OR 1"), "'x__OR_1'");
+        assert_eq!(argument("summary"), "'summary'");
+        assert_eq!(argument("x\\'"), "_utf8mb4 x'785c27'");
+    }
+
+    #[test]
+    fn rows_have_no_control_characters() {
+        for (bytes, clean) in [
+            (&b"a\x1b[2K\nforged"[..], Some("a\\u{1b}[2K\\u{a}forged")),
+            ("/mnt/\u{200d}".as_bytes(), None),
+            (b"7", None),
+            (b"\xff", Some("\u{fffd}")),
+        ] {
+            assert_eq!(cleaned(bytes).as_deref(), clean);
+        }
     }
 }

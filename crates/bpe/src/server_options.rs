@@ -218,15 +218,6 @@ fn groups(flavour: Flavour, version: Version) -> Vec<String> {
     groups
 }
 
-/// A value as an option file takes it.
-pub fn option_text(value: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._:-".contains(c);
-    if !value.is_empty() && value.chars().all(plain) {
-        return value.to_owned();
-    }
-    format!("\"{}\"", value.replace('\\', "\\\\").replace('"', "\\\""))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -388,17 +379,5 @@ mod tests {
         assert_eq!(own.value("port"), Some("7"));
         assert!(own.snippet_folder().is_none());
         assert!(read(&["mariadbd", "--no-defaults"]).files.files.is_empty());
-    }
-
-    #[test]
-    fn option_values_come_back() {
-        for value in ["/mnt/a b", "a\"b\\c", "/plain/path-1.x", "#x", ""] {
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("x.cnf");
-            fs::write(&path, format!("[g]\nx = {}\n", option_text(value))).unwrap();
-            let mut files = OptionFiles::new();
-            files.read_if_present(&path);
-            assert_eq!(files.value(&["g".to_owned()], "x"), Some(value));
-        }
     }
 }

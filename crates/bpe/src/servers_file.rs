@@ -10,6 +10,7 @@ use crate::connection::{self, Target};
 use crate::failure::Failure;
 use crate::part::{self, Amount};
 use crate::private_file::PrivateFile;
+use crate::quote::shell_path;
 
 /// Bytes read of it.
 const MOST: u64 = 1 << 20;
@@ -102,7 +103,7 @@ pub fn read(path: &Path) -> Result<Vec<Named>, Failure> {
             "it holds a password and can be read by others (mode {:o})",
             file.mode()
         ))
-        .advise(format!("chmod 600 {}", path.display())));
+        .advise(format!("chmod 600 {}", shell_path(path))));
     }
     Ok(servers)
 }

@@ -5,13 +5,19 @@
 //! starting whose library is gone; both servers log an error line for a missing library and go on. MariaDB does not know
 //! `early-plugin-load`, and may come to read a file that was written for MySQL.
 
-use std::io;
+use std::fs;
+use std::io::{self, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::files;
 use crate::process::Process;
+use crate::quote::option_line;
 use crate::server::Flavour;
-use crate::server_options::option_text;
+
+/// The servers' own tool that shows what they read in an option file.
+const PRINTER: &str = "/usr/bin/my_print_defaults";
 
 /// What the snippet says.
 #[derive(Debug, Clone, Default)]
@@ -128,44 +134,103 @@ pub fn without_native_aio(there: Option<&str>, server: &str) -> Option<String> {
     Some(text)
 }
 
+/// A text of option lines, and what the server is to read in it.
+struct Lines {
+    text: String,
+    group: &'static str,
+    options: Vec<String>,
+}
+
+impl Lines {
+    fn comment(&mut self, text: &str) {
+        self.text.push_str(&format!("# {text}\n"));
+    }
+
+    fn group(&mut self, name: &'static str) {
+        self.text.push_str(&format!("[{name}]\n"));
+        self.group = name;
+    }
+
+    fn option(&mut self, name: &str, value: &str) -> Result<(), String> {
+        self.text.push_str(&option_line(name, value)?);
+        self.text.push('\n');
+        self.options.push(format!("--{name}={value}"));
+        Ok(())
+    }
+}
+
 impl Snippet {
-    pub fn text(&self, flavour: Flavour) -> String {
-        let mut text = format!("{HEAD}{}", self.server);
+    /// What is written.
+    ///
+    /// # Errors
+    /// A value that no line of an option file can hold.
+    pub fn text(&self, flavour: Flavour) -> Result<String, String> {
+        self.lines(flavour).map(|lines| lines.text)
+    }
+
+    /// The same, once the server's own tool has read it. Returns whether that tool is on this host, too.
+    ///
+    /// # Errors
+    /// It reads something else than was meant.
+    pub fn proven_text(&self, flavour: Flavour) -> Result<(String, bool), String> {
+        let lines = self.lines(flavour)?;
+        if !is_roots(Path::new(PRINTER)) {
+            return Ok((lines.text, false));
+        }
+        let read =
+            read_by_the_server(&lines).map_err(|error| format!("cannot run {PRINTER}: {error}"))?;
+        if read != lines.options {
+            return Err(format!(
+                "{PRINTER} reads other options in the lines of the option file than were meant"
+            ));
+        }
+        Ok((lines.text, true))
+    }
+
+    fn lines(&self, flavour: Flavour) -> Result<Lines, String> {
+        let mut lines = Lines {
+            text: format!("{HEAD}{}", self.server),
+            group: "",
+            options: Vec::new(),
+        };
         match flavour {
-            Flavour::MariaDb => self.mariadb(&mut text),
-            Flavour::MySql => self.mysql(&mut text),
+            Flavour::MariaDb => self.mariadb(&mut lines)?,
+            Flavour::MySql => self.mysql(&mut lines)?,
         }
         if self.native_aio_off {
-            text.push_str(NATIVE_AIO_OFF);
+            lines.text.push_str(NATIVE_AIO_OFF);
+            lines.options.push("--innodb_use_native_aio=OFF".to_owned());
         }
-        text
+        Ok(lines)
     }
 
-    fn mariadb(&self, text: &mut String) {
-        text.push_str("[mariadb]\nplugin_load_add = bpe\n");
-        self.settings(text);
+    fn mariadb(&self, lines: &mut Lines) -> Result<(), String> {
+        lines.group("mariadb");
+        lines.option("plugin_load_add", "bpe")?;
+        self.settings(lines)?;
         if let (Some(before), Some(after)) = (self.pool_before, self.pool_after) {
-            text.push_str(&format!(
-                "# Lowered from {before} by what the extension takes.\n\
-                 innodb_buffer_pool_size = {after}\n"
+            lines.comment(&format!(
+                "Lowered from {before} by what the extension takes."
             ));
+            lines.option("innodb_buffer_pool_size", &after.to_string())?;
             if let Some(max) = self.pool_max {
-                text.push_str(&format!("loose-innodb_buffer_pool_size_max = {max}\n"));
+                lines.option("loose-innodb_buffer_pool_size_max", &max.to_string())?;
             }
         }
+        Ok(())
     }
 
-    fn settings(&self, text: &mut String) {
-        for (name, value) in &self.settings {
-            text.push_str(&format!("loose-{name} = {}\n", option_text(value)));
-        }
+    fn settings(&self, lines: &mut Lines) -> Result<(), String> {
+        self.settings
+            .iter()
+            .try_for_each(|(name, value)| lines.option(&format!("loose-{name}"), value))
     }
 
-    fn mysql(&self, text: &mut String) {
-        text.push_str("# The settings are persisted by the server (SET PERSIST).\n");
+    fn mysql(&self, lines: &mut Lines) -> Result<(), String> {
+        lines.comment("The settings are persisted by the server (SET PERSIST).");
         if let (Some(before), Some(after)) = (self.pool_before, self.pool_after) {
-            text.push_str(&format!(
-                "# innodb_buffer_pool_size was lowered from {before} to {after}.\n"
+            lines.comment(&format!(
+                "innodb_buffer_pool_size was lowered from {before} to {after}."
             ));
         }
         let ours = "bpe=bpe.so";
@@ -177,12 +242,37 @@ impl Snippet {
             // more.
             Some(before) => format!("{before};{ours}"),
         };
-        text.push_str(&format!("[mysqld]\nloose-early-plugin-load = \"{load}\"\n"));
-        text.push_str(
-            "# What is persisted comes after InnoDB has opened its files: too late to take over what is cached.\n",
+        lines.group("mysqld");
+        lines.option("loose-early-plugin-load", &load)?;
+        lines.comment(
+            "What is persisted comes after InnoDB has opened its files: too late to take over what is cached.",
         );
-        self.settings(text);
+        self.settings(lines)
     }
+}
+
+/// Whether it is a program that root alone may change.
+fn is_roots(program: &Path) -> bool {
+    fs::metadata(program)
+        .is_ok_and(|meta| meta.is_file() && meta.uid() == 0 && meta.mode() & 0o022 == 0)
+}
+
+fn read_by_the_server(lines: &Lines) -> io::Result<Vec<String>> {
+    let mut file = tempfile::tempfile()?;
+    file.write_all(lines.text.as_bytes())?;
+    file.rewind()?;
+    let output = Command::new(PRINTER)
+        .args(["--defaults-file=/dev/stdin", lines.group])
+        // Nothing but this text is to be read.
+        .env_clear()
+        .stdin(Stdio::from(file))
+        .stderr(Stdio::null())
+        .output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("it ended with {}", output.status)));
+    }
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -201,7 +291,7 @@ mod tests {
             pool_max: Some(100),
             ..Snippet::default()
         };
-        let text = snippet.text(Flavour::MariaDb);
+        let text = snippet.text(Flavour::MariaDb).unwrap();
         for line in [
             "[mariadb]",
             "plugin_load_add = bpe",
@@ -215,7 +305,7 @@ mod tests {
                 "{line} is missing in\n{text}"
             );
         }
-        let unchanged = Snippet::default().text(Flavour::MariaDb);
+        let unchanged = Snippet::default().text(Flavour::MariaDb).unwrap();
         assert!(!unchanged.contains("pool_size"));
     }
 
@@ -226,7 +316,7 @@ mod tests {
             server: line(105),
             ..Snippet::default()
         };
-        let text = snippet.text(Flavour::MariaDb);
+        let text = snippet.text(Flavour::MariaDb).unwrap();
         assert!(is_ours(&text, &line(105)) && is_ours(&text, ""));
         assert!(!is_ours(&text, &line(10)) && !is_ours(&text, &line(1051)));
         assert!(is_ours(HEAD, &line(105)), "without the line");
@@ -240,9 +330,9 @@ mod tests {
         assert_eq!(without_native_aio(Some(&alone), ""), None);
         for flavour in [Flavour::MariaDb, Flavour::MySql] {
             let mut snippet = Snippet::default();
-            let added = without_native_aio(Some(&snippet.text(flavour)), "");
+            let added = without_native_aio(Some(&snippet.text(flavour).unwrap()), "");
             snippet.native_aio_off = true;
-            assert_eq!(added, Some(snippet.text(flavour)));
+            assert_eq!(added, snippet.text(flavour).ok());
         }
     }
 
@@ -254,12 +344,13 @@ mod tests {
                 ..Snippet::default()
             }
             .text(Flavour::MySql)
+            .unwrap()
         };
         let settings = Snippet {
             settings: vec![("bpe_enabled".into(), "ON".into())],
             ..Snippet::default()
         };
-        let settings = settings.text(Flavour::MySql);
+        let settings = settings.text(Flavour::MySql).unwrap();
         assert!(
             settings.ends_with("\nloose-bpe_enabled = ON\n"),
             "{settings}"
@@ -267,5 +358,57 @@ mod tests {
         assert!(text(None).contains("\nloose-early-plugin-load = \"bpe=bpe.so\"\n"));
         assert!(text(Some("keyring.so")).contains("\"keyring.so;bpe=bpe.so\""));
         assert!(text(Some("keyring.so;bpe=bpe.so")).contains("\"keyring.so;bpe=bpe.so\""));
+    }
+
+    #[test]
+    fn no_value_adds_a_line() {
+        let with = |name: &str, value: &str| Snippet {
+            settings: vec![(name.into(), value.into())],
+            ..Snippet::default()
+        };
+        let quotes = format!("exclude a.`{}`", "\"".repeat(3000));
+        for (name, value) in [
+            ("bpe_tables", "exclude a.`b\ninit_file=/evil.sql\n#`"),
+            ("bpe_path", "/x\r\nplugin_dir=/y"),
+            ("bpe_persist_path", "/x\u{2028}y"),
+            ("bpe_tables", quotes.as_str()),
+        ] {
+            for flavour in [Flavour::MariaDb, Flavour::MySql] {
+                assert!(with(name, value).text(flavour).is_err(), "{name}");
+            }
+        }
+        let early = Snippet {
+            early_load_before: Some("x.so\"\nplugin_dir=/y".to_owned()),
+            ..Snippet::default()
+        };
+        assert!(early.text(Flavour::MySql).is_err());
+    }
+
+    #[test]
+    fn servers_tool_reads_what_was_meant() {
+        let snippet = Snippet {
+            settings: vec![
+                ("bpe_path".into(), "/mnt/a b#c;d".into()),
+                (
+                    "bpe_tables".into(),
+                    "exclude a.`\"\\n'`, limit 5% é.*".into(),
+                ),
+            ],
+            pool_before: Some(100),
+            pool_after: Some(96),
+            early_load_before: Some("keyring.so \"x\\".into()),
+            native_aio_off: true,
+            ..Snippet::default()
+        };
+        for flavour in [Flavour::MariaDb, Flavour::MySql] {
+            let (text, _) = snippet.proven_text(flavour).unwrap();
+            assert_eq!(Ok(text), snippet.text(flavour));
+        }
+        // Not so what it reads otherwise.
+        let mut lines = snippet.lines(Flavour::MariaDb).unwrap();
+        lines.text.push_str("init_file=/x\n");
+        if is_roots(Path::new(PRINTER)) {
+            assert_ne!(read_by_the_server(&lines).unwrap(), lines.options);
+        }
     }
 }

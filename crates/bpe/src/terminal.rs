@@ -3,27 +3,79 @@
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
 
+use interface::untrusted::{is_visible, visible_json};
 use ratatui::style::{Color, Style};
+use serde_json::Value;
 
 /// `println!` that goes on when nobody reads any more (`bpe enable | head`): a change must not stop
 /// half-way for that.
 #[macro_export]
 macro_rules! say {
-    ($($argument:tt)*) => { $crate::terminal::write_line(std::io::stdout(), format_args!($($argument)*)) };
+    ($($argument:tt)*) => { $crate::terminal::say_line(format_args!($($argument)*)) };
 }
 
 /// `eprintln!` that goes on when nobody reads any more.
 #[macro_export]
 macro_rules! complain {
-    ($($argument:tt)*) => { $crate::terminal::write_line(std::io::stderr(), format_args!($($argument)*)) };
+    ($($argument:tt)*) => { $crate::terminal::complain_line(format_args!($($argument)*)) };
 }
 
 pub use {complain, say};
 
-/// Writes a line and does not care whether that works.
-pub fn write_line(mut to: impl Write, line: fmt::Arguments<'_>) {
-    let _ = writeln!(to, "{line}");
+/// Writes a line to standard output and does not care whether that works. Of control characters only line feeds and tabs are left, and the
+/// colours of [`Paint`].
+pub fn say_line(line: fmt::Arguments<'_>) {
+    let text = visible(&line.to_string(), Paint::stdout());
+    let _ = writeln!(io::stdout(), "{text}");
 }
+
+/// The same to standard error, without colours.
+pub fn complain_line(line: fmt::Arguments<'_>) {
+    let text = visible(&line.to_string(), Paint::NONE);
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// A text whose further lines begin with two spaces: none of them passes for a line of another origin.
+pub fn indented(text: &str) -> String {
+    let mut lines = text.split('\n');
+    let mut shown = lines.next().unwrap_or_default().to_owned();
+    for line in lines {
+        let indent = if line.starts_with("  ") { "" } else { "  " };
+        shown.extend(["\n", indent, line]);
+    }
+    shown
+}
+
+/// Prints JSON: what cannot be seen is in JSON's own escapes.
+pub fn say_json(json: &Value) {
+    let text = format!("{json:#}");
+    let _ = writeln!(io::stdout(), "{}", visible_json(&text));
+}
+
+/// A text of this command as a terminal may get it.
+pub fn visible(text: &str, paint: Paint) -> String {
+    let styles = if paint.coloured { &STYLES[..] } else { &[] };
+    let mut clean = String::with_capacity(text.len());
+    for letter in text.chars() {
+        match styles.iter().find(|(mark, _)| *mark == letter) {
+            Some((_, code)) => clean.extend(["\x1b[", code, "m"]),
+            None if matches!(letter, '\n' | '\t') || is_visible(letter) => clean.push(letter),
+            None => clean.extend(letter.escape_unicode()),
+        }
+    }
+    clean
+}
+
+/// Marks of styles in a text before it is written. They are no characters, so text of a server has none.
+const STYLES: [(char, &str); 6] = [
+    (PLAIN, "0"),
+    ('\u{fdd1}', "32"),
+    ('\u{fdd2}', "33"),
+    ('\u{fdd3}', "1;31"),
+    ('\u{fdd4}', "1"),
+    ('\u{fdd5}', "2"),
+];
+const PLAIN: char = '\u{fdd0}';
 
 /// Writes text in colours when standard output is a terminal and NO_COLOR is not set.
 #[derive(Debug, Clone, Copy)]
@@ -32,38 +84,40 @@ pub struct Paint {
 }
 
 impl Paint {
+    pub const NONE: Self = Self { coloured: false };
+
     pub fn stdout() -> Self {
         Self {
             coloured: io::stdout().is_terminal() && !colours_refused(),
         }
     }
 
-    fn paint(self, code: &str, text: &str) -> String {
+    fn paint(self, style: usize, text: &str) -> String {
         if self.coloured {
-            format!("\x1b[{code}m{text}\x1b[0m")
+            format!("{}{text}{PLAIN}", STYLES[style].0)
         } else {
             text.to_owned()
         }
     }
 
     pub fn green(self, text: &str) -> String {
-        self.paint("32", text)
+        self.paint(1, text)
     }
 
     pub fn yellow(self, text: &str) -> String {
-        self.paint("33", text)
+        self.paint(2, text)
     }
 
     pub fn red(self, text: &str) -> String {
-        self.paint("1;31", text)
+        self.paint(3, text)
     }
 
     pub fn bold(self, text: &str) -> String {
-        self.paint("1", text)
+        self.paint(4, text)
     }
 
     pub fn dim(self, text: &str) -> String {
-        self.paint("2", text)
+        self.paint(5, text)
     }
 }
 
@@ -136,7 +190,7 @@ pub fn confirm(question: &str) -> Option<bool> {
     if !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return None;
     }
-    write!(io::stdout(), "{question} [y/N] ").ok()?;
+    write!(io::stdout(), "{} [y/N] ", visible(question, Paint::NONE)).ok()?;
     io::stdout().flush().ok()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).ok()?;
@@ -155,6 +209,35 @@ mod tests {
         assert_eq!(wrapped("a bb  ccc dddd", 6), ["a bb", "ccc", "dddd"]);
         assert_eq!(wrapped("unbreakable x", 4), ["unbreakable", "x"]);
         assert!(wrapped(" ", 10).is_empty());
+    }
+
+    #[test]
+    fn nothing_but_lines_and_styles_reaches_a_terminal() {
+        let paint = Paint { coloured: true };
+        let text = format!(
+            "{}\tb\n\x1b[2K\x1b]0;x\x07\u{202e}\u{9b}\rc",
+            paint.red("a")
+        );
+        assert_eq!(
+            visible(&text, paint),
+            "\x1b[1;31ma\x1b[0m\tb\n\\u{1b}[2K\\u{1b}]0;x\\u{7}\\u{202e}\\u{9b}\\u{d}c"
+        );
+        // Without colours not even the marks.
+        assert_eq!(visible("\u{fdd3}a", Paint::NONE), "\\u{fdd3}a");
+        for style in [
+            Paint::green,
+            Paint::yellow,
+            Paint::red,
+            Paint::bold,
+            Paint::dim,
+        ] {
+            let shown = visible(&style(paint, "a"), paint);
+            assert!(
+                shown.starts_with("\x1b[") && shown.ends_with("ma\x1b[0m"),
+                "{shown}"
+            );
+            assert_eq!(style(Paint::NONE, "a"), "a");
+        }
     }
 
     #[test]

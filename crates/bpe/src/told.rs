@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::failure::Failure;
-use crate::terminal::say;
+use crate::terminal::{indented, say};
 
 pub trait Told {
     /// The steps to come, in their order.
@@ -46,7 +46,7 @@ impl Terminal {
 
 impl Told for Terminal {
     fn line(&mut self, text: &str) {
-        say!("{text}");
+        say!("{}", indented(text));
     }
 
     fn interrupted(&self) -> bool {

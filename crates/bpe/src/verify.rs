@@ -5,6 +5,7 @@
 
 use std::process::ExitCode;
 
+use interface::untrusted::visible_json;
 use serde_json::Value;
 
 use crate::connection;
@@ -84,7 +85,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let cached = status.get("bpe_pages_cached").and_then(|n| n.parse().ok());
     let sums = ask(&mut server, &args, cached.unwrap_or(0))?;
     if args.json {
-        say!("{}", sums.json());
+        say!("{}", visible_json(&sums.json().to_string()));
     } else {
         print(&sums);
     }

@@ -8,6 +8,8 @@
 //! [`status`], [`variables`] and [`reports`] are what a server shows of the plugin: names, kinds, units, meanings;
 //! [`limits`] is what its figures are judged by, [`tables`] reads the rules for tables. [`owner`] says how the files of a server's cache are called.
 //!
+//! [`untrusted`] shows text from outside.
+//!
 //! A plain library: no unsafe code, no dependencies, nothing that reads a file by itself.
 #![forbid(unsafe_code)]
 
@@ -23,6 +25,7 @@ pub mod reports;
 mod servers;
 pub mod status;
 pub mod tables;
+pub mod untrusted;
 pub mod variables;
 pub mod verdict;
 
@@ -30,4 +33,5 @@ pub use code::Inside;
 pub use in_use::InUse;
 pub use release::{Maker, Release};
 pub use status::Status;
+pub use untrusted::Untrusted;
 pub use verdict::{Executable, Refusal, Verdict, Way, judge};

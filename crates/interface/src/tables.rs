@@ -15,6 +15,8 @@ mod pattern;
 
 use std::fmt;
 
+use crate::untrusted::{Untrusted, refuse_controls};
+
 pub use pattern::{Named, Pattern};
 
 /// Bytes of the longest text. A line of an option file takes 4,096.
@@ -114,6 +116,7 @@ impl Rules {
                 text.len()
             ));
         }
+        refuse_controls("bpe_tables", text)?;
         let mut rules: Vec<Rule> = Vec::new();
         for text in pattern::split(text)? {
             let number = rules.len() + 1;
@@ -251,16 +254,8 @@ impl fmt::Display for Rules {
     }
 }
 
-fn quoted(text: &str) -> String {
-    let mut shown: String = text
-        .chars()
-        .take(QUOTED)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    if text.chars().count() > QUOTED {
-        shown.push_str("...");
-    }
-    shown
+fn quoted(text: &str) -> Untrusted<'_> {
+    Untrusted::new(text).cut_at(QUOTED)
 }
 
 /// Word, limit, pattern.
@@ -274,7 +269,7 @@ fn rule(text: &str, folds: bool) -> Result<Rule, String> {
         "limit" => limit(rest)?,
         _ => {
             return Err(format!(
-                "it begins with {:?}; a rule begins with include, exclude, normal, prefer or limit N%",
+                "it begins with \"{}\"; a rule begins with include, exclude, normal, prefer or limit N%",
                 quoted(word)
             ));
         }

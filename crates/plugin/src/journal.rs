@@ -4,7 +4,12 @@
 
 use std::fmt::Write as _;
 
+use interface::Untrusted;
+
 use crate::os::Level;
+
+/// Characters of a line: texts name tables, files and rules, and repeat what other accounts have set.
+const LONGEST: usize = 4000;
 
 fn name(level: Level) -> &'static str {
     match level {
@@ -18,7 +23,7 @@ fn name(level: Level) -> &'static str {
 /// write to standard error does.
 pub fn line(level: Level, text: &str) {
     let mut line = String::with_capacity(text.len() + 64);
-    let text = text.replace('\n', " ");
+    let text = Untrusted::new(text).cut_at(LONGEST);
     // SAFETY: plain C calls on memory of our own; all-zero values are valid for both structures.
     let (local, utc, micros) = unsafe {
         let mut now: libc::timespec = std::mem::zeroed();

@@ -324,6 +324,7 @@ impl DataDirectory {
 /// Opens the records, and keeps them. `recovers`: persisted files may be trusted, since InnoDB has not started. Returns their session, and
 /// what they may prove.
 fn open(owner: &OwnerIdentity, recovers: bool) -> Result<Option<(u64, Recovery)>, String> {
+    settings::check_persist_path()?;
     let path = plan::kept_in(owner, "files");
     let file = extension::open_in_memory(&path).map_err(|error| error.to_string())?;
     check_ours(&file).map_err(|error| failed(&path, &error))?;

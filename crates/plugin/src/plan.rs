@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use extension::{Config, DeviceConfig, OpenError, OwnerIdentity};
 use interface::owner;
+use interface::untrusted::refuse_in_path;
 
 use crate::pool;
 use crate::settings::{self, Persist, Settings};
@@ -82,6 +83,7 @@ impl Plan {
     }
 
     fn named(settings: &Settings, data: impl FnOnce() -> PathBuf) -> Result<Plan, String> {
+        refuse_in_path("bpe_path", &settings.path)?;
         let paths: Vec<&str> = settings.paths().collect();
         if paths.is_empty() {
             return Err("bpe_path is not set; SET GLOBAL bpe_path to a file or directory on a fast local disk".into());
@@ -103,6 +105,8 @@ impl Plan {
                 file_name: file_name.clone(),
             })
             .collect();
+        let is_persisted =
+            settings::persist() == Persist::Restart && settings::check_persist_path().is_ok();
         let config = Config {
             devices,
             instances: settings.instance_count(),
@@ -113,7 +117,7 @@ impl Plan {
             compression: settings.compression,
             budget: settings::write_budget(),
             read_timeout: settings::read_timeout(),
-            arena: (settings::persist() == Persist::Restart).then(|| kept_in(&owner, "arena")),
+            arena: is_persisted.then(|| kept_in(&owner, "arena")),
             ..Config::default()
         };
         Ok(Plan {
@@ -453,6 +457,14 @@ mod tests {
     fn a_missing_path_or_size_is_said() {
         assert!(plan("", 1 << 30).unwrap_err().contains("bpe_path"));
         assert!(plan("/x", 0).unwrap_err().contains("bpe_size"));
+    }
+
+    #[test]
+    fn path_with_control_character_is_refused() {
+        for path in ["/a\nb", "/a:/b\u{1b}", "/a\u{2028}", "/a\\b"] {
+            let why = plan(path, 1 << 30).unwrap_err();
+            assert!(why.starts_with("bpe_path takes no"), "{why}");
+        }
     }
 
     #[test]

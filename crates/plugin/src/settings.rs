@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use coherence::controller::Layout;
 use extension::{AdmissionMode, Compression, PolicyName, ReadTimeout, WriteBudget};
+use interface::untrusted::refuse_in_path;
 use parking_lot::Mutex;
 
 /// Behind `bpe_enabled`.
@@ -304,6 +305,14 @@ pub fn persist_path() -> PathBuf {
         path if path.is_empty() => DEFAULT_PERSIST_PATH.into(),
         path => path.into(),
     }
+}
+
+/// Whether files can be kept there.
+///
+/// # Errors
+/// It is not a path that the plugin takes: an option file may have anything.
+pub fn check_persist_path() -> Result<(), String> {
+    refuse_in_path("bpe_persist_path", &text_of(&PERSIST_PATH))
 }
 
 /// POSIX shared memory, under Linux.

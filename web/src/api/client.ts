@@ -1,5 +1,6 @@
 // Calls of the console's server. Every one carries the token; what goes wrong becomes an ApiError with the server's words.
 
+import { visible } from "../format";
 import { token, tokenRefused } from "../state/session";
 import type {
   About, Action, Cluster, ClusterPlan, ClusterRequest, CompareRequest, Comparing, ConsoleEvent, Details, Experience, Figures, Plan, PlanChanged, Run, RunRequest, Server, Settings, SwitchRequest, TableRule, Task, Way,
@@ -27,7 +28,7 @@ async function failure(response: Response): Promise<ApiError> {
   try {
     const body = (await response.json()) as { error?: string; advice?: string | null } & Partial<PlanChanged>;
     const changed = response.status === 409 && body.plan ? { plan: body.plan, differs: body.differs ?? [] } : null;
-    return new ApiError(response.status, body.error ?? response.statusText, body.advice ?? null, changed);
+    return new ApiError(response.status, visible(body.error ?? response.statusText), body.advice ? visible(body.advice) : null, changed);
   } catch {
     return new ApiError(response.status, `${response.status} ${response.statusText}`);
   }

@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
+import { Name } from "./name";
 import { text } from "../state/text";
 
 export interface Column<Row> {
@@ -52,7 +53,8 @@ export function SortedTable<Row>(props: {
           {rows.map((row) => (
             <tr key={props.identity(row)}>
               {props.columns.map((one, i) => {
-                const shown = one.show ? one.show(row) : one.value(row);
+                const value = one.show ? one.show(row) : one.value(row);
+                const shown = typeof value === "string" ? <Name text={value} /> : value;
                 return i === 0 ? <th key={one.key} scope="row" class={classOf(one)}>{shown}</th>
                   : <td key={one.key} class={classOf(one)}>{shown}</td>;
               })}

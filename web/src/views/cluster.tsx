@@ -6,9 +6,10 @@ import { api, ApiError } from "../api/client";
 import type { Action, Cluster, ClusterPlan, ClusterRequest, ConsoleEvent, Member, Way } from "../api/types";
 import { StateBadge } from "../components/badge";
 import { Dialog } from "../components/dialog";
+import { Name } from "../components/name";
 import { useRepeated } from "../components/refresh";
 import { Said } from "../components/said";
-import { dateAndClock, number, parseSize, percent } from "../format";
+import { dateAndClock, number, parseSize, percent, visible } from "../format";
 import { addressOf } from "../state/route";
 import { text } from "../state/text";
 import { ThePlan } from "./switch";
@@ -42,7 +43,7 @@ export function ClusterPage(props: { name: string }) {
       <div class="server-title">
         <div>
           <p class="crumb"><a href={addressOf({ page: "servers" })}>{text.value.servers.title}</a></p>
-          <h1 id="cluster-title">{t.title(props.name)}</h1>
+          <h1 id="cluster-title"><Name text={t.title(props.name)} /></h1>
         </div>
         {cluster && (
           <div class="buttons">
@@ -56,7 +57,7 @@ export function ClusterPage(props: { name: string }) {
         : !cluster ? <p class="note">{t.gone}</p>
         : (
           <>
-            {cluster.problem && <p class="banner warn"><span lang="en">{cluster.problem}</span> <span lang="en" class="advice">{cluster.advice}</span></p>}
+            {cluster.problem && <p class="banner warn"><Said text={cluster.problem} /> <Said class="advice" text={cluster.advice} /></p>}
             <p class="note">{cluster.configured ? t.configured : t.discovered}</p>
             <Members cluster={cluster} />
             {cluster.task && (
@@ -98,18 +99,18 @@ function Row(props: { member: Member }) {
   const member = props.member;
   return (
     <tr data-member={member.name}>
-      <th scope="row"><a href={addressOf({ page: "server", id: member.id, view: "overview" })}>{member.name}</a></th>
+      <th scope="row"><a href={addressOf({ page: "server", id: member.id, view: "overview" })}><Name text={member.name} /></a></th>
       <td data-role={member.role}>{t.roles[member.role] ?? member.role}</td>
       <td>
-        {member.error ? <span class="problem" lang="en">{member.error}</span> : <span lang="en">{member.state || "–"}</span>}
-        {member.errors && <small class="problem" lang="en">{member.errors}</small>}
-        {member.unseen.map((one) => <small key={one} class="problem" lang="en">{one}</small>)}
+        {member.error ? <span class="problem" lang="en"><Name text={member.error} /></span> : <span lang="en">{member.state || "–"}</span>}
+        {member.errors && <small class="problem" lang="en"><Name text={member.errors} /></small>}
+        {member.unseen.map((one) => <small key={one} class="problem" lang="en"><Name text={one} /></small>)}
       </td>
       <td class="number">{member.lag_s === null ? t.unknown : t.seconds(number(member.lag_s))}</td>
       <td><StateBadge state={member.reachable ? member.extension ?? "not installed" : "unreachable"} /></td>
       <td class="number">{percent(member.hit_ratio_percent)}</td>
       <td class="number" data-warm>{member.role.endsWith("primary") ? t.reference : member.warm_percent === null ? t.noList : percent(member.warm_percent, 0)}</td>
-      <td><span class={`badge ${member.ready ? "good" : "warn"}`}>{member.ready ? t.isReady : t.isNotReady}</span> <small lang="en">{member.ready_reason}</small></td>
+      <td><span class={`badge ${member.ready ? "good" : "warn"}`}>{member.ready ? t.isReady : t.isNotReady}</span> <small lang="en"><Name text={member.ready_reason} /></small></td>
     </tr>
   );
 }
@@ -194,7 +195,7 @@ function ClusterDialog(props: { cluster: Cluster; action: Action; onBegun: () =>
   const refused = shown?.refused ?? null;
   const possible = shown !== undefined && refused === null && shown.nodes.every((node) => node.plan.refused === null);
   return (
-    <Dialog title={action === "on" ? t.titleOn(cluster.name) : t.titleOff(cluster.name)} onClose={props.onClose}>
+    <Dialog title={action === "on" ? t.titleOn(visible(cluster.name)) : t.titleOff(visible(cluster.name))} onClose={props.onClose}>
       {action === "on" && (
         <div class="fields">
           <label class="field">
@@ -224,8 +225,8 @@ function ClusterDialog(props: { cluster: Cluster; action: Action; onBegun: () =>
       <div aria-live="polite" class="plan">
         {refused !== null && <p class="banner bad">{s.refused} <Said text={refused} /></p>}
         {shown ? shown.nodes.map((node) => (
-          <section key={node.id} data-plan={node.name} aria-label={node.name}>
-            <h3>{node.name}</h3>
+          <section key={node.id} data-plan={node.name} aria-label={visible(node.name)}>
+            <h3><Name text={node.name} /></h3>
             <ThePlan plan={node.plan} />
           </section>
         )) : !wrong && !problem.value && <p class="note">{text.value.loading}</p>}

@@ -1,5 +1,6 @@
 import type { Device } from "../api/types";
 import { Bar } from "../components/bar";
+import { Name } from "../components/name";
 import { bytes, micros, number, percent } from "../format";
 import type { ServerStore } from "../state/server";
 import { text } from "../state/text";
@@ -22,10 +23,10 @@ function Disk(props: { device: Device }) {
   const used = one.segments > 0 ? ((one.segments - one.free_segments) * 100) / one.segments : 0;
   return (
     <li class="card disk">
-      <h3 class="path">{one.path}</h3>
+      <h3 class="path"><Name text={one.path} /></h3>
       <p>
         <span class={`badge ${one.active ? "good" : "bad"}`}>{one.active ? t.works : t.broken}</span>{" "}
-        {one.state !== "active" && <span lang="en">{one.state}</span>}
+        {one.state !== "active" && <span lang="en"><Name text={one.state} /></span>}
       </p>
       <Bar value={used} tone="cache">{t.full(percent(used, 0))} · {bytes(one.bytes)}</Bar>
       <dl class="facts">

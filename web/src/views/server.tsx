@@ -5,6 +5,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { api, ApiError } from "../api/client";
 import type { Action, Server } from "../api/types";
 import { StateBadge } from "../components/badge";
+import { Name } from "../components/name";
 import { useRepeated } from "../components/refresh";
 import { clock } from "../format";
 import { addressOf, type View, VIEWS } from "../state/route";
@@ -59,7 +60,7 @@ export function ServerPage(props: { store: ServerStore; view: View }) {
       <div class="server-title">
         <div>
           <p class="crumb"><a href={addressOf({ page: "servers" })}>{t.servers.title}</a></p>
-          <h1>{server.value?.name ?? store.id} {state && <StateBadge state={gone ? "unreachable" : state} />}</h1>
+          <h1><Name text={server.value?.name ?? store.id} /> {state && <StateBadge state={gone ? "unreachable" : state} />}</h1>
         </div>
         {state && (
           <div class="switch-box">

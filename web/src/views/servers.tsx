@@ -2,8 +2,9 @@ import { useSignal } from "@preact/signals";
 import { api, ApiError } from "../api/client";
 import type { Cluster, Server } from "../api/types";
 import { StateBadge } from "../components/badge";
+import { Name } from "../components/name";
 import { useRepeated } from "../components/refresh";
-import { bytes } from "../format";
+import { bytes, visible } from "../format";
 import { addressOf } from "../state/route";
 import { text } from "../state/text";
 
@@ -45,9 +46,9 @@ function Grouped(props: { servers: Server[]; clusters: Cluster[] }) {
   return (
     <>
       {props.clusters.map((cluster) => (
-        <section key={cluster.name} class="cluster" aria-label={t.title(cluster.name)}>
-          <h2><a href={addressOf({ page: "cluster", name: cluster.name })}>{t.title(cluster.name)}</a></h2>
-          {cluster.problem && <p class="problem" lang="en">{cluster.problem}</p>}
+        <section key={cluster.name} class="cluster" aria-label={t.title(visible(cluster.name))}>
+          <h2><a href={addressOf({ page: "cluster", name: cluster.name })}><Name text={t.title(cluster.name)} /></a></h2>
+          {cluster.problem && <p class="problem" lang="en"><Name text={cluster.problem} /></p>}
           {list(among(cluster))}
         </section>
       ))}
@@ -63,13 +64,13 @@ function ServerCard(props: { server: Server }) {
   return (
     <li class="card server-card">
       <div class="server-head">
-        <h2><a href={addressOf({ page: "server", id: server.id, view: "overview" })} title={t.open(server.name)}>{server.name}</a></h2>
+        <h2><a href={addressOf({ page: "server", id: server.id, view: "overview" })} title={t.open(visible(server.name))}><Name text={server.name} /></a></h2>
         <StateBadge state={server.reachable ? server.state ?? "not installed" : "unreachable"} />
       </div>
-      {server.error && <p class="problem">{server.error}</p>}
-      {server.reachable && server.state_reason && <p class="note">{server.state_reason}</p>}
+      {server.error && <p class="problem"><Name text={server.error} /></p>}
+      {server.reachable && server.state_reason && <p class="note"><Name text={server.state_reason} /></p>}
       <dl class="facts">
-        <div><dt>{t.address}</dt><dd class="path">{server.address}</dd></div>
+        <div><dt>{t.address}</dt><dd class="path"><Name text={server.address} /></dd></div>
         {server.role && <div><dt>{text.value.clusters.role}</dt><dd>{text.value.clusters.roles[server.role] ?? server.role}</dd></div>}
         <div><dt>{t.version}</dt><dd>{server.version ? `${server.flavour} ${server.version}` : "–"}</dd></div>
         <div><dt>{t.pool}</dt><dd>{server.pool_bytes ? bytes(server.pool_bytes) : "–"}</dd></div>

@@ -2,8 +2,9 @@ import { useSignal } from "@preact/signals";
 import { api, ApiError } from "../api/client";
 import { type FileRow, type TableRow, TREATMENTS, type Treatment } from "../api/types";
 import { Bar } from "../components/bar";
+import { Name } from "../components/name";
 import { type Column, SortedTable } from "../components/sorted-table";
-import { bytes, number, percent } from "../format";
+import { bytes, number, percent, visible } from "../format";
 import type { ServerStore } from "../state/server";
 import { text } from "../state/text";
 
@@ -31,7 +32,7 @@ function columns<Row extends Counts>(name: string, key: string, nameOf: (row: Ro
 function RuleSwitch(props: { row: TableRow; busy: boolean; set: (row: TableRow, action: Treatment, percent?: number) => void }) {
   const t = text.value.tables;
   const { row, busy } = props;
-  const name = `${row.schema}.${row.table}`;
+  const name = visible(`${row.schema}.${row.table}`);
   return (
     <span class="rule">
       <select class="small" aria-label={t.ruleOf(name)} value={row.treatment} disabled={busy}
@@ -70,7 +71,7 @@ export function TablesView(props: { store: ServerStore }) {
     outcome.value = null;
     try {
       const answer = await api.table(props.store.id, { schema: row.schema, table: row.table, action, ...(percent === undefined ? {} : { percent }) });
-      outcome.value = { tone: "good", text: t.ruleSet(tableName(row), t.treatments[action]), more: answer.warnings };
+      outcome.value = { tone: "good", text: t.ruleSet(visible(tableName(row)), t.treatments[action]), more: answer.warnings };
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       outcome.value = { tone: "bad", text: error.message, more: error.advice ? [error.advice] : [], english: true };
@@ -101,7 +102,7 @@ export function TablesView(props: { store: ServerStore }) {
       <div role="status">
         {outcome.value && (
           <p class={`banner ${outcome.value.tone}`} lang={outcome.value.english ? "en" : undefined}>
-            {outcome.value.text} {outcome.value.more.map((one, i) => <span key={i} lang="en">{one} </span>)}
+            {visible(outcome.value.text)} {outcome.value.more.map((one, i) => <span key={i} lang="en"><Name text={one} /> </span>)}
           </p>
         )}
       </div>

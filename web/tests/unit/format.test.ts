@@ -1,7 +1,7 @@
 import "./browser";
 import assert from "node:assert/strict";
 import { afterEach, test } from "node:test";
-import { bytes, exactSize, gain, micros, millis, number, parseSize, percent } from "../../src/format";
+import { bytes, exactSize, gain, micros, millis, number, parseSize, percent, visible } from "../../src/format";
 import { chosenLanguage } from "../../src/state/preferences";
 
 afterEach(() => {
@@ -50,4 +50,10 @@ test("sizes are read as an administrator writes them", () => {
 test("a size is written without losing a byte", () => {
   for (const size of [0, 1, 1000, 1024, 1536 * 2 ** 20, 2 ** 30, 2 ** 50]) assert.equal(parseSize(exactSize(size)), size);
   assert.equal(exactSize(2 ** 30), "1G");
+});
+
+test("text from outside shows what cannot be seen", () => {
+  assert.equal(visible("shop.o\u202e\u200bx\u001b[2K"), "shop.o\\u{202e}\\u{200b}x\\u{1b}[2K");
+  assert.equal(visible("\u{e0041}\ufeff\u00ad\u3164\u2028"), "\\u{e0041}\\u{feff}\\u{ad}\\u{3164}\\u{2028}");
+  assert.equal(visible("東京 müller नमस्ते 🦭\n"), "東京 müller नमस्ते 🦭\n");
 });

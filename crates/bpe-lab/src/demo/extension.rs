@@ -4,6 +4,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use bpe_command::quote::sql_text;
 use bpe_command::size;
 use private_server::Server;
 use serde::{Deserialize, Serialize};
@@ -58,8 +59,8 @@ pub struct Memory {
 pub fn set_up(bench: &Bench, server: &Server) -> Result<()> {
     let path = bench.workspace.fast();
     server.sql(&format!(
-        "SET GLOBAL bpe_path = '{}'",
-        escaped(&path.display().to_string())
+        "SET GLOBAL bpe_path = {}",
+        sql_text(&path.display().to_string())
     ))?;
     server.sql(&format!("SET GLOBAL bpe_size = {}", bench.plan.cache))?;
     for variable in &bench.plan.variables {
@@ -223,10 +224,6 @@ fn has_settled(points: &[WarmPoint]) -> bool {
     let (before, after) = points[start..].split_at(WINDOW);
     // Zero is not a hit ratio that has settled but a cache that has not begun.
     mean(after) > 0.0 && mean(after) - mean(before) < RISE
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('\\', "\\\\").replace('\'', "\\'")
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::wish::Wish;
 use crate::connection::plain;
 use crate::failure::{Exit, Failure};
 use crate::observe::{Observer, Sample};
+use crate::quote::{readable, sql_value};
 use crate::server::Server;
 
 /// Seconds that bypass lasts longer than a slice if nobody ends it.
@@ -98,7 +99,7 @@ impl<'a> Held<'a> {
         let Err(error) = server.execute(sql) else {
             return Ok(());
         };
-        let failure = Failure::step(format!("{sql} failed: {}", plain(&error)));
+        let failure = Failure::step(format!("{} failed: {}", readable(sql), plain(&error)));
         let failure = server.without_answer(failure);
         if failure.exit == Exit::Connect {
             self.observer.disconnect();
@@ -117,7 +118,7 @@ impl<'a> Held<'a> {
     fn try_to_put_back(&mut self) -> Result<(), String> {
         let mut missing: Vec<(String, String)> = Vec::new();
         for (name, value) in std::mem::take(&mut self.to_put_back) {
-            let sql = format!("SET GLOBAL {name} = {value}");
+            let sql = format!("SET GLOBAL {name} = {}", sql_value(&value));
             // Without its timeout, bypass would last.
             if let Some((_, why)) = missing.last().cloned() {
                 missing.push((sql, why));
@@ -135,7 +136,7 @@ impl<'a> Held<'a> {
         let Some((_, why)) = missing.first() else {
             return Ok(());
         };
-        let statements: Vec<_> = missing.iter().map(|(sql, _)| sql.as_str()).collect();
+        let statements: Vec<_> = missing.iter().map(|(sql, _)| readable(sql)).collect();
         Err(format!(
             "NOT everything was put back ({why}). Bypass ends by itself within {} s, and the control group with it; then run: {}",
             self.timeout,

@@ -15,7 +15,7 @@ pub use checks::{TIMEOUT, timeout_in_force};
 use crate::connection;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
-use crate::terminal::{complain, grouped, say};
+use crate::terminal::{self, complain, grouped, say};
 use report::{Comparison, ENOUGH, Ended};
 use run::{Audience, Now};
 use schedule::Side;
@@ -73,7 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let comparison = run::run(target, &wish, &mut audience)?;
     drop(audience);
     if args.json {
-        say!("{:#}", serde_json::to_value(&comparison)?);
+        terminal::say_json(&serde_json::to_value(&comparison)?);
     } else {
         say!("{}", comparison.text().trim_end());
     }

@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use interface::Untrusted;
+use interface::untrusted::one_line;
 use mysql::{Conn, OptsBuilder};
 
 use crate::failure::{Exit, Failure};
@@ -93,8 +95,8 @@ pub enum Address {
 impl std::fmt::Display for Address {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::Socket(path) => write!(f, "socket {}", path.display()),
-            Self::Tcp { host, port } => write!(f, "{host} port {port}"),
+            Self::Socket(path) => write!(f, "socket {}", one_line(&path.to_string_lossy())),
+            Self::Tcp { host, port } => write!(f, "{} port {port}", one_line(host)),
         }
     }
 }
@@ -146,7 +148,7 @@ impl Args {
         };
         let files = self.read_files(&environment)?;
         for warning in &files.warnings {
-            complain!("bpe: warning: {warning}");
+            complain!("bpe: warning: {}", one_line(warning));
         }
         if let Some(Some(password)) = &self.password {
             hide::hide_argument(password);
@@ -301,15 +303,15 @@ impl Target {
     /// Asks for the password now when that was wished, so that nobody need be there later.
     pub fn ask_password(&mut self) -> Result<(), Failure> {
         if self.ask_password {
-            let text = rpassword::prompt_password(format!("Password of {}: ", self.user)).map_err(
-                |error| {
-                    Failure::new(
-                        Exit::Connect,
-                        format!("cannot ask for the password: {error}"),
-                    )
-                    .advise("put it into MYSQL_PWD or an option file")
-                },
-            )?;
+            let text =
+                rpassword::prompt_password(format!("Password of {}: ", Untrusted::new(&self.user)))
+                    .map_err(|error| {
+                        Failure::new(
+                            Exit::Connect,
+                            format!("cannot ask for the password: {error}"),
+                        )
+                        .advise("put it into MYSQL_PWD or an option file")
+                    })?;
             self.password = Some(Password(text));
             self.ask_password = false;
         }
@@ -382,7 +384,7 @@ impl Target {
                 1045 | 1698 => failure.advise(format!(
                     "log in as an administrator: `sudo bpe ...` where the server knows root by its \
                      socket, or -u NAME -p (tried as {} {} a password)",
-                    self.user,
+                    Untrusted::new(&self.user),
                     if self.password.is_some() {
                         "with"
                     } else {
@@ -397,9 +399,10 @@ impl Target {
                 _ => failure,
             },
             Error::DriverError(DriverError::UnknownAuthPlugin(plugin)) => failure.advise(format!(
-                "the account uses authentication plugin {plugin}, which this command does not \
+                "the account uses authentication plugin {}, which this command does not \
                  speak: use an account with a password, or the operating system's account over \
-                 the socket"
+                 the socket",
+                Untrusted::new(plugin).cut_at(64)
             )),
             _ if io_of(error).is_some_and(was_too_slow) => failure.advise(HANGS),
             _ => match &self.address {
@@ -418,19 +421,26 @@ impl Target {
     }
 }
 
-/// An error of the library in the words of the server or system alone.
+/// An error of the library in the words of the server or system alone, on one line.
 pub fn plain(error: &mysql::Error) -> String {
     use mysql::{DriverError, Error};
     match error {
         Error::MySqlError(server) if server.code == LOCKED => format!(
             "{} (error {}): another session holds a lock, perhaps a backup or a change of a table",
-            server.message, server.code
+            Untrusted::new(&server.message),
+            server.code
         ),
-        Error::MySqlError(server) => format!("{} (error {})", server.message, server.code),
+        Error::MySqlError(server) => format!(
+            "{} (error {})",
+            Untrusted::new(&server.message),
+            server.code
+        ),
         Error::IoError(io) => in_words(io),
         Error::CodecError(codec) => io_of(error).map_or_else(|| codec.to_string(), in_words),
-        Error::DriverError(DriverError::CouldNotConnect(Some((_, text, _)))) => text.clone(),
-        other => other.to_string(),
+        Error::DriverError(DriverError::CouldNotConnect(Some((_, text, _)))) => {
+            Untrusted::new(text).to_string()
+        }
+        other => Untrusted::new(&other.to_string()).to_string(),
     }
 }
 

@@ -12,6 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::files::read_bounded;
+use crate::quote::shell_path;
 
 /// How deep `!include` may nest; the servers stop there too.
 const MAX_DEPTH: usize = 10;
@@ -91,8 +92,9 @@ impl OptionFiles {
         match fs::metadata(&real) {
             Ok(meta) if meta.is_file() && meta.mode() & 0o002 != 0 => {
                 self.warnings.push(format!(
-                    "{} is world-writable and was ignored (chmod o-w {0})",
-                    path.display()
+                    "{} is world-writable and was ignored (chmod o-w {})",
+                    path.display(),
+                    shell_path(path)
                 ));
                 return;
             }

@@ -115,7 +115,10 @@ fn ask(server: &mut Server) -> Result<Value, Failure> {
         }
         // Without the function there are no rows: the page says so by the state.
         let text = report::ask_if_any(server, name)?.unwrap_or_default();
-        Ok(serde_json::from_str(&text).unwrap_or_default())
+        Ok(match report::parse(&text) {
+            Ok(Value::Array(rows)) => rows,
+            _ => Vec::new(),
+        })
     };
     let (instances, devices) = (rows("instances")?, rows("devices")?);
     let mut files = rows("files")?;

@@ -12,6 +12,7 @@ use crate::diagnostics::random;
 use crate::failure::Failure;
 use crate::files;
 use crate::private_file::PrivateFile;
+use crate::quote::shell_path;
 
 /// Random bytes of a token that is made here.
 const BYTES: usize = 32;
@@ -56,7 +57,7 @@ impl Token {
                 path.display(),
                 file.mode()
             ))
-            .advise(format!("chmod 600 {}", path.display())));
+            .advise(format!("chmod 600 {}", shell_path(path))));
         }
         let text = file.text(MOST as u64 + 2).map_err(failed)?;
         let text = text.trim();

@@ -5,9 +5,12 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use interface::untrusted::one_line;
+
 use super::finding::Finding;
 use crate::disk;
 use crate::process::Process;
+use crate::quote::{shell, shell_path};
 
 /// What the packages bring for it, in /etc/apparmor.d.
 const ABSTRACTION: &str = "abstractions/innodb-bpe";
@@ -25,7 +28,7 @@ pub fn look(process: &Process, path: &Path) -> Vec<Finding> {
 
 /// The same for the folder in memory in which the server keeps what outlives its process. It works without.
 pub fn memory(process: &Process, folder: &Path) -> Vec<Finding> {
-    let shown = folder.display();
+    let shown = one_line(&folder.to_string_lossy());
     let missing = Profile::of(process)
         .filter(|profile| profile.enforces && profile.is_readable)
         .filter(|profile| {
@@ -89,17 +92,18 @@ impl Profile {
     }
 
     fn advice(&self, lines: &str) -> String {
-        let file = &self.file;
+        let local = format!("/etc/apparmor.d/local/{}", self.file);
+        let file = shell(&format!("/etc/apparmor.d/{}", self.file));
         format!(
-            "add these lines to /etc/apparmor.d/local/{file}:\n{lines}\n\
-             then: sudo apparmor_parser -r /etc/apparmor.d/{file}"
+            "add these lines to {}:\n{lines}\nthen: sudo apparmor_parser -r {file}",
+            one_line(&local)
         )
     }
 }
 
 fn apparmor(process: &Process, path: &Path) -> Option<Finding> {
     let profile = Profile::of(process)?;
-    let (name, shown) = (&profile.name, path.display());
+    let (name, shown) = (&profile.name, one_line(&path.to_string_lossy()));
     if !profile.enforces {
         return Some(Finding::ok(
             "AppArmor",
@@ -204,7 +208,9 @@ fn selinux(process: &Process, path: &Path) -> Option<Finding> {
             format!("is enforced, and {shown} has not the type mysqld_db_t"),
         )
         .advise(format!(
-            "sudo semanage fcontext -a -t mysqld_db_t '{shown}(/.*)?' && sudo restorecon -R {shown}"
+            "sudo semanage fcontext -a -t mysqld_db_t {} && sudo restorecon -R {}",
+            shell(&format!("{}(/.*)?", path.display())),
+            shell_path(path)
         )),
     )
 }
@@ -239,8 +245,10 @@ fn unit(process: &Process, path: &Path) -> Option<Finding> {
                 format!("{unit} lets the server only read {shown} (ProtectSystem)"),
             )
             .advise(format!(
-                "sudo systemctl edit {unit}, add the lines\n  [Service]\n  ReadWritePaths={shown}\n\
-                 and restart the server"
+                "sudo systemctl edit {}, add the lines\n  [Service]\n  ReadWritePaths={}\n\
+                 and restart the server",
+                shell(&unit),
+                one_line(&path.to_string_lossy())
             )),
         );
     }

@@ -1,5 +1,6 @@
 //! One line of the doctor: what was looked at, how it is, and what to do.
 
+use interface::untrusted::one_line;
 use serde_json::{Value, json};
 
 use crate::terminal::Paint;
@@ -64,7 +65,7 @@ impl Finding {
             Level::Warn => paint.yellow(&name),
             Level::Fail => paint.red(&name),
         };
-        let mut line = format!("{name}{:<13}{}", self.topic, self.text);
+        let mut line = format!("{name}{:<13}{}", self.topic, one_line(&self.text));
         if let Some(advice) = &self.advice {
             let indent = format!("\n{:18}", "");
             line.push_str(&indent);

@@ -18,8 +18,7 @@ use crate::part::{self, Amount};
 use crate::pool::Pool;
 use crate::process::Process;
 use crate::server::Server;
-use crate::terminal::Paint;
-use crate::terminal::say;
+use crate::terminal::{self, Paint, say};
 use crate::{disk, record};
 use finding::{Finding, Level};
 
@@ -285,10 +284,7 @@ fn conclude(doctor: &Doctor, worst: Option<Level>, verdict: &str, as_json: bool)
     if as_json {
         let findings: Vec<_> = doctor.findings.iter().map(Finding::json).collect();
         let works = worst != Some(Level::Fail);
-        say!(
-            "{:#}",
-            json!({ "works": works, "verdict": verdict, "findings": findings })
-        );
+        terminal::say_json(&json!({ "works": works, "verdict": verdict, "findings": findings }));
     } else {
         say!("{}", doctor.paint.bold(verdict));
     }

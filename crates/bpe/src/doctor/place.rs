@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use super::finding::Finding;
 use crate::disk;
 use crate::process::Process;
+use crate::quote::{shell, shell_path};
 use crate::size::human;
 
 pub struct Look {
@@ -62,7 +63,9 @@ pub fn look(path: &Path, share: u64, process: Option<&Process>, data: Option<&Pa
             let user = process.map_or("mysql".to_owned(), Process::user_name);
             findings.push(
                 Finding::warn("path", format!("{shown} does not exist yet")).advise(format!(
-                    "`sudo bpe enable` makes it, or: sudo install -d -m 700 -o {user} {shown}"
+                    "`sudo bpe enable` makes it, or: sudo install -d -m 700 -o {} {}",
+                    shell(&user),
+                    shell_path(path)
                 )),
             );
             parent(&seen)

@@ -11,6 +11,7 @@ use crate::cluster::rolling::{self, Change, Step};
 use crate::connection;
 use crate::failure::Failure;
 use crate::maintenance::check_rights;
+use crate::quote::shell_path;
 use crate::server::Server;
 use crate::servers_file::{self, Named};
 
@@ -58,7 +59,7 @@ impl Change for Enable<'_> {
     }
 
     fn back(&self) -> String {
-        format!("bpe disable --all {}", self.file.display())
+        format!("bpe disable --all {}", shell_path(self.file))
     }
 
     fn plan(&self, server: &mut Server, number: usize) -> Result<Step<'_>, Failure> {

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::checks::Permanence;
-use super::plan::{Plan, by_hand, literal};
+use super::plan::{Plan, by_hand};
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::files::{self, Replaced};
@@ -15,6 +15,7 @@ use crate::library;
 use crate::maintenance::Maintenance;
 use crate::pool;
 use crate::process::Process;
+use crate::quote::{readable, sql_value};
 use crate::server::{Flavour, Server, error_code};
 use crate::size::human;
 use crate::state::wait_until_active;
@@ -194,7 +195,7 @@ impl<'a> Run<'a> {
     fn sql(&mut self, sql: &str) -> Result<(), Failure> {
         self.server
             .execute(sql)
-            .map_err(|error| Failure::step(format!("{sql} failed: {}", plain(&error))))
+            .map_err(|error| Failure::step(format!("{} failed: {}", readable(sql), plain(&error))))
     }
 
     /// Undo by one statement.
@@ -407,7 +408,7 @@ impl<'a> Run<'a> {
                 .sql(&format!(
                     "SET GLOBAL {} = {}",
                     setting.name,
-                    setting.literal()
+                    sql_value(&setting.value)
                 ))
                 .map_err(|failure| {
                     failure.advise(
@@ -424,7 +425,7 @@ impl<'a> Run<'a> {
                 ),
                 Some(previous) => self.undo_sql(
                     format!("{} = {previous} again", setting.name),
-                    format!("SET GLOBAL {} = {}", setting.name, literal(&previous)),
+                    format!("SET GLOBAL {} = {}", setting.name, sql_value(&previous)),
                 ),
                 // A freshly installed plugin goes as a whole; what it holds on disk goes first.
                 None if setting.name == "bpe_enabled" => self.undo_sql(

@@ -10,6 +10,7 @@ use crate::failure::Failure;
 use crate::interception::{self, Answer};
 use crate::persistence::{self, Obstacle};
 use crate::process::Process;
+use crate::quote::{shell, shell_path};
 use crate::server::{Flavour, Server};
 use crate::server_options::{SNIPPET, ServerOptions};
 use crate::size::human;
@@ -112,8 +113,8 @@ pub fn library(
         ))
         .advise(format!(
             "if the server is the one you mean, copy it yourself: sudo install -m 644 {} {}",
-            from.display(),
-            place.display()
+            shell_path(&from),
+            shell_path(&place)
         ))
     };
     let library =
@@ -201,8 +202,8 @@ pub fn check_paths(
         } else {
             return Err(refuse("does not exist".to_owned()).advise(format!(
                 "run with sudo to have it created, or: sudo install -d -m 700 -o {} {}",
-                process.user_name(),
-                path.display()
+                shell(&process.user_name()),
+                shell_path(path)
             )));
         }
         let room = disk::room(&process.seen(below)).map_err(|error| refuse(error.to_string()))?;

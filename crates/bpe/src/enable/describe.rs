@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use interface::untrusted::one_line;
 use serde::Serialize;
 
 use super::checks::Permanence;
@@ -137,6 +138,14 @@ impl Plan {
                 shown(path),
                 "so that a restart keeps it",
             ));
+            for line in self.option_file.lines() {
+                table.push(Change::new(
+                    "line of the option file",
+                    "",
+                    one_line(line),
+                    "",
+                ));
+            }
             if let Some(kept) = &self.kept {
                 table.push(Change::new(
                     "memory that outlives the server",

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use interface::Refusal;
+use interface::untrusted::one_line;
 
 use super::checks::{self, Permanence};
 use super::wish::Args;
@@ -61,16 +62,17 @@ fn write(
     say!("{}.", refusal.missing);
     say!("{}.", refusal.remedy);
     let there = snippet::there(process, path);
+    let shown = one_line(&path.to_string_lossy());
     let Some(text) = snippet::without_native_aio(there.as_deref(), &snippet::of_server(process))
     else {
-        say!("{} says {OPTION} = OFF already. {NEXT}", path.display());
+        say!("{shown} says {OPTION} = OFF already. {NEXT}");
         if let Some(note) = overridden(server, process, path) {
-            say!("note: {note}");
+            say!("note: {}", one_line(&note));
         }
         return Ok(Exit::No.into());
     };
     say!("This will change:");
-    say!("  - write {OPTION} = OFF into {}", path.display());
+    say!("  - write {OPTION} = OFF into {shown}");
     say!("The server goes on running, and is not restarted. `bpe disable` undoes it.");
     if !args.yes {
         match terminal::confirm("Continue?") {
@@ -103,15 +105,15 @@ fn write(
             Some(before) => place.write(&before),
             None => place.remove(),
         };
-        let what = format!("cannot write {}: {why}", path.display());
+        let what = format!("cannot write {shown}: {why}");
         return Err(Failure::step(match put_back {
             Ok(()) => format!("{what}; nothing was changed"),
             Err(why) => format!("{what}; {why}"),
         }));
     }
-    say!("  wrote {}", path.display());
+    say!("  wrote {shown}");
     if let Some(note) = overridden(server, process, path) {
-        say!("note: {note}");
+        say!("note: {}", one_line(&note));
     }
     say!("Not enabled yet. {NEXT}");
     Ok(Exit::No.into())

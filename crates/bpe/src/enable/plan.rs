@@ -4,8 +4,11 @@ use std::fmt::{self, Debug};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use interface::tables::Rules;
+use interface::untrusted::one_line;
+
 use super::checks::{self, ByHand, Copy, Permanence};
-use super::wish::{Args, Wish};
+use super::wish::{Args, TABLES, Wish};
 use crate::connection::plain;
 use crate::digest::Part;
 use crate::failure::Failure;
@@ -13,7 +16,7 @@ use crate::maintenance::will_lift_read_only;
 use crate::pool::{Pool, expected_memory};
 use crate::process::Process;
 use crate::record::{Place, Record};
-use crate::server::{Flavour, Server, Support, is_denied, quoted, support};
+use crate::server::{Flavour, Server, Support, is_denied, support};
 use crate::server_options;
 use crate::size::human;
 use crate::snippet::{self, Snippet};
@@ -33,17 +36,16 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// As SQL: numbers bare, everything else quoted.
-    pub fn literal(&self) -> String {
-        literal(&self.value)
-    }
-}
-
-pub fn literal(value: &str) -> String {
-    if value.parse::<u64>().is_ok() || matches!(value, "ON" | "OFF") {
-        value.to_owned()
-    } else {
-        quoted(value)
+    /// Whether the server has another value now. Rules are the same however they are written.
+    fn differs(&self) -> bool {
+        let rules = |text: &str| Rules::parse(text, false);
+        match &self.before {
+            Some(before) if *before == self.value => false,
+            Some(before) if self.name == TABLES => {
+                rules(before).is_err() || rules(before) != rules(&self.value)
+            }
+            _ => true,
+        }
     }
 }
 
@@ -67,6 +69,8 @@ pub struct Plan {
     pub lower_pool: bool,
     pub expected_memory: u64,
     pub permanence: Permanence,
+    /// The option file for the settings, with the pool as it is expected to be.
+    pub option_file: String,
     /// What is kept over a restart, in words; None if nothing is, and a note says why.
     pub kept: Option<String>,
     /// Nothing but the permanent part differs from what is there.
@@ -191,12 +195,14 @@ impl Plan {
             lower_pool: !args.keep_pool,
             expected_memory,
             permanence,
+            option_file: String::new(),
             kept,
             permanent_differs: true,
             has_failed: loaded && state::state(server)?.0 == "failed",
             notes,
             process: process.ok(),
         };
+        plan.option_file = plan.option_file(server.flavour)?;
         plan.permanent_differs = plan.differs_permanently(server)?;
         Ok(plan)
     }
@@ -232,9 +238,7 @@ impl Plan {
 
     /// Settings that differ from what the server has.
     pub fn changes(&self) -> impl Iterator<Item = &Setting> {
-        self.settings
-            .iter()
-            .filter(|setting| setting.before.as_ref() != Some(&setting.value))
+        self.settings.iter().filter(|setting| setting.differs())
     }
 
     /// Whether a running cache must be built anew, empty.
@@ -291,11 +295,23 @@ impl Plan {
         }
     }
 
+    /// # Errors
+    /// A value cannot be written into an option file, or the server would read another one.
+    fn option_file(&self, flavour: Flavour) -> Result<String, Failure> {
+        let lowered = self.pool.lowered_for(self.expected_memory);
+        let lowered = lowered.filter(|_| self.lower_pool);
+        let snippet = self.snippet(self.record.pool_after.or(lowered));
+        let text = snippet.proven_text(flavour);
+        let (text, _) =
+            text.map_err(|why| Failure::refused(format!("{why}; nothing was changed")))?;
+        Ok(text)
+    }
+
     fn differs_permanently(&self, server: &mut Server) -> Result<bool, Failure> {
         if let (Permanence::Snippet { path, .. }, Some(process)) = (&self.permanence, &self.process)
         {
             let wanted = self.snippet(self.record.pool_after).text(server.flavour);
-            if snippet::there(process, path).as_ref() != Some(&wanted) {
+            if snippet::there(process, path) != wanted.ok() {
                 return Ok(true);
             }
         }
@@ -357,15 +373,15 @@ fn title(server: &Server, process: Option<&Process>) -> String {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.title)?;
+        writeln!(f, "{}", one_line(&self.title))?;
         for note in &self.notes {
-            writeln!(f, "  note: {note}")?;
+            writeln!(f, "  note: {}", one_line(note))?;
         }
         if self.is_empty() {
             return writeln!(f, "Already enabled with these settings; nothing to change.");
         }
         writeln!(f, "This will change:")?;
-        let mut step = |text: String| writeln!(f, "  - {text}");
+        let mut step = |text: String| writeln!(f, "  - {}", one_line(&text));
         for folder in &self.folders {
             step(format!(
                 "make the folder {} for the server's user",
@@ -433,6 +449,9 @@ impl fmt::Display for Plan {
                 format!("say what to write into an option file so that a restart keeps it ({why})")
             }
         })?;
+        for line in self.option_file.lines() {
+            writeln!(f, "      {}", one_line(line))?;
+        }
         if let (Some(kept), Permanence::Snippet { .. }) = (&self.kept, &self.permanence) {
             writeln!(
                 f,
@@ -448,21 +467,27 @@ impl fmt::Display for Plan {
 
 /// The lines a user must write where no snippet can be.
 pub fn by_hand(flavour: Flavour, snippet: &Snippet, place: &ByHand) -> String {
-    let mut text = snippet.text(flavour);
+    let mut text = match snippet.text(flavour) {
+        Ok(text) => text,
+        Err(why) => {
+            return format!("write its settings into an option file of the server's: {why}");
+        }
+    };
     if let Some(suffix) = &place.suffix {
         for group in ["mariadb", "mysqld"] {
-            text = text.replace(&format!("[{group}]\n"), &format!("[{group}{suffix}]\n"));
+            let named = format!("[{group}{}]\n", one_line(suffix));
+            text = text.replace(&format!("[{group}]\n"), &named);
         }
     }
     let lines: Vec<_> = text
         .lines()
         .filter(|line| !line.starts_with('#'))
-        .map(|line| format!("    {line}"))
+        .map(|line| format!("    {}", one_line(line)))
         .collect();
     format!(
         "write this into {} (or any option file that the server reads):\n{}{}",
         match (&place.file, flavour) {
-            (Some(file), _) => file.display().to_string(),
+            (Some(file), _) => one_line(&file.to_string_lossy()),
             (None, Flavour::MariaDb) =>
                 format!("/etc/mysql/mariadb.conf.d/{}", server_options::SNIPPET),
             (None, Flavour::MySql) =>
@@ -483,6 +508,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn rules_differ_by_their_meaning() {
+        let setting = |name, before: &str| Setting {
+            name,
+            value: "exclude a.b, limit 5% c.*".to_owned(),
+            before: Some(before.to_owned()),
+        };
+        assert!(!setting(TABLES, "exclude a.b;  limit 5 % `c`.*").differs());
+        assert!(setting(TABLES, "exclude a.b").differs());
+        assert!(setting(TABLES, "no rules").differs());
+        assert!(setting("bpe_path", "exclude a.b;limit 5% c.*").differs());
+    }
+
+    #[test]
     fn lines_to_write_by_hand_name_file_and_groups() {
         let snippet = Snippet {
             settings: vec![("bpe_enabled".to_owned(), "ON".to_owned())],
@@ -500,6 +538,15 @@ mod tests {
         let maria = by_hand(Flavour::MariaDb, &snippet, &place);
         assert!(maria.contains("write this into /etc/my.cnf"), "{maria}");
         assert!(maria.contains("[mariadb.two]"), "{maria}");
+        let forged = ByHand {
+            file: Some("/etc/my.cnf\nforged".into()),
+            suffix: Some("]\nforged".to_owned()),
+        };
+        let shown = by_hand(Flavour::MariaDb, &snippet, &forged);
+        assert!(
+            !shown.lines().any(|line| line.starts_with("forged")),
+            "{shown}"
+        );
         assert!(!maria.contains("mysql.plugin"), "{maria}");
         let mysql = by_hand(Flavour::MySql, &snippet, &ByHand::default());
         assert!(

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use interface::tables::Rules;
+use interface::untrusted::refuse_in_path;
 
 use crate::cluster::rolling::Pace;
 use crate::failure::Failure;
@@ -14,7 +15,8 @@ use crate::server::Server;
 use crate::{connection, disk};
 
 const SIZE: &str = "bpe_size";
-const TABLES: &str = "bpe_tables";
+/// The variable of the rules for tables.
+pub const TABLES: &str = "bpe_tables";
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -78,6 +80,7 @@ impl Wish {
                 "--size is 0: give the cache some room, such as 8 times the buffer pool",
             ));
         }
+        refuse_in_path("--path", path).map_err(Failure::usage)?;
         let joined: Vec<_> = paths
             .iter()
             .map(|p| p.to_string_lossy().into_owned())
@@ -95,8 +98,9 @@ impl Wish {
         }
         if let Some(rules) = &args.tables {
             // Names as the server has them are its to compare.
-            Rules::parse(rules, false).map_err(|why| Failure::usage(format!("--tables: {why}")))?;
-            settings.push((TABLES, rules.clone()));
+            let rules =
+                written_anew(rules).map_err(|why| Failure::usage(format!("--tables: {why}")))?;
+            settings.push((TABLES, rules));
         }
         Ok(Self {
             paths,
@@ -106,13 +110,20 @@ impl Wish {
         })
     }
 
-    /// The same with the rules for tables that the server has, so that they stay, unless others are wished.
+    /// The same with the rules for tables that the server has, so that they stay, unless others are wished. Written anew, they are rules and
+    /// nothing else.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// When the server does not answer, or has something that is no rules.
     pub fn with_tables(mut self, server: &mut Server) -> Result<Self, Failure> {
         if self.settings.iter().all(|(name, _)| *name != TABLES) {
             let rules = server.whole_variable(TABLES)?.unwrap_or_default();
+            let rules = written_anew(&rules).map_err(|why| {
+                Failure::refused(format!(
+                    "the server has rules for tables that cannot be kept: {why}; nothing was changed"
+                ))
+                .advise("correct bpe_tables on the server, or give others with --tables")
+            })?;
             if !rules.is_empty() {
                 self.settings.push((TABLES, rules));
             }
@@ -149,6 +160,13 @@ impl Wish {
     }
 }
 
+/// Rules as this command writes them: nothing of the text is left but them.
+fn written_anew(text: &str) -> Result<String, String> {
+    let text = Rules::parse(text, false)?.to_string();
+    // It may be longer than it was.
+    Rules::parse(&text, false).map(|_| text)
+}
+
 /// Where `enable` and `disable` look for things that are not at their usual place.
 #[derive(clap::Args, Debug, Default, Clone)]
 pub struct Places {
@@ -161,4 +179,23 @@ pub struct Places {
     /// Folder that keeps the original settings for `bpe disable`
     #[arg(long, value_name = "FOLDER", env = "BPE_STATE_DIR")]
     pub state_dir: Option<PathBuf>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_are_written_anew() {
+        let written = |text: &str| written_anew(text);
+        assert_eq!(
+            written(" exclude  a.`b c`;; LIMIT 5 % d.*").as_deref(),
+            Ok("exclude a.`b c`, limit 5% d.*")
+        );
+        assert_eq!(written("").as_deref(), Ok(""));
+        assert!(written("exclude a.`b\ninit_file=/evil.sql\n#`").is_err());
+        let name = "x".repeat(36);
+        let long: Vec<_> = (0..81).map(|n| format!("prefer a.{n:03}{name}")).collect();
+        assert!(long.join(",").len() < 4000 && written(&long.join(",")).is_err());
+    }
 }

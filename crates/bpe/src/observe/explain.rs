@@ -98,7 +98,7 @@ impl Circumstances {
             report::ask_if_any(server, "suspended")?
         };
         let json = |text: Option<String>| -> Value {
-            text.and_then(|text| serde_json::from_str(&text).ok())
+            text.and_then(|text| report::parse(&text).ok())
                 .unwrap_or_default()
         };
         let (devices, suspended) = (json(devices), json(suspended));

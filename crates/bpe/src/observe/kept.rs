@@ -53,7 +53,7 @@ impl Kept {
             return Ok(None);
         }
         let text = report::ask_if_any(server, "summary")?;
-        let summary = text.and_then(|text| serde_json::from_str(&text).ok());
+        let summary = text.and_then(|text| report::parse(&text).ok());
         Ok(summary.as_ref().and_then(Self::of))
     }
 

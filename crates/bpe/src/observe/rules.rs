@@ -29,7 +29,7 @@ impl Rules {
         let status = server.status("bpe\\_%")?;
         let rows = report::ask_if_any(server, "rules")?;
         let rows: Value = rows
-            .and_then(|text| serde_json::from_str(&text).ok())
+            .and_then(|text| report::parse(&text).ok())
             .unwrap_or_default();
         let rows = rows.as_array().map_or(&[][..], Vec::as_slice);
         let unused = rows.iter().filter(|row| row["files"] == 0).count();

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::histogram::{Histogram, Reads};
 use crate::connection::plain;
 use crate::failure::{Exit, Failure};
+use crate::report;
 use crate::server::Server;
 
 /// The server's own counters that are looked at beside the extension's.
@@ -57,7 +58,7 @@ impl Sample {
         }
         let sizes: Option<(u64, u64)> = server.row(&format!("SELECT {SIZES}")).map_err(gone)?;
         let (pool_bytes, page_bytes) = sizes.unwrap_or_default();
-        let report: Option<Value> = report.and_then(|text| serde_json::from_str(&text).ok());
+        let report: Option<Value> = report.and_then(|text: String| report::parse(&text).ok());
         Ok(Self {
             taken,
             at_ms: SystemTime::now()

@@ -131,5 +131,5 @@ impl Drop for Drain<'_> {
 }
 
 fn parse(text: &str) -> Result<Value, String> {
-    serde_json::from_str(text).map_err(|_| "the server's answer cannot be understood".to_owned())
+    report::parse(text).map_err(|_| "the server's answer cannot be understood".to_owned())
 }

@@ -43,7 +43,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         if let Some(explanation) = &explanation {
             explanation.add_to(&mut json);
         }
-        say!("{json:#}");
+        terminal::say_json(&json);
     } else if let Some(explanation) = &explanation {
         let text = explanation.text(&snapshot, Paint::stdout(), terminal::width());
         say!("{}", text.trim_end());

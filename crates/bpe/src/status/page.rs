@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use interface::Untrusted;
+use interface::untrusted::one_line;
 use serde_json::Value;
 
 use super::snapshot::Snapshot;
@@ -16,7 +18,10 @@ impl Snapshot {
             let label = format!("{label:<12}");
             let _ = writeln!(out, "{}{text}", paint.dim(&label));
         };
-        line("Server", format!("{}, {}", self.server, self.address));
+        line(
+            "Server",
+            format!("{}, {}", self.server, one_line(&self.address)),
+        );
         if !self.installed {
             line(
                 "State",
@@ -30,24 +35,24 @@ impl Snapshot {
         let state = match self.state() {
             "active" => paint.green("active"),
             state @ "failed" => paint.red(state),
-            state => paint.yellow(state),
+            state => paint.yellow(&one_line(state)),
         };
         let reason = match self.text_of("bpe_state_reason") {
             "" => String::new(),
-            reason => format!(": {reason}"),
+            reason => format!(": {}", Untrusted::new(reason)),
         };
         line("State", format!("{state}{reason}"));
         line(
             "Loaded",
             format!(
                 "version {}, {}, asynchronous I/O: {}",
-                self.text_of("bpe_version"),
+                Untrusted::new(self.text_of("bpe_version")),
                 match self.text_of("bpe_load_mode") {
-                    "early" => "before InnoDB",
-                    "runtime" => "on the running server",
-                    other => other,
+                    "early" => Untrusted::new("before InnoDB"),
+                    "runtime" => Untrusted::new("on the running server"),
+                    other => Untrusted::new(other),
                 },
-                self.text_of("bpe_async_mode")
+                Untrusted::new(self.text_of("bpe_async_mode"))
             ),
         );
         let size = self.variable("bpe_size").parse().unwrap_or(0);
@@ -58,10 +63,10 @@ impl Snapshot {
                 human(self.number("bpe_bytes_cached") as u64),
                 human((self.number("bpe_capacity_bytes") as u64).max(size)),
                 grouped(self.number("bpe_pages_cached")),
-                match self.variable("bpe_path") {
+                Untrusted::new(match self.variable("bpe_path") {
                     "" => "no path yet",
                     path => path,
-                }
+                })
             ),
         );
         if let Some(kept) = &self.kept {
@@ -156,13 +161,14 @@ impl Snapshot {
         let named = |device: &&Value| device["path"].as_str().is_some_and(|path| !path.is_empty());
         let devices = devices.into_iter().flatten().filter(named);
         for (index, device) in devices.enumerate() {
-            let text = |name: &str| device[name].as_str().unwrap_or("");
+            let text =
+                |name: &str| Untrusted::new(device[name].as_str().unwrap_or_default()).to_string();
             let number = |name: &str| device[name].as_f64().unwrap_or(0.0);
             let healthy = device["active"].as_bool().unwrap_or(false);
             let state = if healthy {
-                paint.green(text("state"))
+                paint.green(&text("state"))
             } else {
-                paint.red(text("state"))
+                paint.red(&text("state"))
             };
             line(
                 if index == 0 { "Devices" } else { "" },

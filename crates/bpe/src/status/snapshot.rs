@@ -31,7 +31,7 @@ impl Snapshot {
         let status = server.status("bpe%")?;
         let mut asked = |name: &str| {
             let text = server.report(name).ok()??;
-            serde_json::from_str::<Value>(&text).ok()
+            report::parse(&text).ok()
         };
         let (devices, instances) = (asked("devices"), asked("instances"));
         let kept = asked("summary").as_ref().and_then(Kept::of);

@@ -2,6 +2,8 @@
 //!
 //! Nothing here fails on a terminal that is too small: what does not fit is cut off, the least important lowest.
 
+use interface::Untrusted;
+use interface::untrusted::{is_visible, one_line};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Color, Modifier, Style};
@@ -14,6 +16,8 @@ use super::view::View;
 use super::{overview, tables};
 use crate::terminal::coloured;
 
+/// Characters of a state that are shown.
+const LONGEST_STATE: usize = 20;
 /// Below this there is no room for what the keys do.
 const LOW: u16 = 8;
 
@@ -44,13 +48,20 @@ pub fn frame(frame: &mut Frame<'_>, state: &State) {
     }
     let help = "q quit   Tab, arrows, 1-5 view   up, down scroll   p pause";
     frame.render_widget(Line::styled(help, dim()), last);
+    for cell in &mut frame.buffer_mut().content {
+        if !cell.symbol().chars().all(is_visible) {
+            cell.set_char(char::REPLACEMENT_CHARACTER);
+        }
+    }
 }
 
 /// The state comes first: of the server's address there may be more than fits.
 fn title_line(state: &State, width: u16) -> Line<'static> {
     let name = "bpe top  ";
     let extension = match &state.figures {
-        Some(figures) => figures.state.clone(),
+        Some(figures) => Untrusted::new(&figures.state)
+            .cut_at(LONGEST_STATE)
+            .to_string(),
         None => "...".to_owned(),
     };
     let style = match extension.as_str() {
@@ -60,7 +71,7 @@ fn title_line(state: &State, width: u16) -> Line<'static> {
     };
     let pause = if state.paused { "PAUSED, " } else { "" };
     let right = format!("{pause}every {} s", state.interval);
-    let others = name.len() + extension.len() + 2 + 2 + right.len();
+    let others = name.len() + extension.chars().count() + 2 + 2 + right.len();
     let room = usize::from(width).saturating_sub(others);
     let server = shortened(&state.title, room);
     let gap = room - server.chars().count() + 2;
@@ -115,7 +126,7 @@ fn news(state: &State) -> Option<Line<'static>> {
         let text = format!(
             "No connection to the server for {} s: {}. The figures are the last ones known; trying again every {} s.",
             lost.since.elapsed().as_secs(),
-            lost.error,
+            one_line(&lost.error),
             state.interval
         );
         return Some(Line::styled(text, alarming));
@@ -129,7 +140,7 @@ fn news(state: &State) -> Option<Line<'static>> {
         ("disabled", "") => {
             "The extension is switched off: SET GLOBAL bpe_enabled = ON switches it on.".to_owned()
         }
-        (_, reason) => reason.to_owned(),
+        (_, reason) => Untrusted::new(reason).to_string(),
     };
     Some(Line::styled(text, coloured(Color::Yellow)))
 }

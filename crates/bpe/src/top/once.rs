@@ -157,6 +157,32 @@ mod tests {
     }
 
     #[test]
+    fn frames_show_no_invisible_characters() {
+        let hostile = "x\u{1b}[2K\u{202e}\u{200b}e\u{200d}y\n\u{e0041}";
+        let devices = json!([{"path": hostile, "state": hostile, "instance": hostile}]);
+        let rows = devices.as_array().cloned().unwrap_or_default();
+        let sentences = explain(&good(), &Circumstances::default());
+        for (view, table) in [
+            (View::Overview, Table::Kept(hostile.into())),
+            (View::Devices, Table::Rows(rows.clone())),
+            (View::Instances, Table::Rows(rows)),
+            (View::Files, Table::Missing(hostile.into())),
+            (View::Explain, Table::Sentences(sentences)),
+        ] {
+            let mut state = showing(view, table);
+            state.title = hostile.into();
+            if let Some(figures) = &mut state.figures {
+                (figures.state, figures.state_reason) = (hostile.into(), hostile.into());
+            }
+            let text = drawn(&state, 100, 24).unwrap();
+            let bad = text
+                .chars()
+                .find(|c| *c != '\n' && !interface::untrusted::is_visible(*c));
+            assert_eq!(bad, None, "{text:?}");
+        }
+    }
+
+    #[test]
     fn no_size_is_too_small() {
         for view in View::ALL {
             let mut state = showing(view.0, Table::Missing("why".into()));

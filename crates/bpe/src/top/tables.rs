@@ -1,5 +1,6 @@
 //! The other views: devices, instances and files as tables, and the explanation.
 
+use interface::untrusted::one_line;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -89,7 +90,7 @@ fn number(row: &Value, name: &str) -> f64 {
 }
 
 fn text(row: &Value, name: &str) -> String {
-    row[name].as_str().unwrap_or_default().to_owned()
+    one_line(row[name].as_str().unwrap_or_default())
 }
 
 fn bytes(row: &Value, name: &str) -> String {
@@ -113,7 +114,7 @@ const DEVICES: [Column; 7] = [
 ];
 
 const INSTANCES: [Column; 7] = [
-    ("Instance", 0, |row| row["instance"].to_string()),
+    ("Instance", 0, |row| one_line(&row["instance"].to_string())),
     ("Share", 8, |row| percent(row["share"].as_f64())),
     ("Hits", 13, |row| grouped(number(row, "hits"))),
     ("Misses", 13, |row| grouped(number(row, "misses"))),
@@ -160,7 +161,7 @@ fn explanation(frame: &mut Frame<'_>, area: Rect, sentences: &[Sentence], scroll
         };
         lines.push(Line::from(vec![
             Span::styled(mark, coloured(color).add_modifier(Modifier::BOLD)),
-            Span::raw(sentence.text.clone()),
+            Span::raw(one_line(&sentence.text)),
         ]));
         lines.push(Line::styled(format!("  {}", sentence.origin()), dim()));
     }

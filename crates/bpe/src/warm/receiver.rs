@@ -13,6 +13,7 @@ use super::prints::misunderstood;
 use crate::connection::plain;
 use crate::diagnostics;
 use crate::failure::Failure;
+use crate::quote::sql_name;
 use crate::report;
 use crate::server::{Flavour, Server, error_code};
 
@@ -473,11 +474,10 @@ const TOOK_TOO_LONG: [u16; 2] = [1969, 3024];
 
 /// For a second at most.
 fn touch(flavour: Flavour, table: &Table) -> String {
-    let name = |name: &str| format!("`{}`", name.replace('`', "``"));
     // A subpartition stands after a colon; its partition is enough for a look, but not for its file.
     let partition = table.partition.as_ref().map(|partition| {
         let last = partition.rsplit(':').next().unwrap_or(partition);
-        format!(" PARTITION ({})", name(last))
+        format!(" PARTITION ({})", sql_name(last))
     });
     let select = match flavour {
         Flavour::MariaDb => "SET STATEMENT max_statement_time = 1 FOR SELECT",
@@ -485,8 +485,8 @@ fn touch(flavour: Flavour, table: &Table) -> String {
     };
     format!(
         "{select} 1 FROM {}.{}{} LIMIT 1",
-        name(&table.schema),
-        name(&table.table),
+        sql_name(&table.schema),
+        sql_name(&table.table),
         partition.unwrap_or_default()
     )
 }

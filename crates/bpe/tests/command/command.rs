@@ -318,7 +318,6 @@ impl<'a> Host<'a> {
         for query in queries {
             all.push(format!("{query}: {}", self.value(query)?));
         }
-        let root = self.place.root();
         for folder in [
             self.conf(),
             self.plugins(),

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::quoted;
+
 /// Characters of the longest name of a schema, table or partition.
 const LONGEST_NAME: usize = 64;
 /// Stands for what belongs to no single table.
@@ -76,6 +78,7 @@ impl Pattern {
             });
         }
         if !rest.take(".") {
+            let alone = quoted(alone);
             return Err(format!(
                 "after {alone} a dot is missing: write schema.table, {alone}.* or *.{alone}"
             ));
@@ -94,9 +97,9 @@ impl Pattern {
             None
         };
         if !rest.0.is_empty() {
-            let what: String = rest.0.chars().take(20).collect();
+            let what = quoted(rest.0);
             return Err(format!(
-                "{what:?} after the table is too much; separate rules by a comma, put names with odd characters in backquotes, and \
+                "\"{what}\" after the table is too much; separate rules by a comma, put names with odd characters in backquotes, and \
                  write partitions as shop.orders#p#p2026"
             ));
         }
@@ -381,7 +384,6 @@ pub(super) fn split(text: &str) -> Result<Vec<&str>, String> {
                 found.push(&text[begin..at]);
                 begin = at + 1;
             }
-            '\0' => return Err("bpe_tables has a character with the code 0".to_owned()),
             _ => {}
         }
     }

@@ -26,7 +26,7 @@ fn partition<'a>(schema: &'a str, table: &'a str, partition: &'a str) -> Named<'
 
 #[test]
 fn the_first_rule_that_fits_counts() {
-    let rules = parsed("exclude shop.log_%; limit 20% reports.*,\n prefer shop.orders");
+    let rules = parsed("exclude shop.log_%; limit 20% reports.*,  prefer shop.orders");
     let of = |schema, name| rules.action(&table(schema, name));
     assert_eq!(of("shop", "log_2026"), Some(Action::Exclude));
     assert_eq!(of("shop", "log_"), Some(Action::Exclude));
@@ -108,7 +108,7 @@ fn case_is_the_servers() {
 
 #[test]
 fn nothing_and_empty_rules_are_no_rules() {
-    for text in ["", "  ", ",;,", "\n"] {
+    for text in ["", "  ", ",;,"] {
         assert!(parsed(text).is_empty(), "{text:?}");
     }
     assert_eq!(parsed(",exclude a.b;;").iter().count(), 1);
@@ -139,7 +139,14 @@ fn what_is_wrong_is_said() {
         ("limit 0% shop.a", "write exclude instead"),
         ("limit 100% shop.a", "1% to 99%"),
         ("limit 99999999999% shop.a", "1% to 99%"),
-        ("exclude a.b\0", "code 0"),
+        ("exclude a.b\0", "its character 12 is \\u{0}"),
+        ("exclude a.`b\ninit_file=/x`", "control characters"),
+        ("exclude a.`b\u{2028}`", "line separators"),
+        ("exclude a.b,\n exclude c.d", "control characters"),
+        (
+            "excl\u{202e} a.b",
+            "rule 1 (excl\\u{202e} a.b): it begins with",
+        ),
         ("exclude a.b, exclude a.b", "rules 1 and 2 are the same"),
         (
             "exclude a.b, prefer a.b",

@@ -2,6 +2,8 @@
 
 use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 
+use interface::Untrusted;
+
 use crate::linux::Linux;
 use crate::os::Os as _;
 
@@ -28,7 +30,7 @@ const ACCESS_DENIED: u32 = 1227;
 /// server's own "wrong value" message, and the reason is in the error log and in `Bpe_state_reason`.
 pub fn error(text: &str) {
     Linux.error(text);
-    if let Ok(text) = CString::new(format!("bpe: {text}")) {
+    if let Ok(text) = CString::new(format!("bpe: {}", Untrusted::new(text))) {
         raise(ERROR_NUMBER, &text);
     }
 }
@@ -67,7 +69,7 @@ pub unsafe fn warning(thd: *mut c_void, text: &str) {
         c"_Z12push_warningP3THDN21Sql_state_errno_level18enum_warning_levelEjPKc",
         c"_Z12push_warningP3THDN13Sql_condition19enum_severity_levelEjPKc",
     ]);
-    let Ok(text) = CString::new(format!("bpe: {text}")) else {
+    let Ok(text) = CString::new(format!("bpe: {}", Untrusted::new(text))) else {
         return;
     };
     if !symbol.is_null() && !thd.is_null() {

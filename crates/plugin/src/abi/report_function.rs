@@ -10,6 +10,7 @@
 use std::ffi::{CString, c_char, c_int, c_uchar, c_uint, c_ulong};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use interface::untrusted::visible_json;
 use serde_json::Value;
 
 use super::privilege::ReadsReports;
@@ -127,7 +128,8 @@ pub unsafe extern "C" fn bpe_report(
 /// The report of this name as JSON; `None` for a name that is not known.
 pub fn text_of(_granted: &ReadsReports, name: &str) -> Option<CString> {
     let report = catch_unwind(AssertUnwindSafe(|| answer(name)));
-    CString::new(report.ok().flatten()?.to_string()).ok()
+    let json = report.ok().flatten()?.to_string();
+    CString::new(&*visible_json(&json)).ok()
 }
 
 /// The report of this name, without a look at privileges: for [`text_of`], and for fuzzing.

@@ -9,7 +9,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use extension::HistogramSnapshot;
-use interface::Status;
+use interface::{Status, Untrusted};
 use serde_json::{Value, json};
 
 use super::ServerTable;
@@ -36,6 +36,9 @@ pub struct StatusVariable {
     kind: c_int,
     scope: c_int,
 }
+
+/// Characters of a text.
+const LONGEST_TEXT: usize = 900;
 
 const END: StatusVariable = StatusVariable {
     name: std::ptr::null(),
@@ -123,7 +126,8 @@ fn figures() -> Vec<(Status, Figure)> {
     let recovered = persist::recovered();
     let warm = DIAGNOSTICS.warming.figures();
     let text = |text: &str| {
-        Figure::Text(CString::new(text.chars().take(900).collect::<String>()).unwrap_or_default())
+        let text = Untrusted::new(text).cut_at(LONGEST_TEXT).to_string();
+        Figure::Text(CString::new(text).unwrap_or_default())
     };
     let [cache_p50, cache_p95, cache_p99] = totals.cache_read_us;
     let [data_p50, data_p95, data_p99] = totals.data_read_us;

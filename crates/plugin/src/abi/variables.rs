@@ -9,6 +9,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
+use interface::untrusted::refuse_controls;
 use interface::variables::{self, Variable};
 
 use super::privilege::ReadsReports;
@@ -381,24 +382,33 @@ fn callback(body: impl FnOnce() -> Result<(), String>) -> c_int {
     }
 }
 
+/// The text for the variable of this name; empty for NULL.
+///
+/// # Errors
+/// It is no UTF-8, or has control characters.
+///
 /// # Safety
 /// `value` must be what the server handed to a check callback.
-unsafe fn text_of(value: *mut Value) -> Option<CString> {
+unsafe fn text_of(value: *mut Value, of: &Variable) -> Result<CString, String> {
     let mut buffer = [0 as c_char; 4096];
     let mut length = buffer.len() as c_int;
     // SAFETY: the caller's promise; the buffer is valid for the length given.
-    unsafe {
-        let text = (*value).val_str?(value, buffer.as_mut_ptr(), &mut length);
+    let bytes = unsafe {
+        let get = (*value).val_str.ok_or("the server gives no text")?;
+        let text = get(value, buffer.as_mut_ptr(), &mut length);
         if text.is_null() {
-            return None;
+            return Ok(CString::default());
         }
-        let bytes = std::slice::from_raw_parts(text.cast::<u8>(), usize::try_from(length).ok()?);
-        let end = bytes
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(bytes.len());
-        CString::new(&bytes[..end]).ok()
-    }
+        std::slice::from_raw_parts(text.cast::<u8>(), usize::try_from(length).unwrap_or(0))
+    };
+    checked_text(bytes, of)
+}
+
+fn checked_text(bytes: &[u8], of: &Variable) -> Result<CString, String> {
+    let name = format!("bpe_{}", of.name());
+    let text = std::str::from_utf8(bytes).map_err(|_| format!("{name} is not valid UTF-8"))?;
+    refuse_controls(&name, text)?;
+    CString::new(text).map_err(|_| format!("{name} has a character with the code 0"))
 }
 
 /// # Safety
@@ -419,7 +429,8 @@ unsafe fn boolean_of(value: *mut Value) -> Option<bool> {
             .value_type
             .is_some_and(|kind| kind(value) == VALUE_IS_STRING)
         {
-            let text = text_of(value)?.to_string_lossy().to_ascii_lowercase();
+            let text = text_of(value, &variables::ENABLED).ok()?;
+            let text = text.to_string_lossy().to_ascii_lowercase();
             return match text.as_str() {
                 "on" | "true" | "1" | "yes" => Some(true),
                 "off" | "false" | "0" | "no" => Some(false),
@@ -519,8 +530,8 @@ unsafe extern "C" fn check_path(
 ) -> c_int {
     callback(|| {
         // SAFETY: called by the server with a value.
-        let text = unsafe { text_of(value) }.unwrap_or_default();
-        let path = text.to_str().map_err(|_| "bpe_path is not valid UTF-8")?;
+        let text = unsafe { text_of(value, &variables::PATH) }?;
+        let path = text.to_str().unwrap_or_default();
         if path.is_empty() {
             if controller::is_wanted() {
                 return Err("bpe_path cannot be emptied while bpe_enabled is ON; SET GLOBAL bpe_enabled=OFF first".into());
@@ -549,8 +560,8 @@ unsafe extern "C" fn check_tables(
 ) -> c_int {
     callback(|| {
         // SAFETY: called by the server with a value.
-        let text = unsafe { text_of(value) }.unwrap_or_default();
-        let rules = text.to_str().map_err(|_| "bpe_tables is not valid UTF-8")?;
+        let text = unsafe { text_of(value, &variables::TABLES) }?;
+        let rules = text.to_str().unwrap_or_default();
         warn_all(thd, &KNOWN.tables.check(&CORE, rules)?);
         // SAFETY: a place for a pointer; the string stays for the life of the process.
         unsafe { *save.cast::<*const c_char>() = settings::intern(&text) };
@@ -595,7 +606,7 @@ unsafe extern "C" fn check_key(
 ) -> c_int {
     callback(|| {
         // SAFETY: called by the server with a value.
-        let text = unsafe { text_of(value) }.unwrap_or_default();
+        let text = unsafe { text_of(value, &variables::DIAGNOSTICS_KEY) }?;
         DIAGNOSTICS.keys.check(&text.to_string_lossy())?;
         let bytes = text.as_bytes_with_nul();
         if bytes.len() > KEY_BYTES {
@@ -650,9 +661,8 @@ unsafe extern "C" fn check_report(
     callback(|| {
         // SAFETY: called by the server with a value, its session, and a place for a pointer.
         unsafe {
-            let name = text_of(value);
-            *save.cast::<*const c_char>() =
-                report_variable::value_of(&granted, thd, name.as_deref())?;
+            let name = text_of(value, &variables::REPORT)?;
+            *save.cast::<*const c_char>() = report_variable::value_of(&granted, thd, &name)?;
         }
         Ok(())
     })
@@ -820,6 +830,22 @@ mod tests {
         assert_eq!(std::mem::offset_of!(SystemVariable, value), 40);
         assert_eq!(std::mem::offset_of!(SystemVariable, words), 48);
         assert_eq!(size_of::<NameList>(), 40);
+    }
+
+    #[test]
+    fn texts_have_no_control_characters() {
+        for of in [&variables::PATH, &variables::TABLES, &variables::REPORT] {
+            for bad in ["a\0b", "a\nb", "\u{1b}", "\u{7f}", "\u{9b}", "\u{2028}"] {
+                let why = checked_text(bad.as_bytes(), of).unwrap_err();
+                assert!(why.contains("control characters"), "{why}");
+            }
+            let why = checked_text(b"\xff", of).unwrap_err();
+            assert!(why.contains(of.name()) && why.contains("UTF-8"), "{why}");
+            assert_eq!(
+                checked_text("/é b\\".as_bytes(), of).as_deref(),
+                Ok(c"/é b\\")
+            );
+        }
     }
 
     #[test]

@@ -256,7 +256,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn texts_cannot_leave_their_quotes() {
+    fn paths_are_such_as_the_plugin_takes() {
         assert!(checked("/mnt/o'brien:/mnt/東京").is_ok());
         assert!(
             checked("a\\' OR 1").is_err() && checked("a\nb").is_err() && checked("a\0").is_err()

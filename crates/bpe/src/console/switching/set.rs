@@ -2,7 +2,7 @@
 //! takes, and put back when it is switched off. What the pool was is in the same record that `bpe enable` keeps, so that
 //! `bpe disable` finds it.
 
-use super::values::{BUILT_FROM, literal};
+use super::values::BUILT_FROM;
 use crate::connection::plain;
 use crate::digest::{Digest, Part};
 use crate::enable::{self, Change, Places, pool_stays};
@@ -11,6 +11,7 @@ use crate::journal::{Journal, Moment, Reopen, connected};
 use crate::maintenance::check_may_set;
 use crate::pool::{self, Pool, expected_memory};
 use crate::process::Process;
+use crate::quote::{readable, shell, shell_path, sql_value};
 use crate::record::{Place, Record};
 use crate::server::Server;
 use crate::size::human;
@@ -162,8 +163,8 @@ impl Plan {
             Some(folder) => Err(
                 Failure::refused(format!("{} does not exist", folder.display())).advise(format!(
                     "make it for the server's user: sudo install -d -m 700 -o {} {}",
-                    process.user_name(),
-                    folder.display()
+                    shell(&process.user_name()),
+                    shell_path(folder)
                 )),
             ),
         }
@@ -366,9 +367,9 @@ impl Plan {
     ) -> Result<(), Failure> {
         // One that failed may have been done all the same.
         let mut set = |name: &str, value: &str, before: &str| {
-            let result = run(server, &format!("SET GLOBAL {name} = {}", literal(value)));
+            let result = run(server, &format!("SET GLOBAL {name} = {}", sql_value(value)));
             if result.is_ok() || server.is_outcome_unknown() {
-                let sql = format!("SET GLOBAL {name} = {}", literal(before));
+                let sql = format!("SET GLOBAL {name} = {}", sql_value(before));
                 journal.note(
                     format!("{name} = {before} again"),
                     move |server: &mut Server| server.execute(&sql).map_err(|error| plain(&error)),
@@ -486,7 +487,7 @@ fn lower_pool(
 fn run(server: &mut Server, sql: &str) -> Result<(), Failure> {
     server
         .execute(sql)
-        .map_err(|error| Failure::step(format!("{sql} failed: {}", plain(&error))))
+        .map_err(|error| Failure::step(format!("{} failed: {}", readable(sql), plain(&error))))
 }
 
 #[cfg(test)]

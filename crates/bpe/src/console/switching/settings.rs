@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use interface::untrusted::refuse_controls;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::super::details::{SETTINGS, TABLES};
-use super::values::{BUILT_FROM, bytes, checked, literal};
+use super::values::{BUILT_FROM, bytes};
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::journal::{Reopen, connected};
+use crate::quote::sql_value;
 use crate::server::Server;
 use crate::state::{is_on, state};
 
@@ -56,7 +58,10 @@ fn statements(wanted: &Map<String, Value>) -> Result<Vec<(&'static str, String)>
             }
             let value = match value {
                 Value::Number(number) if number.is_u64() || number.is_i64() => number.to_string(),
-                Value::String(text) => literal(checked(text)?),
+                Value::String(text) => {
+                    refuse_controls(name, text).map_err(Failure::usage)?;
+                    sql_value(text)
+                }
                 _ => {
                     return Err(Failure::usage(format!(
                         "{name}: `{value}` is neither a whole number nor a text"
@@ -185,7 +190,7 @@ fn put_back(
     let mut back = Vec::new();
     for name in done.iter().rev() {
         let previous = before.get(*name).map_or("", String::as_str);
-        match server.execute(&format!("SET GLOBAL {name} = {}", literal(previous))) {
+        match server.execute(&format!("SET GLOBAL {name} = {}", sql_value(previous))) {
             Ok(()) => back.push(*name),
             Err(error) => failure.what.push_str(&format!(
                 "\n  {name} could NOT be put back: {}",
@@ -243,10 +248,13 @@ mod tests {
         assert_eq!(
             list.unwrap(),
             [
-                ("bpe_path", "'/mnt/o''brien'".to_owned()),
+                (
+                    "bpe_path",
+                    "_utf8mb4 x'2f6d6e742f6f27627269656e'".to_owned()
+                ),
                 ("bpe_size", "1073741824".to_owned()),
                 ("bpe_instances", "4".to_owned()),
-                ("bpe_admission", "'all'".to_owned()),
+                ("bpe_admission", "_utf8mb4 x'616c6c'".to_owned()),
             ]
         );
     }
@@ -283,7 +291,7 @@ mod tests {
             json!({"bpe_enabled": "ON"}),
             json!({"innodb_buffer_pool_size": 1}),
             json!({"bpe_size = 1, GLOBAL x": 1}),
-            json!({"bpe_path": "a\\"}),
+            json!({"bpe_tables": "exclude a.`b\nc`"}),
             json!({"bpe_path": ["a"]}),
             json!({"bpe_instances": 1.5}),
             json!({"bpe_size": "much"}),

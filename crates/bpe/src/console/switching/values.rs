@@ -1,9 +1,9 @@
 //! Values as a page sends them, and as SQL takes them.
 
+use interface::untrusted::refuse_in_path;
 use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::server::quoted;
 use crate::size;
 
 /// Those that the cache is built from. The server takes them at once, and a thread of the extension builds it anew.
@@ -15,23 +15,10 @@ pub const BUILT_FROM: [&str; 5] = [
     "bpe_compression",
 ];
 
-/// Numbers bare, everything else quoted.
-pub fn literal(value: &str) -> String {
-    if value.parse::<u64>().is_ok() {
-        value.to_owned()
-    } else {
-        quoted(value)
-    }
-}
-
-/// A text that is safe between quotes under every sql_mode.
-pub fn checked(text: &str) -> Result<&str, Failure> {
-    if text.contains('\\') || text.chars().any(char::is_control) {
-        return Err(Failure::usage(
-            "a value must not have backslashes or control characters",
-        ));
-    }
-    Ok(text)
+/// A path that the plugin takes.
+pub fn checked(path: &str) -> Result<&str, Failure> {
+    refuse_in_path("the path", path).map_err(Failure::usage)?;
+    Ok(path)
 }
 
 /// A number of bytes, or text such as `100G`.

@@ -1,11 +1,12 @@
 //! The step that keeps it over a restart: an option file, and what MySQL persists.
 
 use super::super::checks::Permanence;
-use super::super::plan::{literal, persisted};
+use super::super::plan::persisted;
 use super::Run;
 use crate::connection::plain;
 use crate::failure::Failure;
-use crate::server::{Flavour, quoted};
+use crate::quote::{sql_text, sql_value};
+use crate::server::Flavour;
 
 impl Run<'_> {
     pub(super) fn permanent(&mut self) -> Result<(), Failure> {
@@ -18,7 +19,8 @@ impl Run<'_> {
         else {
             return Ok(());
         };
-        let text = snippet.text(self.server.flavour);
+        let text = snippet.proven_text(self.server.flavour);
+        let (text, is_proven) = text.map_err(Failure::step)?;
         let old = self
             .replace(&process, &path, text.as_bytes())
             .map_err(|why| Failure::step(format!("cannot write {}: {why}", path.display())))?;
@@ -27,7 +29,15 @@ impl Run<'_> {
         });
         self.plan.record.snippet = Some(path.clone());
         self.write_record()?;
-        self.told.line(&format!("  wrote {}", path.display()));
+        self.told.line(&format!(
+            "  wrote {}{}",
+            path.display(),
+            if is_proven {
+                ""
+            } else {
+                " (my_print_defaults, which shows what the server reads in it, is not on this host)"
+            }
+        ));
         self.forget_plugin_row()
     }
 
@@ -46,7 +56,7 @@ impl Run<'_> {
             "row in mysql.plugin put back",
             format!(
                 "REPLACE INTO mysql.plugin (name, dl) VALUES ('bpe', {})",
-                quoted(&library)
+                sql_text(&library)
             ),
         )
     }
@@ -86,14 +96,14 @@ impl Run<'_> {
             let (undone, undo) = match previous {
                 Some(previous) => (
                     format!("persisted {name} is {previous} again"),
-                    format!("SET PERSIST {name} = {}", literal(&previous)),
+                    format!("SET PERSIST {name} = {}", sql_value(&previous)),
                 ),
                 None => (
                     format!("{name} no longer persisted"),
                     format!("RESET PERSIST IF EXISTS {name}"),
                 ),
             };
-            let sql = format!("SET PERSIST {name} = {}", literal(&value));
+            let sql = format!("SET PERSIST {name} = {}", sql_value(&value));
             self.sql_and_undo(&sql, undone, undo)?;
         }
         self.told.line("  settings persisted");
