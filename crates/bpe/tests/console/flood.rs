@@ -1,0 +1,218 @@
+//! Checks and pages beside callers that take up connections.
+
+use std::collections::VecDeque;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use integration_tests::cluster::free_ports;
+use integration_tests::harness::{Outcome, skip_allowed};
+use integration_tests::note;
+use rustix::process::{Resource, getrlimit, setrlimit};
+
+use super::open;
+
+/// Connections that are held open without a request.
+const IDLE: usize = 10_000;
+/// Requests with wrong tokens in a second.
+const WRONG_TOKENS: u64 = 1000;
+/// Checks that are timed.
+const CHECKS: usize = 300;
+/// Time limit of the promise.
+const LIMIT: Duration = Duration::from_millis(100);
+
+/// Threads of a flood, which end when it is dropped.
+struct Flood {
+    is_over: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Flood {
+    fn new() -> Self {
+        Self {
+            is_over: Arc::default(),
+            count: Arc::default(),
+            threads: Vec::new(),
+        }
+    }
+
+    /// Repeats this on a thread of its own, at most so many times a second.
+    fn repeat(&mut self, a_second: u64, mut work: impl FnMut() + Send + 'static) {
+        let (is_over, count) = (Arc::clone(&self.is_over), Arc::clone(&self.count));
+        self.threads.push(std::thread::spawn(move || {
+            let begin = Instant::now();
+            let mut done = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                work();
+                done += 1;
+                count.fetch_add(1, Ordering::Relaxed);
+                let due = begin + Duration::from_secs(done) / u32::try_from(a_second).unwrap_or(1);
+                std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            }
+        }));
+    }
+
+    /// Holds so many connections, and opens the oldest anew all the time.
+    fn idle(&mut self, address: SocketAddr, connections: usize, a_second: u64) {
+        let mut held = VecDeque::new();
+        self.repeat(a_second, move || {
+            held.extend(TcpStream::connect(address).ok());
+            if held.len() > connections {
+                held.pop_front();
+            }
+        });
+    }
+
+    fn wrong_tokens(&mut self, address: SocketAddr, a_second: u64) {
+        let mut last = None;
+        self.repeat(a_second, move || {
+            let text = format!(
+                "GET /api/about HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer wrong\r\n\r\n"
+            );
+            last = TcpStream::connect(address).ok().map(|mut stream| {
+                let _ = stream.write_all(text.as_bytes());
+                stream
+            });
+            let _ = &last;
+        });
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Status, and how long it took from the connection on.
+fn ask(address: SocketAddr, path: &str, headers: &str) -> anyhow::Result<(u16, Duration)> {
+    let begin = Instant::now();
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+    write!(
+        stream,
+        "GET {path} HTTP/1.0\r\nHost: {address}\r\n{headers}\r\n"
+    )?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let status = text.split(' ').nth(1).context("no answer")?.parse()?;
+    Ok((status, begin.elapsed()))
+}
+
+fn raise_descriptors(wanted: u64) -> Outcome {
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|maximum| maximum < wanted) {
+        return Err(skip_allowed(format!(
+            "the limit of open files is below {wanted}: ulimit -Hn"
+        )));
+    }
+    if limit.current.is_some_and(|current| current < wanted) {
+        limit.current = Some(wanted);
+        setrlimit(Resource::Nofile, limit)?;
+    }
+    Ok(())
+}
+
+/// `/ready` and the page answer in time beside idle connections to both ports and wrong tokens.
+pub fn checks_are_answered_beside_a_flood() -> Outcome {
+    raise_descriptors(IDLE as u64 + 1000)?;
+    let folder = tempfile::tempdir()?;
+    let [[port]] = free_ports()?;
+    let option = format!("--health={port}");
+    let console = open(folder.path(), &folder.path().join("no.sock"), &[&option])?;
+    let health = SocketAddr::from(([127, 0, 0, 1], port));
+    let token = format!("Authorization: {}\r\n", console.bearer());
+    let mut flood = Flood::new();
+    flood.idle(console.address, IDLE / 2, 4 * WRONG_TOKENS);
+    flood.idle(health, IDLE / 2, 4 * WRONG_TOKENS);
+    flood.wrong_tokens(console.address, WRONG_TOKENS);
+    // Until as many were opened as are held.
+    let begin = Instant::now();
+    while flood.count.load(Ordering::Relaxed) < 2 * IDLE as u64 {
+        ensure!(
+            begin.elapsed() < Duration::from_secs(60),
+            "the flood is slow"
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let before = (Instant::now(), flood.count.load(Ordering::Relaxed));
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..CHECKS {
+        let (status, took) = ask(health, "/ready?server=main", "")?;
+        ensure!(status == 503, "{status}");
+        times[0].push(took);
+        let (status, took) = ask(console.address, "/api/about", &token)?;
+        ensure!(status == 200, "{status}");
+        times[1].push(took);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let a_second =
+        (flood.count.load(Ordering::Relaxed) - before.1) as f64 / before.0.elapsed().as_secs_f64();
+    for (what, times) in ["/ready", "the page"].iter().zip(&mut times) {
+        times.sort();
+        note(format!(
+            "{what} beside {IDLE} idle connections and {a_second:.0} new ones a second: median {:?}, longest {:?}",
+            times[CHECKS / 2],
+            times[CHECKS - 1]
+        ));
+        ensure!(
+            times[CHECKS - 1] <= LIMIT,
+            "{what}: {:?}",
+            times[CHECKS - 1]
+        );
+    }
+    Ok(())
+}
+
+/// An address is one caller, a wrong token costs time, and checks answer for no foreign name.
+pub fn strangers_are_bounded() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let [[port]] = free_ports()?;
+    let option = format!("--health={port}");
+    let console = open(folder.path(), &folder.path().join("no.sock"), &[&option])?;
+    let health = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut streams = Vec::new();
+    for address in [console.address, health] {
+        for _ in 0..300 {
+            streams.push(TcpStream::connect(address)?);
+        }
+        ensure!(ask(address, "/", "")?.1 < Duration::from_secs(2));
+    }
+    for (name, wanted) in [
+        ("127.0.0.1", 503),
+        ("localhost", 503),
+        ("evil.example", 403),
+    ] {
+        let mut stream = TcpStream::connect(health)?;
+        write!(
+            stream,
+            "GET /ready?server=main HTTP/1.0\r\nHost: {name}\r\n\r\n"
+        )?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        ensure!(text.starts_with(&format!("HTTP/1.0 {wanted}")), "{text}");
+        ensure!(
+            wanted == 403 || text.ends_with("main is not ready: it does not answer\n"),
+            "{text}"
+        );
+    }
+    let begin = Instant::now();
+    for _ in 0..12 {
+        let wrong = "Authorization: Bearer wrong\r\n";
+        ensure!(ask(console.address, "/api/about", wrong)?.0 == 401);
+    }
+    ensure!(
+        begin.elapsed() >= Duration::from_millis(1500),
+        "{:?}",
+        begin.elapsed()
+    );
+    Ok(())
+}
