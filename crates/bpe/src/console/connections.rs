@@ -17,6 +17,8 @@ const HOLDERS: usize = 256;
 pub const GRACE: Duration = Duration::from_millis(100);
 /// Connections without the token that are open during their grace, at most.
 const NEWCOMERS: usize = 1024;
+/// Places of each kind where there are hardly any file descriptors.
+const MIN_PLACES: usize = 8;
 /// Refusals that one connection gets. The next one closes it.
 const REFUSALS: u32 = 20;
 
@@ -58,9 +60,9 @@ impl Connections {
             holders: BTreeSet::new(),
             count: 0,
             next: 0,
-            most_newcomers: NEWCOMERS.min(2 * third).max(PER_ADDRESS),
-            most_strangers: STRANGERS.min(2 * third).max(PER_ADDRESS),
-            most_holders: HOLDERS.min(third).max(PER_ADDRESS),
+            most_newcomers: NEWCOMERS.min(2 * third).max(MIN_PLACES),
+            most_strangers: STRANGERS.min(2 * third).max(MIN_PLACES),
+            most_holders: HOLDERS.min(third).max(MIN_PLACES),
         }
     }
 
@@ -368,6 +370,10 @@ mod tests {
             }
         }
         assert_eq!(trial.count_open(), 100);
+        trial.connections = Connections::new(0);
+        let numbers: Vec<u64> = (0..100).map(|_| trial.enter([1; 4])).collect();
+        assert_eq!(trial.count_open(), MIN_PLACES);
+        assert!(trial.is_open(numbers[99]));
     }
 
     #[test]

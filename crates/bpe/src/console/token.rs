@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn only_strong_tokens_are_taken() {
-        let bytes: Vec<u8> = (0..16).map(|number| number * 37).collect();
+        let bytes: Vec<u8> = (1..17).map(|number: u8| number.wrapping_mul(37)).collect();
         let padded = STANDARD.encode([&bytes[..], &[251, 255]].concat());
         let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         for strong in [
