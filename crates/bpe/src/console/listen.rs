@@ -76,7 +76,7 @@ fn descriptors() -> usize {
     if limit.current.is_some_and(|current| current < wanted) {
         let before = limit.current;
         limit.current = Some(wanted);
-        if setrlimit(Resource::Nofile, limit.clone()).is_err() {
+        if setrlimit(Resource::Nofile, limit).is_err() {
             limit.current = before;
         }
     }
