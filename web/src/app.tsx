@@ -2,12 +2,12 @@
 
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { api, ApiError } from "./api/client";
+import { api, ApiError, tryCandidate } from "./api/client";
 import type { About } from "./api/types";
 import { useRepeated } from "./components/refresh";
 import { addressOf, route } from "./state/route";
 import { chosenLanguage, language, theme, type Theme } from "./state/preferences";
-import { connection, findToken, token } from "./state/session";
+import { candidate, connection, findToken, linkRefused, token } from "./state/session";
 import { current, lookAt } from "./state/server";
 import { text } from "./state/text";
 import { type Language, LANGUAGE_NAMES, languageOf, LANGUAGES } from "./messages";
@@ -32,6 +32,8 @@ export function App() {
     addEventListener("hashchange", read);
     return () => removeEventListener("hashchange", read);
   }, []);
+
+  useRepeated(() => void tryCandidate(), 5000, candidate.value);
 
   useRepeated(() => {
     if (token.value === null) return;
@@ -61,6 +63,11 @@ export function App() {
       <Header about={about.value} />
       <div role="alert" class="alerts">
         {token.value !== null && connection.value === "lost" && <p class="banner bad" data-banner="console">{t.lost.console}</p>}
+        {linkRefused.value && (
+          <p class="banner bad" data-banner="link">
+            {t.token.linkRefused} <button type="button" class="small" onClick={() => (linkRefused.value = false)}>{t.token.dismiss}</button>
+          </p>
+        )}
       </div>
       <main id="content" tabIndex={-1}>
         {token.value === null ? <TokenForm />

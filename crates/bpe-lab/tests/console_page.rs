@@ -13,7 +13,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use integration_tests::browser;
-use integration_tests::certificate::Certificate;
 use integration_tests::harness::{Outcome, note};
 use integration_tests::sysbench::{Run, Sysbench};
 use integration_tests::{Flavour, Options, Place, Server, Suite};
@@ -49,7 +48,6 @@ struct Stage<'a> {
     load: Option<Run>,
     console: Option<Child>,
     address: SocketAddr,
-    certificate: Certificate,
     /// Holds a link to the server's socket, which lies elsewhere after a restart.
     links: tempfile::TempDir,
 }
@@ -71,13 +69,12 @@ impl<'a> Stage<'a> {
             load: None,
             console: None,
             address: free,
-            certificate: Certificate::make(place.root())?,
             links: tempfile::tempdir()?,
         };
         stage.link_socket()?;
         stage.start_load()?;
         stage.write_script()?;
-        stage.start_console(false)?;
+        stage.start_console()?;
         Ok(stage)
     }
 
@@ -115,7 +112,7 @@ impl<'a> Stage<'a> {
         self.place.root().join("scripts")
     }
 
-    fn start_console(&mut self, tls: bool) -> Outcome {
+    fn start_console(&mut self) -> Outcome {
         let log = fs::File::create(self.place.root().join("console.log"))?;
         let mut command = Command::new(env!("CARGO_BIN_EXE_bpe-lab"));
         command
@@ -131,13 +128,6 @@ impl<'a> Stage<'a> {
             .arg(self.scripts())
             .arg("--web-folder")
             .arg(browser::web().join("dist"));
-        if tls {
-            command
-                .arg("--tls-cert")
-                .arg(&self.certificate.certificate)
-                .arg("--tls-key")
-                .arg(&self.certificate.key);
-        }
         let child = command
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
@@ -181,8 +171,7 @@ impl<'a> Stage<'a> {
                 self.start_load()?;
             }
             "kill-console" => self.kill_console(),
-            "start-console" => self.start_console(false)?,
-            "start-console-tls" => self.start_console(true)?,
+            "start-console" => self.start_console()?,
             _ => bail!("unknown command {command}"),
         }
         Ok(())

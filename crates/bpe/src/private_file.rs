@@ -1,5 +1,5 @@
-//! Files that hold a secret: only what belongs to this user, or to root, is believed, and not through a symbolic link,
-//! behind which another file could be put between the look and the reading.
+//! Files that decide or hold a secret. They must belong to this user or to root, and be writable for no other user. A symbolic
+//! link is refused: its target could change between the check and the read.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -22,7 +22,7 @@ impl PrivateFile {
     /// Opens it.
     ///
     /// # Errors
-    /// When it cannot be opened, is no plain file, or somebody else's.
+    /// When it cannot be opened, is no plain file, or another user owns it or may change it.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = open_plain_with(path, OFlags::NOFOLLOW).map_err(|error| {
             match error.raw_os_error() {
@@ -40,23 +40,45 @@ impl PrivateFile {
                 meta.uid()
             )));
         }
+        let mode = meta.mode() & 0o7777;
+        if mode & 0o022 != 0 {
+            return Err(io::Error::other(format!(
+                "others may change it (mode {mode:o}): {}",
+                repair(path)
+            )));
+        }
         Ok(Self {
             file,
-            mode: meta.mode() & 0o777,
+            mode,
             is_roots: meta.uid() == 0 && meta.gid() == 0,
         })
     }
 
-    /// Permission bits.
-    pub fn mode(&self) -> u32 {
-        self.mode
+    /// Opens a file that holds a secret.
+    ///
+    /// # Errors
+    /// As [`PrivateFile::open`], and when others may read it.
+    pub fn open_secret(path: &Path) -> io::Result<Self> {
+        let file = Self::open(path)?;
+        file.check_secrecy(path)?;
+        Ok(file)
     }
 
-    /// Whether another user may read or change it. systemd lets a service read its credentials (`LoadCredential=`) by an ACL on a
-    /// file of root's, whose mask shows as the right of group root to read.
-    pub fn is_open_to_others(&self) -> bool {
+    /// Checks that only the owner may read it, once it is known to hold a secret. systemd lets a service read its credentials
+    /// (`LoadCredential=`) by an ACL on a file of root's, whose mask shows as the right of group root to read.
+    ///
+    /// # Errors
+    /// When others may.
+    pub fn check_secrecy(&self, path: &Path) -> io::Result<()> {
         let harmless = if self.is_roots { 0o040 } else { 0 };
-        self.mode & 0o077 & !harmless != 0
+        if self.mode & 0o077 & !harmless == 0 {
+            return Ok(());
+        }
+        Err(io::Error::other(format!(
+            "it holds a secret, and others may read it (mode {:o}): {}",
+            self.mode,
+            repair(path)
+        )))
     }
 
     /// What it holds, at most so many bytes of it.
@@ -68,6 +90,10 @@ impl PrivateFile {
         (&mut self.file).take(most).read_to_string(&mut text)?;
         Ok(text)
     }
+}
+
+fn repair(path: &Path) -> String {
+    format!("chmod 600 {}", path.display())
 }
 
 /// Whether what this user owns may be believed by that one.
@@ -88,7 +114,6 @@ mod tests {
         fs::write(&path, "0123456789").unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
         let mut file = PrivateFile::open(&path).unwrap();
-        assert!(!file.is_open_to_others());
         assert_eq!(file.text(4).unwrap(), "0123");
         let link = folder.path().join("link");
         symlink(&path, &link).unwrap();
@@ -126,8 +151,42 @@ mod tests {
         ] {
             std::os::unix::fs::chown(&path, Some(0), Some(group)).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            let file = PrivateFile::open(&path).unwrap();
-            assert_eq!(file.is_open_to_others(), is_open, "{group} {mode:o}");
+            assert_eq!(
+                PrivateFile::open_secret(&path).is_err(),
+                is_open,
+                "{group} {mode:o}"
+            );
+        }
+    }
+
+    #[test]
+    fn rights_of_others_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("secret");
+        fs::write(&path, "x").unwrap();
+        let refused = |mode: u32| {
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            [PrivateFile::open(&path), PrivateFile::open_secret(&path)].map(|file| {
+                file.err()
+                    .map(|error| error.to_string())
+                    .inspect(|text| assert!(text.contains("chmod 600"), "{text}"))
+                    .is_some()
+            })
+        };
+        for mode in [0o600, 0o400, 0o700] {
+            assert_eq!(refused(mode), [false, false], "{mode:o}");
+        }
+        // Root's group may read root's: see above.
+        let first = if rustix::process::geteuid().is_root() {
+            0o604
+        } else {
+            0o640
+        };
+        for mode in [first, 0o604, 0o644, 0o610, 0o601] {
+            assert_eq!(refused(mode), [false, true], "{mode:o}");
+        }
+        for mode in [0o660, 0o602, 0o620, 0o666] {
+            assert_eq!(refused(mode), [true, true], "{mode:o}");
         }
     }
 

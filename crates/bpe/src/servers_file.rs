@@ -10,7 +10,6 @@ use crate::connection::{self, Target};
 use crate::failure::Failure;
 use crate::part::{self, Amount};
 use crate::private_file::PrivateFile;
-use crate::quote::shell_path;
 
 /// Bytes read of it.
 const MOST: u64 = 1 << 20;
@@ -97,13 +96,9 @@ pub fn read(path: &Path) -> Result<Vec<Named>, Failure> {
     let mut file = PrivateFile::open(path).map_err(|error| failed(error.to_string()))?;
     let text = file.text(MOST).map_err(|error| failed(error.to_string()))?;
     let servers = parse(&text).map_err(&failed)?;
-    let secret = servers.iter().any(|server| server.password.is_some());
-    if secret && file.is_open_to_others() {
-        return Err(failed(format!(
-            "it holds a password and can be read by others (mode {:o})",
-            file.mode()
-        ))
-        .advise(format!("chmod 600 {}", shell_path(path))));
+    if servers.iter().any(|server| server.password.is_some()) {
+        file.check_secrecy(path)
+            .map_err(|error| failed(error.to_string()))?;
     }
     Ok(servers)
 }

@@ -1,7 +1,7 @@
 // Calls of the console's server. Every one carries the token; what goes wrong becomes an ApiError with the server's words.
 
 import { visible } from "../format";
-import { token, tokenRefused } from "../state/session";
+import { candidate, token, tokenAdmitted, tokenRefused } from "../state/session";
 import type {
   About, Action, Cluster, ClusterPlan, ClusterRequest, CompareRequest, Comparing, ConsoleEvent, Details, Experience, Figures, Plan, PlanChanged, Run, RunRequest, Server, Settings, SwitchRequest, TableRule, Task, Way,
 } from "./types";
@@ -35,8 +35,7 @@ async function failure(response: Response): Promise<ApiError> {
 }
 
 /** A request with the token. Throws ApiError for every answer but a good one. */
-export async function request(path: string, init: RequestInit = {}): Promise<Response> {
-  const sent = token.value;
+export async function request(path: string, init: RequestInit = {}, sent = token.value): Promise<Response> {
   const headers = new Headers(init.headers);
   headers.set("Authorization", `Bearer ${sent ?? ""}`);
   let response: Response;
@@ -49,6 +48,18 @@ export async function request(path: string, init: RequestInit = {}): Promise<Res
   if (response.status === 401) tokenRefused(sent);
   if (!response.ok) throw await failure(response);
   return response;
+}
+
+/** Shows the console the token of a link. Without an answer it stays a candidate. */
+export async function tryCandidate(): Promise<void> {
+  const sent = candidate.value;
+  if (sent === null) return;
+  try {
+    await request("/api/about", {}, sent);
+    tokenAdmitted(sent);
+  } catch (error) {
+    if (!(error instanceof ApiError)) throw error;
+  }
 }
 
 async function get<T>(path: string): Promise<T> {

@@ -4,7 +4,7 @@
 // hidden, and what was missed is fetched from the history afterwards.
 
 import { ApiError, request } from "./client";
-import { connection } from "../state/session";
+import { connection, token } from "../state/session";
 import type { LiveLine } from "./types";
 
 /** Each server says something every second; longer silence means that somebody between is gone. */
@@ -72,7 +72,7 @@ export function follow(id: string, listener: Listener): () => void {
       try {
         await read();
       } catch (error) {
-        if (error instanceof ApiError && error.status === 401) return; // the token's form takes over
+        if (error instanceof ApiError && error.status === 401 && token.value === null) return; // the token's form takes over
       }
       clearTimeout(silence);
       if (over || document.hidden) continue;

@@ -27,6 +27,8 @@ export const en = {
     wrong: "This token is not the console's. It changes whenever bpe console is started, unless it was given one.",
     label: "Token",
     open: "Open the console",
+    linkRefused: "The console refused the token of the link that was opened. This page goes on with the token it had.",
+    dismiss: "Dismiss",
   },
 
   lost: {

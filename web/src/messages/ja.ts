@@ -29,6 +29,8 @@ export const ja: Messages = {
     wrong: "このコンソールのトークンではありません。指定しない限り、トークンは bpe console を起動するたびに変わります。",
     label: "トークン",
     open: "コンソールを開く",
+    linkRefused: "開いたリンクのトークンはコンソールに拒否されました。このページは以前のトークンを引き続き使います。",
+    dismiss: "閉じる",
   },
 
   lost: {

@@ -29,6 +29,8 @@ export const zhTW: Messages = {
     wrong: "這不是此主控台的權杖。除非自行指定，每次啟動 bpe console 權杖都會改變。",
     label: "權杖",
     open: "開啟主控台",
+    linkRefused: "主控台拒絕了所開啟連結中的權杖。此頁面將繼續使用原本的權杖。",
+    dismiss: "關閉",
   },
 
   lost: {

@@ -31,6 +31,17 @@ export async function wrongToken(watched) {
   assert.doesNotMatch(page.url(), /token/);
   await page.reload();
   await page.getByRole("link", { name: subject.server, exact: true }).waitFor();
+  // A link from elsewhere takes the good token from no tab.
+  await page.evaluate(() => (location.hash = "#token=one-more-wrong-one"));
+  const banner = page.locator("[data-banner=link]");
+  await banner.waitFor();
+  await page.getByRole("link", { name: subject.server, exact: true }).waitFor();
+  await accessible(page, "a link that was refused");
+  assert.doesNotMatch(page.url(), /one-more-wrong-one/);
+  await banner.getByRole("button").click();
+  await banner.waitFor({ state: "hidden" });
+  await page.reload();
+  await page.getByRole("link", { name: subject.server, exact: true }).waitFor();
   await page.context().close();
 }
 
@@ -415,7 +426,7 @@ export async function experience(watched) {
     const points = kept.points.filter((/** @type {any} */ point) => point.phase === phase);
     assert.ok(points.length >= 2 && points.every((/** @type {any} */ point) => point.enabled === (phase === "on")), `${phase} is measured in its state: ${JSON.stringify(points)}`);
   }
-  if (watched.subject.tls) {
+  if (watched.subject.real) {
     const html = await keep(page, "Page", /^bpe-oltp_read_only-.*\.html$/);
     assert.match(html, /<svg/);
     assert.doesNotMatch(html, /https?:/, "the page asks nobody");
@@ -464,7 +475,7 @@ export async function ownScript(watched) {
   assert.equal(kept.script, "shop.lua");
   assert.ok(kept.off.qps > 0 && kept.on.qps > 0);
   await watched.picture(page, "script", true);
-  if (watched.subject.tls) {
+  if (watched.subject.real) {
     // What the script does not declare goes no further.
     await page.locator("[name=options]").fill("config-file=x");
     await page.getByRole("button", { name: "Start" }).click();
@@ -483,30 +494,6 @@ export async function ownScript(watched) {
     await until(() => state(page), (now) => now === before, "the state");
   }
   await page.context().close();
-  return undefined;
-}
-
-/** The console with a certificate: the page works, and without TLS there is none. @param {Watched} watched */
-export async function secure(watched) {
-  const { subject } = watched;
-  if (!subject.tls) return "the pretended console has no TLS";
-  await subject.do("kill-console");
-  await subject.do("start-console-tls");
-  const page = await watched.page({ ignoreHTTPSErrors: true });
-  await page.goto(`${subject.url.replace("http:", "https:")}#token=${subject.token}`);
-  await page.getByRole("link", { name: subject.server, exact: true }).click();
-  // Figures come with the stream.
-  await until(() => page.locator("[data-tile=qps] b").innerText(), (text) => /[1-9]/.test(text), "figures over TLS");
-  assert.match(page.url(), /^https:/);
-  await page.context().close();
-  const strange = await watched.page();
-  await assert.rejects(strange.goto(subject.url.replace("http:", "https:")), /ERR_CERT_AUTHORITY_INVALID/, "a certificate that nobody vouches for");
-  await strange.context().close();
-  const plain = await watched.page();
-  await assert.rejects(plain.goto(subject.url), /net::ERR_/, "nothing without TLS");
-  await plain.context().close();
-  await subject.do("kill-console");
-  await subject.do("start-console");
   return undefined;
 }
 

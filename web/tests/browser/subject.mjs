@@ -1,8 +1,7 @@
 // What is tested: the pretended console (--mock), or a real one that another program has started and controls (--url).
 //
 // That program reads commands from our standard output, lines that begin with `do: `, and answers each with a line on our
-// standard input: `ok`, or what went wrong. Commands: kill-server, start-server, kill-console, start-console,
-// start-console-tls. Only the pretended console has drop-report and make-report: as with an older plugin that cannot report.
+// standard input: `ok`, or what went wrong. Commands: kill-server, start-server, kill-console, start-console. Only the pretended console has drop-report and make-report: as with an older plugin that cannot report.
 
 import { createInterface } from "node:readline";
 import { MockConsole } from "../../mock/console.mjs";
@@ -16,7 +15,7 @@ import { MockConsole } from "../../mock/console.mjs";
  * @property {string} size
  * @property {string} seconds of each phase of an experience
  * @property {boolean} experience whether there is an experience page
- * @property {boolean} tls whether it can be started with a certificate
+ * @property {boolean} real whether it is no pretended console
  * @property {string | null} cluster the name of the server's cluster; that of the pretended console has one called `replica` besides, which is away
  * @property {string | null} replica the name of a replica of the server, which can be switched with it
  * @property {boolean} older whether it can do as with an older plugin that cannot report
@@ -38,7 +37,7 @@ export async function pretended() {
     "start-console": () => mock.open(),
   };
   return {
-    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, tls: false, cluster: "shop", replica: null, older: true,
+    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, real: false, cluster: "shop", replica: null, older: true,
     do: async (command) => void (await commands[command]?.()),
     end: () => mock.end(),
   };
@@ -50,7 +49,7 @@ export function real(options) {
   const answers = input[Symbol.asyncIterator]();
   const { url = "", token = "", server = "", path = "", size = "", seconds = "3", cluster = null, replica = null } = options;
   return {
-    url, token, server, path, size, seconds, experience: "experience" in options, tls: true, cluster, replica, older: false,
+    url, token, server, path, size, seconds, experience: "experience" in options, real: true, cluster, replica, older: false,
     do: async (command) => {
       console.log(`do: ${command}`);
       const { value } = await answers.next();

@@ -7,7 +7,7 @@ import { sortRows } from "../../src/components/sorted-table";
 import { addPoint, curvesOf } from "../../src/state/curves";
 import { addressOf, parseRoute, type Route } from "../../src/state/route";
 import { mergeEvents, mergeFigures } from "../../src/state/server";
-import { tokenInFragment } from "../../src/state/session";
+import { candidate, findToken, linkRefused, refused, token, tokenAdmitted, tokenInFragment, tokenRefused } from "../../src/state/session";
 import { verdictOf } from "../../src/state/verdict";
 
 const figures = (at: number, more: Partial<Figures> = {}): Figures => ({
@@ -69,6 +69,57 @@ test("the token leaves the address", () => {
   assert.deepEqual(tokenInFragment("#/experience"), { token: null, rest: "/experience" });
   assert.deepEqual(tokenInFragment(""), { token: null, rest: "" });
   assert.deepEqual(tokenInFragment("#token=%"), { token: "%", rest: "" });
+});
+
+/** Opens a link in this tab. */
+function open(fragment: string): void {
+  location.hash = fragment;
+  findToken();
+}
+
+test("a link replaces the token only once it is admitted", () => {
+  sessionStorage.clear();
+  token.value = null;
+  open("#token=good");
+  assert.equal(token.value, "good");
+  assert.equal(candidate.value, null);
+  for (const wrong of ["wrong", "good "]) {
+    open(`#token=${encodeURIComponent(wrong)}`);
+    assert.deepEqual([token.value, candidate.value], ["good", wrong]);
+    // Reloaded before the console has answered.
+    token.value = null;
+    open("");
+    assert.equal(token.value, "good");
+    tokenRefused(wrong);
+    assert.deepEqual([token.value, candidate.value, linkRefused.value, refused.value], ["good", null, true, false]);
+  }
+  // A late answer concerns no newer link.
+  open("#token=first");
+  open("#token=second");
+  tokenRefused("first");
+  tokenAdmitted("first");
+  assert.deepEqual([token.value, candidate.value, linkRefused.value], ["good", "second", false]);
+  tokenAdmitted("second");
+  assert.deepEqual([token.value, candidate.value], ["second", null]);
+  token.value = null;
+  open("");
+  assert.equal(token.value, "second");
+});
+
+test("a token that is no longer good gives way to the link's", () => {
+  sessionStorage.clear();
+  token.value = null;
+  open("#token=old");
+  open("#token=new");
+  tokenRefused("old");
+  assert.deepEqual([token.value, refused.value], [null, true]);
+  tokenAdmitted("new");
+  assert.deepEqual([token.value, refused.value], ["new", false]);
+  // Neither is good: the form asks.
+  open("#token=newer");
+  tokenRefused("new");
+  tokenRefused("newer");
+  assert.deepEqual([token.value, candidate.value, refused.value, linkRefused.value], [null, null, true, false]);
 });
 
 test("addresses and views fit each other", () => {

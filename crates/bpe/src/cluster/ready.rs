@@ -5,7 +5,7 @@
 
 use super::look::Seen;
 use super::membership::Role;
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 
 /// Which nodes are wanted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -146,6 +146,25 @@ fn obstacle(number: usize, nodes: &[Node], limits: &Limits, wanted: Wanted) -> O
         )),
         Some(_) => None,
     }
+}
+
+/// What a check without a token may tell of a node: its role, lag and warmth, and no text that comes from a server or names an
+/// account.
+///
+/// # Errors
+/// When the node does not answer.
+pub fn for_strangers(seen: Result<Seen, Failure>) -> Result<Seen, Failure> {
+    let mut seen = seen.map_err(|_| Failure::new(Exit::Connect, "it does not answer"))?;
+    let membership = &mut seen.membership;
+    membership.state = match membership.in_step {
+        true => String::new(),
+        false => "not in step".to_owned(),
+    };
+    membership.errors.clear();
+    if !membership.unseen.is_empty() {
+        membership.unseen = vec!["how it replicates cannot be seen".to_owned()];
+    }
+    Ok(seen)
 }
 
 /// How warm a node is; `None` where nothing says that it is cold.
@@ -384,5 +403,43 @@ mod tests {
             seen: Err(&lost),
         };
         assert!(!judge(0, &[lost], &LIMITS, Wanted::Any).ready);
+    }
+
+    #[test]
+    fn strangers_read_no_words_of_a_server() {
+        const SECRET: &str = "'bpe'@'localhost'";
+        let reason = |seen: Result<Seen, Failure>| {
+            let seen = for_strangers(seen);
+            let node = Node {
+                name: "a",
+                role: seen
+                    .as_ref()
+                    .map_or(Role::Unknown, |seen| seen.membership.role),
+                seen: seen.as_ref(),
+            };
+            let verdict = judge(0, &[node], &LIMITS, Wanted::Any);
+            assert!(!verdict.reason.contains(SECRET), "{verdict:?}");
+            verdict.reason
+        };
+        let lost = Failure::new(Exit::Connect, format!("Access denied for user {SECRET}"));
+        assert_eq!(reason(Err(lost)), "a is not ready: it does not answer");
+        let mut told = seen(replica(1, 9), Some(100.0));
+        told.membership.state = SECRET.into();
+        told.membership.errors = SECRET.into();
+        assert_eq!(
+            reason(Ok(told.clone())),
+            "a is ready: replica, 0 s behind, 100 % warm"
+        );
+        told.membership.in_step = false;
+        told.membership.lag_s = None;
+        assert_eq!(
+            reason(Ok(told.clone())),
+            "a is not ready: replica, not in step, lag unknown"
+        );
+        told.membership.unseen = vec![format!("GRANT it TO {SECRET}")];
+        assert_eq!(
+            reason(Ok(told)),
+            "a is not ready: how it replicates cannot be seen"
+        );
     }
 }

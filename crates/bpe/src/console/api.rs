@@ -71,7 +71,7 @@ pub fn router(console: Arc<Console>, pages: Pages) -> Router {
         .nest("/api", api)
         .fallback_service(Router::new().fallback(page::serve).with_state(pages))
         .layer(middleware::from_fn_with_state(
-            Arc::clone(&console.guard),
+            Arc::new(console.guard.names().clone()),
             guard::stand,
         ))
 }

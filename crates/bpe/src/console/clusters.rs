@@ -20,9 +20,19 @@ pub struct View {
     clusters: Vec<Option<String>>,
     places: Vec<Option<Seen>>,
     present: Vec<Result<Seen, Failure>>,
+    /// Verdicts name no server but the one that they are about.
+    is_for_strangers: bool,
 }
 
 impl View {
+    /// What callers without the token may learn: no words of a server, and no names but the one that they ask for.
+    pub fn for_strangers(console: &Console) -> Self {
+        let mut view = Self::of(console);
+        view.present = view.present.into_iter().map(ready::for_strangers).collect();
+        view.is_for_strangers = true;
+        view
+    }
+
     pub fn of(console: &Console) -> Self {
         let servers = console.servers.clone();
         Self {
@@ -33,6 +43,7 @@ impl View {
             places: servers.iter().map(|server| server.place()).collect(),
             present: servers.iter().map(|server| server.present()).collect(),
             servers,
+            is_for_strangers: false,
         }
     }
 
@@ -88,7 +99,10 @@ impl View {
             .iter()
             .zip(roles)
             .map(|(i, role)| ready::Node {
-                name: &self.servers[*i].name,
+                name: match self.is_for_strangers && *i != number {
+                    true => "another node",
+                    false => &self.servers[*i].name,
+                },
                 role,
                 seen: self.present[*i].as_ref(),
             })

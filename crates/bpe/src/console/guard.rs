@@ -1,10 +1,12 @@
-//! What stands before every request: the names the console answers for, where a request comes from, and the token.
+//! Checks every request: the name the console is called by, the origin of the request, and the token.
 //!
-//! A browser is the danger here. A page of anybody's can send requests to the loopback address of whoever looks at it.
-//! It cannot know the token, which never is in a cookie. Besides, `Origin` and `Sec-Fetch-Site` tell such requests
-//! apart, and `Host` tells when a foreign name was made to point here (DNS rebinding). No answer has CORS headers.
+//! A browser is the danger here. A page of any site can send requests to the loopback address of its reader. It does not
+//! know the token, which is in no cookie. Besides, `Origin` and `Sec-Fetch-Site` identify such requests, and `Host`
+//! shows that a foreign name was made to point here (DNS rebinding). No answer has CORS headers.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -12,32 +14,49 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::error::Refusal;
+use super::listen::Caller;
+use super::refusals::Refusals;
 use super::token::Token;
 
-/// Who may ask.
-#[derive(Debug)]
-pub struct Guard {
-    token: Token,
+/// The names that a listener answers for.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
     /// Names besides those of the loopback, as in `Host`: `db1.example:8600` or, for every port, `db1.example`.
     hosts: Vec<String>,
-    tls: bool,
+    /// The checks of load balancers name no host in HTTP/1.0. A browser always names one.
+    takes_none: bool,
+    /// The listener is open to others, who name it by its address. DNS rebinding needs a name.
+    takes_addresses: bool,
 }
 
-impl Guard {
-    pub fn new(token: Token, hosts: Vec<String>, tls: bool) -> Self {
-        let hosts = hosts.iter().map(|host| host.to_ascii_lowercase()).collect();
-        Self { token, hosts, tls }
+impl Names {
+    /// Those of the page.
+    pub fn new(hosts: &[String]) -> Self {
+        Self {
+            hosts: hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
+            ..Self::default()
+        }
     }
 
-    pub fn token(&self) -> &Token {
-        &self.token
+    /// Those of the checks at this address.
+    pub fn of_checks(&self, address: IpAddr) -> Self {
+        Self {
+            hosts: self.hosts.clone(),
+            takes_none: true,
+            takes_addresses: !address.is_loopback(),
+        }
     }
 
     /// Whether a request may be looked at at all, before it shows its token.
     fn may_ask(&self, headers: &HeaderMap) -> Result<(), Refusal> {
         let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
         let host = text(header::HOST).unwrap_or_default().to_ascii_lowercase();
-        if !self.answers_for(&host) {
+        let is_own = match headers.get_all(header::HOST).iter().count() {
+            0 => self.takes_none,
+            1 => self.answers_for(&host),
+            _ => false,
+        };
+        if !is_own {
             return Err(Refusal::new(
                 StatusCode::FORBIDDEN,
                 format!("this console does not answer for the name `{host}`"),
@@ -54,7 +73,7 @@ impl Guard {
         };
         if headers.contains_key(header::ORIGIN) {
             let origin = text(header::ORIGIN).unwrap_or_default();
-            if !self.is_own(&origin.to_ascii_lowercase(), &host) {
+            if !is_own_origin(&origin.to_ascii_lowercase(), &host) {
                 return Err(foreign());
             }
         }
@@ -70,31 +89,73 @@ impl Guard {
 
     fn answers_for(&self, host: &str) -> bool {
         let name = without_port(host);
-        // Any port: nobody else can be reached by these names, and a tunnel may have another one at its near end.
+        // Any port: these names lead to no other host, and a tunnel may have another port at its near end.
         is_loopback(name)
+            || self.takes_addresses && address(name).is_some()
             || self
                 .hosts
                 .iter()
                 .any(|known| known == host || known == name)
     }
+}
 
-    fn is_own(&self, origin: &str, host: &str) -> bool {
-        match origin.split_once("://") {
-            // Before a console without TLS there may be a proxy that speaks it.
-            Some(("https", authority)) => authority == host,
-            Some(("http", authority)) => authority == host && !self.tls,
-            _ => false,
+/// Both schemes: there may be a proxy with TLS before the console.
+fn is_own_origin(origin: &str, host: &str) -> bool {
+    matches!(origin.split_once("://"), Some(("http" | "https", authority)) if authority == host)
+}
+
+/// Who may ask.
+#[derive(Debug)]
+pub struct Guard {
+    token: Token,
+    names: Names,
+    refusals: Mutex<Refusals>,
+}
+
+impl Guard {
+    pub fn new(token: Token, names: Names) -> Self {
+        Self {
+            token,
+            names,
+            refusals: Mutex::default(),
         }
+    }
+
+    pub fn token(&self) -> &Token {
+        &self.token
+    }
+
+    pub fn names(&self) -> &Names {
+        &self.names
+    }
+
+    /// Waits until a wrong token of this caller may be answered. Returns whether it may be.
+    async fn wait_to_refuse(&self, caller: Option<&Caller>) -> bool {
+        let address = caller.map_or(IpAddr::V4(Ipv4Addr::LOCALHOST), Caller::address);
+        let delay = {
+            let mut refusals = self.refusals.lock().unwrap_or_else(|e| e.into_inner());
+            refusals.delay(address, Instant::now())
+        };
+        let Some(delay) = delay else {
+            return false;
+        };
+        if caller.is_some_and(|caller| !caller.refuse()) {
+            return false;
+        }
+        tokio::time::sleep(delay).await;
+        true
     }
 }
 
 /// Whether a name or address is this machine's loopback.
-pub fn is_loopback(name: &str) -> bool {
+fn is_loopback(name: &str) -> bool {
+    name == "localhost" || address(name).is_some_and(|address| address.is_loopback())
+}
+
+/// The address that a host is named by, in brackets for IPv6.
+fn address(name: &str) -> Option<IpAddr> {
     let bare = name.trim_start_matches('[').trim_end_matches(']');
-    name == "localhost"
-        || bare
-            .parse::<IpAddr>()
-            .is_ok_and(|address| address.is_loopback())
+    bare.parse().ok()
 }
 
 fn without_port(host: &str) -> &str {
@@ -105,12 +166,8 @@ fn without_port(host: &str) -> &str {
 }
 
 /// Names and origin of every request, and the headers of every answer.
-pub async fn stand(
-    State(guard): State<std::sync::Arc<Guard>>,
-    request: Request,
-    next: Next,
-) -> Response {
-    let mut response = match guard.may_ask(request.headers()) {
+pub async fn stand(State(names): State<Arc<Names>>, request: Request, next: Next) -> Response {
+    let mut response = match names.may_ask(request.headers()) {
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     };
@@ -124,14 +181,21 @@ pub async fn stand(
 }
 
 /// The token, for everything below `/api`.
-pub async fn ask_token(
-    State(guard): State<std::sync::Arc<Guard>>,
-    request: Request,
-    next: Next,
-) -> Response {
+pub async fn ask_token(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<Caller>().cloned();
     let given = request.headers().get(header::AUTHORIZATION);
     if guard.token.admits(given.map(HeaderValue::as_bytes)) {
+        if let Some(caller) = caller {
+            caller.admit();
+        }
         return next.run(request).await;
+    }
+    if !guard.wait_to_refuse(caller.as_ref()).await {
+        if let Some(caller) = caller {
+            caller.close();
+        }
+        // The end of the connection ends this, too.
+        return std::future::pending().await;
     }
     let what = if given.is_some() {
         "the token is wrong"
@@ -165,22 +229,22 @@ const HEADERS: [(&str, &str); 7] = [
 mod tests {
     use super::*;
 
-    fn guard(hosts: &[&str], tls: bool) -> Guard {
-        let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
-        Guard::new(Token::random().unwrap(), hosts, tls)
+    fn names(hosts: &[&str]) -> Names {
+        let hosts: Vec<String> = hosts.iter().map(|&host| host.to_owned()).collect();
+        Names::new(&hosts)
     }
 
-    fn asked(guard: &Guard, headers: &[(&'static str, &str)]) -> bool {
+    fn asked(names: &Names, headers: &[(&'static str, &str)]) -> bool {
         let mut map = HeaderMap::new();
         for &(name, value) in headers {
-            map.insert(HeaderName::from_static(name), value.parse().unwrap());
+            map.append(HeaderName::from_static(name), value.parse().unwrap());
         }
-        guard.may_ask(&map).is_ok()
+        names.may_ask(&map).is_ok()
     }
 
     #[test]
     fn it_answers_for_the_loopback_and_what_it_was_told() {
-        let own = guard(&["db1.example", "db2.example:8600"], false);
+        let own = names(&["db1.example", "db2.example:8600"]);
         for host in [
             "localhost",
             "localhost:8600",
@@ -209,11 +273,44 @@ mod tests {
             assert!(!asked(&own, &[("host", host)]), "{host}");
         }
         assert!(!asked(&own, &[]));
+        let twice = [("host", "localhost"), ("host", "evil.example")];
+        assert!(!asked(&own, &twice));
+    }
+
+    #[test]
+    fn checks_refuse_foreign_names() {
+        let at = |address: &str| names(&["lb.example"]).of_checks(address.parse().unwrap());
+        let (near, open) = (at("127.0.0.1"), at("0.0.0.0"));
+        for own in [&near, &open] {
+            // HTTP/1.0, as HAProxy asks.
+            assert!(asked(own, &[]));
+            for host in ["127.0.0.1:8601", "localhost", "[::1]:8601", "LB.example"] {
+                assert!(asked(own, &[("host", host)]), "{host}");
+            }
+            for host in [
+                "",
+                ":8601",
+                "evil.example",
+                "127.0.0.1.evil.example:8601",
+                "evil.example:80:80",
+            ] {
+                assert!(!asked(own, &[("host", host)]), "{host}");
+            }
+            let origin = ("origin", "http://evil.example");
+            assert!(!asked(own, &[("host", "127.0.0.1:8601"), origin]));
+            assert!(!asked(own, &[origin]));
+            let site = ("sec-fetch-site", "cross-site");
+            assert!(!asked(own, &[("host", "127.0.0.1:8601"), site]));
+        }
+        for host in ["10.0.0.1:8601", "[2001:db8::1]:8601"] {
+            assert!(asked(&open, &[("host", host)]), "{host}");
+            assert!(!asked(&near, &[("host", host)]), "{host}");
+        }
     }
 
     #[test]
     fn other_origins_are_refused() {
-        let own = guard(&[], false);
+        let own = names(&[]);
         let host = ("host", "localhost:8600");
         for origin in ["http://localhost:8600", "https://localhost:8600"] {
             assert!(asked(&own, &[host, ("origin", origin)]), "{origin}");
@@ -230,14 +327,11 @@ mod tests {
         ] {
             assert!(!asked(&own, &[host, ("origin", origin)]), "{origin}");
         }
-        let tls = guard(&[], true);
-        assert!(!asked(&tls, &[host, ("origin", "http://localhost:8600")]));
-        assert!(asked(&tls, &[host, ("origin", "https://localhost:8600")]));
     }
 
     #[test]
     fn the_browsers_word_for_cross_site_counts() {
-        let own = guard(&[], false);
+        let own = names(&[]);
         let host = ("host", "localhost:8600");
         let asked = |site: &str, mode: &str| {
             asked(

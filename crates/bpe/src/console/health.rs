@@ -1,7 +1,8 @@
-//! What load balancers ask: whether a server may get traffic, over HTTP, and how much of it, as HAProxy's agents say it.
+//! What load balancers ask over HTTP: whether a server may get traffic, and how much of it.
 //!
-//! Neither needs the token, and neither says more than that and why; so both listen on the loopback unless told otherwise. What
-//! the samplers saw is judged: a check costs the server nothing.
+//! A check needs no token, and its answer says no more than that and why, without words of a server. So it listens on the
+//! loopback unless told otherwise. The answer comes from what the samplers saw: a check costs the server nothing. A thread
+//! of its own answers, so that the page's callers do not delay it.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,13 +12,13 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::{Query, State};
 use axum::http::{HeaderMap, StatusCode, header};
+use axum::middleware;
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use serde::Deserialize;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use super::clusters::View;
+use super::guard::{self, Names};
 use super::listen;
 use super::state::Console;
 use super::watched::Watched;
@@ -25,14 +26,8 @@ use crate::cluster::ready::{Limits, Verdict, Wanted};
 use crate::failure::Failure;
 use crate::terminal::{complain, say};
 
-/// Agents at a time; further ones wait in the kernel's queue.
-const AGENTS: usize = 64;
-/// How long an agent's caller may take to name its server.
-const NAMED_WITHIN: Duration = Duration::from_secs(2);
 /// How long the first look at the servers is waited for.
 const FIRST_LOOK: Duration = Duration::from_secs(5);
-/// Bytes of the name.
-const LONGEST: usize = 256;
 
 #[derive(Clone, Debug, Default, clap::Args)]
 #[group(id = "checks")]
@@ -40,9 +35,6 @@ pub struct Args {
     /// Answer whether a server may get traffic, on this port of the loopback: GET /ready?server=NAME says 200 or 503
     #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
     health: Option<SocketAddr>,
-    /// Answer HAProxy's agent checks on this port: a line with the server's name (agent-send) gets `up 60%` or `down`
-    #[arg(long, value_name = "[ADDRESS:]PORT", value_parser = address)]
-    agent: Option<SocketAddr>,
     #[command(flatten)]
     limits: Limits,
 }
@@ -53,7 +45,7 @@ impl Args {
     }
 
     pub fn is_wanted(&self) -> bool {
-        self.health.is_some() || self.agent.is_some()
+        self.health.is_some()
     }
 }
 
@@ -85,33 +77,55 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 /// Begins to listen where that is wished.
 ///
 /// # Errors
-/// When an address is taken.
-pub async fn open(args: &Args, console: &Arc<Console>) -> Result<(), Failure> {
-    if let Some(wanted) = args.health {
-        let tcp = bind(wanted, "--health").await?;
-        let at = tcp.local_addr().unwrap_or(wanted);
-        say!("Readiness:          http://{at}/ready?server=NAME");
-        let router = Router::new()
-            .route("/ready", any(ready))
-            .route("/weight", any(weight))
-            .with_state(Arc::clone(console));
-        let console = Arc::clone(console);
-        tokio::spawn(async move {
-            looked_at(&console).await;
-            listen::serve(listen::Door::new(tcp, None), router, listen::HEAD).await;
-        });
+/// When the address is taken, or the system has no thread for it.
+pub fn open(args: &Args, console: &Arc<Console>) -> Result<(), Failure> {
+    let Some(wanted) = args.health else {
+        return Ok(());
+    };
+    if !wanted.ip().is_loopback() {
+        complain!(
+            "bpe: note: anyone who reaches {wanted} learns which servers are ready (--health)"
+        );
     }
-    if let Some(wanted) = args.agent {
-        let tcp = bind(wanted, "--agent").await?;
-        let at = tcp.local_addr().unwrap_or(wanted);
-        say!("Agent checks:       {at}");
-        let console = Arc::clone(console);
-        tokio::spawn(async move {
+    let failed = |error: std::io::Error| {
+        Failure::refused(format!("cannot listen on {wanted} (--health): {error}"))
+            .advise("choose another port")
+    };
+    let tcp = listen::bind(wanted).map_err(failed)?;
+    let at = tcp.local_addr().map_err(failed)?;
+    say!("Readiness:          http://{at}/ready?server=NAME");
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .enable_time()
+        .build()
+        .map_err(failed)?;
+    let names = console.guard.names().of_checks(at.ip());
+    let console = Arc::clone(console);
+    let serve = move || {
+        runtime.block_on(async {
             looked_at(&console).await;
-            agents(tcp, console).await;
+            match listen::Door::new(tcp) {
+                Ok(door) => listen::serve(door, router(console, names), listen::HEAD_TIMEOUT).await,
+                Err(error) => complain!("bpe: cannot watch the socket of --health: {error}"),
+            }
         });
-    }
+    };
+    std::thread::Builder::new()
+        .name("health".into())
+        .spawn(serve)
+        .map_err(failed)?;
     Ok(())
+}
+
+fn router(console: Arc<Console>, names: Names) -> Router {
+    Router::new()
+        .route("/ready", any(ready))
+        .route("/weight", any(weight))
+        .layer(middleware::from_fn_with_state(
+            Arc::new(names),
+            guard::stand,
+        ))
+        .with_state(console)
 }
 
 /// Waits until each server was looked at once. Who asks before waits in the kernel's queue, instead of hearing that none is ready.
@@ -121,18 +135,6 @@ async fn looked_at(console: &Console) {
     while begin.elapsed() < FIRST_LOOK && !console.servers.iter().all(known) {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-}
-
-async fn bind(wanted: SocketAddr, option: &str) -> Result<TcpListener, Failure> {
-    if !wanted.ip().is_loopback() {
-        complain!(
-            "bpe: note: anyone who reaches {wanted} learns which servers are ready, and why not ({option})"
-        );
-    }
-    TcpListener::bind(wanted).await.map_err(|error| {
-        Failure::refused(format!("cannot listen on {wanted} ({option}): {error}"))
-            .advise("choose another port")
-    })
 }
 
 #[derive(Deserialize)]
@@ -159,7 +161,7 @@ fn named_by_haproxy(headers: &HeaderMap) -> Option<String> {
 
 /// The server of this name or id, judged; `None` where there is none.
 fn judge(console: &Console, name: &str, limits: &Limits, wanted: Wanted) -> Option<Verdict> {
-    let view = View::of(console);
+    let view = View::for_strangers(console);
     let is = |of: &str| of == name;
     let number = view
         .servers
@@ -222,7 +224,7 @@ async fn ready(
     }
 }
 
-/// The line of an agent, for scripts.
+/// A server's share of the traffic, for scripts.
 async fn weight(State(console): State<Arc<Console>>, Query(asked): Query<Question>) -> Response {
     let name = asked.server.unwrap_or_default();
     let verdict = judge(&console, &name, &console.limits, Wanted::Any);
@@ -230,61 +232,15 @@ async fn weight(State(console): State<Arc<Console>>, Query(asked): Query<Questio
         Some(_) => StatusCode::OK,
         None => StatusCode::NOT_FOUND,
     };
-    text(status, agent_line(verdict.as_ref()).trim_end())
+    text(status, &share_of(verdict.as_ref()))
 }
 
-async fn agents(tcp: TcpListener, console: Arc<Console>) {
-    let room = Arc::new(Semaphore::new(AGENTS));
-    loop {
-        // The semaphore is never closed.
-        let place = Arc::clone(&room).acquire_owned().await;
-        let Ok((stream, _)) = tcp.accept().await else {
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let console = Arc::clone(&console);
-        tokio::spawn(async move {
-            let _place = place;
-            // It goes wrong when the caller goes away, which is nobody's concern.
-            let _ = tokio::time::timeout(NAMED_WITHIN, answer(stream, &console)).await;
-        });
-    }
-}
-
-async fn answer(stream: TcpStream, console: &Console) -> std::io::Result<()> {
-    let mut said = Vec::new();
-    while said.len() < LONGEST && !said.contains(&b'\n') {
-        stream.readable().await?;
-        let mut some = [0; LONGEST];
-        match stream.try_read(&mut some) {
-            Ok(0) => break,
-            Ok(count) => said.extend_from_slice(&some[..count]),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    let said = String::from_utf8_lossy(&said);
-    let name = said.lines().next().unwrap_or_default().trim();
-    let line = agent_line(judge(console, name, &console.limits, Wanted::Any).as_ref());
-    let mut left = line.as_bytes();
-    while !left.is_empty() {
-        stream.writable().await?;
-        match stream.try_write(left) {
-            Ok(count) => left = &left[count..],
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
-
-/// In HAProxy's words. A node that is only cold gets a smaller share, and is not taken out.
-fn agent_line(verdict: Option<&Verdict>) -> String {
+/// A server that is only cold gets a smaller share, and is not taken out.
+fn share_of(verdict: Option<&Verdict>) -> String {
     match verdict {
-        // `#` begins a reason, which its log shows.
-        None => "failed #the console knows no server of this name\n".to_owned(),
-        Some(verdict) if verdict.weight == 0 => format!("down #{}\n", verdict.reason),
-        Some(verdict) => format!("up {}%\n", verdict.weight),
+        None => "failed #the console knows no server of this name".to_owned(),
+        Some(verdict) if verdict.weight == 0 => format!("down #{}", verdict.reason),
+        Some(verdict) => format!("up {}%", verdict.weight),
     }
 }
 
@@ -312,18 +268,15 @@ mod tests {
     }
 
     #[test]
-    fn agents_speak_as_haproxy_listens() {
+    fn share_follows_weight() {
         let verdict = |ready, weight| Verdict {
             ready,
             reason: "a is far behind".into(),
             weight,
         };
-        assert_eq!(agent_line(Some(&verdict(true, 60))), "up 60%\n");
-        assert_eq!(agent_line(Some(&verdict(false, 41))), "up 41%\n");
-        assert_eq!(
-            agent_line(Some(&verdict(false, 0))),
-            "down #a is far behind\n"
-        );
-        assert!(agent_line(None).starts_with("failed #"));
+        assert_eq!(share_of(Some(&verdict(true, 60))), "up 60%");
+        assert_eq!(share_of(Some(&verdict(false, 41))), "up 41%");
+        assert_eq!(share_of(Some(&verdict(false, 0))), "down #a is far behind");
+        assert!(share_of(None).starts_with("failed #"));
     }
 }

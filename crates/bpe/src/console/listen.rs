@@ -1,232 +1,246 @@
-//! The console's socket: with TLS or without, never more connections than it can bear, and none for those who ask
-//! nothing.
+//! The console's sockets: every caller is let in, and silent connections give way to new ones.
 
-use std::fs;
+use std::convert::Infallible;
 use std::io;
-use std::path::Path;
-use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll};
-use std::time::Duration;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use axum::Router;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::JoinSet;
+use axum::body::HttpBody;
+use axum::extract::Request;
+use axum::http::{HeaderValue, header};
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::Service;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::{TowerToHyperService, TowerToHyperServiceFuture};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio_io_timeout::TimeoutStream;
-use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
-use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::server::TlsStream;
 
-use crate::failure::Failure;
+use super::connections::{Connections, GRACE, share};
 
-/// Connections at a time. Further ones wait in the kernel's queue.
-const CONNECTIONS: usize = 256;
-/// A handshake that takes longer is given up.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// Who has not sent the head of a request after so long, the first or a further one, has to come again: otherwise a few
-/// hundred silent connections would keep everybody else out.
-pub const HEAD: Duration = Duration::from_secs(10);
-/// Nor does anybody keep a place who reads nothing of an answer for so long.
-const UNREAD: Duration = Duration::from_secs(30);
-/// After the system has refused a connection (too many open files), so that the loop does not spin.
-const PAUSE: Duration = Duration::from_millis(100);
+/// The head of a request, the first or a further one, must be complete after this long.
+pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A caller that reads nothing of its answer for this long loses its connection.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Pause after the system has refused a connection (too many open files).
+const PAUSE: Duration = Duration::from_millis(10);
+/// Connections that wait in the kernel while others are accepted.
+const BACKLOG: i32 = 4096;
+/// File descriptors that the console wants, if the hard limit allows that.
+const DESCRIPTORS: u64 = 4096;
+/// File descriptors for anything but callers: connections to servers, files, pipes.
+const RESERVED: u64 = 256;
+/// Listeners that share the other descriptors: the page's and that of the checks.
+const LISTENERS: u64 = 2;
 
-/// Where callers come in.
+/// A socket that listens, and what is known of its callers.
 pub struct Door {
     tcp: TcpListener,
-    tls: Option<TlsAcceptor>,
-    room: Arc<Semaphore>,
-    handshakes: JoinSet<Option<Caller>>,
+    connections: Arc<Mutex<Connections>>,
 }
 
 impl Door {
-    pub fn new(tcp: TcpListener, tls: Option<TlsAcceptor>) -> Self {
-        Self {
-            tcp,
-            tls,
-            room: Arc::new(Semaphore::new(CONNECTIONS)),
-            handshakes: JoinSet::new(),
-        }
+    /// Must be called within the runtime that is to serve it.
+    ///
+    /// # Errors
+    /// When the runtime cannot watch the socket.
+    pub fn new(tcp: std::net::TcpListener) -> io::Result<Self> {
+        Ok(Self {
+            tcp: TcpListener::from_std(tcp)?,
+            connections: Arc::new(Mutex::new(Connections::new(descriptors()))),
+        })
     }
 }
 
-/// A connection, and its place among those there may be.
-struct Caller {
-    stream: Stream,
-    place: OwnedSemaphorePermit,
+/// Listens on this address with a long queue.
+///
+/// # Errors
+/// When the address is taken.
+pub fn bind(address: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let tcp = std::net::TcpListener::bind(address)?;
+    rustix::net::listen(&tcp, BACKLOG)?;
+    tcp.set_nonblocking(true)?;
+    Ok(tcp)
 }
 
-enum Stream {
-    Plain(TcpStream),
-    Tls(Box<TlsStream<TcpStream>>),
+/// Raises the soft limit of file descriptors, and returns how many of them are for the callers of one listener.
+fn descriptors() -> usize {
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = DESCRIPTORS.min(limit.maximum.unwrap_or(DESCRIPTORS));
+    if limit.current.is_some_and(|current| current < wanted) {
+        let before = limit.current;
+        limit.current = Some(wanted);
+        if setrlimit(Resource::Nofile, limit).is_err() {
+            limit.current = before;
+        }
+    }
+    let all = limit.current.unwrap_or(DESCRIPTORS).min(DESCRIPTORS);
+    ((all - RESERVED.min(all / 2)) / LISTENERS) as usize
 }
 
-/// Answers every caller, for ever. `head`: how long the head of a request may take.
+/// The connection that a request came by.
+#[derive(Clone)]
+pub struct Caller {
+    number: u64,
+    address: IpAddr,
+    connections: Arc<Mutex<Connections>>,
+}
+
+impl Caller {
+    /// Where the connection comes from, as far as its share is concerned.
+    pub fn address(&self) -> IpAddr {
+        self.address
+    }
+
+    /// Notes that it has shown the token.
+    pub fn admit(&self) {
+        lock(&self.connections).admit(self.number, Instant::now());
+    }
+
+    /// Notes that it has shown a wrong token. Returns whether it may have an answer.
+    pub fn refuse(&self) -> bool {
+        lock(&self.connections).refuse(self.number)
+    }
+
+    /// Closes it without an answer.
+    pub fn close(&self) {
+        lock(&self.connections).leave(self.number);
+    }
+}
+
+fn lock(connections: &Mutex<Connections>) -> std::sync::MutexGuard<'_, Connections> {
+    connections.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+/// Adds the caller to each request of a connection.
+struct Introduced {
+    router: TowerToHyperService<Router>,
+    caller: Caller,
+}
+
+impl Service<hyper::Request<Incoming>> for Introduced {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = TowerToHyperServiceFuture<Router, hyper::Request<Incoming>>;
+
+    fn call(&self, mut request: hyper::Request<Incoming>) -> Self::Future {
+        request.extensions_mut().insert(self.caller.clone());
+        self.router.call(request)
+    }
+}
+
+/// Notes complete requests. Connections that are too many end with their answer.
+async fn attend(request: Request, next: Next) -> Response {
+    let Some(caller) = request.extensions().get::<Caller>().cloned() else {
+        return next.run(request).await;
+    };
+    // A request that is sent slowly counts as silence.
+    if request.body().is_end_stream() {
+        lock(&caller.connections).hear(caller.number, Instant::now());
+    }
+    let mut response = next.run(request).await;
+    if lock(&caller.connections).is_surplus(caller.number) {
+        let headers = response.headers_mut();
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}
+
+/// Answers every caller, for ever. `head`: time limit for the head of a request.
 pub async fn serve(door: Door, router: Router, head: Duration) {
-    serve_within(door, router, head, UNREAD).await;
+    serve_within(door, router, head, READ_TIMEOUT).await;
 }
 
 /// `unread`: how long a caller may read nothing of its answer.
-async fn serve_within(mut door: Door, router: Router, head: Duration, unread: Duration) {
+async fn serve_within(door: Door, router: Router, head: Duration, unread: Duration) {
+    let Door { tcp, connections } = door;
+    let router = TowerToHyperService::new(router.layer(middleware::from_fn(attend)));
     loop {
-        let Caller { stream, place } = door.accept().await;
-        let service = TowerToHyperService::new(router.clone());
-        tokio::spawn(async move {
-            let _place = place;
-            let mut stream = TimeoutStream::new(stream);
-            stream.set_write_timeout(Some(unread));
-            let mut http = auto::Builder::new(TokioExecutor::new()).http1_only();
-            http.http1()
-                .timer(TokioTimer::new())
-                .header_read_timeout(head);
-            // It fails when the caller goes away or does not speak HTTP, which is nobody's concern.
-            let stream = TokioIo::new(Box::pin(stream));
-            let _ = http.serve_connection(stream, service).await;
-        });
-    }
-}
-
-impl Door {
-    async fn accept(&mut self) -> Caller {
-        loop {
-            tokio::select! {
-                Some(done) = self.handshakes.join_next() => {
-                    if let Ok(Some(caller)) = done {
-                        return caller;
-                    }
+        let is_crowded = lock(&connections).is_crowded();
+        tokio::select! {
+            accepted = tcp.accept() => match accepted {
+                Ok((stream, from)) => {
+                    let _ = stream.set_nodelay(true);
+                    enter(stream, from.ip(), &connections, &router, head, unread);
+                    // The new connection is read before the next one is accepted, or a burst could close it unread.
+                    tokio::task::yield_now().await;
                 }
-                (stream, place) = next(&self.tcp, &self.room) => {
-                    let Some(tls) = self.tls.clone() else {
-                        return Caller { stream: Stream::Plain(stream), place };
-                    };
-                    // Beside the others, so that nobody has to wait for one who does not finish it.
-                    self.handshakes.spawn(async move {
-                        let done = tokio::time::timeout(HANDSHAKE, tls.accept(stream)).await;
-                        let stream = Stream::Tls(Box::new(done.ok()?.ok()?));
-                        Some(Caller { stream, place })
-                    });
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    lock(&connections).close_silent(Duration::ZERO, Instant::now());
+                    tokio::time::sleep(PAUSE).await;
                 }
+            },
+            () = tokio::time::sleep(GRACE / 2), if is_crowded => {
+                lock(&connections).settle(Instant::now());
             }
         }
     }
 }
 
-async fn next(tcp: &TcpListener, room: &Arc<Semaphore>) -> (TcpStream, OwnedSemaphorePermit) {
-    loop {
-        // The semaphore is never closed.
-        if let Ok(place) = Arc::clone(room).acquire_owned().await {
-            if let Ok((stream, _)) = tcp.accept().await {
-                let _ = stream.set_nodelay(true);
-                return (stream, place);
-            }
-        }
-        tokio::time::sleep(PAUSE).await;
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(context, buffer),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match &mut *self {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match &mut *self {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
-    }
-}
-
-/// TLS with the certificates and the key of these PEM files.
-///
-/// # Errors
-/// When a file cannot be read, holds something else, or the key does not belong to the certificate.
-pub fn tls(certificate: &Path, key: &Path) -> Result<TlsAcceptor, Failure> {
-    let read = |path: &Path| {
-        fs::read(path)
-            .map_err(|error| Failure::refused(format!("cannot read {}: {error}", path.display())))
+fn enter(
+    stream: tokio::net::TcpStream,
+    from: IpAddr,
+    connections: &Arc<Mutex<Connections>>,
+    router: &TowerToHyperService<Router>,
+    head: Duration,
+    unread: Duration,
+) {
+    let (open, closed) = oneshot::channel();
+    let caller = Caller {
+        number: lock(connections).enter(from, open, Instant::now()),
+        address: share(from),
+        connections: Arc::clone(connections),
     };
-    let chain: Vec<_> = CertificateDer::pem_slice_iter(&read(certificate)?)
-        .collect::<Result<_, _>>()
-        .unwrap_or_default();
-    if chain.is_empty() {
-        return Err(Failure::refused(format!(
-            "{} holds no certificate in PEM form",
-            certificate.display()
-        )));
-    }
-    let private = PrivateKeyDer::from_pem_slice(&read(key)?).map_err(|_| {
-        Failure::refused(format!(
-            "{} holds no private key in PEM form",
-            key.display()
-        ))
-    })?;
-    let wrong = |error: tokio_rustls::rustls::Error| {
-        Failure::refused(format!(
-            "{} and {} cannot be used: {error}",
-            certificate.display(),
-            key.display()
-        ))
+    let service = Introduced {
+        router: router.clone(),
+        caller: caller.clone(),
     };
-    let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(wrong)?
-        .with_no_client_auth()
-        .with_single_cert(chain, private)
-        .map_err(wrong)?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    tokio::spawn(async move {
+        let mut stream = TimeoutStream::new(stream);
+        stream.set_write_timeout(Some(unread));
+        let stream = TokioIo::new(Box::pin(stream));
+        let http = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(head)
+            .serve_connection(stream, service);
+        tokio::select! {
+            // It fails when the caller goes away or does not speak HTTP.
+            _ = http => {}
+            _ = closed => {}
+        }
+        caller.close();
+    });
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::io::{Read, Write};
-    use std::net::SocketAddr;
 
     use axum::body::Body;
     use axum::routing::get;
     use futures_util::stream;
+    use std::net::TcpStream;
+
+    use crate::console::connections::PER_ADDRESS;
+    use crate::console::guard::{self, Guard, Names};
+    use crate::console::token::Token;
 
     const SHORT: Duration = Duration::from_millis(100);
 
-    /// A server with an address, whose one answer takes longer than a head may, and whose other never ends.
     fn start() -> SocketAddr {
+        start_within(SHORT).0
+    }
+
+    /// A listener and its token. The answer of `/slow` takes longer than a head may, and that of `/endless` never ends.
+    fn start_within(limit: Duration) -> (SocketAddr, String) {
         let slow = async || {
             Body::from_stream(stream::unfold(0, async |number| {
                 tokio::time::sleep(SHORT).await;
@@ -241,6 +255,15 @@ mod tests {
         let router = Router::new()
             .route("/slow", get(slow))
             .route("/endless", get(endless));
+        let guard = Guard::new(Token::random().unwrap(), Names::default());
+        let token = guard.token().text().to_owned();
+        let secret = Router::new()
+            .route("/secret", get(async || "the secret"))
+            .route_layer(middleware::from_fn_with_state(
+                Arc::new(guard),
+                guard::ask_token,
+            ));
+        let router = router.merge(secret);
         let (sender, address) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread()
@@ -248,23 +271,118 @@ mod tests {
                 .build()
                 .unwrap();
             runtime.block_on(async {
-                let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let tcp = bind("127.0.0.1:0".parse().unwrap()).unwrap();
                 sender.send(tcp.local_addr().unwrap()).unwrap();
-                serve_within(Door::new(tcp, None), router, SHORT, SHORT).await;
+                serve_within(Door::new(tcp).unwrap(), router, limit, limit).await;
             });
         });
-        address.recv().unwrap()
+        (address.recv().unwrap(), token)
     }
 
-    /// What comes until the connection is closed by the other side.
-    fn say(address: SocketAddr, text: &str) -> String {
-        let mut stream = std::net::TcpStream::connect(address).unwrap();
+    fn connect(address: SocketAddr, text: &str) -> TcpStream {
+        let mut stream = TcpStream::connect(address).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();
         stream.write_all(text.as_bytes()).unwrap();
+        stream
+    }
+
+    /// The status of an answer that is not the last one of its connection.
+    fn status(stream: &mut TcpStream) -> String {
+        let mut head = Vec::new();
+        let mut byte = [0];
+        while !head.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|count| count > 0) {
+            head.push(byte[0]);
+        }
+        let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+        let length = head.split_once("content-length: ").map_or(0, |(_, rest)| {
+            let (length, _) = rest.split_once('\r').unwrap();
+            length.parse().unwrap()
+        });
+        stream.read_exact(&mut vec![0; length]).unwrap();
+        head.split(' ').nth(1).unwrap_or_default().to_owned()
+    }
+
+    /// How many of these connections the other side keeps open.
+    fn count_open(streams: &[TcpStream]) -> usize {
+        let open = streams.iter().filter(|open| {
+            let mut stream: &TcpStream = open;
+            stream.set_nonblocking(true).unwrap();
+            let mut buffer = [0; 4096];
+            loop {
+                match stream.read(&mut buffer) {
+                    Ok(0) => return false,
+                    Ok(_) => {}
+                    Err(error) => return error.kind() == io::ErrorKind::WouldBlock,
+                }
+            }
+        });
+        open.count()
+    }
+
+    const SECRET: &str = "GET /secret HTTP/1.1\r\nHost: a\r\n";
+
+    #[test]
+    fn silent_connections_give_way() {
+        let (address, token) = start_within(HEAD_TIMEOUT);
+        let with_token = format!("{SECRET}Authorization: Bearer {token}\r\n\r\n");
+        let mut holder = connect(address, &with_token);
+        assert_eq!(status(&mut holder), "200");
+        // Nothing, the begin of a head, a body that does not come, and an answer that is followed by nothing.
+        for text in [
+            "",
+            "GET / HTTP/1.1\r\nHost: a\r\nX: ",
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nx",
+            "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        ] {
+            let idle: Vec<TcpStream> = (0..300).map(|_| connect(address, text)).collect();
+            let begin = Instant::now();
+            let answer = say(address, "GET / HTTP/1.0\r\n\r\n");
+            assert!(answer.starts_with("HTTP/1.0 404"), "{text}: {answer}");
+            assert!(begin.elapsed() < Duration::from_secs(2), "{text}");
+            // The connections above the share are closed.
+            let begin = Instant::now();
+            while count_open(&idle) > PER_ADDRESS {
+                assert!(begin.elapsed() < HEAD_TIMEOUT / 2, "{text}");
+                std::thread::sleep(GRACE);
+            }
+            let (_, newest) = idle.split_at(idle.len() - PER_ADDRESS / 2);
+            assert!(text.contains("\r\n\r\n") || count_open(newest) == newest.len());
+        }
+        holder.write_all(with_token.as_bytes()).unwrap();
+        assert_eq!(status(&mut holder), "200");
+    }
+
+    #[test]
+    fn wrong_tokens_are_slowed() {
+        let (address, token) = start_within(HEAD_TIMEOUT);
+        let wrong = format!("{SECRET}Authorization: Bearer wrong\r\n\r\n");
+        let mut stream = connect(address, "");
+        let begin = Instant::now();
+        for number in 0..11 {
+            // The tenth is the last that is answered at once.
+            if number == 10 {
+                assert!(begin.elapsed() < Duration::from_secs(1));
+            }
+            stream.write_all(wrong.as_bytes()).unwrap();
+            assert_eq!(status(&mut stream), "401");
+        }
+        assert!(begin.elapsed() >= Duration::from_secs(1));
+        // Those that cannot wait any more have no answer, and the right token does not wait.
+        let more: Vec<TcpStream> = (0..20).map(|_| connect(address, &wrong)).collect();
+        let begin = Instant::now();
+        let right = format!("{SECRET}Connection: close\r\nAuthorization: Bearer {token}\r\n\r\n");
+        assert!(say(address, &right).ends_with("the secret"));
+        assert!(begin.elapsed() < Duration::from_secs(1));
+        std::thread::sleep(GRACE);
+        assert!(count_open(&more) <= 5);
+    }
+
+    /// What comes until the connection is closed by the other side.
+    fn say(address: SocketAddr, text: &str) -> String {
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
+        connect(address, text).read_to_string(&mut answer).unwrap();
         answer
     }
 
@@ -280,7 +398,7 @@ mod tests {
 
     #[test]
     fn who_reads_nothing_is_shown_out() {
-        let mut stream = std::net::TcpStream::connect(start()).unwrap();
+        let mut stream = TcpStream::connect(start()).unwrap();
         stream
             .set_read_timeout(Some(Duration::from_secs(60)))
             .unwrap();

@@ -13,8 +13,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 use crate::cluster::ready::Limits;
 use crate::connection::{self, Target};
@@ -29,6 +27,7 @@ mod api;
 mod cluster_tasks;
 mod clusters;
 mod comparing;
+mod connections;
 mod details;
 mod error;
 mod events;
@@ -37,6 +36,7 @@ mod guest;
 mod health;
 mod listen;
 mod page;
+mod refusals;
 mod rolling;
 mod sampler;
 mod state;
@@ -51,7 +51,7 @@ pub use answer::{Answer, Said, blocking};
 pub use error::Refusal;
 use events::Events;
 pub use events::{Level, now_ms, shortened};
-use guard::Guard;
+use guard::{Guard, Names};
 pub use guest::Guest;
 use state::Console;
 pub use switching::set;
@@ -62,28 +62,34 @@ use watched::Wish;
 /// How pages reach the console.
 #[derive(clap::Args, Debug, Clone)]
 pub struct Listening {
-    /// Address and port to listen on; port 0 lets the system choose one
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8600")]
+    /// Address of the loopback and port to listen on; port 0 lets the system choose one
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:8600", value_parser = loopback)]
     listen: SocketAddr,
     /// File with the token that pages need; created, readable by you alone, if it does not exist
     /// [default: a new token at every start]
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Certificate, with its chain, for TLS (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_key")]
-    tls_cert: Option<PathBuf>,
-    /// Private key for TLS (PEM)
-    #[arg(long, value_name = "FILE", requires = "tls_cert")]
-    tls_key: Option<PathBuf>,
-    /// Listen without TLS on an address that others can reach; they can then read the token
-    #[arg(long)]
-    without_tls: bool,
-    /// Another host name under which pages may be opened, such as db1.example; with :PORT, for that port alone
+    /// Another host name that the page and --health answer for, such as db1.example; with :PORT, for that port alone
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
     /// Take the web page from this folder (for work on the page itself)
     #[arg(long, hide = true, value_name = "FOLDER")]
     web_folder: Option<PathBuf>,
+}
+
+/// Others reach the page through what encrypts and knows who they are.
+fn loopback(text: &str) -> Result<SocketAddr, String> {
+    let address: SocketAddr = text
+        .parse()
+        .map_err(|_| "must be an address and a port such as 127.0.0.1:8600".to_owned())?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err(
+        "must be an address of the loopback, such as 127.0.0.1:8600: reach it from elsewhere through an SSH tunnel or a \
+         reverse proxy (docs/console.md)"
+            .to_owned(),
+    )
 }
 
 impl Listening {
@@ -133,7 +139,6 @@ pub type Named = (String, Target);
 /// A console that is ready to be opened.
 pub struct Opening {
     listening: Listening,
-    tls: Option<TlsAcceptor>,
     health: health::Args,
     console: Console,
 }
@@ -175,53 +180,19 @@ impl Opening {
     /// Checks everything that can be without listening.
     ///
     /// # Errors
-    /// What is wrong with token, certificate or address.
+    /// What is wrong with the token.
     pub fn new(
         listening: &Listening,
         servers: Vec<Named>,
         places: &Places,
     ) -> Result<Self, Failure> {
-        let tls = match (&listening.tls_cert, &listening.tls_key) {
-            (Some(certificate), Some(key)) => Some(listen::tls(certificate, key)?),
-            _ => None,
-        };
-        let address = listening.listen;
-        let open = !address.ip().is_loopback();
-        if open && tls.is_none() {
-            if !listening.without_tls {
-                return Err(Failure::usage(format!(
-                    "others can reach {address}, and without TLS they could read the token"
-                ))
-                .advise(
-                    "give --tls-cert and --tls-key; or listen on 127.0.0.1 and reach it through an SSH tunnel; or add \
-                     --without-tls if the network is yours alone",
-                ));
-            }
-            complain!(
-                "bpe: warning: anyone who can read the network's traffic can read the token and control these servers"
-            );
-        }
         let token = match &listening.token_file {
             Some(path) => Token::from_file(path)?,
             None => Token::random()?,
         };
-        let mut hosts = listening.allow_host.clone();
-        if open && !address.ip().is_unspecified() {
-            hosts.push(
-                SocketAddr::new(address.ip(), 0)
-                    .to_string()
-                    .trim_end_matches(":0")
-                    .to_owned(),
-            );
-        }
-        if open && hosts.is_empty() {
-            complain!(
-                "bpe: note: the console answers only for the loopback; give any other host name with --allow-host"
-            );
-        }
         let events = Arc::new(Events::default());
         let console = Console {
-            guard: Arc::new(Guard::new(token, hosts, tls.is_some())),
+            guard: Arc::new(Guard::new(token, Names::new(&listening.allow_host))),
             servers: watch(servers, &events),
             events,
             tasks: Arc::default(),
@@ -232,7 +203,6 @@ impl Opening {
         };
         Ok(Self {
             listening: listening.clone(),
-            tls,
             health: health::Args::default(),
             console,
         })
@@ -273,36 +243,27 @@ impl Opening {
             .build()
             .context("cannot start the runtime")?;
         runtime.block_on(async {
-            let tcp = TcpListener::bind(self.listening.listen)
-                .await
+            let tcp = listen::bind(self.listening.listen)
                 .map_err(|error| self.listening.taken(&error))?;
             let address = tcp.local_addr()?;
             for server in &self.console.servers {
                 sampler::start(server).context("cannot start a thread")?;
             }
-            let host = self.listening.allow_host.first().map(String::as_str);
             // What is not a terminal is often a log, which lasts as long as the token of a file.
             let hidden = self.listening.token_file.as_deref();
             let hidden = hidden.filter(|_| !std::io::stdout().is_terminal());
-            announce(address, host, self.tls.is_some(), &self.console, hidden);
-            let door = listen::Door::new(tcp, self.tls);
+            announce(address, &self.console, hidden);
+            let door = listen::Door::new(tcp).context("cannot watch the socket")?;
             let console = Arc::new(self.console);
-            health::open(&self.health, &console).await?;
-            listen::serve(door, api::router(console, pages), listen::HEAD).await;
+            health::open(&self.health, &console)?;
+            listen::serve(door, api::router(console, pages), listen::HEAD_TIMEOUT).await;
             Ok(())
         })
     }
 }
 
-/// `host`: the first name that it was told to answer for. `hidden`: the file with the token, which is not to be shown.
-fn announce(
-    address: SocketAddr,
-    host: Option<&str>,
-    tls: bool,
-    console: &Console,
-    hidden: Option<&Path>,
-) {
-    let scheme = if tls { "https" } else { "http" };
+/// `hidden`: the file with the token, which is not to be shown.
+fn announce(address: SocketAddr, console: &Console, hidden: Option<&Path>) {
     let port = address.port();
     for server in &console.servers {
         if server.name == server.address {
@@ -311,24 +272,19 @@ fn announce(
             say!("Watching {} ({})", server.name, server.address);
         }
     }
-    // 0.0.0.0 is no address to go to.
-    let open = match host {
-        Some(host) if host.contains(':') => host.to_owned(),
-        Some(host) => format!("{host}:{port}"),
-        None if address.ip().is_unspecified() => format!("localhost:{port}"),
-        None => address.to_string(),
-    };
     let token = match hidden {
         Some(file) => format!("TOKEN, where TOKEN is what {} holds", file.display()),
         None => console.guard.token().text().to_owned(),
     };
-    say!("Open in a browser:  {scheme}://{open}/#token={token}");
-    if address.ip().is_loopback() {
-        say!(
-            "From elsewhere:     ssh -L {port}:{address} USER@HOST, and then the same address there"
-        );
-    }
+    say!("Open in a browser:  {}", link(address, &token));
+    say!("From elsewhere:     ssh -L {port}:{address} USER@HOST, and then the same address there");
     say!("Anyone with this address can switch the extension. Ctrl-C ends the console.");
+}
+
+/// The address to open. It names no host: on a machine where a name has several addresses, another user may listen at one
+/// of them.
+fn link(address: SocketAddr, token: &str) -> String {
+    format!("http://{address}/#token={token}")
 }
 
 /// Ctrl-C and the like end the process, but not in the middle of a change of a server; a comparison ends first, as it
@@ -444,6 +400,36 @@ fn slug(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn page_listens_on_loopback_only() {
+        for near in ["127.0.0.1:8600", "[::1]:0", "127.0.0.2:1"] {
+            assert_eq!(loopback(near).unwrap().to_string(), near);
+        }
+        for open in [
+            "0.0.0.0:8600",
+            "[::]:8600",
+            "10.0.0.1:8600",
+            "[fe80::1]:8600",
+            "[::ffff:127.0.0.1]:8600",
+        ] {
+            let text = loopback(open).unwrap_err();
+            assert!(text.contains("SSH tunnel") && text.contains("reverse proxy"));
+        }
+        for none in ["localhost:8600", "8600", ""] {
+            assert!(loopback(none).is_err(), "{none}");
+        }
+    }
+
+    #[test]
+    fn link_names_the_bound_address() {
+        for (address, wanted) in [
+            ("127.0.0.1:8600", "http://127.0.0.1:8600/#token=t"),
+            ("[::1]:8600", "http://[::1]:8600/#token=t"),
+        ] {
+            assert_eq!(link(address.parse().unwrap(), "t"), wanted);
+        }
+    }
 
     #[test]
     fn names_become_parts_of_addresses() {

@@ -1,25 +1,36 @@
-//! The console's token: who has it may do everything the console can do, so it is long, random, compared in constant
-//! time, and kept in a file only when that was wished.
+//! The console's token. It admits to everything the console can do, so it is long, random and compared in constant time.
+//! It is kept in a file only on request.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
 
 use base64::Engine;
+use base64::alphabet;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use subtle::ConstantTimeEq;
 
 use crate::diagnostics::random;
 use crate::failure::Failure;
 use crate::files;
 use crate::private_file::PrivateFile;
-use crate::quote::shell_path;
 
 /// Random bytes of a token that is made here.
 const BYTES: usize = 32;
-/// The least a token from a file must have: 128 bits in base64.
-const LEAST: usize = 22;
-/// The most, so that a wrong file is noticed.
-const MOST: usize = 256;
+/// Bytes that the token of a file must decode to: 128 bits.
+const MIN_BYTES: usize = 16;
+/// Different bytes among them. 16 random bytes have fewer once in 10^8.
+const MIN_DIFFERENT: usize = 10;
+/// Characters in a file, so that a wrong file is noticed.
+const MAX_CHARACTERS: usize = 256;
+
+/// Accepts what common tools print: padded or not.
+const LENIENT: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_allow_trailing_bits(true)
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent);
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, LENIENT);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, LENIENT);
 
 /// Not printed by `{:?}`.
 #[derive(Clone)]
@@ -43,31 +54,20 @@ impl Token {
     /// The one in this file; a new one is written there when the file does not exist.
     ///
     /// # Errors
-    /// When others may read the file or it is another user's, or what it holds is no token.
+    /// When another user owns the file or may read it, or it holds no token.
     pub fn from_file(path: &Path) -> Result<Self, Failure> {
         let failed =
             |error: io::Error| Failure::refused(format!("token file {}: {error}", path.display()));
-        let mut file = match PrivateFile::open(path) {
+        let mut file = match PrivateFile::open_secret(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Self::create(path),
             file => file.map_err(failed)?,
         };
-        if file.is_open_to_others() {
-            return Err(Failure::refused(format!(
-                "token file {} can be read by others (mode {:o})",
-                path.display(),
-                file.mode()
-            ))
-            .advise(format!("chmod 600 {}", shell_path(path))));
-        }
-        let text = file.text(MOST as u64 + 2).map_err(failed)?;
+        let text = file.text(MAX_CHARACTERS as u64 + 2).map_err(failed)?;
         let text = text.trim();
-        let fits = (LEAST..=MOST).contains(&text.len())
-            && text
-                .bytes()
-                .all(|byte| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte));
-        if !fits {
+        if text.len() > MAX_CHARACTERS || !is_strong(text) {
             return Err(Failure::refused(format!(
-                "token file {} holds no token: it takes one line of {LEAST} to {MOST} letters, digits and -._~+/=",
+                "token file {} holds no token: it takes one line, in base64 or hexadecimal, of at least {MIN_BYTES} bytes, \
+                 {MIN_DIFFERENT} of them different",
                 path.display()
             ))
             .advise("remove it, and a new one is made"));
@@ -102,6 +102,24 @@ impl Token {
     }
 }
 
+/// Whether a token can have 128 random bits.
+fn is_strong(text: &str) -> bool {
+    decoded(text).is_some_and(|bytes| {
+        let different: BTreeSet<u8> = bytes.iter().copied().collect();
+        bytes.len() >= MIN_BYTES && different.len() >= MIN_DIFFERENT
+    })
+}
+
+/// The bytes of a token. Hexadecimal digits are also base64, which would count them for more than they hold.
+fn decoded(text: &str) -> Option<Vec<u8>> {
+    if text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        let digits = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
+        return text.as_bytes().chunks_exact(2).map(digits).collect();
+    }
+    let decode = |engine: &GeneralPurpose| engine.decode(text).ok();
+    decode(&URL_SAFE).or_else(|| decode(&STANDARD))
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
@@ -112,7 +130,7 @@ mod tests {
     #[test]
     fn only_the_token_is_admitted() {
         let token = Token::random().unwrap();
-        assert!(token.0.len() >= LEAST);
+        assert!(is_strong(&token.0));
         assert_ne!(token.0, Token::random().unwrap().0);
         let header = |text: &str| token.admits(Some(text.as_bytes()));
         assert!(header(&format!("Bearer {}", token.0)));
@@ -153,13 +171,49 @@ mod tests {
         for wrong in [
             "",
             "short",
-            &"x".repeat(300),
+            &made.0.repeat(7),
             "with blanks in the middle of it",
+            &format!("{0}\n{0}", made.0),
+            "aaaaaaaaaaaaaaaaaaaaaa",
         ] {
             fs::write(&path, wrong).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
             let text = Token::from_file(&path).unwrap_err().to_string();
             assert!(text.contains("no token"), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_strong_tokens_are_taken() {
+        let bytes: Vec<u8> = (1..17).map(|number: u8| number.wrapping_mul(37)).collect();
+        let padded = STANDARD.encode([&bytes[..], &[251, 255]].concat());
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        for strong in [
+            URL_SAFE_NO_PAD.encode(&bytes),
+            URL_SAFE_NO_PAD.encode([&bytes[..], &[251, 255]].concat()),
+            padded.clone(),
+            padded.replace('=', ""),
+            hex.clone(),
+            hex.to_uppercase(),
+        ] {
+            assert!(is_strong(&strong), "{strong}");
+        }
+        for weak in [
+            "a".repeat(22),
+            "ab".repeat(64),
+            "abcdefgh".repeat(3),
+            // 120 bits, and 16 bytes that are few different ones.
+            URL_SAFE_NO_PAD.encode(&bytes[..15]),
+            URL_SAFE_NO_PAD.encode([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 1, 1, 1, 1, 1, 1]),
+            // Digits that have 88 bits, not 128.
+            hex[..22].to_owned(),
+            "1234567890123456789012".to_owned(),
+            "0".repeat(64),
+            "correct horse battery staple".to_owned(),
+            "==================================".to_owned(),
+            "\u{e4}".repeat(30),
+        ] {
+            assert!(!is_strong(&weak), "{weak}");
         }
     }
 }

@@ -67,7 +67,7 @@ pub fn save(path: &Path, list: &List) -> Result<(), Failure> {
 /// When it cannot be read or understood, or is another user's.
 pub fn load(path: &Path) -> Result<List, Failure> {
     let failed = |why: String| Failure::usage(format!("--load {}: {why}", path.display()));
-    let mut file = PrivateFile::open(path).map_err(|error| failed(error.to_string()))?;
+    let mut file = PrivateFile::open_secret(path).map_err(|error| failed(error.to_string()))?;
     let none = || failed("it is no heat list of this version, or is damaged".into());
     let text = file.text(MOST).map_err(|error| match error.kind() {
         ErrorKind::InvalidData => none(),

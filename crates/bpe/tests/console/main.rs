@@ -17,9 +17,9 @@ use integration_tests::{Flavour, Place, Server, Suite, library, note, sql};
 use serde_json::{Value, json};
 
 mod between;
+mod flood;
 mod interrupted;
 mod shown;
-mod tls;
 
 const MIB: u64 = 1 << 20;
 const POOL: u64 = 64 * MIB;
@@ -27,7 +27,11 @@ const POOL: u64 = 64 * MIB;
 fn main() -> ExitCode {
     integration_tests::harness::run([Suite::new("console")
         .plain("only_its_own_pages_get_in", only_its_own_pages_get_in)
-        .plain("only_tls_is_answered", tls::only_tls_is_answered)
+        .plain("strangers_are_bounded", flood::strangers_are_bounded)
+        .plain(
+            "checks_are_answered_beside_a_flood",
+            flood::checks_are_answered_beside_a_flood,
+        )
         .with(Flavour::MariaDb1011, "the_switch", the_switch)
         .with(
             Flavour::MariaDb1011,
@@ -197,7 +201,9 @@ fn only_its_own_pages_get_in() -> Outcome {
         ensure!(!output.status.success() && text.contains(part), "{text}");
         Ok(())
     };
-    refused(&["--listen", "0.0.0.0:0"], "--without-tls")?;
+    for address in ["0.0.0.0:0", "[::]:0", "10.0.0.1:0"] {
+        refused(&["--listen", address], "SSH tunnel")?;
+    }
     refused(
         &["--listen", &console.address.to_string()],
         "another console",
