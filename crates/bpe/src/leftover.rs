@@ -56,6 +56,7 @@ mod tests {
     fn process() -> Process {
         Process {
             pid: std::process::id() as i32,
+            start: 0,
             uid: 0,
             groups: vec![],
             command_line: vec![],

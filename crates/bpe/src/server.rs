@@ -4,15 +4,17 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use interface::{Maker, Release};
-use mysql::Conn;
-use mysql::prelude::{FromRow, Queryable};
+use mysql::Row;
+use mysql::prelude::FromRow;
 
+use crate::connection::protocol::Bounds;
+use crate::connection::session::{BOUNDS, Session};
+use crate::connection::trust::{Holder, Rule};
 use crate::connection::{self, Address, Target, plain};
 use crate::failure::{Exit, Failure};
 
@@ -31,7 +33,7 @@ impl fmt::Display for Flavour {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     pub major: u16,
     pub minor: u16,
@@ -122,8 +124,8 @@ pub enum Lost {
 
 /// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
-/// From this version on a server is MariaDB, as it introduces itself; MySQL is below.
-const MARIADB: (u16, u16, u16) = (10, 0, 0);
+/// From this major version on a server is MariaDB, as it introduces itself; MySQL is below.
+const MARIADB: u16 = 10;
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
 /// `ER_SPECIFIC_ACCESS_DENIED_ERROR`: the account lacks a privilege.
@@ -135,7 +137,8 @@ const LOGIN: Duration = Duration::from_secs(15);
 const ENDING: Duration = Duration::from_secs(5);
 
 pub struct Server {
-    conn: Conn,
+    session: Session,
+    rule: Rule,
     /// What came over it later would be the answer to something else.
     lost: Option<Lost>,
     /// The last statement without a result.
@@ -163,21 +166,37 @@ impl Server {
     /// Logs in to a known target. A server that hangs is found out by that; statements may then take as long as they take.
     pub fn log_in(target: &mut Target) -> Result<Self, Failure> {
         let mut server = Self::open(target, Some(LOGIN))?;
-        server.wait_for_answers(None)?;
+        server.wait_for_answers(None);
         Ok(server)
     }
 
     /// Logs in to a known target. `limit`: how long an answer is waited for; None: as long as it takes.
     pub fn open(target: &mut Target, limit: Option<Duration>) -> Result<Self, Failure> {
-        let mut conn = target.connect(limit)?;
+        let session = target.connect(limit)?;
         const WHICH: &str = "SELECT @@version, @@version_comment";
-        if conn.server_version() >= MARIADB {
+        let greeted = identify(&session.greeting.version, "");
+        let mut server = Self {
+            session,
+            rule: target.rule(None),
+            lost: None,
+            executed: String::new(),
+            outcome_unknown: false,
+            reports_by_variable: false,
+            denies_reports: false,
+            address: target.address.clone(),
+            user: target.user.clone(),
+            flavour: Flavour::MySql,
+            version: Version::default(),
+            version_text: String::new(),
+        };
+        if greeted.is_some_and(|(flavour, version)| {
+            flavour == Flavour::MariaDb || version.major >= MARIADB
+        }) {
             // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
             // Servers without Galera do not know these.
-            let _ = conn.query_drop("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
+            let _ = server.execute("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
         }
-        let row: Result<Option<(String, String)>, _> = conn.query_first(WHICH);
-        let row = row.map_err(|error| {
+        let row = server.row::<(String, String)>(WHICH).map_err(|error| {
             Failure::new(
                 Exit::Connect,
                 format!("the server does not tell its version: {}", plain(&error)),
@@ -189,19 +208,20 @@ impl Server {
                 "this is neither MySQL nor MariaDB (version `{version_text}`, `{comment}`)"
             )));
         };
-        Ok(Self {
-            conn,
-            lost: None,
-            executed: String::new(),
-            outcome_unknown: false,
-            reports_by_variable: false,
-            denies_reports: false,
-            address: target.address.clone(),
-            user: target.user.clone(),
-            flavour,
-            version,
-            version_text,
-        })
+        server.flavour = flavour;
+        server.version = version;
+        server.version_text = version_text;
+        Ok(server)
+    }
+
+    /// The server's process, as the checked peer of its socket.
+    pub fn holder(&self) -> Option<Holder> {
+        self.session.holder
+    }
+
+    /// Whom the caller believes without a socket.
+    pub fn rule(&self) -> Rule {
+        self.rule
     }
 
     pub fn is_mariadb(&self) -> bool {
@@ -209,23 +229,8 @@ impl Server {
     }
 
     /// How long an answer is waited for from now on; None: as long as it takes.
-    ///
-    /// # Errors
-    /// In the system's words.
-    pub fn set_patience(&mut self, limit: Option<Duration>) -> io::Result<()> {
-        // The limit is the socket's, of whatever kind it is, and all its descriptors share it.
-        let socket = UnixStream::from(self.as_fd().try_clone_to_owned()?);
-        socket.set_read_timeout(limit)?;
-        socket.set_write_timeout(limit)
-    }
-
-    /// As [`set_patience`](Self::set_patience), in the words of a failure.
-    ///
-    /// # Errors
-    /// The socket takes no limit.
-    pub fn wait_for_answers(&mut self, limit: Option<Duration>) -> Result<(), Failure> {
-        self.set_patience(limit)
-            .map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))
+    pub fn wait_for_answers(&mut self, limit: Option<Duration>) {
+        self.session.limit = limit;
     }
 
     /// Whether and why the connection cannot be used any more.
@@ -244,12 +249,11 @@ impl Server {
     /// Ends the statement that a connection was lost with, if the server is still at it. Returns whether it is at it no
     /// more: KILL only asks it to stop, and installing a plugin, for one, does not look whether it was asked.
     pub fn end_statement_of(&mut self, lost: &Self) -> bool {
-        let id = u64::from(lost.conn.connection_id());
+        let id = u64::from(lost.session.greeting.connection_id);
         let end = Instant::now() + ENDING;
         let mut killed = false;
         loop {
-            let Ok(rows) = self.ask(|conn| conn.query::<mysql::Row, _>("SHOW FULL PROCESSLIST"))
-            else {
+            let Ok(rows) = self.rows::<Row>("SHOW FULL PROCESSLIST") else {
                 return false;
             };
             let row = rows
@@ -265,7 +269,7 @@ impl Server {
                     return true;
                 }
                 // An error may be that it has ended by itself: the list tells.
-                let _ = self.ask(|conn| conn.query_drop(format!("KILL {id}")));
+                let _ = self.ask(|session| session.execute(&format!("KILL {id}")));
                 killed = true;
             } else if Instant::now() > end {
                 return false;
@@ -278,18 +282,18 @@ impl Server {
     /// Asks the server, as long as it answers.
     fn ask<T>(
         &mut self,
-        ask: impl FnOnce(&mut Conn) -> Result<T, mysql::Error>,
+        ask: impl FnOnce(&mut Session) -> Result<T, mysql::Error>,
     ) -> Result<T, mysql::Error> {
         if self.lost.is_some() {
             return Err(io::Error::other("the connection is lost").into());
         }
-        ask(&mut self.conn).inspect_err(|error| self.lost = loss(error))
+        ask(&mut self.session).inspect_err(|error| self.lost = loss(error))
     }
 
     /// Runs a statement without a result.
     pub fn execute(&mut self, sql: &str) -> Result<(), mysql::Error> {
         sql.clone_into(&mut self.executed);
-        let result = self.ask(|conn| conn.query_drop(sql));
+        let result = self.ask(|session| session.execute(sql));
         self.outcome_unknown = result.as_ref().is_err_and(may_have_been_done);
         result
     }
@@ -301,8 +305,7 @@ impl Server {
 
     /// First column of the first row.
     pub fn value(&mut self, sql: &str) -> Result<Option<String>, mysql::Error> {
-        let value: Option<Option<String>> = self.ask(|conn| conn.query_first(sql))?;
-        Ok(value.flatten())
+        Ok(self.row::<Option<String>>(sql)?.flatten())
     }
 
     /// A report of the plugin's, null for a name that it does not know: of the function `bpe_report`, or where nobody has made
@@ -345,26 +348,50 @@ impl Server {
     /// # Errors
     /// `UNKNOWN_VARIABLE` where the plugin is older, or is not there.
     fn report_by_variable(&mut self, quoted: &str) -> Result<Option<String>, mysql::Error> {
-        self.ask(|conn| conn.query_drop(format!("SET SESSION bpe_report = {quoted}")))?;
+        let name = format!("SET SESSION bpe_report = {quoted}");
+        self.ask(|session| session.execute(&name))?;
         let report = self.value("SELECT @@SESSION.bpe_report");
         // The server would keep a copy.
-        self.ask(|conn| conn.query_drop("SET SESSION bpe_report = ''"))?;
+        self.ask(|session| session.execute("SET SESSION bpe_report = ''"))?;
         report
     }
 
     /// The first row.
     pub fn row<T: FromRow>(&mut self, sql: &str) -> Result<Option<T>, mysql::Error> {
-        self.ask(|conn| conn.query_first(sql))
+        let mut first = None;
+        let one = |row| first = first.take().or(Some(row));
+        self.ask(|session| session.query(sql, BOUNDS, one))?;
+        Ok(first.map(T::from_row_opt).transpose()?)
     }
 
     /// Every row.
     pub fn rows<T: FromRow>(&mut self, sql: &str) -> Result<Vec<T>, mysql::Error> {
-        self.ask(|conn| conn.query(sql))
+        self.rows_within(sql, BOUNDS)
+    }
+
+    /// Every row of an answer that may be longer than others.
+    pub fn rows_within<T: FromRow>(
+        &mut self,
+        sql: &str,
+        bounds: Bounds,
+    ) -> Result<Vec<T>, mysql::Error> {
+        let mut rows = Ok(Vec::new());
+        self.ask(|session| {
+            session.query(sql, bounds, |row| {
+                if let Ok(found) = &mut rows {
+                    match T::from_row_opt(row) {
+                        Ok(row) => found.push(row),
+                        Err(error) => rows = Err(error),
+                    }
+                }
+            })
+        })?;
+        Ok(rows?)
     }
 
     /// Two columns of every row.
     pub fn pairs(&mut self, sql: &str) -> Result<Vec<(String, String)>, mysql::Error> {
-        let rows: Vec<(Option<String>, Option<String>)> = self.ask(|conn| conn.query(sql))?;
+        let rows: Vec<(Option<String>, Option<String>)> = self.rows(sql)?;
         Ok(rows
             .into_iter()
             .map(|(name, value)| (name.unwrap_or_default(), value.unwrap_or_default()))
@@ -423,9 +450,7 @@ impl Server {
 
     /// Warnings of the last statement, as one text.
     pub fn warnings(&mut self) -> String {
-        let rows: Vec<(String, u32, String)> = self
-            .ask(|conn| conn.query("SHOW WARNINGS"))
-            .unwrap_or_default();
+        let rows: Vec<(String, u32, String)> = self.rows("SHOW WARNINGS").unwrap_or_default();
         rows.into_iter()
             .map(|(_, _, message)| message)
             .collect::<Vec<_>>()
@@ -440,8 +465,7 @@ impl Server {
 
 impl AsFd for Server {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the connection keeps its socket open, at least while it is borrowed here.
-        unsafe { BorrowedFd::borrow_raw(self.conn.as_raw_fd()) }
+        self.session.as_fd()
     }
 }
 
@@ -449,14 +473,8 @@ impl AsFd for Server {
 fn loss(error: &mysql::Error) -> Option<Lost> {
     use mysql::Error;
     match error {
-        Error::IoError(_) | Error::CodecError(_) | Error::DriverError(_) => {
-            let too_slow = connection::io_of(error).is_some_and(connection::was_too_slow);
-            Some(if too_slow {
-                Lost::Unanswered
-            } else {
-                Lost::Closed
-            })
-        }
+        Error::IoError(error) if connection::was_too_slow(error) => Some(Lost::Unanswered),
+        Error::IoError(_) => Some(Lost::Closed),
         _ => None,
     }
 }
