@@ -517,6 +517,7 @@ pub fn quoted(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::rogue::{self, Case};
 
     fn version(major: u16, minor: u16, patch: u16) -> Version {
         Version {
@@ -575,6 +576,217 @@ mod tests {
             (Flavour::MySql, version(5, 7, 44), No),
         ] {
             assert_eq!(support(flavour, version), wanted, "{flavour} {version}");
+        }
+    }
+
+    /// Asks whatever the command asks in some way.
+    fn ask_all(args: &connection::Args, limit: Duration) -> Result<(), Failure> {
+        let mut target = args.target()?;
+        target.set_password("secret".to_owned());
+        let mut ask = |ask: &dyn Fn(&mut Server)| {
+            // Each over a session of its own: the first one may end it.
+            Server::open(&mut target, Some(limit)).map(|mut server| ask(&mut server))
+        };
+        ask(&|server| drop(server.variables("%")))?;
+        ask(&|server| drop(server.number_of_status("a")))?;
+        ask(&|server| drop(server.whole_variable("a")))?;
+        ask(&|server| drop(server.value("SELECT 1")))?;
+        ask(&|server| drop(server.row::<(u64, u64)>("SELECT 1")))?;
+        ask(&|server| drop(server.rows::<(String, u32, Option<bool>)>("SELECT 1")))?;
+        ask(&|server| drop(server.rows::<Row>("SHOW REPLICA STATUS")))?;
+        ask(&|server| drop(server.report("summary")))?;
+        ask(&|server| drop(server.warnings()))?;
+        ask(&|server| {
+            let first = server.execute("SET GLOBAL a = 1");
+            // What a lost connection has left is no answer to another statement.
+            if server.lost().is_some() {
+                assert!(first.is_err() && server.value("SELECT 1").is_err());
+            }
+        })
+    }
+
+    /// A rogue that answers so when it is logged in to.
+    fn rogue(packets: Vec<Vec<u8>>) -> Case {
+        let harmless = Case::harmless().answer;
+        Case::new(move |statement| {
+            let is_first = statement.contains("autocommit") || statement.contains("@@version");
+            match is_first {
+                true => harmless(statement),
+                false => packets.clone(),
+            }
+        })
+    }
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn hostile_answers_are_errors() {
+        let escapes = "\u{1b}]0;a\u{7}\n\u{202e}".repeat(8000);
+        let with = |row: &[u8]| {
+            let mut packets = rogue::columns(2);
+            packets.extend([row.to_vec(), b"\xfe\0\0\x02\0".to_vec()]);
+            packets
+        };
+        for packets in [
+            vec![],
+            vec![vec![]],
+            vec![vec![0]],
+            vec![vec![0xff]],
+            vec![[b"\xff\x51\x04#HY000", escapes.as_bytes()].concat()],
+            // A file, and numbers of columns.
+            vec![b"\xfb/etc/shadow".to_vec()],
+            vec![vec![0xfb]],
+            vec![vec![0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]],
+            vec![vec![0xfe, 0, 0, 0, 0, 0, 1, 0, 0]],
+            vec![vec![0xfc, 1]],
+            rogue::rows(4000, &[]),
+            rogue::rows(5000, &[]),
+            rogue::rows(0, &[&[]]),
+            // Rows of other shapes and types.
+            rogue::rows(1, &[&["x"]]),
+            rogue::rows(2, &[&["x", "y"]]),
+            rogue::rows(2, &[&["x"]]),
+            rogue::rows(3, &[&["x", "y", "z"], &["1", "2", "3"]]),
+            rogue::rows(2, &[&[&escapes, &escapes]]),
+            with(b"\xfb\xfb"),
+            with(b"\x01\xff\x01\xfe"),
+            with(b"\xff\x01"),
+            with(b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+            with(b"\xfd\xff\xff"),
+            with(b""),
+            vec![vec![1], vec![], vec![], vec![]],
+            vec![vec![1], b"\x03def\xff\xff\xff\xff".to_vec(), vec![], vec![]],
+        ] {
+            let what = format!("{packets:.60?}");
+            let (_folder, args) = rogue(packets).start();
+            let began = Instant::now();
+            // Those of them that are an answer's beginning wait for its end.
+            let limit = Duration::from_millis(200);
+            ask_all(&args, limit).unwrap_or_else(|failure| panic!("{what}: {failure}"));
+            assert!(began.elapsed() < LIMIT * 2, "{what}");
+        }
+    }
+
+    #[test]
+    fn error_message_has_a_bound() {
+        let error = [b"\xff\x51\x04#HY000".as_slice(), &[b'x'; 60_000]].concat();
+        let (_folder, args) = rogue(vec![error]).start();
+        let mut server = Server::connect(&args).unwrap();
+        let said = server.value("SELECT 1").unwrap_err();
+        assert_eq!(error_code(&said), 1105);
+        assert!(plain(&said).len() < 1100);
+    }
+
+    #[test]
+    fn endless_answers_end() {
+        let mut long = rogue::columns(1);
+        long.push(rogue::text(&[b'x'; 60_000]));
+        let mut short = rogue::columns(1);
+        short.push(rogue::text(b"x"));
+        for packets in [long, short, vec![rogue::columns(200)[1].clone()]] {
+            let mut case = rogue(packets);
+            case.is_endless = true;
+            let (_folder, args) = case.start();
+            let mut target = args.target().unwrap();
+            let mut server = match Server::open(&mut target, Some(LIMIT * 4)) {
+                Ok(server) => server,
+                Err(failure) => panic!("{failure}"),
+            };
+            let failure = server.rows::<Row>("SHOW GLOBAL STATUS").unwrap_err();
+            let why = plain(&failure);
+            assert!(why.contains("malformed"), "{why}");
+            assert_eq!(server.lost(), Some(Lost::Closed));
+        }
+    }
+
+    #[test]
+    fn trickle_of_bytes_does_not_prolong_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            use std::io::Write;
+            for mut stream in listener.incoming().flatten() {
+                let greeting = rogue::framed(0, &rogue::greeting("8.4.0", "", 0));
+                for byte in greeting.into_iter().cycle() {
+                    if stream.write_all(&[byte]).is_err() {
+                        break;
+                    }
+                    sleep(Duration::from_millis(30));
+                }
+            }
+        });
+        let args = connection::Args {
+            socket: Some(path.display().to_string()),
+            no_defaults: true,
+            ..connection::Args::default()
+        };
+        let began = Instant::now();
+        let failure = Server::open(&mut args.target().unwrap(), Some(Duration::from_millis(100)));
+        let what = failure.map(drop).unwrap_err().what;
+        assert!(what.contains("took too long"), "{what}");
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn connection_closed_at_each_byte_is_an_error() {
+        let answer = rogue::rows(2, &[&["bpe_size", "1"]]);
+        let mut is_done = false;
+        for budget in 1..2000 {
+            let mut case = rogue(answer.clone());
+            case.budget = budget;
+            let (_folder, args) = case.start();
+            let mut target = args.target().unwrap();
+            let found = Server::open(&mut target, Some(LIMIT))
+                .and_then(|mut server| server.variables("bpe%"));
+            if found.is_ok_and(|found| found.len() == 1) {
+                is_done = true;
+                break;
+            }
+        }
+        assert!(is_done);
+    }
+
+    #[test]
+    fn login_is_refused_in_words() {
+        let greeted = |version: &str| {
+            let mut case = Case::harmless();
+            case.version = version.to_owned();
+            case
+        };
+        let logged_in = |packets: &[&[u8]]| {
+            let mut case = Case::harmless();
+            case.login = packets.iter().map(|packet| packet.to_vec()).collect();
+            case
+        };
+        let said = |version: &'static str| {
+            Case::new(move |statement| match statement.contains("@@version") {
+                true => rogue::rows(2, &[&[version, version]]),
+                false => vec![rogue::OK.to_vec()],
+            })
+        };
+        let long = "\u{1b}[2K".repeat(16_000);
+        let tall: &'static str = "\u{1b}[2K".repeat(16_000).leak();
+        for (case, words) in [
+            (greeted(&long), "version is too long"),
+            (said("x"), "neither MySQL nor MariaDB"),
+            (said("99999999999.1"), "neither MySQL nor MariaDB"),
+            (said(tall), "neither MySQL nor MariaDB"),
+            (logged_in(&[b""]), "malformed"),
+            (logged_in(&[b"\x01"]), "malformed"),
+            (logged_in(&[b"\x01\x09"]), "malformed"),
+            (logged_in(&[b"\xff\x15\x04#28000no"]), "no (error 1045)"),
+            (logged_in(&[b"\xfemysql_native_password\0n\0", b"\xfea\0"]), "malformed"),
+        ] {
+            let (_folder, args) = case.start();
+            let failure = Server::open(&mut args.target().unwrap(), Some(LIMIT));
+            let what = failure.map(drop).unwrap_err().what;
+            assert!(what.contains(words), "{words}: {what:.200}");
+        }
+        // The greeting's version does not matter where it is short.
+        for version in ["", "x", "99999.99999.99999-MariaDB", "5.5.5-10.11.2-MariaDB"] {
+            let (_folder, args) = greeted(version).start();
+            assert!(Server::connect(&args).is_ok(), "{version}");
         }
     }
 

@@ -4,6 +4,7 @@
 //! `fuzz/` runs these under libFuzzer (nightly Rust); the test of this crate feeds them with the seeds in `fuzz/seeds` and
 //! some thousand mutations of them (stable Rust, part of `make test`).
 
+mod answers;
 mod cache_file;
 mod settings;
 
@@ -14,6 +15,9 @@ mod elf;
 #[path = "../../bpe/src/connection/option_file.rs"]
 #[allow(dead_code)]
 mod option_file;
+#[path = "../../bpe/src/connection/protocol.rs"]
+#[allow(dead_code)]
+mod protocol;
 #[path = "../../bpe/src/size.rs"]
 #[allow(dead_code)]
 mod size;
@@ -38,6 +42,7 @@ pub const TARGETS: &[Target] = &[
     ("executable", executable),
     ("heat_list", heat_list),
     ("tables", tables),
+    ("answers", answers::answers),
 ];
 
 /// `bpe replay`: a recorded trace, plain or compressed.

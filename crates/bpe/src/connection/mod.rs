@@ -678,10 +678,85 @@ pub mod tests {
         assert!(failure.contains("--ssl-ca"), "{failure}");
         let folder = tempfile::tempdir().unwrap();
         let ca = folder.path().join("ca.pem");
-        fs::write(&ca, rogue::CERTIFICATE).unwrap();
+        fs::write(&ca, rogue::AUTHORITY).unwrap();
         let failure = connect(None, ca.to_str());
         assert!(failure.contains("offers no TLS"), "{failure}");
         assert_eq!(answer.join().unwrap(), b"", "what it was told");
+    }
+
+    #[test]
+    fn only_verified_certificates_get_the_password() {
+        use SslMode::*;
+        let server = include_str!("rogue/server.pem");
+        let other = include_str!("rogue/other.pem");
+        let expired = include_str!("rogue/expired.pem");
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            fs::write(folder.path().join(name), text).unwrap();
+            folder.path().join(name)
+        };
+        let ours = file("ca.pem", rogue::AUTHORITY);
+        let foreign = file("foreign.pem", include_str!("rogue/foreign.pem"));
+        let empty = file("empty.pem", "no certificate");
+        for (certificate, mode, authority, refusal) in [
+            (server, None, &ours, None),
+            (server, Some(Required), &ours, None),
+            (server, Some(VerifyCa), &ours, None),
+            (other, Some(VerifyCa), &ours, None),
+            (other, None, &ours, Some("certificate")),
+            (other, Some(Required), &ours, Some("certificate")),
+            (expired, None, &ours, Some("certificate")),
+            (expired, Some(VerifyCa), &ours, Some("certificate")),
+            (server, None, &foreign, Some("certificate")),
+            (server, Some(VerifyCa), &foreign, Some("certificate")),
+            (server, None, &empty, Some("no certificate in PEM form")),
+        ] {
+            let mut case = rogue::Case::harmless();
+            // It asks for the password itself, which TLS protects.
+            case.login = vec![b"\x01\x04".to_vec(), rogue::OK.to_vec()];
+            let args = Args {
+                port: Some(case.start_tls(certificate)),
+                no_defaults: true,
+                ssl_mode: mode,
+                ssl_ca: Some(authority.clone()),
+                ..Args::default()
+            };
+            let mut target = args.target().unwrap();
+            target.set_password("secret".to_owned());
+            let failure = target.connect(Some(Duration::from_secs(10))).map(drop).err();
+            let failure = failure.map(|failure| failure.to_string());
+            match (&failure, refusal) {
+                (None, None) => {}
+                (Some(failure), Some(words)) => {
+                    assert!(failure.contains(words), "{failure}");
+                    assert!(failure.contains("--ssl-ca"), "{failure}");
+                }
+                _ => panic!("{mode:?} {authority:?}: {failure:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn methods_that_give_the_password_away_are_refused() {
+        for name in [
+            "mysql_clear_password",
+            "mysql_old_password",
+            "sha256_password",
+            "dialog",
+            "client_ed25519",
+            "",
+        ] {
+            let mut case = rogue::Case::harmless();
+            let nonce = b"\0abcdefghijklmnopqrst\0";
+            let request = [b"\xfe", name.as_bytes(), nonce].concat();
+            case.login = vec![request, rogue::OK.to_vec()];
+            let (_folder, args) = case.start();
+            let mut target = args.target().unwrap();
+            target.set_password("secret".to_owned());
+            let failure = target.connect(Some(Duration::from_secs(5))).map(drop);
+            let failure = failure.unwrap_err().to_string();
+            assert!(failure.contains("never does"), "{name}: {failure}");
+        }
     }
 
     #[test]
