@@ -48,7 +48,8 @@ impl Process {
                 }
                 let process = Self::read(peer::of_tcp(server.as_fd())?)?;
                 // Any user may listen on a port.
-                if server.rule().verdict(process.uid) != Verdict::Accepted {
+                let is_same = peer::users(process.pid) == Some([process.uid; 4]);
+                if !is_same || server.rule().verdict(process.uid) != Verdict::Accepted {
                     return Err(format!(
                         "user {0} runs the server at this port (use its socket, or --server-user {0})",
                         process.user_name()

@@ -722,7 +722,10 @@ mod tests {
             ..connection::Args::default()
         };
         let began = Instant::now();
-        let failure = Server::open(&mut args.target().unwrap(), Some(Duration::from_millis(100)));
+        let failure = Server::open(
+            &mut args.target().unwrap(),
+            Some(Duration::from_millis(100)),
+        );
         let what = failure.map(drop).unwrap_err().what;
         assert!(what.contains("took too long"), "{what}");
         assert!(began.elapsed() < Duration::from_secs(2));
@@ -776,7 +779,10 @@ mod tests {
             (logged_in(&[b"\x01"]), "malformed"),
             (logged_in(&[b"\x01\x09"]), "malformed"),
             (logged_in(&[b"\xff\x15\x04#28000no"]), "no (error 1045)"),
-            (logged_in(&[b"\xfemysql_native_password\0n\0", b"\xfea\0"]), "malformed"),
+            (
+                logged_in(&[b"\xfemysql_native_password\0n\0", b"\xfea\0"]),
+                "malformed",
+            ),
         ] {
             let (_folder, args) = case.start();
             let failure = Server::open(&mut args.target().unwrap(), Some(LIMIT));
@@ -784,7 +790,12 @@ mod tests {
             assert!(what.contains(words), "{words}: {what:.200}");
         }
         // The greeting's version does not matter where it is short.
-        for version in ["", "x", "99999.99999.99999-MariaDB", "5.5.5-10.11.2-MariaDB"] {
+        for version in [
+            "",
+            "x",
+            "99999.99999.99999-MariaDB",
+            "5.5.5-10.11.2-MariaDB",
+        ] {
             let (_folder, args) = greeted(version).start();
             assert!(Server::connect(&args).is_ok(), "{version}");
         }

@@ -70,8 +70,14 @@ pub fn answers(bytes: &[u8]) {
     let Ok(greeting) = protocol.greeting() else {
         return;
     };
-    assert!(greeting.version.len() <= 3 * 256, "three bytes for each wrong one");
-    if protocol.log_in(&greeting, "user", Some("password"), true).is_err() {
+    assert!(
+        greeting.version.len() <= 3 * 256,
+        "three bytes for each wrong one"
+    );
+    if protocol
+        .log_in(&greeting, "user", Some("password"), true)
+        .is_err()
+    {
         return;
     }
     loop {

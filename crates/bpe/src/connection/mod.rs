@@ -78,7 +78,12 @@ pub struct Args {
     #[arg(short = 'p', long, value_name = "PASSWORD", num_args = 0..=1, default_missing_value = None)]
     pub password: Option<Option<String>>,
     /// User whose server may answer at the socket, by name or number: for a server of neither root, yours, nor the packages
-    #[arg(long, value_name = "NAME", env = "BPE_SERVER_USER", hide_env_values = true)]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "BPE_SERVER_USER",
+        hide_env_values = true
+    )]
     pub server_user: Option<String>,
     /// TLS over TCP. Certificates are verified in each mode but DISABLED; VERIFY_CA does not check the name. A password needs TLS
     #[arg(long, value_name = "MODE", value_enum, ignore_case = true)]
@@ -151,6 +156,8 @@ pub struct Target {
     pub user: String,
     password: Option<Password>,
     ask_password: bool,
+    /// No option, file or variable names the socket.
+    is_default: bool,
     /// Of `--server-user`.
     server_user: Option<u32>,
     ssl_mode: SslMode,
@@ -279,6 +286,7 @@ impl Args {
             Some("socket") => false,
             _ => self.port.is_some() && self.socket.is_none(),
         };
+        let mut is_default = false;
         let address = if tcp {
             Address::Tcp {
                 host: match host {
@@ -292,9 +300,9 @@ impl Args {
                 .socket
                 .clone()
                 .or_else(|| from_file("socket"))
-                .or_else(|| environment("MYSQL_UNIX_PORT"))
-                .unwrap_or_else(default_socket);
-            Address::Socket(socket.into())
+                .or_else(|| environment("MYSQL_UNIX_PORT"));
+            is_default = socket.is_none();
+            Address::Socket(socket.unwrap_or_else(default_socket).into())
         };
         let user = self
             .user
@@ -319,10 +327,14 @@ impl Args {
             user,
             password,
             ask_password,
+            is_default,
             server_user: server_user
                 .map_err(|why| Failure::usage(format!("--server-user: {why}")))?,
             ssl_mode: self.ssl_mode(files, &groups)?,
-            ssl_ca: self.ssl_ca.clone().or_else(|| from_file("ssl_ca").map(PathBuf::from)),
+            ssl_ca: self
+                .ssl_ca
+                .clone()
+                .or_else(|| from_file("ssl_ca").map(PathBuf::from)),
         })
     }
 
@@ -421,7 +433,16 @@ impl Target {
         let (socket, place) = match &self.address {
             Address::Socket(path) => {
                 let place = Place::open(path).map_err(explain_io)?;
-                (Socket::unix(&place, limit).map_err(explain_io)?, Some(place))
+                if self.is_default && place.owner.is_none() {
+                    return Err(self.refuse(
+                        "other users may write to its directory, or to one above it",
+                        "if it is the server's socket, name it with -S",
+                    ));
+                }
+                (
+                    Socket::unix(&place, limit).map_err(explain_io)?,
+                    Some(place),
+                )
             }
             Address::Tcp { host, port } => {
                 let limit = limit.unwrap_or(CONNECT_TIMEOUT).min(CONNECT_TIMEOUT);
@@ -434,14 +455,20 @@ impl Target {
         let mut holder = None;
         if let Some(place) = place {
             let peer = Peer::of(protocol.stream().as_fd());
-            holder = self
-                .rule(place.owner)
-                .check(peer, &place)
-                .map_err(|why| self.refuse(&why, "if it is the server, name its user with --server-user; ask who runs it before"))?;
+            holder = self.rule(place.owner).check(peer, &place).map_err(|why| {
+                self.refuse(
+                    &why,
+                    "if it is the server, name its user with --server-user; ask who runs it before",
+                )
+            })?;
         } else if let (Some(config), Address::Tcp { host, .. }) = (&tls, &self.address) {
             if !greeting.offers_tls() {
-                let advice = "configure TLS there (ssl_cert, ssl_key), or use its socket (-S) on its host";
-                return Err(self.refuse("it offers no TLS, without which no password is sent", advice));
+                let advice =
+                    "configure TLS there (ssl_cert, ssl_key), or use its socket (-S) on its host";
+                return Err(self.refuse(
+                    "it offers no TLS, without which no password is sent",
+                    advice,
+                ));
             }
             protocol = protocol
                 .over_tls(&greeting, |wire| wire.secured(host, Arc::clone(config)))
@@ -636,6 +663,25 @@ pub mod tests {
     }
 
     #[test]
+    fn default_socket_needs_a_directory_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        fs::set_permissions(folder.path(), open).unwrap();
+        let mut target = at(&path);
+        assert!(!target.is_default);
+        target.is_default = true;
+        let failure = target.connect(None).map(drop).unwrap_err().to_string();
+        assert!(failure.contains("name it with -S"), "{failure}");
+        assert!(listener.accept().is_err(), "it is not tried");
+        let target = Args::default().resolve(&files(""), &nothing).unwrap();
+        assert!(target.is_default);
+        assert!(SOCKETS.iter().all(|path| !path.starts_with("/tmp")));
+    }
+
+    #[test]
     fn socket_of_another_user_is_refused() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
@@ -723,7 +769,10 @@ pub mod tests {
             };
             let mut target = args.target().unwrap();
             target.set_password("secret".to_owned());
-            let failure = target.connect(Some(Duration::from_secs(10))).map(drop).err();
+            let failure = target
+                .connect(Some(Duration::from_secs(10)))
+                .map(drop)
+                .err();
             let failure = failure.map(|failure| failure.to_string());
             match (&failure, refusal) {
                 (None, None) => {}
@@ -778,7 +827,10 @@ pub mod tests {
         ] {
             assert_eq!(mode(text).unwrap(), wanted, "{text}");
         }
-        assert_eq!(mode("[client]\nssl-mode=x\n").unwrap_err().exit, Exit::Usage);
+        assert_eq!(
+            mode("[client]\nssl-mode=x\n").unwrap_err().exit,
+            Exit::Usage
+        );
         let text = "[client]\nssl-ca=/ca.pem\nssl-mode=DISABLED\n";
         let args = Args {
             ssl_verify_server_cert: true,

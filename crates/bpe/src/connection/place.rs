@@ -11,13 +11,11 @@ use rustix::io::Errno;
 
 /// The kernel's own limit for one path.
 const MAX_LINKS: usize = 40;
-const FLAGS: OFlags = OFlags::PATH
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 pub struct Place {
     socket: OwnedFd,
-    /// The user of the socket's directory, if no other user may write to it, and to those above only root.
+    /// The user of the socket's directory, if no other user may write to it, and only root may change the way there.
     pub owner: Option<u32>,
     /// Device and inode.
     pub identity: (u64, u64),
@@ -59,9 +57,12 @@ impl Place {
                 }
                 _ => break,
             }
-            is_safe &= is_own(&above) && above.st_uid == 0;
+            is_safe &= above.st_uid == 0 && (is_own(&above) || is_sticky(&above, &stat));
         }
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a socket"))
+        Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "it is not a socket",
+        ))
     }
 }
 
@@ -89,6 +90,12 @@ fn is_own(stat: &Stat) -> bool {
     stat.st_mode & 0o022 == 0
 }
 
+/// Whether others cannot exchange a directory of root's in a directory that they may write to, as in /tmp.
+fn is_sticky(above: &Stat, entry: &Stat) -> bool {
+    let is_directory = FileType::from_raw_mode(entry.st_mode) == FileType::Directory;
+    above.st_mode & 0o1000 != 0 && is_directory && entry.st_uid == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,7 +121,10 @@ mod tests {
         )
         .unwrap();
         let direct = Place::open(&path("socket")).unwrap();
-        assert_eq!(Place::open(&path("link")).unwrap().identity, direct.identity);
+        assert_eq!(
+            Place::open(&path("link")).unwrap().identity,
+            direct.identity
+        );
         let around = path("directory/../socket");
         assert_eq!(Place::open(&around).unwrap().identity, direct.identity);
         for name in ["round", "directory", "file", "fifo", "none", "file/socket"] {
@@ -127,14 +137,29 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let _listener = UnixListener::bind(&path).unwrap();
-        // A directory above is for everybody.
-        assert_eq!(Place::open(&path).unwrap().owner, None);
-        let stat = |mode| Stat {
-            st_mode: mode,
-            ..fstat(root().unwrap()).unwrap()
-        };
-        assert!(is_own(&stat(0o755)) && !is_own(&stat(0o775)) && !is_own(&stat(0o1777)));
-        fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(Place::open(&path).unwrap().owner, None);
+        let root = rustix::process::geteuid().is_root();
+        // Of the temporary directory only root's are safe.
+        assert_eq!(Place::open(&path).unwrap().owner, root.then_some(0));
+        for mode in [0o777, 0o775, 0o1777] {
+            fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(Place::open(&path).unwrap().owner, None, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn link_of_another_user_leads_to_no_owner() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let _listener = UnixListener::bind(path("socket")).unwrap();
+        fs::create_dir(path("theirs")).unwrap();
+        symlink("../socket", path("theirs/link")).unwrap();
+        let owner = |name: &str| Place::open(&path(name)).unwrap().owner;
+        assert_eq!(owner("theirs/link"), Some(0));
+        std::os::unix::fs::chown(path("theirs"), Some(65_534), None).unwrap();
+        assert_eq!(owner("theirs/link"), None);
+        assert_eq!(owner("theirs/../socket"), None);
     }
 }

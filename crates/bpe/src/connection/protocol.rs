@@ -322,7 +322,9 @@ fn is_end(packet: &[u8]) -> bool {
 }
 
 fn server_error(packet: &[u8]) -> Error {
-    let code = packet.get(1..3).map_or(0, |code| u16::from_le_bytes([code[0], code[1]]));
+    let code = packet
+        .get(1..3)
+        .map_or(0, |code| u16::from_le_bytes([code[0], code[1]]));
     let text = packet.get(3..).unwrap_or_default();
     let (state, message) = match text {
         [b'#', rest @ ..] if rest.len() >= 5 => rest.split_at(5),

@@ -71,7 +71,11 @@ pub fn columns(count: usize) -> Vec<Vec<u8>> {
 pub fn rows(count: usize, rows: &[&[&str]]) -> Vec<Vec<u8>> {
     let mut packets = columns(count);
     for row in rows {
-        packets.push(row.iter().flat_map(|value| text(value.as_bytes())).collect());
+        packets.push(
+            row.iter()
+                .flat_map(|value| text(value.as_bytes()))
+                .collect(),
+        );
     }
     packets.push(END.to_vec());
     packets
@@ -199,9 +203,9 @@ impl Case {
             let (mut sequence, command) = read(&mut stream)?;
             let statement = String::from_utf8_lossy(command.get(1..)?).into_owned();
             let packets = (self.answer)(&statement);
-            let again = packets.last().filter(|last| {
-                self.is_endless && last.as_slice() != OK && last.as_slice() != END
-            });
+            let again = packets
+                .last()
+                .filter(|last| self.is_endless && last.as_slice() != OK && last.as_slice() != END);
             for packet in packets.iter().chain(again.into_iter().cycle()) {
                 sequence = sequence.wrapping_add(1);
                 send(&mut stream, &framed(sequence, packet))?;

@@ -55,12 +55,12 @@ impl Socket {
         sockopt::set_socket_timeout(&fd, Timeout::Send, limit)?;
         let path = format!("/proc/self/fd/{}", place.as_fd().as_raw_fd());
         let address = SocketAddrUnix::new(path)?;
-        rustix::io::retry_on_intr(|| rustix::net::connect(&fd, &address)).map_err(
-            |error| match error {
+        rustix::io::retry_on_intr(|| rustix::net::connect(&fd, &address)).map_err(|error| {
+            match error {
                 Errno::AGAIN => io::ErrorKind::TimedOut.into(),
                 error => io::Error::from(error),
-            },
-        )?;
+            }
+        })?;
         Self::of(fd)
     }
 
@@ -107,7 +107,10 @@ impl Socket {
         mut call: impl FnMut(&OwnedFd) -> Result<usize, Errno>,
     ) -> io::Result<usize> {
         loop {
-            if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            if self
+                .deadline
+                .is_some_and(|deadline| Instant::now() >= deadline)
+            {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             match call(&self.fd) {
@@ -230,7 +233,10 @@ pub fn tls_config(
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).flatten());
     if roots.is_empty() {
-        return Err(format!("{} holds no certificate in PEM form", file.display()));
+        return Err(format!(
+            "{} holds no certificate in PEM form",
+            file.display()
+        ));
     }
     let provider = Arc::new(ring::default_provider());
     let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
@@ -263,7 +269,9 @@ impl ServerCertVerifier for AnyName {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         use CertificateError::{NotValidForName, NotValidForNameContext};
-        let verified = self.0.verify_server_cert(certificate, others, name, ocsp, now);
+        let verified = self
+            .0
+            .verify_server_cert(certificate, others, name, ocsp, now);
         match verified {
             // The name is looked at last, when all else is verified.
             Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. })) => {
@@ -279,7 +287,8 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
+        self.0
+            .verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -288,7 +297,8 @@ impl ServerCertVerifier for AnyName {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
+        self.0
+            .verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

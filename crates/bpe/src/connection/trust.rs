@@ -69,7 +69,8 @@ impl Rule {
         if users.is_some_and(|users| users != [peer.uid; 4]) {
             return refused("its real, effective and saved users differ");
         }
-        let is_known = users.is_some() && peer.is_alive(place.identity);
+        // Others than root see no more of it, and change nothing for it.
+        let is_known = users.is_some() && (self.caller != 0 || peer.is_alive(place.identity));
         match self.verdict(peer.uid) {
             Verdict::Accepted if self.named.is_some() || is_known || self.caller != 0 => {}
             Verdict::Accepted => return refused("it has ended, or runs in another container"),
@@ -97,7 +98,12 @@ impl Rule {
             (1, 0) if !is_server(1) => peer::started_on_demand(place.identity),
             (pid, _) => Some(pid).filter(|&pid| is_server(pid)),
         };
-        Ok(pid.and_then(|pid| Some(Holder { pid, start: peer::start(pid)? })))
+        Ok(pid.and_then(|pid| {
+            Some(Holder {
+                pid,
+                start: peer::start(pid)?,
+            })
+        }))
     }
 }
 
@@ -187,7 +193,10 @@ mod tests {
         assert_eq!(check(rule(user, None, Some(user))), Ok(None));
         let why = check(rule(user, None, Some(user + 1))).unwrap_err();
         assert!(why.contains("--server-user names"), "{why}");
-        assert!(why.contains(&format!("process {}", std::process::id())), "{why}");
+        assert!(
+            why.contains(&format!("process {}", std::process::id())),
+            "{why}"
+        );
         if user != 0 {
             let why = check(rule(user + 1, None, None)).unwrap_err();
             assert!(why.contains("neither root's"), "{why}");

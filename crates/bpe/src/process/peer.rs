@@ -244,8 +244,8 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
     use std::os::fd::AsFd;
-    use std::path::Path;
     use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
 
     fn own() -> i32 {
         std::process::id() as i32
@@ -277,11 +277,17 @@ mod tests {
         };
         let link = fs::read_link(format!("/proc/self/fd/{}", listener.as_raw_fd())).unwrap();
         let found = listening(own(), place("one"));
-        let found: Vec<_> = found.iter().map(|inode| format!("socket:[{inode}]")).collect();
+        let found: Vec<_> = found
+            .iter()
+            .map(|inode| format!("socket:[{inode}]"))
+            .collect();
         assert_eq!(found, [link.to_str().unwrap()]);
         let peer = Peer::of(stream.as_fd()).unwrap();
         assert!(peer.is_alive(place("one")));
-        let without = Peer { handle: None, ..peer };
+        let without = Peer {
+            handle: None,
+            ..peer
+        };
         assert!(without.is_alive(place("one")));
         // Another socket of that name: a listener that has ended proves nothing.
         drop(listener);
@@ -313,7 +319,10 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let _listener = UnixListener::bind(&path).unwrap();
-        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
         let meta = fs::metadata(&path).unwrap();
         let pid = rustix::process::Pid::from_child(&child);
         let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
