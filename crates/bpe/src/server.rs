@@ -124,6 +124,8 @@ pub enum Lost {
 
 /// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
+/// Characters of `@@version`; the servers' own limit is less.
+const MAX_VERSION: usize = 256;
 /// From this major version on a server is MariaDB, as it introduces itself; MySQL is below.
 const MARIADB: u16 = 10;
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
@@ -205,12 +207,12 @@ impl Server {
         let (version_text, comment) = row.unwrap_or_default();
         let Some((flavour, version)) = identify(&version_text, &comment) else {
             return Err(Failure::refused(format!(
-                "this is neither MySQL nor MariaDB (version `{version_text}`, `{comment}`)"
+                "this is neither MySQL nor MariaDB (version `{version_text:.80}`, `{comment:.80}`)"
             )));
         };
         server.flavour = flavour;
         server.version = version;
-        server.version_text = version_text;
+        server.version_text = version_text.chars().take(MAX_VERSION).collect();
         Ok(server)
     }
 

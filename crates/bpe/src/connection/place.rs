@@ -137,9 +137,9 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
         let _listener = UnixListener::bind(&path).unwrap();
-        let root = rustix::process::geteuid().is_root();
+        let is_root = rustix::process::geteuid().is_root();
         // Of the temporary directory only root's are safe.
-        assert_eq!(Place::open(&path).unwrap().owner, root.then_some(0));
+        assert_eq!(Place::open(&path).unwrap().owner, is_root.then_some(0));
         for mode in [0o777, 0o775, 0o1777] {
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(Place::open(&path).unwrap().owner, None, "{mode:o}");
