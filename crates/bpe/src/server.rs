@@ -126,6 +126,8 @@ pub enum Lost {
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
 /// Characters of `@@version`; the servers' own limit is less.
 const MAX_VERSION: usize = 256;
+/// Characters of a variable that SHOW gives.
+const MAX_SHOWN: usize = 1 << 14;
 /// From this major version on a server is MariaDB, as it introduces itself; MySQL is below.
 const MARIADB: u16 = 10;
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
@@ -406,7 +408,10 @@ impl Server {
             .map_err(|error| Failure::step(format!("{sql} failed: {}", plain(&error))))?;
         Ok(pairs
             .into_iter()
-            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .map(|(name, value)| {
+                let cut: String = value.chars().take(MAX_SHOWN).collect();
+                (name.to_ascii_lowercase(), cut)
+            })
             .collect())
     }
 
