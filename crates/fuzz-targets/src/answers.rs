@@ -1,4 +1,4 @@
-//! What a server answers: to the command.
+//! Answers of a server to the command.
 
 use std::io::{Read, Write};
 use std::time::Instant;

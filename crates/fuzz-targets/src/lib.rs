@@ -1,4 +1,4 @@
-//! Everything that parses bytes from a disk or a user, called with arbitrary bytes: nothing of it may panic, hang, or take
+//! Everything that parses bytes from a disk, a user or a server, called with arbitrary bytes: nothing of it may panic, hang, or take
 //! what it was not given.
 //!
 //! `fuzz/` runs these under libFuzzer (nightly Rust); the test of this crate feeds them with the seeds in `fuzz/seeds` and

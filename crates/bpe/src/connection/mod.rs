@@ -458,7 +458,7 @@ impl Target {
             holder = self.rule(place.owner).check(peer, &place).map_err(|why| {
                 self.refuse(
                     &why,
-                    "if it is the server, name its user with --server-user; ask who runs it before",
+                    "ask who runs it; if it is the server, name its user with --server-user NAME",
                 )
             })?;
         } else if let (Some(config), Address::Tcp { host, .. }) = (&tls, &self.address) {

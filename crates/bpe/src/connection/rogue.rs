@@ -1,4 +1,4 @@
-//! A server that lies, for tests.
+//! A hostile server for tests.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -97,12 +97,12 @@ pub fn greet_and_read(listener: &UnixListener) -> Vec<u8> {
     rest(&mut stream)
 }
 
-/// What a rogue does.
+/// Behaviour of the server.
 #[derive(Clone)]
 pub struct Case {
     pub version: String,
     pub method: &'static str,
-    /// What it sends after the client's proof, each after a packet of the client's.
+    /// Packets after the client's proof; each follows a packet of the client's.
     pub login: Vec<Vec<u8>>,
     /// Bytes after which it closes.
     pub budget: usize,

@@ -67,9 +67,9 @@ impl Rule {
         let users = peer::users(peer.pid);
         // A program that changes its user was begun by another one.
         if users.is_some_and(|users| users != [peer.uid; 4]) {
-            return refused("its real, effective and saved users differ");
+            return refused("it has another user now, or several");
         }
-        // Others than root see no more of it, and change nothing for it.
+        // Callers other than root cannot look closer, and change nothing on the host.
         let is_known = users.is_some() && (self.caller != 0 || peer.is_alive(place.identity));
         match self.verdict(peer.uid) {
             Verdict::Accepted if self.named.is_some() || is_known || self.caller != 0 => {}
