@@ -97,6 +97,9 @@ pub fn greet_and_read(listener: &UnixListener) -> Vec<u8> {
     rest(&mut stream)
 }
 
+/// The packets that answer a statement.
+type Answer = dyn Fn(&str) -> Vec<Vec<u8>> + Send + Sync;
+
 /// Behaviour of the server.
 #[derive(Clone)]
 pub struct Case {
@@ -106,8 +109,7 @@ pub struct Case {
     pub login: Vec<Vec<u8>>,
     /// Bytes after which it closes.
     pub budget: usize,
-    /// The packets that answer a statement.
-    pub answer: Arc<dyn Fn(&str) -> Vec<Vec<u8>> + Send + Sync>,
+    pub answer: Arc<Answer>,
     /// Repeats the last packet of each answer that has no end.
     pub is_endless: bool,
 }

@@ -88,11 +88,10 @@ impl Socket {
     }
 
     fn wait(&self, event: PollFlags) -> io::Result<()> {
-        let left = match self.deadline {
-            Some(deadline) => Some(deadline.saturating_duration_since(Instant::now())),
-            None => None,
-        };
-        let limit = left.and_then(|left| Timespec::try_from(left).ok());
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now());
+        let limit = self
+            .deadline
+            .and_then(|deadline| Timespec::try_from(left(deadline)).ok());
         match poll(&mut [PollFd::new(&self.fd, event)], limit.as_ref()) {
             Ok(0) => Err(io::ErrorKind::TimedOut.into()),
             Ok(_) | Err(Errno::INTR) => Ok(()),
