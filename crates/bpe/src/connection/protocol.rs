@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use mysql::consts::CapabilityFlags;
 use mysql::{Column, DriverError, Error, MySqlError, Row};
 use mysql_common::io::ParseBuf;
-use mysql_common::packets::{AuthPlugin, HandshakePacket, HandshakeResponse, SslRequest};
+use mysql_common::packets::{AuthPlugin, HandshakeResponse, SslRequest};
 use mysql_common::proto::{MySerialize, Text};
 use mysql_common::row::RowDeserializer;
 use mysql_common::value::ServerSide;
@@ -92,26 +92,17 @@ impl<S: Stream> Protocol<S> {
         if packet.first() == Some(&0xff) {
             return Err(server_error(&packet));
         }
-        let greeting: HandshakePacket<'_> = ParseBuf(&packet).parse(())?;
-        let capabilities = greeting.capabilities();
-        if greeting.protocol_version() != 10
-            || !capabilities.contains(CapabilityFlags::CLIENT_PROTOCOL_41)
-        {
-            return Err(malformed("its protocol is not the one of MySQL 4.1 and later").into());
-        }
-        if greeting.server_version_ref().len() > MAX_VERSION {
+        let greeting = parsed(&packet).ok_or_else(|| malformed("it is no greeting"))?;
+        if greeting.version.chars().count() > MAX_VERSION {
             return Err(malformed("its version is too long").into());
         }
-        Ok(Greeting {
-            version: greeting.server_version_str().into_owned(),
-            connection_id: greeting.connection_id(),
-            capabilities,
-            nonce: greeting.nonce(),
-            method: match greeting.auth_plugin() {
-                Some(AuthPlugin::CachingSha2Password) => AuthPlugin::CachingSha2Password,
-                _ => AuthPlugin::MysqlNativePassword,
-            },
-        })
+        if !greeting
+            .capabilities
+            .contains(CapabilityFlags::CLIENT_PROTOCOL_41)
+        {
+            return Err(malformed("its protocol is older than the one of MySQL 4.1").into());
+        }
+        Ok(greeting)
     }
 
     /// Asks for TLS, and continues over what `secure` makes of the connection.
@@ -297,6 +288,31 @@ impl<S: Stream> Protocol<S> {
     }
 }
 
+/// A greeting of protocol version 10. The crate's own parser can overflow.
+fn parsed(packet: &[u8]) -> Option<Greeting> {
+    let rest = packet.strip_prefix(&[10])?;
+    let end = rest.iter().position(|byte| *byte == 0)?;
+    let (version, rest) = (&rest[..end], &rest[end + 1..]);
+    // Number, nonce, 0, flags, collation, status, flags, length of the whole nonce, filler.
+    let (head, rest) = rest.split_first_chunk::<31>()?;
+    let flags = [head[13], head[14], head[18], head[19]];
+    let length = usize::from(head[20]).saturating_sub(8).max(13);
+    let (nonce, name) = rest.split_at_checked(length).unwrap_or((rest, b""));
+    let mut nonce = [&head[4..12], nonce].concat();
+    // Without the 0 at its end.
+    nonce.resize(20, 0);
+    Some(Greeting {
+        version: String::from_utf8_lossy(version).into_owned(),
+        connection_id: u32::from_le_bytes([head[0], head[1], head[2], head[3]]),
+        capabilities: CapabilityFlags::from_bits_truncate(u32::from_le_bytes(flags)),
+        nonce,
+        method: match AuthPlugin::from_bytes(name) {
+            AuthPlugin::CachingSha2Password => AuthPlugin::CachingSha2Password,
+            _ => AuthPlugin::MysqlNativePassword,
+        },
+    })
+}
+
 /// The method and its nonce. The server may name any method; the others send the password, or what gives it away.
 fn change_of_method(request: &[u8]) -> Result<(AuthPlugin<'static>, &[u8]), Error> {
     let mut parts = request.splitn(2, |byte| *byte == 0);
@@ -344,4 +360,29 @@ fn malformed(what: &str) -> io::Error {
         io::ErrorKind::InvalidData,
         format!("its answer is malformed: {what}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn greeting_of_any_length_is_parsed() {
+        let mut packet = b"\x0a8.4.0\0\x07\0\0\0abcdefgh\0\x0d\xa2\x2d\x02\0\x0f\0\x15".to_vec();
+        packet.extend_from_slice(&[0; 10]);
+        packet.extend_from_slice(b"ijklmnopqrst\0caching_sha2_password\0");
+        let greeting = parsed(&packet).unwrap();
+        assert_eq!(greeting.version, "8.4.0");
+        assert_eq!(greeting.connection_id, 7);
+        assert_eq!(greeting.nonce, b"abcdefghijklmnopqrst");
+        assert_eq!(greeting.method, AuthPlugin::CachingSha2Password);
+        for length in 0..packet.len() {
+            let _ = parsed(&packet[..length]);
+        }
+        for length in 0..=u8::MAX {
+            packet[27] = length;
+            let greeting = parsed(&packet).unwrap();
+            assert_eq!(greeting.nonce.len(), 20, "{length}");
+        }
+    }
 }
