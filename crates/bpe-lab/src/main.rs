@@ -36,6 +36,7 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
+#[expect(clippy::large_enum_variant, reason = "there is one value, made once")]
 enum Command {
     /// Demonstrate the extension on a private server with an emulated cloud volume
     Demo(demo::Args),

@@ -273,6 +273,7 @@ mod tests {
         fs::create_dir(&folder).unwrap();
         let server = |uid, groups: &[u32]| Process {
             pid: 1,
+            start: 0,
             uid,
             groups: groups.to_vec(),
             command_line: vec![],

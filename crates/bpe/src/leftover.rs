@@ -84,6 +84,7 @@ mod tests {
     fn process() -> Process {
         Process {
             pid: std::process::id() as i32,
+            start: 0,
             uid: rustix::process::geteuid().as_raw(),
             groups: vec![],
             command_line: vec![],

@@ -174,6 +174,7 @@ mod tests {
     fn process(uid: u32) -> Process {
         Process {
             pid: 1,
+            start: 0,
             uid,
             groups: vec![],
             command_line: vec![],

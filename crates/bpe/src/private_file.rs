@@ -93,7 +93,7 @@ impl PrivateFile {
 }
 
 fn repair(path: &Path) -> String {
-    format!("chmod 600 {}", path.display())
+    format!("chmod 600 {}", crate::quote::shell_path(path))
 }
 
 /// Whether what this user owns may be believed by that one.

@@ -14,18 +14,21 @@ use std::path::{Path, PathBuf};
 use object::Architecture;
 
 use crate::connection::Address;
+use crate::connection::trust::{Verdict, user_name};
 use crate::elf::Symbols;
 use crate::files::{self, Directory};
 use crate::server::Server;
 
-mod name;
-mod peer;
+pub mod name;
+pub mod peer;
 
-use name::{is_server, is_server_name, strings};
+use name::{is_server_name, strings};
 
 #[derive(Debug, Clone)]
 pub struct Process {
     pub pid: i32,
+    /// With the number its identity, see [`peer::start`].
+    pub start: u64,
     pub uid: u32,
     pub groups: Vec<u32>,
     pub command_line: Vec<String>,
@@ -40,28 +43,50 @@ impl Process {
     /// # Errors
     /// A text why it cannot be known: most often the server runs on another host.
     pub fn find(server: &mut Server) -> Result<Self, String> {
-        let pid = match &server.address {
+        let process = match &server.address {
             Address::Tcp { host, .. } => {
                 if !is_loopback(host) {
                     return Err(format!("the server runs on another host ({host})"));
                 }
-                peer::of_tcp(server.as_fd())?
-            }
-            Address::Socket(_) => match peer::of_unix(server.as_fd()) {
-                Some(pid) if is_server(pid) => pid,
-                Some(pid) if peer::starts_on_demand(pid) => by_pid_file(server)?,
-                _ => {
-                    return Err(
-                        "the server's process was not found on this host (a forwarded socket or a container?)"
-                            .to_owned(),
-                    );
+                let process = Self::read(peer::of_tcp(server.as_fd())?)?;
+                // Any user may listen on a port.
+                let is_same = peer::users(process.pid) == Some([process.uid; 4]);
+                if !is_same || server.rule().verdict(process.uid) != Verdict::Accepted {
+                    return Err(format!(
+                        "user {0} runs the server at this port (use its socket, or --server-user {0})",
+                        process.user_name()
+                    ));
                 }
-            },
+                process
+            }
+            Address::Socket(_) => {
+                let holder = server.holder().ok_or(
+                    "the server's process was not found on this host (a forwarded socket or a container?)",
+                )?;
+                let process = Self::read(holder.pid)?;
+                if process.start != holder.start {
+                    return Err("the server's process has ended".to_owned());
+                }
+                process
+            }
         };
-        Self::read(pid)
+        let datadir = server.variable("datadir").map_err(|failure| failure.what)?;
+        if process.has_data_directory(Path::new(&datadir.unwrap_or_default())) == Some(false) {
+            return Err("the server names another data directory than its process has".to_owned());
+        }
+        Ok(process)
+    }
+
+    /// Whether a path leads this server to its data directory, where it changes to when it starts; None for other
+    /// users' servers, whose directory is not to be seen.
+    pub fn has_data_directory(&self, path: &Path) -> Option<bool> {
+        let own = fs::metadata(format!("/proc/{}/cwd", self.pid)).ok()?;
+        let named = fs::metadata(self.seen(path));
+        Some(named.is_ok_and(|named| (named.dev(), named.ino()) == (own.dev(), own.ino())))
     }
 
     fn read(pid: i32) -> Result<Self, String> {
+        let start = peer::start(pid).ok_or("the server's process has ended")?;
         let file = |name: &str| {
             fs::read(format!("/proc/{pid}/{name}"))
                 .map_err(|error| format!("cannot read /proc/{pid}/{name}: {error}"))
@@ -97,14 +122,20 @@ impl Process {
         } else {
             PathBuf::from("/")
         };
-        Ok(Self {
+        let process = Self {
             pid,
+            start,
             uid,
             root,
             groups,
             command_line: strings(&file("cmdline")?).collect(),
             environment,
-        })
+        };
+        // The number may have become another process's in between.
+        match peer::start(pid) == Some(start) {
+            true => Ok(process),
+            false => Err("the server's process has ended".to_owned()),
+        }
     }
 
     /// A path of the server as this process can reach it.
@@ -241,17 +272,7 @@ impl Process {
 
     /// The name of the user it runs as, or its number.
     pub fn user_name(&self) -> String {
-        let find = |root: &Path| {
-            let text = fs::read_to_string(root.join("etc/passwd")).ok()?;
-            text.lines().find_map(|line| {
-                let mut fields = line.split(':');
-                let name = fields.next()?;
-                (fields.nth(1)?.parse() == Ok(self.uid)).then(|| name.to_owned())
-            })
-        };
-        find(Path::new("/"))
-            .or_else(|| find(&self.root))
-            .unwrap_or_else(|| self.uid.to_string())
+        user_name(&[Path::new("/"), &self.root], self.uid)
     }
 }
 
@@ -271,21 +292,6 @@ fn sees_what_we_see(pid: i32) -> bool {
         && is_same(Path::new(&format!("/proc/{pid}/root")), Path::new("/"))
 }
 
-/// The process that the server's pid file names, if it is as old as the server. A stale file may name anything.
-fn by_pid_file(server: &mut Server) -> Result<i32, String> {
-    let uptime = server.number_of_status("uptime").ok().flatten();
-    server
-        .variable("pid_file")
-        .ok()
-        .flatten()
-        .and_then(|path| fs::read_to_string(path).ok())
-        .and_then(|text| text.trim().parse().ok())
-        .filter(|&pid| {
-            is_server(pid) && uptime.is_some_and(|seconds| peer::is_as_old(pid, seconds))
-        })
-        .ok_or_else(|| "the server's process was not found by its pid file".to_owned())
-}
-
 fn is_loopback(host: &str) -> bool {
     host == "localhost"
         || host
@@ -301,6 +307,7 @@ mod tests {
     fn options_are_found_on_the_command_line() {
         let process = Process {
             pid: 1,
+            start: 0,
             uid: 0,
             groups: vec![],
             command_line: [
@@ -325,6 +332,7 @@ mod tests {
         fs::create_dir(&own).unwrap();
         let mut process = Process {
             pid: 1,
+            start: 0,
             uid: 0,
             groups: vec![],
             command_line: vec![],
@@ -345,5 +353,8 @@ mod tests {
         assert!(own.shares_root());
         assert_eq!(own.uid, rustix::process::geteuid().as_raw());
         assert!(!own.command_line.is_empty());
+        let here = std::env::current_dir().unwrap();
+        assert_eq!(own.has_data_directory(&here), Some(true));
+        assert_eq!(own.has_data_directory(Path::new("/")), Some(false));
     }
 }

@@ -4,16 +4,18 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use interface::untrusted::without_controls;
 use interface::{Maker, Release, Untrusted};
-use mysql::prelude::{FromRow, Queryable};
-use mysql::{Conn, Row};
+use mysql::Row;
+use mysql::prelude::FromRow;
 
+use crate::connection::protocol::Bounds;
+use crate::connection::session::{BOUNDS, Session};
+use crate::connection::trust::{Holder, Rule};
 use crate::connection::{self, Address, Target, plain};
 use crate::failure::{Exit, Failure};
 use crate::quote::sql_text;
@@ -33,7 +35,7 @@ impl fmt::Display for Flavour {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Version {
     pub major: u16,
     pub minor: u16,
@@ -124,6 +126,10 @@ pub enum Lost {
 
 /// `ER_SP_DOES_NOT_EXIST`, or `ER_NO_DB_ERROR` without a current database: no function of that name.
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
+/// Characters of a variable that SHOW gives.
+const MAX_SHOWN: usize = 1 << 14;
+/// From this major version on a server is MariaDB, as it introduces itself; MySQL is below.
+const MARIADB: u16 = 10;
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
 /// `ER_SPECIFIC_ACCESS_DENIED_ERROR`: the account lacks a privilege.
@@ -138,7 +144,8 @@ const ENDING: Duration = Duration::from_secs(5);
 const LONGEST_VERSION: usize = 100;
 
 pub struct Server {
-    conn: Conn,
+    session: Session,
+    rule: Rule,
     /// What came over it later would be the answer to something else.
     lost: Option<Lost>,
     /// The last statement without a result.
@@ -166,19 +173,37 @@ impl Server {
     /// Logs in to a known target. A server that hangs is found out by that; statements may then take as long as they take.
     pub fn log_in(target: &mut Target) -> Result<Self, Failure> {
         let mut server = Self::open(target, Some(LOGIN))?;
-        server.wait_for_answers(None)?;
+        server.wait_for_answers(None);
         Ok(server)
     }
 
     /// Logs in to a known target. `limit`: how long an answer is waited for; None: as long as it takes.
     pub fn open(target: &mut Target, limit: Option<Duration>) -> Result<Self, Failure> {
-        let mut conn = target.connect(limit)?;
+        let session = target.connect(limit)?;
         const WHICH: &str = "SELECT @@version, @@version_comment";
-        // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
-        // Servers without Galera do not know these. The library panics where it is asked for a version that has no number.
-        let _ = conn.query_drop("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
-        let row = conn.query_first(WHICH).and_then(clean_if_any);
-        let row: Option<(String, String)> = row.map_err(|error| {
+        let greeted = identify(&session.greeting.version, "");
+        let mut server = Self {
+            session,
+            rule: target.rule(None),
+            lost: None,
+            executed: String::new(),
+            outcome_unknown: false,
+            reports_by_variable: false,
+            denies_reports: false,
+            address: target.address.clone(),
+            user: target.user.clone(),
+            flavour: Flavour::MySql,
+            version: Version::default(),
+            version_text: String::new(),
+        };
+        if greeted.is_some_and(|(flavour, version)| {
+            flavour == Flavour::MariaDb || version.major >= MARIADB
+        }) {
+            // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
+            // Servers without Galera do not know these.
+            let _ = server.execute("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
+        }
+        let row = server.row::<(String, String)>(WHICH).map_err(|error| {
             Failure::new(
                 Exit::Connect,
                 format!("the server does not tell its version: {}", plain(&error)),
@@ -192,21 +217,22 @@ impl Server {
                 Untrusted::new(&comment).cut_at(LONGEST_VERSION)
             )));
         };
-        Ok(Self {
-            conn,
-            lost: None,
-            executed: String::new(),
-            outcome_unknown: false,
-            reports_by_variable: false,
-            denies_reports: false,
-            address: target.address.clone(),
-            user: target.user.clone(),
-            flavour,
-            version,
-            version_text: Untrusted::new(&version_text)
-                .cut_at(LONGEST_VERSION)
-                .to_string(),
-        })
+        server.flavour = flavour;
+        server.version = version;
+        server.version_text = Untrusted::new(&version_text)
+            .cut_at(LONGEST_VERSION)
+            .to_string();
+        Ok(server)
+    }
+
+    /// The server's process, as the checked peer of its socket.
+    pub fn holder(&self) -> Option<Holder> {
+        self.session.holder
+    }
+
+    /// Whom the caller believes without a socket.
+    pub fn rule(&self) -> Rule {
+        self.rule
     }
 
     pub fn is_mariadb(&self) -> bool {
@@ -214,23 +240,8 @@ impl Server {
     }
 
     /// How long an answer is waited for from now on; None: as long as it takes.
-    ///
-    /// # Errors
-    /// In the system's words.
-    pub fn set_patience(&mut self, limit: Option<Duration>) -> io::Result<()> {
-        // The limit is the socket's, of whatever kind it is, and all its descriptors share it.
-        let socket = UnixStream::from(self.as_fd().try_clone_to_owned()?);
-        socket.set_read_timeout(limit)?;
-        socket.set_write_timeout(limit)
-    }
-
-    /// As [`set_patience`](Self::set_patience), in the words of a failure.
-    ///
-    /// # Errors
-    /// The socket takes no limit.
-    pub fn wait_for_answers(&mut self, limit: Option<Duration>) -> Result<(), Failure> {
-        self.set_patience(limit)
-            .map_err(|error| Failure::step(format!("cannot set up the socket: {error}")))
+    pub fn wait_for_answers(&mut self, limit: Option<Duration>) {
+        self.session.limit = limit;
     }
 
     /// Whether and why the connection cannot be used any more.
@@ -249,11 +260,11 @@ impl Server {
     /// Ends the statement that a connection was lost with, if the server is still at it. Returns whether it is at it no
     /// more: KILL only asks it to stop, and installing a plugin, for one, does not look whether it was asked.
     pub fn end_statement_of(&mut self, lost: &Self) -> bool {
-        let id = u64::from(lost.conn.connection_id());
+        let id = u64::from(lost.session.greeting.connection_id);
         let end = Instant::now() + ENDING;
         let mut killed = false;
         loop {
-            let Ok(rows) = self.ask(|conn| conn.query::<Row, _>("SHOW FULL PROCESSLIST")) else {
+            let Ok(rows) = self.rows::<Row>("SHOW FULL PROCESSLIST") else {
                 return false;
             };
             let row = rows
@@ -269,7 +280,7 @@ impl Server {
                     return true;
                 }
                 // An error may be that it has ended by itself: the list tells.
-                let _ = self.ask(|conn| conn.query_drop(format!("KILL {id}")));
+                let _ = self.ask(|session| session.execute(&format!("KILL {id}")));
                 killed = true;
             } else if Instant::now() > end {
                 return false;
@@ -282,18 +293,18 @@ impl Server {
     /// Asks the server, as long as it answers.
     fn ask<T>(
         &mut self,
-        ask: impl FnOnce(&mut Conn) -> Result<T, mysql::Error>,
+        ask: impl FnOnce(&mut Session) -> Result<T, mysql::Error>,
     ) -> Result<T, mysql::Error> {
         if self.lost.is_some() {
             return Err(io::Error::other("the connection is lost").into());
         }
-        ask(&mut self.conn).inspect_err(|error| self.lost = loss(error))
+        ask(&mut self.session).inspect_err(|error| self.lost = loss(error))
     }
 
     /// Runs a statement without a result.
     pub fn execute(&mut self, sql: &str) -> Result<(), mysql::Error> {
         sql.clone_into(&mut self.executed);
-        let result = self.ask(|conn| conn.query_drop(sql));
+        let result = self.ask(|session| session.execute(sql));
         self.outcome_unknown = result.as_ref().is_err_and(may_have_been_done);
         result
     }
@@ -349,22 +360,45 @@ impl Server {
     /// # Errors
     /// `UNKNOWN_VARIABLE` where the plugin is older, or is not there.
     fn report_by_variable(&mut self, argument: &str) -> Result<Option<String>, mysql::Error> {
-        self.ask(|conn| conn.query_drop(format!("SET SESSION bpe_report = {argument}")))?;
+        let name = format!("SET SESSION bpe_report = {argument}");
+        self.ask(|session| session.execute(&name))?;
         let report = self.value("SELECT @@SESSION.bpe_report");
         // The server would keep a copy.
-        self.ask(|conn| conn.query_drop("SET SESSION bpe_report = ''"))?;
+        self.ask(|session| session.execute("SET SESSION bpe_report = ''"))?;
         report
     }
 
     /// The first row.
     pub fn row<T: FromRow>(&mut self, sql: &str) -> Result<Option<T>, mysql::Error> {
-        clean_if_any(self.ask(|conn| conn.query_first(sql))?)
+        let mut first = None;
+        let one = |row| first = first.take().or(Some(row));
+        self.ask(|session| session.query(sql, BOUNDS, one))?;
+        clean_if_any(first)
     }
 
     /// Every row.
     pub fn rows<T: FromRow>(&mut self, sql: &str) -> Result<Vec<T>, mysql::Error> {
-        let rows: Vec<Row> = self.ask(|conn| conn.query(sql))?;
-        rows.into_iter().map(clean).collect()
+        self.rows_within(sql, BOUNDS)
+    }
+
+    /// Every row of an answer that may be longer than others.
+    pub fn rows_within<T: FromRow>(
+        &mut self,
+        sql: &str,
+        bounds: Bounds,
+    ) -> Result<Vec<T>, mysql::Error> {
+        let mut rows = Ok(Vec::new());
+        self.ask(|session| {
+            session.query(sql, bounds, |row| {
+                if let Ok(found) = &mut rows {
+                    match clean(row) {
+                        Ok(row) => found.push(row),
+                        Err(error) => rows = Err(error),
+                    }
+                }
+            })
+        })?;
+        rows
     }
 
     /// Two columns of every row.
@@ -382,7 +416,10 @@ impl Server {
             .map_err(|error| Failure::step(format!("{sql} failed: {}", plain(&error))))?;
         Ok(pairs
             .into_iter()
-            .map(|(name, value)| (name.to_ascii_lowercase(), value))
+            .map(|(name, value)| {
+                let cut: String = value.chars().take(MAX_SHOWN).collect();
+                (name.to_ascii_lowercase(), cut)
+            })
             .collect())
     }
 
@@ -443,8 +480,7 @@ impl Server {
 
 impl AsFd for Server {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        // SAFETY: the connection keeps its socket open, at least while it is borrowed here.
-        unsafe { BorrowedFd::borrow_raw(self.conn.as_raw_fd()) }
+        self.session.as_fd()
     }
 }
 
@@ -452,14 +488,8 @@ impl AsFd for Server {
 fn loss(error: &mysql::Error) -> Option<Lost> {
     use mysql::Error;
     match error {
-        Error::IoError(_) | Error::CodecError(_) | Error::DriverError(_) => {
-            let too_slow = connection::io_of(error).is_some_and(connection::was_too_slow);
-            Some(if too_slow {
-                Lost::Unanswered
-            } else {
-                Lost::Closed
-            })
-        }
+        Error::IoError(error) if connection::was_too_slow(error) => Some(Lost::Unanswered),
+        Error::IoError(_) => Some(Lost::Closed),
         _ => None,
     }
 }
@@ -539,6 +569,7 @@ fn clean_if_any<T: FromRow>(row: Option<Row>) -> Result<Option<T>, mysql::Error>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::connection::rogue::{self, Case};
 
     fn version(major: u16, minor: u16, patch: u16) -> Version {
         Version {
@@ -597,6 +628,228 @@ mod tests {
             (Flavour::MySql, version(5, 7, 44), No),
         ] {
             assert_eq!(support(flavour, version), wanted, "{flavour} {version}");
+        }
+    }
+
+    /// Asks whatever the command asks in some way.
+    fn ask_all(args: &connection::Args, limit: Duration) -> Result<(), Failure> {
+        let mut target = args.target()?;
+        target.set_password("secret".to_owned());
+        let mut ask = |ask: &dyn Fn(&mut Server)| {
+            // Each over a session of its own: the first one may end it.
+            Server::open(&mut target, Some(limit)).map(|mut server| ask(&mut server))
+        };
+        ask(&|server| drop(server.variables("%")))?;
+        ask(&|server| drop(server.number_of_status("a")))?;
+        ask(&|server| drop(server.whole_variable("a")))?;
+        ask(&|server| drop(server.value("SELECT 1")))?;
+        ask(&|server| drop(server.row::<(u64, u64)>("SELECT 1")))?;
+        ask(&|server| drop(server.rows::<(String, u32, Option<bool>)>("SELECT 1")))?;
+        ask(&|server| drop(server.rows::<Row>("SHOW REPLICA STATUS")))?;
+        ask(&|server| drop(server.report("summary")))?;
+        ask(&|server| drop(server.warnings()))?;
+        ask(&|server| {
+            let first = server.execute("SET GLOBAL a = 1");
+            // What a lost connection has left is no answer to another statement.
+            if server.lost().is_some() {
+                assert!(first.is_err() && server.value("SELECT 1").is_err());
+            }
+        })
+    }
+
+    /// A rogue that answers so when it is logged in to.
+    fn rogue(packets: Vec<Vec<u8>>) -> Case {
+        let harmless = Case::harmless().answer;
+        Case::new(move |statement| {
+            let is_first = statement.contains("autocommit") || statement.contains("@@version");
+            match is_first {
+                true => harmless(statement),
+                false => packets.clone(),
+            }
+        })
+    }
+
+    const LIMIT: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn hostile_answers_are_errors() {
+        let escapes = "\u{1b}]0;a\u{7}\n\u{202e}".repeat(8000);
+        let with = |row: &[u8]| {
+            let mut packets = rogue::columns(2);
+            packets.extend([row.to_vec(), b"\xfe\0\0\x02\0".to_vec()]);
+            packets
+        };
+        for packets in [
+            vec![],
+            vec![vec![]],
+            vec![vec![0]],
+            vec![vec![0xff]],
+            vec![[b"\xff\x51\x04#HY000", escapes.as_bytes()].concat()],
+            // A file, and numbers of columns.
+            vec![b"\xfb/etc/shadow".to_vec()],
+            vec![vec![0xfb]],
+            vec![vec![0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]],
+            vec![vec![0xfe, 0, 0, 0, 0, 0, 1, 0, 0]],
+            vec![vec![0xfc, 1]],
+            rogue::rows(4000, &[]),
+            rogue::rows(5000, &[]),
+            rogue::rows(0, &[&[]]),
+            // Rows of other shapes and types.
+            rogue::rows(1, &[&["x"]]),
+            rogue::rows(2, &[&["x", "y"]]),
+            rogue::rows(2, &[&["x"]]),
+            rogue::rows(3, &[&["x", "y", "z"], &["1", "2", "3"]]),
+            rogue::rows(2, &[&[&escapes, &escapes]]),
+            with(b"\xfb\xfb"),
+            with(b"\x01\xff\x01\xfe"),
+            with(b"\xff\x01"),
+            with(b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"),
+            with(b"\xfd\xff\xff"),
+            with(b""),
+            vec![vec![1], vec![], vec![], vec![]],
+            vec![vec![1], b"\x03def\xff\xff\xff\xff".to_vec(), vec![], vec![]],
+        ] {
+            let what = format!("{packets:.60?}");
+            let (_folder, args) = rogue(packets).start();
+            let began = Instant::now();
+            // Those of them that are an answer's beginning wait for its end.
+            let limit = Duration::from_millis(200);
+            ask_all(&args, limit).unwrap_or_else(|failure| panic!("{what}: {failure}"));
+            assert!(began.elapsed() < LIMIT * 2, "{what}");
+        }
+    }
+
+    #[test]
+    fn error_message_has_a_bound() {
+        let error = [b"\xff\x51\x04#HY000".as_slice(), &[b'x'; 60_000]].concat();
+        let (_folder, args) = rogue(vec![error]).start();
+        let mut server = Server::connect(&args).unwrap();
+        let said = server.value("SELECT 1").unwrap_err();
+        assert_eq!(error_code(&said), 1105);
+        assert!(plain(&said).len() < 1100);
+    }
+
+    #[test]
+    fn endless_answers_end() {
+        let mut long = rogue::columns(1);
+        long.push(rogue::text(&[b'x'; 60_000]));
+        let mut short = rogue::columns(1);
+        short.push(rogue::text(b"x"));
+        for packets in [long, short, vec![rogue::columns(200)[1].clone()]] {
+            let mut case = rogue(packets);
+            case.is_endless = true;
+            let (_folder, args) = case.start();
+            let mut target = args.target().unwrap();
+            let mut server = match Server::open(&mut target, Some(LIMIT * 4)) {
+                Ok(server) => server,
+                Err(failure) => panic!("{failure}"),
+            };
+            let failure = server.rows::<Row>("SHOW GLOBAL STATUS").unwrap_err();
+            let why = plain(&failure);
+            assert!(why.contains("malformed"), "{why}");
+            assert_eq!(server.lost(), Some(Lost::Closed));
+        }
+    }
+
+    #[test]
+    fn trickle_of_bytes_does_not_prolong_a_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        std::thread::spawn(move || {
+            use std::io::Write;
+            for mut stream in listener.incoming().flatten() {
+                let greeting = rogue::framed(0, &rogue::greeting("8.4.0", "", 0));
+                for byte in greeting.into_iter().cycle() {
+                    if stream.write_all(&[byte]).is_err() {
+                        break;
+                    }
+                    sleep(Duration::from_millis(30));
+                }
+            }
+        });
+        let args = connection::Args {
+            socket: Some(path.display().to_string()),
+            no_defaults: true,
+            ..connection::Args::default()
+        };
+        let began = Instant::now();
+        let failure = Server::open(
+            &mut args.target().unwrap(),
+            Some(Duration::from_millis(100)),
+        );
+        let what = failure.map(drop).unwrap_err().what;
+        assert!(what.contains("took too long"), "{what}");
+        assert!(began.elapsed() < Duration::from_secs(2));
+    }
+
+    #[test]
+    fn connection_closed_at_each_byte_is_an_error() {
+        let answer = rogue::rows(2, &[&["bpe_size", "1"]]);
+        let mut is_done = false;
+        for budget in 1..2000 {
+            let mut case = rogue(answer.clone());
+            case.budget = budget;
+            let (_folder, args) = case.start();
+            let mut target = args.target().unwrap();
+            let found = Server::open(&mut target, Some(LIMIT))
+                .and_then(|mut server| server.variables("bpe%"));
+            if found.is_ok_and(|found| found.len() == 1) {
+                is_done = true;
+                break;
+            }
+        }
+        assert!(is_done);
+    }
+
+    #[test]
+    fn login_is_refused_in_words() {
+        let greeted = |version: &str| {
+            let mut case = Case::harmless();
+            case.version = version.to_owned();
+            case
+        };
+        let logged_in = |packets: &[&[u8]]| {
+            let mut case = Case::harmless();
+            case.login = packets.iter().map(|packet| packet.to_vec()).collect();
+            case
+        };
+        let said = |version: &'static str| {
+            Case::new(move |statement| match statement.contains("@@version") {
+                true => rogue::rows(2, &[&[version, version]]),
+                false => vec![rogue::OK.to_vec()],
+            })
+        };
+        let long = "\u{1b}[2K".repeat(16_000);
+        let tall: &'static str = "\u{1b}[2K".repeat(16_000).leak();
+        for (case, words) in [
+            (greeted(&long), "version is too long"),
+            (said("x"), "neither MySQL nor MariaDB"),
+            (said("99999999999.1"), "neither MySQL nor MariaDB"),
+            (said(tall), "neither MySQL nor MariaDB"),
+            (logged_in(&[b""]), "malformed"),
+            (logged_in(&[b"\x01"]), "malformed"),
+            (logged_in(&[b"\x01\x09"]), "malformed"),
+            (logged_in(&[b"\xff\x15\x04#28000no"]), "no (error 1045)"),
+            (
+                logged_in(&[b"\xfemysql_native_password\0n\0", b"\xfea\0"]),
+                "malformed",
+            ),
+        ] {
+            let (_folder, args) = case.start();
+            let failure = Server::open(&mut args.target().unwrap(), Some(LIMIT));
+            let what = failure.map(drop).unwrap_err().what;
+            assert!(what.contains(words), "{words}: {what:.200}");
+        }
+        // The greeting's version does not matter where it is short.
+        for version in [
+            "",
+            "x",
+            "99999.99999.99999-MariaDB",
+            "5.5.5-10.11.2-MariaDB",
+        ] {
+            let (_folder, args) = greeted(version).start();
+            assert!(Server::connect(&args).is_ok(), "{version}");
         }
     }
 

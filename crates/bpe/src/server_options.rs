@@ -233,6 +233,7 @@ mod tests {
     fn process(root: &Path, arguments: &[&str]) -> Process {
         Process {
             pid: 1,
+            start: 0,
             uid: 0,
             groups: vec![],
             command_line: arguments.iter().map(|&a| a.to_owned()).collect(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::connection::{self, Target};
+use crate::connection::{self, SslMode, Target};
 use crate::failure::Failure;
 use crate::part::{self, Amount};
 use crate::private_file::PrivateFile;
@@ -33,6 +33,9 @@ struct Entry {
     /// Of any type, so that no message about a wrong one quotes it.
     password: Option<Value>,
     defaults_file: Option<PathBuf>,
+    server_user: Option<String>,
+    ssl_mode: Option<SslMode>,
+    ssl_ca: Option<PathBuf>,
     path: Option<String>,
     size: Option<String>,
 }
@@ -129,6 +132,9 @@ fn parse(text: &str) -> Result<Vec<Named>, String> {
                 port: entry.port,
                 user: entry.user,
                 defaults_file: entry.defaults_file,
+                server_user: entry.server_user,
+                ssl_mode: entry.ssl_mode,
+                ssl_ca: entry.ssl_ca,
                 no_environment: true,
                 ..connection::Args::default()
             };

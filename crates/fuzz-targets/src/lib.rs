@@ -1,9 +1,10 @@
-//! Everything that parses bytes from a disk or a user, called with arbitrary bytes: nothing of it may panic, hang, or take
+//! Everything that parses bytes from a disk, a user or a server, called with arbitrary bytes: nothing of it may panic, hang, or take
 //! what it was not given.
 //!
 //! `fuzz/` runs these under libFuzzer (nightly Rust); the test of this crate feeds them with the seeds in `fuzz/seeds` and
 //! some thousand mutations of them (stable Rust, part of `make test`).
 
+mod answers;
 mod cache_file;
 mod settings;
 
@@ -11,12 +12,27 @@ mod settings;
 #[path = "../../bpe/src/elf.rs"]
 #[allow(dead_code)]
 mod elf;
+#[path = "../../bpe/src/files.rs"]
+#[allow(dead_code)]
+mod files;
 #[path = "../../bpe/src/connection/option_file.rs"]
 #[allow(dead_code)]
 mod option_file;
+#[path = "../../bpe/src/connection/protocol.rs"]
+#[allow(dead_code)]
+mod protocol;
+#[path = "../../bpe/src/quote.rs"]
+#[allow(dead_code)]
+mod quote;
 #[path = "../../bpe/src/size.rs"]
 #[allow(dead_code)]
 mod size;
+
+/// Where the command has it.
+#[cfg(test)]
+mod connection {
+    pub use super::option_file;
+}
 
 use std::path::Path;
 
@@ -38,6 +54,7 @@ pub const TARGETS: &[Target] = &[
     ("executable", executable),
     ("heat_list", heat_list),
     ("tables", tables),
+    ("answers", answers::answers),
 ];
 
 /// `bpe replay`: a recorded trace, plain or compressed.

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use bpe_command::connection::{Target, plain};
-use mysql::prelude::Queryable;
 
 use crate::demo::args::Workload;
 use crate::demo::plan::Tables;
@@ -251,7 +250,7 @@ fn run_client(
     let mut at = number as usize % statements.len();
     while !over.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        match connection.query_drop(&statements[at]) {
+        match connection.execute(&statements[at]) {
             Err(mysql::Error::MySqlError(error)) if USUAL.contains(&error.code) => {}
             Err(error) => return Err(format!("{} (statement: {})", plain(&error), statements[at])),
             Ok(()) => {}

@@ -112,7 +112,7 @@ pub fn at_all(nodes: &[Node], patience: Duration) -> Vec<Result<Seen, Failure>> 
 mod tests {
     use super::*;
     use crate::connection::Args;
-    use crate::connection::limited::tests::full;
+    use crate::connection::tests::full;
 
     #[test]
     fn one_that_hangs_delays_nobody_for_longer_than_that() {

@@ -2,24 +2,40 @@
 //! that the `mysql` and `mariadb` clients take, with the same names and the same precedence
 //! (command line, then option files, then environment, then defaults).
 //!
-//! Not supported: `~/.mylogin.cnf` (its obfuscation is MySQL's own) and TLS. The command is meant
-//! to run on the server's host, over its socket.
+//! Not supported: `~/.mylogin.cnf`, whose obfuscation is MySQL's own, and the server's RSA key, which TLS replaces.
+//!
+//! A password leaves only over a Unix socket whose peer is checked ([`trust`]), or over TLS with a verified certificate.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use clap::ValueEnum;
 use interface::Untrusted;
 use interface::untrusted::one_line;
-use mysql::{Conn, OptsBuilder};
+use serde::Deserialize;
 
 use crate::failure::{Exit, Failure};
+use crate::process::peer::Peer;
 use crate::terminal::complain;
 use option_file::OptionFiles;
+use place::Place;
+use protocol::Protocol;
+use session::Session;
+use stream::{Socket, Wire};
+use trust::Rule;
 
 mod hide;
-pub mod limited;
 pub mod option_file;
+mod place;
+pub mod protocol;
+#[cfg(test)]
+pub mod rogue;
+pub mod session;
+mod stream;
+pub mod trust;
 
 /// Groups that concern this command; the clients' own ones and `[bpe]`.
 const GROUPS: [&str; 6] = [
@@ -31,12 +47,11 @@ const GROUPS: [&str; 6] = [
     "bpe",
 ];
 
-/// Where servers put their socket, first the one both Debian packages use.
-const SOCKETS: [&str; 4] = [
+/// Where packages put the socket, first the one both Debian packages use. None is in a directory that others may write to.
+const SOCKETS: [&str; 3] = [
     "/run/mysqld/mysqld.sock",
     "/var/run/mysqld/mysqld.sock",
     "/var/lib/mysql/mysql.sock",
-    "/tmp/mysql.sock",
 ];
 
 const HANGS: &str = "the server is stopped, hangs or is overloaded: check its process";
@@ -45,10 +60,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 const LOCKED_FOR: Duration = Duration::from_secs(30);
 /// ER_LOCK_WAIT_TIMEOUT.
 const LOCKED: u16 = 1205;
-/// A server that has vanished is noticed by this. Usually there is no limit for a statement: shrinking a
-/// large pool takes its time, and a socket with a time limit would not go on after a signal.
-const KEEPALIVE_MILLISECONDS: u32 = 30_000;
-
 #[derive(clap::Args, Debug, Default, Clone)]
 #[group(id = "connection")]
 #[command(next_help_heading = "Connection (as the mariadb and mysql clients take it)")]
@@ -68,6 +79,23 @@ pub struct Args {
     /// Ask for the password. Others can see a value given here; MYSQL_PWD and option files are safer
     #[arg(short = 'p', long, value_name = "PASSWORD", num_args = 0..=1, default_missing_value = None)]
     pub password: Option<Option<String>>,
+    /// User whose server may answer at the socket, by name or number: for a server of neither root, yours, nor the packages
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "BPE_SERVER_USER",
+        hide_env_values = true
+    )]
+    pub server_user: Option<String>,
+    /// TLS over TCP. Certificates are verified in each mode but DISABLED; VERIFY_CA does not check the name. A password needs TLS
+    #[arg(long, value_name = "MODE", value_enum, ignore_case = true)]
+    pub ssl_mode: Option<SslMode>,
+    /// Certificates of the authorities that sign the server's, in PEM form; without it the system's
+    #[arg(long, value_name = "FILE")]
+    pub ssl_ca: Option<PathBuf>,
+    /// As --ssl-mode=VERIFY_IDENTITY
+    #[arg(long, conflicts_with = "ssl_mode")]
+    pub ssl_verify_server_cert: bool,
     /// Read this option file and no other
     #[arg(long, value_name = "FILE")]
     pub defaults_file: Option<PathBuf>,
@@ -83,6 +111,18 @@ pub struct Args {
     /// Heed no environment variable that is about servers: whose secret it would be is not known where there are several
     #[arg(skip)]
     pub no_environment: bool,
+}
+
+/// As MySQL's clients name them. Ours verify in each one with TLS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Deserialize)]
+#[value(rename_all = "SCREAMING_SNAKE_CASE")]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum SslMode {
+    Disabled,
+    Preferred,
+    Required,
+    VerifyCa,
+    VerifyIdentity,
 }
 
 /// How to reach the server.
@@ -118,6 +158,12 @@ pub struct Target {
     pub user: String,
     password: Option<Password>,
     ask_password: bool,
+    /// No option, file or variable names the socket.
+    is_default: bool,
+    /// Of `--server-user`.
+    server_user: Option<u32>,
+    ssl_mode: SslMode,
+    ssl_ca: Option<PathBuf>,
 }
 
 impl Args {
@@ -131,6 +177,9 @@ impl Args {
             && self.defaults_file.is_none()
             && self.defaults_extra_file.is_none()
             && self.defaults_group_suffix.is_none()
+            && self.ssl_mode.is_none()
+            && self.ssl_ca.is_none()
+            && !self.ssl_verify_server_cert
     }
 
     fn heeds(&self, variable: &str) -> bool {
@@ -239,6 +288,7 @@ impl Args {
             Some("socket") => false,
             _ => self.port.is_some() && self.socket.is_none(),
         };
+        let mut is_default = false;
         let address = if tcp {
             Address::Tcp {
                 host: match host {
@@ -252,9 +302,9 @@ impl Args {
                 .socket
                 .clone()
                 .or_else(|| from_file("socket"))
-                .or_else(|| environment("MYSQL_UNIX_PORT"))
-                .unwrap_or_else(default_socket);
-            Address::Socket(socket.into())
+                .or_else(|| environment("MYSQL_UNIX_PORT"));
+            is_default = socket.is_none();
+            Address::Socket(socket.unwrap_or_else(default_socket).into())
         };
         let user = self
             .user
@@ -273,11 +323,47 @@ impl Args {
                 None => (environment("MYSQL_PWD").map(Password), false),
             },
         };
+        let server_user = self.server_user.as_deref().map(trust::user).transpose();
         Ok(Target {
             address,
             user,
             password,
             ask_password,
+            is_default,
+            server_user: server_user
+                .map_err(|why| Failure::usage(format!("--server-user: {why}")))?,
+            ssl_mode: self.ssl_mode(files, &groups)?,
+            ssl_ca: self
+                .ssl_ca
+                .clone()
+                .or_else(|| from_file("ssl_ca").map(PathBuf::from)),
+        })
+    }
+
+    fn ssl_mode(&self, files: &OptionFiles, groups: &[String]) -> Result<SslMode, Failure> {
+        if self.ssl_verify_server_cert {
+            return Ok(SslMode::VerifyIdentity);
+        }
+        if let Some(mode) = self.ssl_mode {
+            return Ok(mode);
+        }
+        let given = |name: &str| files.last(groups, name).map(|setting| &setting.value);
+        let is_off = |value: &Option<String>| {
+            let value = value.as_ref().map(|value| value.to_ascii_lowercase());
+            value.is_some_and(|value| ["0", "off", "false"].contains(&value.as_str()))
+        };
+        if let Some(mode) = given("ssl_mode") {
+            let mode = mode.as_deref().unwrap_or_default();
+            return SslMode::from_str(mode, true)
+                .map_err(|_| Failure::usage(format!("`{mode}` is not an ssl-mode")));
+        }
+        // MariaDB's names. Verification cannot be switched off.
+        Ok(match (given("ssl"), given("ssl_verify_server_cert")) {
+            (Some(ssl), _) if is_off(ssl) => SslMode::Disabled,
+            _ if given("skip_ssl").is_some() => SslMode::Disabled,
+            (Some(_), _) => SslMode::Required,
+            (_, Some(verify)) if !is_off(verify) => SslMode::VerifyIdentity,
+            _ => SslMode::Preferred,
         })
     }
 }
@@ -285,7 +371,7 @@ impl Args {
 fn default_socket() -> String {
     SOCKETS
         .into_iter()
-        .find(|path| Path::new(path).exists())
+        .find(|path| Place::open(Path::new(path)).is_ok_and(|place| place.owner.is_some()))
         .unwrap_or(SOCKETS[0])
         .to_owned()
 }
@@ -329,44 +415,119 @@ impl Target {
         self.password.is_some() || self.ask_password
     }
 
-    /// Logs in, asking for the password when that was wished, once. `limit`: how long an answer is waited for, and over a
-    /// socket twice as long for all of them, which suits whoever only looks; None: as long as it takes.
-    pub fn connect(&mut self, limit: Option<Duration>) -> Result<Conn, Failure> {
+    /// Whom it believes at a socket of this directory's user.
+    pub fn rule(&self, owner: Option<u32>) -> Rule {
+        Rule {
+            caller: rustix::process::geteuid().as_raw(),
+            owner,
+            named: self.server_user,
+        }
+    }
+
+    /// Logs in, asking for the password when that was wished, once. `limit`: how long an answer is waited for, and
+    /// twice as long for a login; None: as long as it takes.
+    pub fn connect(&mut self, limit: Option<Duration>) -> Result<Session, Failure> {
+        let tls = self.tls()?;
         self.ask_password()?;
+        let deadline = limit.map(|limit| Instant::now() + 2 * limit);
+        let explain = |error: mysql::Error| self.explain(&error);
+        let explain_io = |error: io::Error| self.explain(&error.into());
+        let (socket, place) = match &self.address {
+            Address::Socket(path) => {
+                let place = Place::open(path).map_err(explain_io)?;
+                if self.is_default && place.owner.is_none() {
+                    return Err(self.refuse(
+                        "other users may write to its directory, or to one above it",
+                        "if it is the server's socket, name it with -S",
+                    ));
+                }
+                (
+                    Socket::unix(&place, limit).map_err(explain_io)?,
+                    Some(place),
+                )
+            }
+            Address::Tcp { host, port } => {
+                let limit = limit.unwrap_or(CONNECT_TIMEOUT).min(CONNECT_TIMEOUT);
+                (Socket::tcp(host, *port, limit).map_err(explain_io)?, None)
+            }
+        };
+        let mut protocol = Protocol::new(Wire::Plain(socket));
+        protocol.set_deadline(deadline);
+        let greeting = protocol.greeting().map_err(explain)?;
+        let mut holder = None;
+        if let Some(place) = place {
+            let peer = Peer::of(protocol.stream().as_fd());
+            holder = self.rule(place.owner).check(peer, &place).map_err(|why| {
+                self.refuse(
+                    &why,
+                    "ask who runs it; if it is the server, name its user with --server-user NAME",
+                )
+            })?;
+        } else if let (Some(config), Address::Tcp { host, .. }) = (&tls, &self.address) {
+            if !greeting.offers_tls() {
+                let advice =
+                    "configure TLS there (ssl_cert, ssl_key), or use its socket (-S) on its host";
+                return Err(self.refuse(
+                    "it offers no TLS, without which no password is sent",
+                    advice,
+                ));
+            }
+            protocol = protocol
+                .over_tls(&greeting, |wire| wire.secured(host, Arc::clone(config)))
+                .map_err(explain)?;
+        }
+        let is_private = tls.is_some() || matches!(self.address, Address::Socket(_));
+        let password = self.password.as_ref().map(|password| password.0.as_str());
+        protocol
+            .log_in(&greeting, &self.user, password, is_private)
+            .map_err(explain)?;
+        let mut session = Session::new(protocol, greeting, holder);
+        session.limit = limit;
+        // A transaction that a look has begun would last as long as the session.
         let locked = limit.map_or(LOCKED_FOR, |limit| limit.min(LOCKED_FOR));
-        let builder = OptsBuilder::new()
-            .user(Some(&self.user))
-            .pass(self.password.as_ref().map(|password| &password.0))
-            .prefer_socket(false)
-            .tcp_connect_timeout(Some(
-                limit.map_or(CONNECT_TIMEOUT, |limit| limit.min(CONNECT_TIMEOUT)),
-            ))
-            // A transaction that a look has begun would last as long as the session.
-            .init(vec![format!(
+        session
+            .execute(&format!(
                 "SET SESSION autocommit = 1, lock_wait_timeout = {}",
                 locked.as_secs().max(1)
-            )])
-            .read_timeout(limit)
-            .write_timeout(limit)
-            .tcp_keepalive_time_ms(Some(KEEPALIVE_MILLISECONDS));
-        let builder = match &self.address {
-            Address::Socket(path) => builder.socket(Some(path.to_string_lossy())),
-            Address::Tcp { host, port } => builder.ip_or_hostname(Some(host)).tcp_port(*port),
-        };
-        let connected = match (limit, &self.address) {
-            // Each answer has that limit, so that all of them may take longer.
-            (Some(limit), Address::Socket(path)) => {
-                limited::log_in(path, 2 * limit, move || Conn::new(builder)).map_err(|why| {
-                    Failure::new(
-                        Exit::Connect,
-                        format!("cannot connect to the server at {}: {why}", self.address),
-                    )
-                    .advise(HANGS)
-                })?
+            ))
+            .map_err(explain)?;
+        Ok(session)
+    }
+
+    /// How TLS verifies the server; None without TLS.
+    fn tls(&self) -> Result<Option<Arc<stream::ClientConfig>>, Failure> {
+        let has_password = self.ask_password
+            || self
+                .password
+                .as_ref()
+                .is_some_and(|password| !password.0.is_empty());
+        let wanted = match (&self.address, self.ssl_mode) {
+            (Address::Socket(_), _) => false,
+            (_, SslMode::Disabled) if has_password => {
+                return Err(self.refuse(
+                    "a password goes over TCP only with TLS, which --ssl-mode=DISABLED forbids",
+                    "leave the option out, or use the server's socket (-S) on its host",
+                ));
             }
-            _ => Conn::new(builder),
+            (_, SslMode::Disabled) => false,
+            (_, SslMode::Preferred) => has_password || self.ssl_ca.is_some(),
+            _ => true,
         };
-        connected.map_err(|error| self.explain(&error))
+        let checks_name = self.ssl_mode != SslMode::VerifyCa;
+        wanted
+            .then(|| stream::tls_config(self.ssl_ca.as_deref(), checks_name))
+            .transpose()
+            .map_err(|why| {
+                self.refuse(
+                    &format!("no certificate can be verified: {why}"),
+                    "name the authority of the server's certificate with --ssl-ca FILE",
+                )
+            })
+    }
+
+    fn refuse(&self, why: &str, advice: &str) -> Failure {
+        let what = format!("refused to log in to the server at {}: {why}", self.address);
+        Failure::new(Exit::Connect, what).advise(advice)
     }
 
     fn explain(&self, error: &mysql::Error) -> Failure {
@@ -392,19 +553,27 @@ impl Target {
                     }
                 )),
                 3159 => failure.advise(
-                    "the server wants TLS over TCP, which this command does not speak: \
-                     run it on the server's host over the socket (-S)",
+                    "the server wants TLS over TCP: give --ssl-mode=VERIFY_IDENTITY, with --ssl-ca FILE for an \
+                     authority of yours, or use its socket (-S) on its host",
                 ),
                 1129 | 1040 => failure.advise("try again when the server has a free connection"),
                 _ => failure,
             },
             Error::DriverError(DriverError::UnknownAuthPlugin(plugin)) => failure.advise(format!(
-                "the account uses authentication plugin {}, which this command does not \
-                 speak: use an account with a password, or the operating system's account over \
-                 the socket",
+                "the server asks to log in by {}, which this command never does: use an account with a password, or the \
+                 operating system's account over the socket",
                 Untrusted::new(plugin).cut_at(64)
             )),
-            _ if io_of(error).is_some_and(was_too_slow) => failure.advise(HANGS),
+            Error::IoError(io) if was_too_slow(io) => failure.advise(HANGS),
+            Error::IoError(io) if io.kind() == io::ErrorKind::InvalidData => match &self.address {
+                Address::Tcp { .. } if io.get_ref().is_some_and(|why| why.is::<stream::Error>()) => {
+                    failure.advise(
+                        "name the authority of the server's certificate with --ssl-ca FILE; --ssl-mode=VERIFY_CA \
+                         accepts a certificate for another name",
+                    )
+                }
+                _ => failure.advise("is this a MySQL or MariaDB server?"),
+            },
             _ => match &self.address {
                 Address::Socket(path) if !path.exists() => failure.advise(format!(
                     "no server listens there: start it, or name its socket with -S ({} asks it)",
@@ -436,11 +605,11 @@ pub fn plain(error: &mysql::Error) -> String {
             server.code
         ),
         Error::IoError(io) => in_words(io),
-        Error::CodecError(codec) => io_of(error).map_or_else(|| codec.to_string(), in_words),
-        Error::DriverError(DriverError::CouldNotConnect(Some((_, text, _)))) => {
-            Untrusted::new(text).to_string()
+        Error::DriverError(DriverError::UnknownAuthPlugin(_)) => {
+            "its way to log in is not supported".to_owned()
         }
-        other => Untrusted::new(&other.to_string()).to_string(),
+        // Their own text is the whole row.
+        _ => "its answer has other columns than were asked for".to_owned(),
     }
 }
 
@@ -448,7 +617,6 @@ pub fn plain(error: &mysql::Error) -> String {
 pub fn io_of(error: &mysql::Error) -> Option<&io::Error> {
     match error {
         mysql::Error::IoError(io) => Some(io),
-        mysql::Error::CodecError(codec) => std::error::Error::source(codec)?.downcast_ref(),
         _ => None,
     }
 }
@@ -472,9 +640,232 @@ fn in_words(error: &io::Error) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use std::fs;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    /// A socket in whose queue there is no room, as long as both are kept.
+    pub fn full(socket: &Path) -> (UnixListener, UnixStream) {
+        let listener = UnixListener::bind(socket).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let first = UnixStream::connect(socket).unwrap();
+        (listener, first)
+    }
+
+    fn at(socket: &Path) -> Target {
+        let args = Args {
+            socket: Some(socket.display().to_string()),
+            no_defaults: true,
+            ..Args::default()
+        };
+        args.target().unwrap()
+    }
+
+    #[test]
+    fn full_queue_is_waited_for_until_the_limit() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let kept = full(&path);
+        let failure = || {
+            let failure = at(&path).connect(Some(Duration::from_millis(50)));
+            failure.map(drop).unwrap_err().what
+        };
+        let what = failure();
+        assert!(what.ends_with("it took too long"), "{what}");
+        drop(kept);
+        let what = failure();
+        assert!(what.contains("refused"), "{what}");
+    }
+
+    #[test]
+    fn default_socket_needs_a_directory_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+        fs::set_permissions(folder.path(), open).unwrap();
+        let mut target = at(&path);
+        assert!(!target.is_default);
+        target.is_default = true;
+        let failure = target.connect(None).map(drop).unwrap_err().to_string();
+        assert!(failure.contains("name it with -S"), "{failure}");
+        assert!(listener.accept().is_err(), "it is not tried");
+        let target = Args::default().resolve(&files(""), &nothing).unwrap();
+        assert!(target.is_default);
+        assert!(SOCKETS.iter().all(|path| !path.starts_with("/tmp")));
+    }
+
+    #[test]
+    fn socket_of_another_user_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let answer = std::thread::spawn(move || rogue::greet_and_read(&listener));
+        let mut target = at(&path);
+        target.set_password("secret".to_owned());
+        target.server_user = Some(rustix::process::geteuid().as_raw() + 1);
+        let failure = target.connect(Some(Duration::from_secs(5))).map(drop);
+        let failure = failure.unwrap_err().to_string();
+        assert!(failure.contains("--server-user"), "{failure}");
+        assert_eq!(answer.join().unwrap(), b"", "what it was told");
+    }
+
+    #[test]
+    fn password_over_tcp_needs_tls() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let answer = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            rogue::greet(&mut stream, "8.4.0", "mysql_native_password");
+            rogue::rest(&mut stream)
+        });
+        let connect = |ssl_mode: Option<SslMode>, ssl_ca: Option<&str>| {
+            let args = Args {
+                port: Some(port),
+                no_defaults: true,
+                ssl_mode,
+                ssl_ca: ssl_ca.map(PathBuf::from),
+                ..Args::default()
+            };
+            let mut target = args.target().unwrap();
+            target.set_password("secret".to_owned());
+            let failure = target.connect(Some(Duration::from_secs(5))).map(drop);
+            failure.unwrap_err().to_string()
+        };
+        let failure = connect(Some(SslMode::Disabled), None);
+        assert!(failure.contains("--ssl-mode=DISABLED"), "{failure}");
+        let failure = connect(None, Some("/nowhere"));
+        assert!(failure.contains("--ssl-ca"), "{failure}");
+        let folder = tempfile::tempdir().unwrap();
+        let ca = folder.path().join("ca.pem");
+        fs::write(&ca, rogue::AUTHORITY).unwrap();
+        let failure = connect(None, ca.to_str());
+        assert!(failure.contains("offers no TLS"), "{failure}");
+        assert_eq!(answer.join().unwrap(), b"", "what it was told");
+    }
+
+    #[test]
+    fn only_verified_certificates_get_the_password() {
+        use SslMode::*;
+        let server = include_str!("rogue/server.pem");
+        let other = include_str!("rogue/other.pem");
+        let expired = include_str!("rogue/expired.pem");
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            fs::write(folder.path().join(name), text).unwrap();
+            folder.path().join(name)
+        };
+        let ours = file("ca.pem", rogue::AUTHORITY);
+        let foreign = file("foreign.pem", include_str!("rogue/foreign.pem"));
+        let empty = file("empty.pem", "no certificate");
+        for (certificate, mode, authority, refusal) in [
+            (server, None, &ours, None),
+            (server, Some(Required), &ours, None),
+            (server, Some(VerifyCa), &ours, None),
+            (other, Some(VerifyCa), &ours, None),
+            (other, None, &ours, Some("certificate")),
+            (other, Some(Required), &ours, Some("certificate")),
+            (expired, None, &ours, Some("certificate")),
+            (expired, Some(VerifyCa), &ours, Some("certificate")),
+            (server, None, &foreign, Some("certificate")),
+            (server, Some(VerifyCa), &foreign, Some("certificate")),
+            (server, None, &empty, Some("no certificate in PEM form")),
+        ] {
+            let mut case = rogue::Case::harmless();
+            // It asks for the password itself, which TLS protects.
+            case.login = vec![b"\x01\x04".to_vec(), rogue::OK.to_vec()];
+            let args = Args {
+                port: Some(case.start_tls(certificate)),
+                no_defaults: true,
+                ssl_mode: mode,
+                ssl_ca: Some(authority.clone()),
+                ..Args::default()
+            };
+            let mut target = args.target().unwrap();
+            target.set_password("secret".to_owned());
+            let failure = target
+                .connect(Some(Duration::from_secs(10)))
+                .map(drop)
+                .err();
+            let failure = failure.map(|failure| failure.to_string());
+            match (&failure, refusal) {
+                (None, None) => {}
+                (Some(failure), Some(words)) => {
+                    assert!(failure.contains(words), "{failure}");
+                    assert!(failure.contains("--ssl-ca"), "{failure}");
+                }
+                _ => panic!("{mode:?} {authority:?}: {failure:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn methods_that_give_the_password_away_are_refused() {
+        for name in [
+            "mysql_clear_password",
+            "mysql_old_password",
+            "sha256_password",
+            "dialog",
+            "client_ed25519",
+            "",
+        ] {
+            let mut case = rogue::Case::harmless();
+            let nonce = b"\0abcdefghijklmnopqrst\0";
+            let request = [b"\xfe", name.as_bytes(), nonce].concat();
+            case.login = vec![request, rogue::OK.to_vec()];
+            let (_folder, args) = case.start();
+            let mut target = args.target().unwrap();
+            target.set_password("secret".to_owned());
+            let failure = target.connect(Some(Duration::from_secs(5))).map(drop);
+            let failure = failure.unwrap_err().to_string();
+            assert!(failure.contains("never does"), "{name}: {failure}");
+        }
+    }
+
+    #[test]
+    fn ssl_options_are_those_of_both_clients() {
+        use SslMode::*;
+        let mode = |text: &str| {
+            let target = Args::default().resolve(&files(text), &nothing);
+            target.map(|target| target.ssl_mode)
+        };
+        for (text, wanted) in [
+            ("[client]\n", Preferred),
+            ("[client]\nssl-mode=verify_ca\n", VerifyCa),
+            ("[client]\nssl-mode=DISABLED\n", Disabled),
+            ("[client]\nskip-ssl\n", Disabled),
+            ("[client]\nssl=0\n", Disabled),
+            ("[client]\nssl\n", Required),
+            ("[client]\nssl-verify-server-cert\n", VerifyIdentity),
+            ("[client]\nssl-verify-server-cert=0\n", Preferred),
+        ] {
+            assert_eq!(mode(text).unwrap(), wanted, "{text}");
+        }
+        assert_eq!(
+            mode("[client]\nssl-mode=x\n").unwrap_err().exit,
+            Exit::Usage
+        );
+        let text = "[client]\nssl-ca=/ca.pem\nssl-mode=DISABLED\n";
+        let args = Args {
+            ssl_verify_server_cert: true,
+            ..Args::default()
+        };
+        let target = args.resolve(&files(text), &nothing).unwrap();
+        assert_eq!(target.ssl_mode, VerifyIdentity);
+        assert_eq!(target.ssl_ca, Some("/ca.pem".into()));
+    }
+
+    #[test]
+    fn unknown_server_user_is_wrong_usage() {
+        let args = Args {
+            server_user: Some("no such user".into()),
+            ..Args::default()
+        };
+        let failure = args.resolve(&files(""), &nothing).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+    }
 
     fn nothing(_: &str) -> Option<String> {
         None

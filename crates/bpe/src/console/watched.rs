@@ -156,14 +156,14 @@ impl Watched {
     /// Logs in, to change something: that may take its time, but a server that does not answer at all is found out first.
     pub fn open_to_change(&self) -> Result<Server, Failure> {
         let mut server = self.open()?;
-        self.wait_for_changes(&mut server)?;
+        self.wait_for_changes(&mut server);
         Ok(server)
     }
 
     /// Has a connection wait for an answer as long as a change may take.
-    pub fn wait_for_changes(&self, server: &mut Server) -> Result<(), Failure> {
+    pub fn wait_for_changes(&self, server: &mut Server) {
         let limit = Duration::from_secs(self.change_seconds.load(Ordering::Relaxed));
-        server.wait_for_answers(Some(limit))
+        server.wait_for_answers(Some(limit));
     }
 
     /// How many seconds the answer to one statement of a change is waited for.

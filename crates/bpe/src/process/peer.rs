@@ -1,39 +1,148 @@
-//! Which process is at the other end of a connection.
-//!
-//! What a server says of itself, such as the path of its socket, is true on its own host; a forwarded connection would
-//! lead to the wrong process here. So the kernel is asked about the connection itself. Only where it cannot know the
-//! server, as systemd listens for it, its pid file is believed, and only if the process is as old as the server says.
+//! Which process is at the other end of a connection, by the kernel's word alone. A forwarded connection would make a
+//! server's own words name a wrong process.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::os::fd::{AsRawFd, BorrowedFd};
-use std::path::Path;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 
-use super::name::is_server;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{FileType, Mode, OFlags, fstat, open};
 
-/// Seconds between the start of a process and what the server takes for its start.
-const STARTING: u64 = 10;
+use super::name::{is_server, is_server_name};
 
-/// The process that listens on a Unix socket, by a connection to it. Other sockets, and processes that this one cannot
-/// see, have the number 0 there; so this is not left to a library whose numbers cannot be 0.
-pub fn of_unix(socket: BorrowedFd<'_>) -> Option<i32> {
-    let mut credentials = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
-    // SAFETY: the pointers are to a ucred of that length and to the length.
+/// Of Linux 6.5: a descriptor of the peer's process.
+const SO_PEERPIDFD: libc::c_int = 77;
+/// `__SO_ACCEPTCON` in /proc/net/unix.
+const LISTENS: u32 = 1 << 16;
+
+/// The process that began to listen on a Unix socket, and its effective user then.
+pub struct Peer {
+    pub uid: u32,
+    /// 0 for a process that this one cannot see.
+    pub pid: i32,
+    handle: Option<OwnedFd>,
+}
+
+impl Peer {
+    /// By a connection to the socket; None for other connections.
+    pub fn of(socket: BorrowedFd<'_>) -> Option<Self> {
+        let mut credentials = libc::ucred {
+            pid: 0,
+            uid: u32::MAX,
+            gid: u32::MAX,
+        };
+        // SAFETY: `ucred` is what SO_PEERCRED fills in, and any bytes are a valid one.
+        let is_known = unsafe { option(socket, libc::SO_PEERCRED, &mut credentials) };
+        let mut handle: libc::c_int = -1;
+        // SAFETY: SO_PEERPIDFD fills in a C integer.
+        let has_handle = unsafe { option(socket, SO_PEERPIDFD, &mut handle) } && handle >= 0;
+        // SAFETY: the kernel has just made this descriptor for us; nothing else owns it.
+        let handle = has_handle.then(|| unsafe { OwnedFd::from_raw_fd(handle) });
+        // A connection that is not over a Unix socket has no user.
+        (is_known && credentials.uid != u32::MAX).then_some(Self {
+            uid: credentials.uid,
+            pid: credentials.pid,
+            handle,
+        })
+    }
+
+    /// Whether the process that `pid` names now is that one: it has not ended, or it has the socket still.
+    pub fn is_alive(&self, socket: (u64, u64)) -> bool {
+        match &self.handle {
+            Some(handle) => {
+                let at_once = Timespec::default();
+                let ended = poll(&mut [PollFd::new(handle, PollFlags::IN)], Some(&at_once));
+                ended == Ok(0)
+            }
+            None => !listening(self.pid, socket).is_empty(),
+        }
+    }
+}
+
+/// Reads an option of a socket into `value`; false where there is none.
+///
+/// # Safety
+/// The kernel fills in a value of the type, of which all bytes are valid.
+unsafe fn option<T>(socket: BorrowedFd<'_>, name: libc::c_int, value: &mut T) -> bool {
+    let mut length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the pointers are to a value of that length and to the length; the caller vouches for its type.
     let result = unsafe {
         libc::getsockopt(
             socket.as_raw_fd(),
             libc::SOL_SOCKET,
-            libc::SO_PEERCRED,
-            (&raw mut credentials).cast(),
+            name,
+            std::ptr::from_mut(value).cast(),
             &raw mut length,
         )
     };
-    (result == 0 && credentials.pid > 0).then_some(credentials.pid)
+    result == 0 && length as usize == size_of::<T>()
+}
+
+/// Real, effective, saved and file-system user of a process.
+pub fn users(pid: i32) -> Option<[u32; 4]> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    let ids: Vec<u32> = line.split_whitespace().flat_map(str::parse).collect();
+    ids.try_into().ok()
+}
+
+/// Whether its program is a database server's that only root may change.
+pub fn runs_installed_server(pid: i32) -> bool {
+    let path = format!("/proc/{pid}/exe");
+    let Ok(program) = open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+        return false;
+    };
+    let is_roots = fstat(&program).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+            && stat.st_uid == 0
+            && stat.st_mode & 0o022 == 0
+    });
+    is_roots && fs::read_link(path).is_ok_and(|program| is_server_name(&program))
+}
+
+/// Sockets that a process listens on, of those bound to this place in the file system.
+pub fn listening(pid: i32, place: (u64, u64)) -> BTreeSet<u64> {
+    let Ok(table) = fs::read(format!("/proc/{pid}/net/unix")) else {
+        return BTreeSet::new();
+    };
+    let table = String::from_utf8_lossy(&table);
+    let held = sockets(pid).unwrap_or_default();
+    // A relative path is one of the data directory, where a server changes to before it listens.
+    let is_there = |path: &str| {
+        let from = if path.starts_with('/') { "root" } else { "cwd" };
+        let path = format!("/proc/{pid}/{from}/{path}");
+        fs::symlink_metadata(path).is_ok_and(|meta| (meta.dev(), meta.ino()) == place)
+    };
+    listed(&table)
+        .filter(|(inode, path)| held.contains(inode) && is_there(path))
+        .map(|(inode, _)| inode)
+        .collect()
+}
+
+/// Inode and path of what listens, by the kernel's table.
+fn listed(table: &str) -> impl Iterator<Item = (u64, &str)> {
+    table.lines().skip(1).filter_map(|line| {
+        let (head, path) = line.split_once('/').map_or_else(
+            || line.rsplit_once(' '),
+            |(head, _)| Some((head, &line[head.len()..])),
+        )?;
+        let fields: Vec<_> = head.split_whitespace().collect();
+        let flags = u32::from_str_radix(fields.get(3)?, 16).ok()?;
+        let inode = fields.get(6)?.parse().ok()?;
+        (flags & LISTENS != 0).then_some((inode, path))
+    })
+}
+
+/// The server for which process 1, systemd, listens: the one that has its socket now.
+pub fn started_on_demand(place: (u64, u64)) -> Option<i32> {
+    let own = listening(1, place);
+    processes().find(|&pid| {
+        pid != 1
+            && (runs_installed_server(pid) || is_server(pid) && users(pid) == Some([0; 4]))
+            && sockets(pid).is_ok_and(|held| held.intersection(&own).next().is_some())
+    })
 }
 
 /// The server process on this host that has the other end of a TCP connection.
@@ -46,9 +155,9 @@ pub fn of_tcp(socket: BorrowedFd<'_>) -> Result<i32, String> {
         .ok_or("the other end of the connection is not on this host")?;
     let mut hidden = false;
     for pid in processes().filter(|&pid| is_server(pid)) {
-        match holds(pid, inode) {
-            Ok(true) => return Ok(pid),
-            Ok(false) => {}
+        match sockets(pid) {
+            Ok(held) if held.contains(&inode) => return Ok(pid),
+            Ok(_) => {}
             Err(_) => hidden = true,
         }
     }
@@ -110,35 +219,24 @@ fn processes() -> impl Iterator<Item = i32> {
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Whether a process has this socket open.
-fn holds(pid: i32, inode: u64) -> std::io::Result<bool> {
-    let wanted = format!("socket:[{inode}]");
+/// Sockets that a process has open.
+fn sockets(pid: i32) -> std::io::Result<BTreeSet<u64>> {
     Ok(fs::read_dir(format!("/proc/{pid}/fd"))?
         .flatten()
-        .any(|entry| fs::read_link(entry.path()).is_ok_and(|link| link == Path::new(&wanted))))
+        .filter_map(|entry| {
+            let link = fs::read_link(entry.path()).ok()?;
+            let inode = link.to_str()?.strip_prefix("socket:[")?;
+            inode.strip_suffix(']')?.parse().ok()
+        })
+        .collect())
 }
 
-/// Whether systemd, which listens for services that it starts on demand.
-pub fn starts_on_demand(pid: i32) -> bool {
-    pid == 1
-        || fs::read_to_string(format!("/proc/{pid}/comm"))
-            .is_ok_and(|name| name.trim_end() == "systemd")
-}
-
-/// Whether a process has been running for about so many seconds.
-pub fn is_as_old(pid: i32, seconds: u64) -> bool {
-    age(pid).is_some_and(|age| age.abs_diff(seconds) <= STARTING)
-}
-
-fn age(pid: i32) -> Option<u64> {
+/// When a process started, in ticks since the machine did; with its number that is its identity.
+pub fn start(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The second field is a name in parentheses with anything in it; the start is the 22nd.
     let (_, rest) = stat.rsplit_once(')')?;
-    let ticks: u64 = rest.split_whitespace().nth(19)?.parse().ok()?;
-    let uptime = fs::read_to_string("/proc/uptime").ok()?;
-    let up: f64 = uptime.split_whitespace().next()?.parse().ok()?;
-    let started = ticks / rustix::param::clock_ticks_per_second();
-    Some((up as u64).saturating_sub(started))
+    rest.split_whitespace().nth(19)?.parse().ok()
 }
 
 #[cfg(test)]
@@ -146,20 +244,98 @@ mod tests {
     use super::*;
     use std::net::TcpListener;
     use std::os::fd::AsFd;
-    use std::os::unix::net::UnixStream;
+    use std::os::unix::net::{UnixListener, UnixStream};
+    use std::path::Path;
 
     fn own() -> i32 {
         std::process::id() as i32
     }
 
     #[test]
-    fn peers_are_told_by_the_kernel() {
+    fn unix_sockets_have_peers() {
         let (one, _other) = UnixStream::pair().unwrap();
-        assert_eq!(of_unix(one.as_fd()), Some(own()));
+        let peer = Peer::of(one.as_fd()).unwrap();
+        let user = rustix::process::geteuid().as_raw();
+        assert_eq!((peer.pid, peer.uid), (own(), user));
+        assert_eq!(users(own()), Some([user; 4]));
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
-        assert_eq!(of_unix(tcp.as_fd()), None);
+        assert!(Peer::of(tcp.as_fd()).is_none());
         let file = fs::File::open("/dev/null").unwrap();
-        assert_eq!(of_unix(file.as_fd()), None);
+        assert!(Peer::of(file.as_fd()).is_none());
+    }
+
+    #[test]
+    fn listening_sockets_are_found_by_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name);
+        let listener = UnixListener::bind(path("one")).unwrap();
+        let stream = UnixStream::connect(path("one")).unwrap();
+        let _other = UnixListener::bind(path("two")).unwrap();
+        let place = |name: &str| {
+            let meta = fs::metadata(path(name)).unwrap();
+            (meta.dev(), meta.ino())
+        };
+        let link = fs::read_link(format!("/proc/self/fd/{}", listener.as_raw_fd())).unwrap();
+        let found = listening(own(), place("one"));
+        let found: Vec<_> = found
+            .iter()
+            .map(|inode| format!("socket:[{inode}]"))
+            .collect();
+        assert_eq!(found, [link.to_str().unwrap()]);
+        let peer = Peer::of(stream.as_fd()).unwrap();
+        assert!(peer.is_alive(place("one")));
+        let without = Peer {
+            handle: None,
+            ..peer
+        };
+        assert!(without.is_alive(place("one")));
+        // Another socket of that name: a listener that has ended proves nothing.
+        drop(listener);
+        fs::remove_file(path("one")).unwrap();
+        let _later = UnixListener::bind(path("one")).unwrap();
+        assert_ne!(listening(own(), place("one")), BTreeSet::new());
+        assert!(listening(own(), (0, 0)).is_empty());
+    }
+
+    #[test]
+    fn table_of_sockets_is_read() {
+        let table = "Num       RefCount Protocol Flags    Type St Inode Path\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 4711 /run/a b/s\n\
+            0000000000000000: 00000002 00000000 00010000 0001 01 4712 relative\n\
+            0000000000000000: 00000003 00000000 00000000 0001 03 4713 /run/a b/s\n\
+            0000000000000000: 00000003 00000000 00010000 0001 01 4714\nx\n";
+        let found: Vec<_> = listed(table).collect();
+        assert_eq!(found, [(4711, "/run/a b/s"), (4712, "relative")]);
+    }
+
+    #[test]
+    fn program_of_another_kind_is_no_installed_server() {
+        assert!(!runs_installed_server(own()));
+        assert!(!runs_installed_server(1 << 30));
+    }
+
+    #[test]
+    fn ended_process_is_not_alive() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listener = UnixListener::bind(&path).unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let meta = fs::metadata(&path).unwrap();
+        let pid = rustix::process::Pid::from_child(&child);
+        let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty());
+        let peer = Peer {
+            uid: 0,
+            pid: child.id() as i32,
+            handle: handle.ok(),
+        };
+        let is_alive = || peer.is_alive((meta.dev(), meta.ino()));
+        assert_eq!(is_alive(), peer.handle.is_some());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!is_alive());
     }
 
     #[test]
@@ -182,11 +358,11 @@ mod tests {
             let inode = other_end(stream.as_fd()).unwrap().unwrap();
             let link = fs::read_link(format!("/proc/self/fd/{}", accepted.as_raw_fd())).unwrap();
             assert_eq!(link, Path::new(&format!("socket:[{inode}]")), "{address}");
-            assert!(holds(own(), inode).unwrap());
+            assert!(sockets(own()).unwrap().contains(&inode));
             // As with a tunnel: a process is there, but it is no server.
             assert!(of_tcp(stream.as_fd()).is_err());
             drop(accepted);
-            assert!(!holds(own(), inode).unwrap());
+            assert!(!sockets(own()).unwrap().contains(&inode));
         }
     }
 
@@ -212,9 +388,9 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_as_old_as_it_is() {
-        let age = age(own()).unwrap();
-        assert!(is_as_old(own(), age) && !is_as_old(own(), age + 3600));
-        assert!(!is_as_old(-1, 0));
+    fn process_has_one_start() {
+        assert!(start(own()).is_some());
+        assert_eq!(start(own()), start(own()));
+        assert_eq!(start(-1), None);
     }
 }

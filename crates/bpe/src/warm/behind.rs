@@ -55,9 +55,8 @@ impl Watch {
         };
         let mut looked = None;
         if let Some(mut server) = server {
-            if server.set_patience(Some(PATIENCE)).is_ok() {
-                looked = Membership::look(&mut server).ok();
-            }
+            server.wait_for_answers(Some(PATIENCE));
+            looked = Membership::look(&mut server).ok();
             self.server = Some(server).filter(|server| looked.is_some() && server.lost().is_none());
         }
         self.next = Instant::now() + if looked.is_some() { EVERY } else { AGAIN };

@@ -117,7 +117,7 @@ fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
 
 fn log_in_to_source(from: &mut Target) -> Result<Server, Failure> {
     let mut server = Server::log_in(from)?;
-    server.wait_for_answers(Some(PATIENCE))?;
+    server.wait_for_answers(Some(PATIENCE));
     Ok(server)
 }
 
@@ -139,11 +139,9 @@ fn fetch(
         let held = pool.and_then(|looks| {
             let text = "asking what InnoDB's pool holds";
             bar.show(None, text, || text.to_owned());
-            why = server
-                .wait_for_answers(Some(PATIENCE_FOR_POOL))
-                .and_then(|()| looks.look(&mut server))
-                .and_then(|()| server.wait_for_answers(Some(PATIENCE)))
-                .err();
+            server.wait_for_answers(Some(PATIENCE_FOR_POOL));
+            why = looks.look(&mut server).err();
+            server.wait_for_answers(Some(PATIENCE));
             looks.held.as_ref()
         });
         if server.lost().is_some() {

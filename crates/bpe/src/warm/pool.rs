@@ -10,6 +10,7 @@ use interface::heat::is_listed;
 
 use super::list::{File, List, Table};
 use crate::connection::plain;
+use crate::connection::protocol::Bounds;
 use crate::failure::Failure;
 use crate::server::{Server, error_code};
 
@@ -20,8 +21,12 @@ const TIMES: u32 = 50;
 /// that were read once, as by a scan.
 const YOUNG: u8 = 15;
 const OLD: u8 = 1;
-/// More would be no server's.
-const MOST_PAGES: usize = 1 << 30;
+/// More would be no server's: 16 TiB of pages.
+const BOUNDS: Bounds = Bounds {
+    rows: 1 << 30,
+    bytes: 32 << 30,
+    time: None,
+};
 
 /// What a pool held at the last look, and when there may be another.
 #[derive(Default)]
@@ -92,7 +97,7 @@ impl Pool {
              WHERE PAGE_STATE = 'FILE_PAGE' AND SPACE > 0 AND PAGE_NUMBER IS NOT NULL AND IS_OLD IS NOT NULL",
         )?;
         let mut spaces: BTreeMap<u32, Space> = BTreeMap::new();
-        for (space, page, is_old) in held.into_iter().take(MOST_PAGES) {
+        for (space, page, is_old) in held {
             let heat = if is_old { OLD } else { YOUNG };
             spaces.entry(space).or_default().pages.push((page, heat));
         }
@@ -187,7 +192,7 @@ fn table(name: &str) -> Option<Table> {
 }
 
 fn rows<T: mysql::prelude::FromRow>(server: &mut Server, sql: &str) -> Result<Vec<T>, Failure> {
-    server.rows(sql).map_err(|error| {
+    server.rows_within(sql, BOUNDS).map_err(|error| {
         let what = format!(
             "what InnoDB's pool holds cannot be asked for: {}",
             plain(&error)

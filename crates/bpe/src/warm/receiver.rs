@@ -155,7 +155,7 @@ impl Receiver {
         }
         let name = answer["warming"].as_str().filter(|name| is_word(name));
         // A server that hangs is left, and tried again.
-        server.wait_for_answers(Some(PATIENCE))?;
+        server.wait_for_answers(Some(PATIENCE));
         Ok(Receiver {
             heard: Instant::now(),
             name: name.ok_or_else(misunderstood)?.to_owned(),

@@ -4,7 +4,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -248,6 +248,11 @@ impl<'a> Host<'a> {
         let socket = format!("--socket={}", self.server().socket().display());
         let mut all: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
         all.extend(["--no-defaults", "--user=root", socket.as_str()].map(OsStr::new));
+        let owner = fs::metadata(self.server().socket())?.uid();
+        let named = format!("--server-user={owner}");
+        if owner != rustix::process::geteuid().as_raw() {
+            all.push(OsStr::new(&named));
+        }
         self.bpe_bare(&all)
     }
 

@@ -145,7 +145,7 @@ mod tests {
     fn a_server_that_takes_nobody_in_is_not_gone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("socket");
-        let kept = crate::connection::limited::tests::full(&path);
+        let kept = crate::connection::tests::full(&path);
         assert!(!is_gone(&Address::Socket(path.clone())));
         drop(kept);
         assert!(is_gone(&Address::Socket(path)));

@@ -45,7 +45,7 @@ pub fn begin(
     let plan = Plan::make(&mut server, request, &console.places);
     let plan = plan.map_err(|failure| server.without_answer(failure));
     let plan = tied(plan, request.digest.as_deref())?;
-    watched.wait_for_changes(&mut server)?;
+    watched.wait_for_changes(&mut server);
     let title = match (request.action, request.uninstall) {
         (Action::On, _) => "Switching on",
         (Action::Off, false) => "Switching off",
