@@ -1,6 +1,7 @@
 //! Files that decide or hold a secret. They must belong to this user or to root, and be writable for no other user. A symbolic
 //! link is refused: its target could change between the check and the read.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,7 @@ pub struct PrivateFile {
     file: File,
     mode: u32,
     /// Owner and group are root.
-    is_roots: bool,
+    is_credential: bool,
 }
 
 impl PrivateFile {
@@ -50,7 +51,9 @@ impl PrivateFile {
         Ok(Self {
             file,
             mode,
-            is_roots: meta.uid() == 0 && meta.gid() == 0,
+            is_credential: meta.uid() == 0
+                && meta.gid() == 0
+                && is_credential(path, std::env::var_os("CREDENTIALS_DIRECTORY")),
         })
     }
 
@@ -70,7 +73,7 @@ impl PrivateFile {
     /// # Errors
     /// When others may.
     pub fn check_secrecy(&self, path: &Path) -> io::Result<()> {
-        let harmless = if self.is_roots { 0o040 } else { 0 };
+        let harmless = if self.is_credential { 0o040 } else { 0 };
         if self.mode & 0o077 & !harmless == 0 {
             return Ok(());
         }
@@ -90,6 +93,11 @@ impl PrivateFile {
         (&mut self.file).take(most).read_to_string(&mut text)?;
         Ok(text)
     }
+}
+
+/// Whether systemd has made the file for this service.
+fn is_credential(path: &Path, folder: Option<OsString>) -> bool {
+    folder.is_some_and(|folder| !folder.is_empty() && path.parent() == Some(Path::new(&folder)))
 }
 
 fn repair(path: &Path) -> String {
@@ -135,28 +143,25 @@ mod tests {
 
     #[test]
     fn credential_of_systemd_is_private() {
-        if !rustix::process::geteuid().is_root() {
-            return;
-        }
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("credential");
         fs::write(&path, "x").unwrap();
-        for (group, mode, is_open) in [
-            (0, 0o400, false),
-            (0, 0o440, false),
-            (0, 0o444, true),
-            (0, 0o460, true),
-            (65534, 0o400, false),
-            (65534, 0o440, true),
+        for (is_credential, mode, is_open) in [
+            (true, 0o400, false),
+            (true, 0o440, false),
+            (true, 0o444, true),
+            (false, 0o400, false),
+            (false, 0o440, true),
         ] {
-            std::os::unix::fs::chown(&path, Some(0), Some(group)).unwrap();
             fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
-            assert_eq!(
-                PrivateFile::open_secret(&path).is_err(),
-                is_open,
-                "{group} {mode:o}"
-            );
+            let mut file = PrivateFile::open(&path).unwrap();
+            file.is_credential = is_credential;
+            let refused = file.check_secrecy(&path).is_err();
+            assert_eq!(refused, is_open, "{is_credential} {mode:o}");
         }
+        let of = |folder: &str| is_credential(Path::new("/run/a/x"), Some(folder.into()));
+        assert!(of("/run/a") && !of("/run") && !of(""));
+        assert!(!is_credential(Path::new("/run/a/x"), None));
     }
 
     #[test]
@@ -176,13 +181,7 @@ mod tests {
         for mode in [0o600, 0o400, 0o700] {
             assert_eq!(refused(mode), [false, false], "{mode:o}");
         }
-        // Root's group may read root's: see above.
-        let first = if rustix::process::geteuid().is_root() {
-            0o604
-        } else {
-            0o640
-        };
-        for mode in [first, 0o604, 0o644, 0o610, 0o601] {
+        for mode in [0o640, 0o604, 0o644, 0o610, 0o601] {
             assert_eq!(refused(mode), [false, true], "{mode:o}");
         }
         for mode in [0o660, 0o602, 0o620, 0o666] {

@@ -1,8 +1,7 @@
-//! The server's process, when it runs on this host: its executable, user, command line and the
-//! root folder it lives in.
+//! The server's process, when it runs on this host: its executable, user and command line.
 //!
-//! `/proc/PID/root/...` reaches a file as the server sees it, in a chroot, a container or under a
-//! systemd unit's restrictions alike, so every path the server names is looked up below it.
+//! `/proc/PID/root/...` reaches a file as the server sees it under a systemd unit's restrictions, so every path that the server names is
+//! read below it. A server in another root, as in a container, counts as one that is not on this host.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -117,6 +116,13 @@ impl Process {
         // at the same place here, which is right unless it runs in a container.
         let own_root = PathBuf::from(format!("/proc/{pid}/root"));
         // The path by the process ends with it, and what was done is then out of reach: only where it leads elsewhere.
+        if fs::metadata(&own_root).is_ok() && !is_same(&own_root, Path::new("/")) {
+            // Links in it lead to files of this root, and its users may be others than they seem.
+            return Err(
+                "the server runs in another root (a container or a chroot): run the command in there, as in `podman exec NAME bpe ...`"
+                    .to_owned(),
+            );
+        }
         let root = if fs::metadata(&own_root).is_ok() && !sees_what_we_see(pid) {
             own_root
         } else {

@@ -28,12 +28,6 @@ mod quote;
 #[allow(dead_code)]
 mod size;
 
-/// Where the command has it.
-#[cfg(test)]
-mod connection {
-    pub use super::option_file;
-}
-
 use std::path::Path;
 
 /// A name, and what is called with the bytes.
@@ -184,4 +178,10 @@ pub fn tables(bytes: &[u8]) {
             assert!(Rules::parse(&changed, folds).is_ok(), "{changed}");
         }
     }
+}
+
+/// Where the command has it.
+#[cfg(test)]
+mod connection {
+    pub(crate) use super::option_file;
 }
