@@ -91,27 +91,30 @@ pub fn suite() -> Suite {
 
 /// One run of the command.
 #[derive(Debug)]
-struct Run {
-    code: i32,
-    text: String,
+pub struct Run {
+    pub code: i32,
+    pub text: String,
 }
 
 impl Run {
-    fn expect(self, code: i32, parts: &[&str]) -> anyhow::Result<Self> {
+    pub fn expect(self, code: i32, parts: &[&str]) -> anyhow::Result<Self> {
         ensure!(
             self.code == code,
             "exit code {} instead of {code}:\n{}",
             self.code,
             self.text
         );
-        for part in parts {
-            ensure!(
-                self.text.contains(part),
-                "`{part}` is missing in:\n{}",
-                self.text
-            );
-        }
+        parts.iter().try_for_each(|part| self.contains(part))?;
         Ok(self)
+    }
+
+    pub fn contains(&self, part: &str) -> Outcome {
+        ensure!(
+            self.text.contains(part),
+            "`{part}` is missing in:\n{}",
+            self.text
+        );
+        Ok(())
     }
 
     fn json(&self) -> anyhow::Result<Value> {
@@ -148,7 +151,7 @@ fn old_names_say_the_new_ones() -> Outcome {
 }
 
 /// A server with an option file that includes a folder, as distributions set it up.
-struct Host<'a> {
+pub struct Host<'a> {
     place: &'a Place,
     /// Where the command keeps its records.
     state: PathBuf,
@@ -158,8 +161,18 @@ struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    fn new(place: &'a Place) -> anyhow::Result<Self> {
+    pub fn new(place: &'a Place) -> anyhow::Result<Self> {
         Self::with(place, None)
+    }
+
+    /// With a server that has no option file.
+    pub fn of(place: &'a Place, state: PathBuf, server: Server) -> Self {
+        Self {
+            place,
+            state,
+            server: Some(server),
+            other: None,
+        }
     }
 
     fn with(place: &'a Place, other: Option<altered::Renamed>) -> anyhow::Result<Self> {
@@ -181,11 +194,11 @@ impl<'a> Host<'a> {
         Ok(host)
     }
 
-    fn conf(&self) -> PathBuf {
+    pub fn conf(&self) -> PathBuf {
         self.place.root().join("conf.d")
     }
 
-    fn snippet(&self) -> PathBuf {
+    pub fn snippet(&self) -> PathBuf {
         self.conf().join("zz-bpe.cnf")
     }
 
@@ -228,7 +241,7 @@ impl<'a> Host<'a> {
         Ok(String::from_utf8_lossy(&fs::read(self.log())?).into_owned())
     }
 
-    fn server(&self) -> &Server {
+    pub fn server(&self) -> &Server {
         self.server.as_ref().expect("the server runs")
     }
 
@@ -256,7 +269,7 @@ impl<'a> Host<'a> {
         self.bpe_bare(&all)
     }
 
-    fn bpe_bare<S: AsRef<OsStr>>(&self, arguments: &[S]) -> anyhow::Result<Run> {
+    pub fn bpe_bare<S: AsRef<OsStr>>(&self, arguments: &[S]) -> anyhow::Result<Run> {
         let output = Command::new(env!("CARGO_BIN_EXE_bpe"))
             .args(arguments)
             .env("BPE_STATE_DIR", &self.state)
@@ -272,7 +285,7 @@ impl<'a> Host<'a> {
         })
     }
 
-    fn enable(&self, path: &Path, size: &str, more: &[&str]) -> anyhow::Result<Run> {
+    pub fn enable(&self, path: &Path, size: &str, more: &[&str]) -> anyhow::Result<Run> {
         let (path, library) = (
             path.to_string_lossy(),
             library::library()?.to_string_lossy(),
@@ -296,12 +309,12 @@ impl<'a> Host<'a> {
             .expect(0, &["Enabled."])
     }
 
-    fn disable(&self) -> anyhow::Result<Run> {
+    pub fn disable(&self) -> anyhow::Result<Run> {
         self.bpe(&["disable", "--yes"])?.expect(0, &[])
     }
 
     /// Everything `enable` touches.
-    fn snapshot(&self) -> anyhow::Result<Vec<String>> {
+    pub fn snapshot(&self) -> anyhow::Result<Vec<String>> {
         let mut all = Vec::new();
         let mut queries = vec![
             "SELECT GROUP_CONCAT(PLUGIN_NAME ORDER BY 1) FROM information_schema.PLUGINS \
@@ -338,7 +351,7 @@ impl<'a> Host<'a> {
         Ok(all)
     }
 
-    fn unchanged_since(&self, before: &[String]) -> Outcome {
+    pub fn unchanged_since(&self, before: &[String]) -> Outcome {
         let now = self.snapshot()?;
         ensure!(now == before, "before: {before:#?}\nnow: {now:#?}");
         Ok(())
@@ -720,12 +733,7 @@ fn nobody_reading_stops_no_change(place: &Place) -> Outcome {
 fn without_option_folder(place: &Place) -> Outcome {
     fs::create_dir(place.root().join("conf.d"))?;
     let server = place.start(place.options())?;
-    let host = Host {
-        place,
-        state: place.root().join("state"),
-        other: None,
-        server: Some(server),
-    };
+    let host = Host::of(place, place.root().join("state"), server);
     let before = host.snapshot()?;
     host.enable(&place.cache(), &CACHE.to_string(), &["--keep-pool"])?
         .expect(0, &["write this into", "bpe"])?;
@@ -1062,12 +1070,8 @@ fn permissions(_: &Place) -> Outcome {
     let place = Place::readable_by("nobody", Flavour::MariaDb1011)?;
     // The place belongs to the server's user, who could change records there.
     let state = tempfile::tempdir()?;
-    let mut host = Host {
-        place: &place,
-        state: state.path().join("state"),
-        other: None,
-        server: Some(place.start(place.options().user("nobody"))?),
-    };
+    let server = place.start(place.options().user("nobody"))?;
+    let mut host = Host::of(&place, state.path().join("state"), server);
     fs::create_dir(host.conf())?;
     let before = host.snapshot()?;
     host.enable(&place.cache(), &CACHE.to_string(), &[])?

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 mod command;
 mod compare;
+mod hostile;
 mod record;
 mod warming;
 
@@ -13,6 +14,7 @@ fn main() -> ExitCode {
     integration_tests::harness::run([
         command::suite(),
         compare::suite(),
+        hostile::suite(),
         record::suite(),
         warming::suite(),
     ])
