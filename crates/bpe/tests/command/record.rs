@@ -246,9 +246,9 @@ fn takes_the_right_to_set(place: &Place) -> Outcome {
     } else {
         "SUPER"
     };
-    let grant = format!("GRANT {right} ON *.* TO 'no''body'@'%'");
+    let grant = format!("GRANT {right} ON *.* TO `no'body`@'%'");
     let record = ["--output", &named, "--events", "500"];
-    let process = "GRANT PROCESS ON *.* TO 'no''body'@'%'";
+    let process = "GRANT PROCESS ON *.* TO `no'body`@'%'";
     let denied = ["lacks the PROCESS privilege", "what to do", process];
     let refused = ["lacks", "SET GLOBAL", "what to do", &grant];
     let run = |command: &str, arguments: &[&str]| start_as(&server, "no'body", command, arguments);
