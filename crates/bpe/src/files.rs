@@ -143,14 +143,19 @@ impl Directory {
         }
     }
 
-    /// Whether nobody but this user can so much as look into it.
+    /// Takes the rights of others to look into a directory of this user.
     ///
     /// # Errors
-    /// The kernel's.
-    pub fn is_private(&self) -> io::Result<bool> {
+    /// It belongs to another user, or the kernel's.
+    pub fn make_private(&self) -> io::Result<()> {
         let meta = rustix::fs::fstat(&self.directory)?;
-        let is_own = meta.st_uid == rustix::process::geteuid().as_raw();
-        Ok(is_own && meta.st_mode & 0o077 == 0)
+        if meta.st_uid != rustix::process::geteuid().as_raw() {
+            return Err(io::Error::other(belongs(meta.st_uid)));
+        }
+        if meta.st_mode & 0o077 != 0 {
+            rustix::fs::chmodat(&self.directory, ".", Mode::RWXU, AtFlags::empty())?;
+        }
+        Ok(())
     }
 
     /// Whether this user may make and remove files here.
@@ -270,6 +275,26 @@ impl Directory {
         }
     }
 
+    /// Writes a file in place of the one that is there, whole or not at all.
+    ///
+    /// # Errors
+    /// What is there is no plain file, or the kernel's; the old file is then in its place.
+    pub fn write_over(&self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<()> {
+        let is_plain = |meta: Stat| FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile;
+        if !self.entry(name)?.is_none_or(is_plain) {
+            return Err(io::Error::other("what is there is no plain file"));
+        }
+        let mut new = OsString::from(".");
+        new.push(name);
+        new.push(format!(".new-{}", std::process::id()));
+        self.write_new(&new, contents, mode)?;
+        let here = &self.directory;
+        rustix::fs::renameat(here, new.as_os_str(), here, name).map_err(|error| {
+            let _ = rustix::fs::unlinkat(here, new.as_os_str(), AtFlags::empty());
+            error.into()
+        })
+    }
+
     fn move_aside(&self, name: &OsStr, aside: &OsStr) -> io::Result<bool> {
         match self.entry(name)? {
             None => Ok(false),
@@ -352,7 +377,7 @@ impl Directory {
     /// # Errors
     /// The kernel's.
     pub fn make_as(&self, name: &OsStr, user: u32, group: Option<u32>) -> io::Result<()> {
-        let _rights = Rights::of(user, group);
+        let _rights = Rights::of(user, group)?;
         rustix::fs::mkdirat(&self.directory, name, Mode::RWXU)?;
         Ok(())
     }
@@ -376,7 +401,7 @@ impl Directory {
         user: u32,
         group: Option<u32>,
     ) -> io::Result<()> {
-        let _rights = Rights::of(user, group);
+        let _rights = Rights::of(user, group)?;
         self.remove_directory(name)
     }
 }
@@ -388,13 +413,19 @@ struct Rights {
 }
 
 impl Rights {
-    fn of(user: u32, group: Option<u32>) -> Self {
-        // SAFETY: both calls take numbers and change this thread alone; the kernel refuses what it may not. With another user than root the
-        // thread also loses root's capabilities for files.
-        unsafe {
-            let group = libc::setfsgid(group.unwrap_or(user)) as u32;
-            let user = libc::setfsuid(user) as u32;
-            Self { user, group }
+    fn of(user: u32, group: Option<u32>) -> io::Result<Self> {
+        // SAFETY: the calls take numbers and change this thread alone; the kernel refuses what it may not, and a call with no user only tells
+        // the one that counts. With another user than root the thread also loses root's capabilities for files.
+        let (before, now) = unsafe {
+            let before = Self {
+                group: libc::setfsgid(group.unwrap_or(user)) as u32,
+                user: libc::setfsuid(user) as u32,
+            };
+            (before, libc::setfsuid(u32::MAX) as u32)
+        };
+        match now == user {
+            true => Ok(before),
+            false => Err(io::Error::from(io::ErrorKind::PermissionDenied)),
         }
     }
 }
@@ -458,6 +489,36 @@ pub fn open_plain(path: &Path) -> io::Result<File> {
 pub fn open_plain_with(path: &Path, more: OFlags) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     plain(rustix::fs::open(path, flags | more, Mode::empty())?.into())
+}
+
+/// Whether a file, by whatever links of root or this user, is one that only those may change.
+pub fn is_administrators(path: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    let mut path = path.to_path_buf();
+    for _ in 0..MOST_LINKS {
+        let Ok((above, name)) = split(&path) else {
+            return false;
+        };
+        let Ok(directory) = Directory::open(above) else {
+            return false;
+        };
+        let Ok(Some(meta)) = directory.entry(name) else {
+            return false;
+        };
+        if meta.st_uid != 0 && meta.st_uid != own {
+            return false;
+        }
+        match FileType::from_raw_mode(meta.st_mode) {
+            FileType::RegularFile => return meta.st_mode & OTHERS_WRITE == 0,
+            FileType::Symlink => {}
+            _ => return false,
+        }
+        let Ok(target) = rustix::fs::readlinkat(&directory.directory, name, Vec::new()) else {
+            return false;
+        };
+        path = above.join(OsString::from_vec(target.into_bytes()));
+    }
+    false
 }
 
 /// Reads a plain file, wherever it is and whoever wrote it.
@@ -658,6 +719,22 @@ mod tests {
         for name in ["others", "others/own", "others/link", "foreign", "loop"] {
             assert!(Directory::open(&path(name)).is_err(), "{name}");
         }
+        fs::write(path("own/file"), "").unwrap();
+        fs::write(path("others/file"), "").unwrap();
+        symlink("own/file", path("to-own")).unwrap();
+        symlink("others/file", path("to-others")).unwrap();
+        for (name, wanted) in [
+            ("own/file", true),
+            ("to-own", true),
+            ("link/file", true),
+            ("others/file", false),
+            ("to-others", false),
+            ("own", false),
+            ("none", false),
+            ("loop", false),
+        ] {
+            assert_eq!(is_administrators(&path(name)), wanted, "{name}");
+        }
         // For the other user: its own directory, and no link in it.
         Directory::open_of(&path("others"), OTHER).unwrap();
         assert!(Directory::open_of(&path("others/link"), OTHER).is_err());
@@ -715,7 +792,10 @@ mod tests {
         let own = rustix::process::geteuid().as_raw();
         let deep = folder.path().join("a/b");
         let made = Directory::open_or_make(&deep).unwrap();
-        assert!(made.is_private().unwrap());
+        assert_eq!(fs::metadata(&deep).unwrap().mode() & 0o777, 0o700);
+        mode(&deep, 0o755);
+        made.make_private().unwrap();
+        assert_eq!(fs::metadata(&deep).unwrap().mode() & 0o777, 0o700);
         let owner = if is_root() { OTHER } else { own };
         made.make(OsStr::new("cache"), owner, None).unwrap();
         let meta = fs::metadata(deep.join("cache")).unwrap();

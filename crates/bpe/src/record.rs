@@ -135,11 +135,8 @@ impl Place {
     /// The folder, which only this user may enter; None where there is none.
     fn open(&self) -> io::Result<Option<Directory>> {
         match Directory::open(&self.folder) {
-            Ok(folder) if folder.is_private()? => Ok(Some(folder)),
-            Ok(_) => Err(io::Error::other(format!(
-                "{0} is to be this user's own, with mode 0700: chmod 700 {0}",
-                self.folder.display()
-            ))),
+            // An earlier version let others look into it. Nobody else could write there, or it would not have been opened.
+            Ok(folder) => folder.make_private().map(|()| Some(folder)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         }
@@ -180,8 +177,7 @@ impl Place {
     pub fn write(&self, record: &Record) -> Result<(), String> {
         let text = serde_json::to_vec_pretty(record).map_err(|error| error.to_string())?;
         Directory::open_or_make(&self.folder)
-            .and_then(|folder| folder.replace(OsStr::new(&self.name), &text, 0o600))
-            .map(|replaced| replaced.done())
+            .and_then(|folder| folder.write_over(OsStr::new(&self.name), &text, 0o600))
             .map_err(|error| format!("cannot write the record {}: {error}", self.path().display()))
     }
 
@@ -222,9 +218,11 @@ fn default_folder() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
         return Ok(ROOTS.into());
     }
-    let set = |name| std::env::var_os(name).map(PathBuf::from);
-    let state = set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state")));
-    match state.filter(|path| path.is_absolute()) {
+    let set = |name| {
+        let path = std::env::var_os(name).map(PathBuf::from);
+        path.filter(|path| path.is_absolute())
+    };
+    match set("XDG_STATE_HOME").or_else(|| Some(set("HOME")?.join(".local/state"))) {
         Some(state) => Ok(state.join("innodb-bpe")),
         None => Err(Failure::usage(
             "HOME names no folder to keep the original settings in, for `bpe disable`",
@@ -304,19 +302,27 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_that_others_may_enter_is_not_believed() {
-        use std::os::unix::fs::PermissionsExt;
+    fn a_folder_that_others_may_change_is_not_believed() {
+        use std::os::unix::fs::{MetadataExt, PermissionsExt};
         let folder = tempfile::tempdir().unwrap();
         let place = Place {
             folder: folder.path().join("records"),
             name: "r.json".into(),
         };
         place.write(&Record::default()).unwrap();
-        for mode in [0o755, 0o777, 0o1777] {
+        let set = |mode| {
             let permissions = std::fs::Permissions::from_mode(mode);
             std::fs::set_permissions(&place.folder, permissions).unwrap();
+        };
+        for mode in [0o777, 0o1777, 0o770] {
+            set(mode);
             assert!(place.read().is_err(), "{mode:o}");
         }
+        // As an earlier version made it.
+        set(0o755);
+        assert!(place.read().unwrap().is_some());
+        let mode = std::fs::metadata(&place.folder).unwrap().mode();
+        assert_eq!(mode & 0o777, 0o700);
     }
 
     #[test]

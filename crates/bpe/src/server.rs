@@ -184,7 +184,7 @@ impl Server {
         let greeted = identify(&session.greeting.version, "");
         let mut server = Self {
             session,
-            rule: target.rule(None),
+            rule: target.rule(),
             lost: None,
             executed: String::new(),
             outcome_unknown: false,

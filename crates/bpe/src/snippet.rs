@@ -7,10 +7,11 @@
 
 use std::fs;
 use std::io::{self, Seek, Write};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use crate::connection::trust::is_usual;
 use crate::files;
 use crate::process::Process;
 use crate::quote::option_line;
@@ -74,7 +75,7 @@ pub fn look(process: &Process, path: &Path) -> Result<There, String> {
         return Ok(There::Nothing);
     };
     Ok(match String::from_utf8(bytes) {
-        Ok(text) if is_ours(&text, &of_server(process)) => There::Ours(text),
+        Ok(text) if is_ours(&text, &of_server(process), is_usual(process.uid)) => There::Ours(text),
         _ => There::Foreign,
     })
 }
@@ -87,10 +88,13 @@ pub fn of_server(process: &Process) -> String {
     }
 }
 
-fn is_ours(text: &str, server: &str) -> bool {
-    text.strip_prefix(HEAD).is_some_and(|rest| {
-        server.is_empty() || !rest.starts_with(SERVER) || rest.starts_with(server)
-    })
+/// Whether a text was written for this server. One of an earlier version names none: it belongs to a usual server alone.
+fn is_ours(text: &str, server: &str, is_usual: bool) -> bool {
+    text.strip_prefix(HEAD)
+        .is_some_and(|rest| match rest.starts_with(SERVER) {
+            true => server.is_empty() || rest.starts_with(server),
+            false => is_usual,
+        })
 }
 
 /// Writes the snippet in place of the one that is there.
@@ -259,6 +263,8 @@ fn is_roots(program: &Path) -> bool {
 
 fn read_by_the_server(lines: &Lines) -> io::Result<Vec<String>> {
     let mut file = tempfile::tempfile()?;
+    // It takes no file that others may write to, as the umask may leave it.
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
     file.write_all(lines.text.as_bytes())?;
     file.rewind()?;
     let output = Command::new(PRINTER)
@@ -317,9 +323,11 @@ mod tests {
             ..Snippet::default()
         };
         let text = snippet.text(Flavour::MariaDb).unwrap();
+        let is_ours = |text: &str, line: &str| is_ours(text, line, true);
         assert!(is_ours(&text, &line(105)) && is_ours(&text, ""));
         assert!(!is_ours(&text, &line(10)) && !is_ours(&text, &line(1051)));
         assert!(is_ours(HEAD, &line(105)), "without the line");
+        assert!(!super::is_ours(HEAD, &line(105), false));
         assert!(!is_ours(&text[2..], &line(105)) && !is_ours("[mysqld]\n", ""));
     }
 

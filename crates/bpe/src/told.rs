@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::failure::Failure;
+use crate::failure::{Exit, Failure};
 use crate::terminal::{indented, say};
 
 pub trait Told {
@@ -33,11 +33,15 @@ pub struct Terminal {
 }
 
 impl Terminal {
+    /// A second signal ends the command at once: its record stays, and `bpe disable` undoes the rest.
     pub fn catching_signals() -> Result<Self, Failure> {
         use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+        use signal_hook::flag::{register, register_conditional_shutdown};
         let terminal = Self::default();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            signal_hook::flag::register(signal, Arc::clone(&terminal.interrupted))
+            let came = || Arc::clone(&terminal.interrupted);
+            register_conditional_shutdown(signal, Exit::Failed as i32, came())
+                .and_then(|_| register(signal, came()))
                 .map_err(|error| Failure::step(format!("cannot catch signals: {error}")))?;
         }
         Ok(terminal)

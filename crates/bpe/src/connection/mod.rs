@@ -415,11 +415,11 @@ impl Target {
         self.password.is_some() || self.ask_password
     }
 
-    /// Whom it believes at a socket of this directory's user.
-    pub fn rule(&self, owner: Option<u32>) -> Rule {
+    /// Whom it believes.
+    pub fn rule(&self) -> Rule {
         Rule {
             caller: rustix::process::geteuid().as_raw(),
-            owner,
+            package: trust::package_user(),
             named: self.server_user,
         }
     }
@@ -457,7 +457,7 @@ impl Target {
         let mut holder = None;
         if let Some(place) = place {
             let peer = Peer::of(protocol.stream().as_fd());
-            holder = self.rule(place.owner).check(peer, &place).map_err(|why| {
+            holder = self.rule().check(peer, &place).map_err(|why| {
                 self.refuse(
                     &why,
                     "ask who runs it; if it is the server, name its user with --server-user NAME",

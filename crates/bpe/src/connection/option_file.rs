@@ -11,7 +11,7 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::files::read_bounded;
+use crate::files::{is_administrators, read_bounded};
 use crate::quote::shell_path;
 
 /// How deep `!include` may nest; the servers stop there too.
@@ -40,13 +40,23 @@ pub struct OptionFiles {
     pub files: Vec<PathBuf>,
     /// Things a user wants to hear of: ignored files, lines that make no sense.
     pub warnings: Vec<String>,
+    /// Of those, files that another user than root and this one can change.
+    pub foreign: Vec<PathBuf>,
+    /// Root believes no such file that it was not told to read.
+    skips_foreign: bool,
+    /// The file that it was told to read.
+    named: Option<PathBuf>,
     /// Prepended to every path met, for a server that lives in another root folder.
     root: PathBuf,
 }
 
 impl OptionFiles {
+    /// Reads files of this command.
     pub fn new() -> Self {
-        Self::in_root(Path::new("/"))
+        Self {
+            skips_foreign: rustix::process::geteuid().is_root(),
+            ..Self::in_root(Path::new("/"))
+        }
     }
 
     /// Reads files of a server whose `/` is `root`; paths in `files`, `include_dirs` and settings
@@ -75,6 +85,7 @@ impl OptionFiles {
     /// Reads `path`, which the user has named: a missing file is an error.
     pub fn read_required(&mut self, path: &Path) -> std::io::Result<()> {
         read_bounded(&self.real(path), LONGEST)?;
+        self.named = Some(path.to_path_buf());
         self.read_nested(path, 0);
         Ok(())
     }
@@ -99,6 +110,16 @@ impl OptionFiles {
                 return;
             }
             _ => {}
+        }
+        if !std::path::absolute(path).is_ok_and(|path| is_administrators(&path)) {
+            if self.skips_foreign && self.named.as_deref() != Some(path) {
+                self.warnings.push(format!(
+                    "{} was ignored, as another user can change it: name it with --defaults-extra-file if it is meant",
+                    path.display()
+                ));
+                return;
+            }
+            self.foreign.push(path.to_path_buf());
         }
         if self.files.len() >= MOST_FILES {
             self.warnings.push(format!(

@@ -35,7 +35,9 @@ impl Place {
             let stat = fstat(&found)?;
             match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Socket if rest.is_empty() => {
-                    let is_safe = is_safe && is_own(&above);
+                    // Container images have a sticky directory, in which others cannot exchange the server's socket.
+                    let is_theirs = above.st_mode & 0o1000 != 0 && stat.st_uid == above.st_uid;
+                    let is_safe = is_safe && (is_own(&above) || is_theirs);
                     return Ok(Self {
                         socket: found,
                         owner: is_safe.then_some(above.st_uid),
@@ -140,7 +142,7 @@ mod tests {
         let is_root = rustix::process::geteuid().is_root();
         // Of the temporary directory only root's are safe.
         assert_eq!(Place::open(&path).unwrap().owner, is_root.then_some(0));
-        for mode in [0o777, 0o775, 0o1777] {
+        for mode in [0o777, 0o775] {
             fs::set_permissions(folder.path(), fs::Permissions::from_mode(mode)).unwrap();
             assert_eq!(Place::open(&path).unwrap().owner, None, "{mode:o}");
         }

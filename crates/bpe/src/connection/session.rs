@@ -15,6 +15,8 @@ pub const BOUNDS: Bounds = Bounds {
     bytes: 64 << 20,
     time: Some(Duration::from_secs(600)),
 };
+/// For a statement that changes the server: shrinking a large pool takes minutes.
+const LONG: Duration = Duration::from_secs(1800);
 /// For the end of a session, whose server may hang.
 const QUIT_LIMIT: Duration = Duration::from_secs(1);
 
@@ -52,13 +54,13 @@ impl Session {
             .query(statement, Bounds { time, ..bounds }, each)
     }
 
-    /// Runs a statement whose rows do not matter, which may take as long as it takes.
+    /// Runs a statement whose rows do not matter, and which may take long.
     ///
     /// # Errors
     /// As those of [`query`](Self::query).
     pub fn execute(&mut self, statement: &str) -> Result<(), Error> {
         let bounds = Bounds {
-            time: None,
+            time: Some(LONG),
             ..BOUNDS
         };
         self.query(statement, bounds, drop)

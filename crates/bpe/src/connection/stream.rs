@@ -1,6 +1,5 @@
 //! Connections with a limit for each read and write, and TLS over them.
 
-use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -25,7 +24,10 @@ pub use rustls::{ClientConfig, Error};
 
 use super::place::Place;
 use super::protocol;
+use crate::files::read_bounded;
 
+/// Bytes of a file of certificates; those of a system have some 200 KiB.
+const MAX_CERTIFICATES: u64 = 16 << 20;
 /// A server that has vanished is noticed by this where a statement has no limit.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Certificates of the system: Debian and Ubuntu, Red Hat, SUSE, Alpine.
@@ -225,8 +227,8 @@ pub fn tls_config(
             .find(|path| path.exists())
             .ok_or("this system has no certificates of authorities")?,
     };
-    let bytes =
-        fs::read(&file).map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    let bytes = read_bounded(&file, MAX_CERTIFICATES)
+        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
     let mut roots = RootCertStore::empty();
     roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&bytes).flatten());
     if roots.is_empty() {

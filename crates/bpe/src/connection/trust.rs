@@ -1,5 +1,6 @@
-//! Who may answer at a Unix socket: root, the caller, the user of the socket's directory where only root may change those
-//! above it, or the user that `--server-user` names. Root also wants a server program that only root may change.
+//! Who may answer at a Unix socket: root, the caller, the user that the servers' packages make, or the user that `--server-user` names.
+//! Of the packages' user root also wants a server program that only root may change. A program proves nothing about another user, who can
+//! run an installed server with libraries of its own.
 
 use std::fs;
 use std::path::Path;
@@ -19,8 +20,8 @@ pub struct Holder {
 #[derive(Debug, Clone, Copy)]
 pub struct Rule {
     pub caller: u32,
-    /// Of the socket's directory.
-    pub owner: Option<u32>,
+    /// The user that the servers' packages make.
+    pub package: Option<u32>,
     /// By `--server-user`.
     pub named: Option<u32>,
 }
@@ -39,8 +40,8 @@ impl Rule {
             Some(named) if named == uid => Verdict::Accepted,
             Some(_) => Verdict::Refused,
             None if uid == 0 || uid == self.caller => Verdict::Accepted,
-            None if self.owner == Some(uid) && self.caller == 0 => Verdict::OnlyServers,
-            None if self.owner == Some(uid) => Verdict::Accepted,
+            None if self.package == Some(uid) && self.caller == 0 => Verdict::OnlyServers,
+            None if self.package == Some(uid) => Verdict::Accepted,
             None => Verdict::Refused,
         }
     }
@@ -70,7 +71,8 @@ impl Rule {
             return refused("it has another user now, or several");
         }
         // Callers other than root cannot look closer, and change nothing on the host.
-        let is_known = users.is_some() && (self.caller != 0 || peer.is_alive(place.identity));
+        let is_here = || peer.is_alive(place.identity) && peer::shares_namespaces(peer.pid);
+        let is_known = users.is_some() && (self.caller != 0 || is_here());
         match self.verdict(peer.uid) {
             Verdict::Accepted if self.named.is_some() || is_known || self.caller != 0 => {}
             Verdict::Accepted => return refused("it has ended, or runs in another container"),
@@ -86,7 +88,7 @@ impl Rule {
             }
             Verdict::Refused => {
                 return refused(
-                    "it is neither root's, nor yours, nor of the user of a directory that only root may change",
+                    "it is neither root's, nor yours, nor of the user that servers' packages make (mysql)",
                 );
             }
         }
@@ -105,6 +107,16 @@ impl Rule {
             })
         }))
     }
+}
+
+/// The user that the packages of MariaDB and MySQL make, on all distributions.
+pub fn package_user() -> Option<u32> {
+    user("mysql").ok()
+}
+
+/// Whether a server of this user is one that root or a package has set up, or the caller's own.
+pub fn is_usual(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw() || package_user() == Some(uid)
 }
 
 /// The number of a user, by its name or as a number.
@@ -147,10 +159,10 @@ mod tests {
     use std::os::fd::AsFd;
     use std::os::unix::net::{UnixListener, UnixStream};
 
-    fn rule(caller: u32, owner: Option<u32>, named: Option<u32>) -> Rule {
+    fn rule(caller: u32, package: Option<u32>, named: Option<u32>) -> Rule {
         Rule {
             caller,
-            owner,
+            package,
             named,
         }
     }

@@ -217,7 +217,10 @@ async fn ready(
     match judge(&console, &name, &limits, wanted) {
         None => text(
             StatusCode::NOT_FOUND,
-            &format!("the console knows no server `{name}`"),
+            &format!(
+                "the console knows no server `{}`",
+                interface::Untrusted::new(&name).cut_at(100)
+            ),
         ),
         Some(verdict) if verdict.ready => text(StatusCode::OK, &verdict.reason),
         Some(verdict) => text(StatusCode::SERVICE_UNAVAILABLE, &verdict.reason),

@@ -6,7 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::wish::{Args, Wish};
+use crate::connection::trust::is_usual;
 use crate::failure::Failure;
+use crate::files::is_administrators;
 use crate::interception::{self, Answer};
 use crate::persistence::{self, Obstacle};
 use crate::process::Process;
@@ -16,6 +18,14 @@ use crate::server_options::{SNIPPET, ServerOptions};
 use crate::size::human;
 use crate::snippet::There;
 use crate::{disk, library, snippet};
+
+/// `plugin_dir` of the servers' packages: Debian and Ubuntu, Red Hat and SUSE, Oracle.
+const PLUGIN_DIRS: [&str; 4] = [
+    "/usr/lib/mysql/plugin",
+    "/usr/lib64/mysql/plugin",
+    "/usr/lib64/mariadb/plugin",
+    "/usr/lib/mariadb/plugin",
+];
 
 /// Copying the library.
 #[derive(Debug, Clone)]
@@ -117,11 +127,24 @@ pub fn library(
             shell_path(&place)
         ))
     };
+    if rustix::process::geteuid().is_root() && !is_administrators(&from) {
+        return Err(refused(format!(
+            "{}: another user than root can change it, or a directory above it",
+            from.display()
+        ))
+        .advise("copy it into a directory of root's first"));
+    }
     let library =
         library::read(&from).map_err(|error| refused(format!("{}: {error}", from.display())))?;
     let is_same = |path: &Path| library::read(path).is_ok_and(|there| there == library);
     if there && is_same(&file) {
         return Ok(None);
+    }
+    let options = ServerOptions::read(process, server.flavour, server.version);
+    if !is_known(process, &options, Path::new(&folder)) {
+        return Err(unable(
+            "neither the server's command line, nor its option files, nor its package name that directory".to_owned(),
+        ));
     }
     let into = process.directory(Path::new(&folder)).map_err(unable)?;
     into.may_write()
@@ -268,6 +291,33 @@ pub fn kept(
     .ok()
 }
 
+/// Why root follows no option file to a folder: another user could have named one that other servers read.
+fn of_others(process: &Process, options: &ServerOptions) -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return None;
+    }
+    if !is_usual(process.uid) {
+        return Some(format!(
+            "the server's user {} is neither root nor the one that servers' packages make",
+            process.user_name()
+        ));
+    }
+    let foreign = options.files.foreign.first()?;
+    Some(format!(
+        "the server reads {}, which another user than root can change",
+        foreign.display()
+    ))
+}
+
+/// Whether `plugin_dir` is one that the process was started with, or the packages': what the server says may be a stranger's word.
+fn is_known(process: &Process, options: &ServerOptions, folder: &Path) -> bool {
+    let is_it = |path: &str| Path::new(path).components().eq(folder.components());
+    is_usual(process.uid)
+        && (process.option("plugin_dir").is_some_and(is_it)
+            || options.value("plugin_dir").is_some_and(is_it)
+            || PLUGIN_DIRS.into_iter().any(is_it))
+}
+
 /// Finds where a snippet can be written, and what would override it.
 pub fn permanence(
     server: &Server,
@@ -287,6 +337,13 @@ pub fn permanence(
     };
     let options = ServerOptions::read(process, server.flavour, server.version);
     let name = |folder: &Path| folder.join(SNIPPET);
+    if let Some(why) = of_others(process, &options) {
+        return Permanence::ByHand {
+            why,
+            early_load: None,
+            place: ByHand::default(),
+        };
+    }
     let early_load = options.early_load().map(str::to_owned);
     let dropped = options.early_plugins_to_drop().join(", ");
     if !dropped.is_empty() {

@@ -88,6 +88,18 @@ pub fn users(pid: i32) -> Option<[u32; 4]> {
     ids.try_into().ok()
 }
 
+/// Whether a process sees the same processes, users and files as this one: user 0 of a container is not root of the host.
+pub fn shares_namespaces(pid: i32) -> bool {
+    let of = |who: &str, name: &str| fs::read_link(format!("/proc/{who}/ns/{name}")).ok();
+    let root = |who: &str| {
+        let meta = fs::metadata(format!("/proc/{who}/root")).ok()?;
+        Some((meta.dev(), meta.ino()))
+    };
+    let theirs = pid.to_string();
+    let is_same = |name| of(&theirs, name).is_some_and(|theirs| Some(theirs) == of("self", name));
+    is_same("pid") && is_same("user") && root(&theirs).is_some() && root(&theirs) == root("self")
+}
+
 /// Whether its program is a database server's that only root may change.
 pub fn runs_installed_server(pid: i32) -> bool {
     let path = format!("/proc/{pid}/exe");
@@ -364,6 +376,12 @@ mod tests {
             drop(accepted);
             assert!(!sockets(own()).unwrap().contains(&inode));
         }
+    }
+
+    #[test]
+    fn own_process_shares_all_namespaces() {
+        assert!(shares_namespaces(std::process::id() as i32));
+        assert!(!shares_namespaces(-1));
     }
 
     #[test]

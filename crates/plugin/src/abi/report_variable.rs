@@ -20,9 +20,9 @@ use super::report_function;
 pub unsafe fn value_of(
     granted: &ReadsReports,
     thd: *mut c_void,
-    name: &CStr,
+    name: Option<&CStr>,
 ) -> Result<*const c_char, String> {
-    let report = match name.to_str().ok() {
+    let report = match name.and_then(|name| name.to_str().ok()) {
         Some("") => Some(c"".to_owned()),
         Some(name) => report_function::text_of(granted, name),
         None => None,

@@ -382,14 +382,14 @@ fn callback(body: impl FnOnce() -> Result<(), String>) -> c_int {
     }
 }
 
-/// The text for the variable of this name; empty for NULL.
+/// The text for this variable; None for NULL.
 ///
 /// # Errors
 /// It is no UTF-8, or has control characters.
 ///
 /// # Safety
 /// `value` must be what the server handed to a check callback.
-unsafe fn text_of(value: *mut Value, of: &Variable) -> Result<CString, String> {
+unsafe fn text_of(value: *mut Value, of: &Variable) -> Result<Option<CString>, String> {
     let mut buffer = [0 as c_char; 4096];
     let mut length = buffer.len() as c_int;
     // SAFETY: the caller's promise; the buffer is valid for the length given.
@@ -397,11 +397,11 @@ unsafe fn text_of(value: *mut Value, of: &Variable) -> Result<CString, String> {
         let get = (*value).val_str.ok_or("the server gives no text")?;
         let text = get(value, buffer.as_mut_ptr(), &mut length);
         if text.is_null() {
-            return Ok(CString::default());
+            return Ok(None);
         }
         std::slice::from_raw_parts(text.cast::<u8>(), usize::try_from(length).unwrap_or(0))
     };
-    checked_text(bytes, of)
+    checked_text(bytes, of).map(Some)
 }
 
 fn checked_text(bytes: &[u8], of: &Variable) -> Result<CString, String> {
@@ -429,7 +429,7 @@ unsafe fn boolean_of(value: *mut Value) -> Option<bool> {
             .value_type
             .is_some_and(|kind| kind(value) == VALUE_IS_STRING)
         {
-            let text = text_of(value, &variables::ENABLED).ok()?;
+            let text = text_of(value, &variables::ENABLED).ok()??;
             let text = text.to_string_lossy().to_ascii_lowercase();
             return match text.as_str() {
                 "on" | "true" | "1" | "yes" => Some(true),
@@ -530,7 +530,7 @@ unsafe extern "C" fn check_path(
 ) -> c_int {
     callback(|| {
         // SAFETY: called by the server with a value.
-        let text = unsafe { text_of(value, &variables::PATH) }?;
+        let text = unsafe { text_of(value, &variables::PATH) }?.unwrap_or_default();
         let path = text.to_str().unwrap_or_default();
         if path.is_empty() {
             if controller::is_wanted() {
@@ -560,7 +560,7 @@ unsafe extern "C" fn check_tables(
 ) -> c_int {
     callback(|| {
         // SAFETY: called by the server with a value.
-        let text = unsafe { text_of(value, &variables::TABLES) }?;
+        let text = unsafe { text_of(value, &variables::TABLES) }?.unwrap_or_default();
         let rules = text.to_str().unwrap_or_default();
         warn_all(thd, &KNOWN.tables.check(&CORE, rules)?);
         // SAFETY: a place for a pointer; the string stays for the life of the process.
@@ -606,7 +606,7 @@ unsafe extern "C" fn check_key(
 ) -> c_int {
     callback(|| {
         // SAFETY: called by the server with a value.
-        let text = unsafe { text_of(value, &variables::DIAGNOSTICS_KEY) }?;
+        let text = unsafe { text_of(value, &variables::DIAGNOSTICS_KEY) }?.unwrap_or_default();
         DIAGNOSTICS.keys.check(&text.to_string_lossy())?;
         let bytes = text.as_bytes_with_nul();
         if bytes.len() > KEY_BYTES {
@@ -662,7 +662,8 @@ unsafe extern "C" fn check_report(
         // SAFETY: called by the server with a value, its session, and a place for a pointer.
         unsafe {
             let name = text_of(value, &variables::REPORT)?;
-            *save.cast::<*const c_char>() = report_variable::value_of(&granted, thd, &name)?;
+            *save.cast::<*const c_char>() =
+                report_variable::value_of(&granted, thd, name.as_deref())?;
         }
         Ok(())
     })
