@@ -141,6 +141,9 @@ pub fn library(
         return Ok(None);
     }
     let options = ServerOptions::read(process, server.flavour, server.version);
+    if let Some(why) = of_others(process, &options) {
+        return Err(unable(why));
+    }
     if !is_known(process, &options, Path::new(&folder)) {
         return Err(unable(
             "neither the server's command line, nor its option files, nor its package name that directory".to_owned(),
@@ -312,10 +315,9 @@ fn of_others(process: &Process, options: &ServerOptions) -> Option<String> {
 /// Whether `plugin_dir` is one that the process was started with, or the packages': what the server says may be a stranger's word.
 fn is_known(process: &Process, options: &ServerOptions, folder: &Path) -> bool {
     let is_it = |path: &str| Path::new(path).components().eq(folder.components());
-    is_usual(process.uid)
-        && (process.option("plugin_dir").is_some_and(is_it)
-            || options.value("plugin_dir").is_some_and(is_it)
-            || PLUGIN_DIRS.into_iter().any(is_it))
+    process.option("plugin_dir").is_some_and(is_it)
+        || options.value("plugin_dir").is_some_and(is_it)
+        || PLUGIN_DIRS.into_iter().any(is_it)
 }
 
 /// Finds where a snippet can be written, and what would override it.

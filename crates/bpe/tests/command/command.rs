@@ -1075,7 +1075,7 @@ fn permissions(_: &Place) -> Outcome {
     fs::create_dir(host.conf())?;
     let before = host.snapshot()?;
     host.enable(&place.cache(), &CACHE.to_string(), &[])?
-        .expect(1, &["belongs to user", "copy it yourself: sudo install"])?;
+        .expect(1, &["neither root nor", "copy it yourself: sudo install"])?;
     host.unchanged_since(&before)?;
     host.server.take().context("a server")?.stop()?;
     let options = place.options().user("nobody");
