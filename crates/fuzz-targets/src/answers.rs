@@ -5,7 +5,12 @@ use std::time::Instant;
 
 use mysql::{Row, from_row_opt};
 
-use crate::protocol::{Bounds, Protocol, Stream};
+use protocol::{Bounds, Protocol, Stream};
+
+// Of the command, which has no library.
+#[path = "../../bpe/src/connection/protocol.rs"]
+#[allow(dead_code)]
+mod protocol;
 
 const BOUNDS: Bounds = Bounds {
     rows: 1000,

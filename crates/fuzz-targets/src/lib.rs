@@ -18,9 +18,6 @@ mod files;
 #[path = "../../bpe/src/connection/option_file.rs"]
 #[allow(dead_code)]
 mod option_file;
-#[path = "../../bpe/src/connection/protocol.rs"]
-#[allow(dead_code)]
-mod protocol;
 #[path = "../../bpe/src/quote.rs"]
 #[allow(dead_code)]
 mod quote;

@@ -15,8 +15,9 @@ mod pattern;
 
 use std::fmt;
 
-use crate::untrusted::{Untrusted, refuse_controls};
+use crate::untrusted::refuse_controls;
 
+use pattern::quoted;
 pub use pattern::{Named, Pattern};
 
 /// Bytes of the longest text. A line of an option file takes 4,096.
@@ -25,8 +26,6 @@ pub const LONGEST: usize = 4000;
 pub const MOST: usize = 100;
 /// Of them, with a limit.
 pub const MOST_LIMITS: usize = 14;
-/// Characters of a rule that a message repeats.
-const QUOTED: usize = 60;
 
 /// What becomes of the tables that a rule fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -252,10 +251,6 @@ impl fmt::Display for Rules {
         }
         Ok(())
     }
-}
-
-fn quoted(text: &str) -> Untrusted<'_> {
-    Untrusted::new(text).cut_at(QUOTED)
 }
 
 /// Word, limit, pattern.

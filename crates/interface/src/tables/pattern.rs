@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use super::quoted;
+use crate::untrusted::Untrusted;
 
+/// Characters of a rule that a message repeats.
+const QUOTED: usize = 60;
 /// Characters of the longest name of a schema, table or partition.
 const LONGEST_NAME: usize = 64;
 /// Stands for what belongs to no single table.
@@ -374,6 +376,10 @@ impl<'a> Rest<'a> {
 }
 
 /// The rules in a text, which commas or semicolons separate. Empty ones do not count.
+pub(super) fn quoted(text: &str) -> Untrusted<'_> {
+    Untrusted::new(text).cut_at(QUOTED)
+}
+
 pub(super) fn split(text: &str) -> Result<Vec<&str>, String> {
     let mut found = Vec::new();
     let (mut quoted, mut begin) = (false, 0);
