@@ -29,7 +29,7 @@ use crate::size::human;
 use crate::terminal::say;
 use crate::told::Told;
 use crate::views;
-use crate::{disk, files, leftover, library, persistence, servers_file, snippet, terminal, told};
+use crate::{disk, leftover, library, persistence, servers_file, snippet, terminal, told};
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -584,8 +584,7 @@ fn undo(
 /// Removes `bpe.so`, if it is there and the extension's.
 fn remove_library(server: &Server, process: &Process, path: &Path) -> Result<(), String> {
     let text = |error: io::Error| error.to_string();
-    let (folder, name) = files::split(path).map_err(text)?;
-    let folder = process.directory(folder)?;
+    let (folder, name) = process.directory_of(path)?;
     if folder.entry(name).map_err(text)?.is_some() {
         library::check(path, server.flavour, None)?;
     }

@@ -243,14 +243,7 @@ impl Directory {
     /// # Errors
     /// The kernel's; the old file is then in its place.
     pub fn replace(self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<Replaced> {
-        let own = std::process::id();
-        let beside = |what: &str| {
-            let mut beside = OsString::from(".");
-            beside.push(name);
-            beside.push(format!(".{what}-{own}"));
-            beside
-        };
-        let (new, aside) = (beside("new"), beside("old"));
+        let (new, aside) = (beside(name, "new"), beside(name, "old"));
         self.write_new(&new, contents, mode)?;
         let moved = self.move_aside(name, &aside);
         let placed = moved.and_then(|there| {
@@ -280,13 +273,15 @@ impl Directory {
     /// # Errors
     /// What is there is no plain file, or the kernel's; the old file is then in its place.
     pub fn write_over(&self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<()> {
-        let is_plain = |meta: Stat| FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile;
-        if !self.entry(name)?.is_none_or(is_plain) {
+        if !self.entry(name)?.is_none_or(|meta| is_plain(&meta)) {
             return Err(io::Error::other("what is there is no plain file"));
         }
-        let mut new = OsString::from(".");
-        new.push(name);
-        new.push(format!(".new-{}", std::process::id()));
+        self.write_over_any(name, contents, mode)
+    }
+
+    /// The same in place of whatever is there but a directory.
+    fn write_over_any(&self, name: &OsStr, contents: &[u8], mode: u32) -> io::Result<()> {
+        let new = beside(name, "new");
         self.write_new(&new, contents, mode)?;
         let here = &self.directory;
         rustix::fs::renameat(here, new.as_os_str(), here, name).map_err(|error| {
@@ -298,9 +293,7 @@ impl Directory {
     fn move_aside(&self, name: &OsStr, aside: &OsStr) -> io::Result<bool> {
         match self.entry(name)? {
             None => Ok(false),
-            Some(meta) if FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile => {
-                self.rename_new(name, aside).map(|()| true)
-            }
+            Some(meta) if is_plain(&meta) => self.rename_new(name, aside).map(|()| true),
             Some(_) => Err(io::Error::other("what is there is no plain file")),
         }
     }
@@ -327,7 +320,7 @@ impl Directory {
     pub fn remove(&self, name: &OsStr) -> io::Result<()> {
         match self.entry(name)? {
             None => Ok(()),
-            Some(meta) if FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile => {
+            Some(meta) if is_plain(&meta) => {
                 rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?;
                 Ok(())
             }
@@ -449,11 +442,6 @@ pub struct Replaced {
 }
 
 impl Replaced {
-    /// Whether there was a file before.
-    pub fn had_one(&self) -> bool {
-        self.aside.is_some()
-    }
-
     /// Removes the file of before.
     pub fn done(&self) {
         if let Some(aside) = &self.aside {
@@ -556,15 +544,7 @@ pub fn unnamed(directory: &Path, flags: OFlags) -> io::Result<File> {
 /// The kernel's; the file is then as it was.
 pub fn save(path: &Path, contents: &[u8], mode: u32) -> io::Result<()> {
     let (directory, name) = named(path)?;
-    let mut new = OsString::from(".");
-    new.push(name);
-    new.push(format!(".new-{}", std::process::id()));
-    directory.write_new(&new, contents, mode)?;
-    let here = &directory.directory;
-    rustix::fs::renameat(here, new.as_os_str(), here, name).map_err(|error| {
-        let _ = rustix::fs::unlinkat(here, new.as_os_str(), AtFlags::empty());
-        error.into()
-    })
+    directory.write_over_any(name, contents, mode)
 }
 
 /// The same for a file that must not exist yet.
@@ -586,6 +566,18 @@ fn named(path: &Path) -> io::Result<(Directory, &OsStr)> {
     let flags = OPEN.difference(OFlags::NOFOLLOW);
     let directory = rustix::fs::open(above, flags, Mode::empty())?;
     Ok((Directory { directory }, name))
+}
+
+/// The name of a file for a moment beside another one.
+fn beside(name: &OsStr, what: &str) -> OsString {
+    let mut beside = OsString::from(".");
+    beside.push(name);
+    beside.push(format!(".{what}-{}", std::process::id()));
+    beside
+}
+
+fn is_plain(meta: &Stat) -> bool {
+    FileType::from_raw_mode(meta.st_mode) == FileType::RegularFile
 }
 
 /// The directory of a path, and its last name.
@@ -747,7 +739,7 @@ mod tests {
         let (path, name) = (folder.path().join("f"), OsStr::new("f"));
         let open = || Directory::open(folder.path()).unwrap();
         let first = open().replace(name, b"1", 0o644).unwrap();
-        assert!(!first.had_one());
+        assert!(first.aside.is_none());
         first.put_back().unwrap();
         assert!(!path.exists());
         fs::write(&path, "old").unwrap();

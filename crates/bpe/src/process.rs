@@ -4,6 +4,7 @@
 //! read below it. A server in another root, as in a container, counts as one that is not on this host.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
@@ -158,6 +159,15 @@ impl Process {
     /// Another user can change it or one above it, or the server sees another directory at this path (`PrivateTmp=` of its unit); in words.
     pub fn directory(&self, path: &Path) -> Result<Directory, String> {
         self.same(path, Directory::open(path))
+    }
+
+    /// The same for the directory of a file, with the file's name there.
+    ///
+    /// # Errors
+    /// As [`Self::directory`].
+    pub fn directory_of<'a>(&self, file: &'a Path) -> Result<(Directory, &'a OsStr), String> {
+        let (directory, name) = files::split(file).map_err(|error| error.to_string())?;
+        Ok((self.directory(directory)?, name))
     }
 
     fn same(&self, path: &Path, opened: io::Result<Directory>) -> Result<Directory, String> {

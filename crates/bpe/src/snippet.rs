@@ -12,7 +12,6 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::connection::trust::is_usual;
-use crate::files;
 use crate::process::Process;
 use crate::quote::option_line;
 use crate::server::Flavour;
@@ -68,10 +67,9 @@ pub enum There {
 /// # Errors
 /// Its folder is not root's alone to change, or it cannot be read; in words.
 pub fn look(process: &Process, path: &Path) -> Result<There, String> {
-    let text = |error: io::Error| error.to_string();
-    let (folder, name) = files::split(path).map_err(text)?;
-    let read = process.directory(folder)?.read(name, LONGEST);
-    let Some(bytes) = read.map_err(text)? else {
+    let (folder, name) = process.directory_of(path)?;
+    let read = folder.read(name, LONGEST);
+    let Some(bytes) = read.map_err(|error| error.to_string())? else {
         return Ok(There::Nothing);
     };
     Ok(match String::from_utf8(bytes) {
@@ -102,11 +100,11 @@ fn is_ours(text: &str, server: &str, is_usual: bool) -> bool {
 /// # Errors
 /// In words.
 pub fn write(process: &Process, path: &Path, contents: &str) -> Result<(), String> {
-    let text = |error: io::Error| error.to_string();
-    let (folder, name) = files::split(path).map_err(text)?;
-    let folder = process.directory(folder)?;
+    let (folder, name) = process.directory_of(path)?;
     let replaced = folder.replace(name, contents.as_bytes(), 0o644);
-    replaced.map(|replaced| replaced.done()).map_err(text)
+    replaced
+        .map(|replaced| replaced.done())
+        .map_err(|error| error.to_string())
 }
 
 /// Removes the snippet.
@@ -114,13 +112,12 @@ pub fn write(process: &Process, path: &Path, contents: &str) -> Result<(), Strin
 /// # Errors
 /// It is not one, or cannot be removed; in words.
 pub fn remove(process: &Process, path: &Path) -> Result<(), String> {
-    let text = |error: io::Error| error.to_string();
     match look(process, path)? {
         There::Nothing => Ok(()),
         There::Foreign => Err("`bpe enable` has not written it".to_owned()),
         There::Ours(_) => {
-            let (folder, name) = files::split(path).map_err(text)?;
-            process.directory(folder)?.remove(name).map_err(text)
+            let (folder, name) = process.directory_of(path)?;
+            folder.remove(name).map_err(|error| error.to_string())
         }
     }
 }

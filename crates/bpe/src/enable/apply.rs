@@ -1,6 +1,5 @@
 //! Does what the plan says, step by step; when a step fails, puts back what was done.
 
-use std::io;
 use std::path::Path;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use super::checks::Permanence;
 use super::plan::{Plan, by_hand};
 use crate::connection::plain;
 use crate::failure::Failure;
-use crate::files::{self, Replaced};
+use crate::files::Replaced;
 use crate::journal::{Connection, Journal, Reopen, connected};
 use crate::library;
 use crate::maintenance::Maintenance;
@@ -297,12 +296,9 @@ impl<'a> Run<'a> {
         path: &Path,
         contents: &[u8],
     ) -> Result<Rc<Replaced>, String> {
-        let text = |error: io::Error| error.to_string();
-        let (folder, name) = files::split(path).map_err(text)?;
-        let replaced = process
-            .directory(folder)?
-            .replace(name, contents, 0o644)
-            .map_err(text)?;
+        let (folder, name) = process.directory_of(path)?;
+        let replaced = folder.replace(name, contents, 0o644);
+        let replaced = replaced.map_err(|error| error.to_string())?;
         let replaced = Rc::new(replaced);
         self.replaced.push(Rc::clone(&replaced));
         Ok(replaced)

@@ -136,8 +136,7 @@ pub fn library(
     }
     let library =
         library::read(&from).map_err(|error| refused(format!("{}: {error}", from.display())))?;
-    let is_same = |path: &Path| library::read(path).is_ok_and(|there| there == library);
-    if there && is_same(&file) {
+    if there && library::read(&file).is_ok_and(|there| there == library) {
         return Ok(None);
     }
     let options = ServerOptions::read(process, server.flavour, server.version);
