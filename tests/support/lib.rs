@@ -15,7 +15,6 @@
 //! [`pressure`] is the ledger with sysbench beside it.
 //! [`churn`] makes, empties and removes files beside a load.
 //! [`ordinary`] is what happens to a server in an ordinary month.
-//! [`certificate`] makes one for TLS.
 //! [`browser`] opens the console's page in Chromium.
 //! [`console`] starts `bpe console`, or that of another command, and asks it.
 //! [`cluster`] is of several servers that have the same rows.
@@ -37,7 +36,6 @@
 pub mod altered;
 pub mod browser;
 pub mod cached_pages;
-pub mod certificate;
 pub mod churn;
 pub mod cluster;
 pub mod console;
