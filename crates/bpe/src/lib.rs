@@ -9,13 +9,13 @@
 
 #![cfg_attr(test, allow(clippy::disallowed_methods))]
 
+pub mod change;
 mod cluster;
 pub mod command;
 mod compare;
 pub mod connection;
 pub mod console;
 mod diagnostics;
-mod digest;
 mod disable;
 mod disk;
 mod doctor;
@@ -25,7 +25,6 @@ pub mod failure;
 mod files;
 mod interception;
 mod interruption;
-mod journal;
 mod leftover;
 mod library;
 mod maintenance;

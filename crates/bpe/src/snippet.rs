@@ -95,18 +95,6 @@ fn is_ours(text: &str, server: &str, is_usual: bool) -> bool {
         })
 }
 
-/// Writes the snippet in place of the one that is there.
-///
-/// # Errors
-/// In words.
-pub fn write(process: &Process, path: &Path, contents: &str) -> Result<(), String> {
-    let (folder, name) = process.directory_of(path)?;
-    let replaced = folder.replace(name, contents.as_bytes(), 0o644);
-    replaced
-        .map(|replaced| replaced.done())
-        .map_err(|error| error.to_string())
-}
-
 /// Removes the snippet.
 ///
 /// # Errors

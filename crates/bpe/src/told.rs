@@ -13,6 +13,9 @@ pub trait Told {
     /// The step of this number begins; those before it are done. Their number: all are done.
     fn begin(&mut self, _step: usize) {}
 
+    /// The step of this number failed, and those after it follow.
+    fn failed(&mut self, _step: usize) {}
+
     /// What the step of this number had done was put back after a failure; without `wholly`, not all of it could be.
     fn undone(&mut self, _step: usize, _wholly: bool) {}
 

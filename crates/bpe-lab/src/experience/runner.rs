@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use bpe_command::console::set;
+use bpe_command::change::switch;
 use bpe_command::console::{Level, now_ms, shortened};
 use bpe_command::failure::Failure;
 use bpe_command::server::Server;
@@ -273,8 +273,9 @@ impl Experience {
             .server
             .open_to_change()
             .map_err(|failure| anyhow!("{failure}"))?;
-        set::Plan::make(&mut server, on, None, None, &self.places)
-            .and_then(|plan| plan.apply(&mut server, &mut Silent))
+        let reopen = || Err(Failure::step("not tried"));
+        switch::plan(&mut server, on, None, None, &self.places)
+            .and_then(|plan| plan.carry_out(&mut server, &mut Silent, &reopen))
             .map_err(|failure| anyhow!("switching {}: {failure}", if on { "on" } else { "off" }))
     }
 }

@@ -12,6 +12,7 @@ pub mod membership;
 pub mod ready;
 pub mod rolling;
 pub mod standing;
+pub mod turn;
 pub mod waiting;
 pub mod warmth;
 pub mod worse;

@@ -4,18 +4,18 @@
 //! in step and not behind, and watched again. The first that fails, leaves, or is worse off by its own figures ([`worse`]) ends it;
 //! what was done to servers before stays, and the report says how to go on or back.
 
+use std::cell::RefCell;
 use std::time::Duration;
 
 use super::group::{self, Group, Known};
 use super::look::{self, Node, Seen};
 use super::standing;
-use super::waiting;
-use super::worse::{self, Window};
+use super::turn::Turn;
+use super::worse::Window;
+use crate::change::{Plan, confirmed};
 use crate::failure::{Exit, Failure};
-use crate::journal::Reopen;
-use crate::observe::Observer;
 use crate::server::Server;
-use crate::terminal::{confirm, say};
+use crate::terminal::say;
 use crate::told::{self, Told};
 
 /// How a rolling change goes about.
@@ -36,16 +36,6 @@ pub struct Pace {
     pub watch: u64,
 }
 
-/// What will be done to one server.
-pub struct Step<'a> {
-    /// For people.
-    pub text: String,
-    pub is_nothing: bool,
-    #[expect(clippy::type_complexity)]
-    pub carry_out:
-        Box<dyn FnOnce(&mut Server, &mut dyn Told, Reopen<'_>) -> Result<(), Failure> + 'a>,
-}
-
 /// The change.
 pub trait Change {
     /// Whether the extension is on after it.
@@ -58,7 +48,7 @@ pub trait Change {
     ///
     /// # Errors
     /// What stands in the way.
-    fn plan(&self, server: &mut Server, node: usize) -> Result<Step<'_>, Failure>;
+    fn plan(&self, server: &mut Server, node: usize) -> Result<Plan, Failure>;
 }
 
 /// How far it came.
@@ -124,36 +114,27 @@ pub fn run(nodes: &[Node], pace: &Pace, yes: bool, change: &dyn Change) -> Resul
             failure.what = format!("{}: {}", node.name, failure.what);
             failure
         };
-        let step = change.plan(&mut server, *number).map_err(named)?;
+        let plan = change.plan(&mut server, *number).map_err(named)?;
         let role = seen[*number].as_ref().map(|seen| seen.membership.words());
         say!("\n{} ({})", node.name, role.unwrap_or_default());
-        say!("{}", step.text.trim_end());
-        nothing &= step.is_nothing;
+        say!("{plan}");
+        nothing &= plan.is_empty();
     }
     if nothing {
         return Ok(Exit::Ok);
     }
-    if !yes {
-        match confirm("\nContinue?") {
-            Some(true) => {}
-            Some(false) => {
-                say!("Nothing was changed.");
-                return Ok(Exit::No);
-            }
-            None => {
-                return Err(Failure::usage(
-                    "there is no terminal to ask on: add --yes to proceed without asking",
-                ));
-            }
-        }
+    say!("");
+    if !confirmed(yes)? {
+        return Ok(Exit::No);
     }
     let mut told = told::Terminal::catching_signals()?;
     let mut report = Report::default();
-    let primaries = standing::primaries(
-        order
-            .iter()
-            .filter_map(|i| Some((*i, &seen[*i].as_ref().ok()?.membership))),
-    );
+    let memberships = order
+        .iter()
+        .map(|i| seen[*i].as_ref().ok().map(|seen| &seen.membership));
+    let memberships = memberships.enumerate();
+    let primaries =
+        standing::primaries(memberships.filter_map(|(place, seen)| Some((place, seen?))));
     for (place, number) in order.iter().enumerate() {
         let node = &nodes[*number];
         say!("\n{} ({} of {})", node.name, place + 1, order.len());
@@ -269,71 +250,37 @@ fn one(
     change: &dyn Change,
     told: &mut told::Terminal,
 ) -> Result<bool, Failure> {
-    // A node that has left meanwhile ends it: no second one is to be taken away.
     let all: Vec<Node> = order.iter().map(|i| nodes[*i].clone()).collect();
-    let mut now = Vec::new();
-    for ((node, i), seen) in all
-        .iter()
-        .zip(order)
-        .zip(look::at_all(&all, look::PATIENCE))
-    {
-        let membership = seen
-            .map_err(|failure| {
-                Failure::step(format!("not changed: {} {}", node.name, away(&failure)))
-            })?
-            .membership;
-        standing::check(&node.name, &membership, pace.max_lag as f64)
-            .map_err(|why| Failure::step(format!("not changed: {why}")))?;
-        now.push((*i, membership));
-    }
-    let now = standing::primaries(now.iter().map(|(i, membership)| (*i, membership)));
-    if now != primaries {
-        let names: Vec<_> = now.iter().map(|i| nodes[*i].name.as_str()).collect();
-        return Err(Failure::step(format!(
-            "not changed: {}",
-            standing::changed(&names)
-        )));
-    }
+    let seen = look::at_all(&all, look::PATIENCE).into_iter();
+    let seen = seen.map(|seen| seen.map(|seen| seen.membership));
+    let names = all.iter().map(|node| node.name.as_str());
+    let max_lag_s = pace.max_lag as f64;
+    standing::still(names.zip(seen).collect(), max_lag_s, primaries)?;
     let node = &nodes[number];
     let mut server = open(node)?;
-    let step = change.plan(&mut server, number)?;
-    if step.is_nothing {
+    let plan = change.plan(&mut server, number)?;
+    if plan.is_empty() {
         say!("  nothing to change");
         return Ok(false);
     }
-    let mut observer = Observer::with_limit(node.target.clone(), look::PATIENCE);
-    let length = Duration::from_secs(pace.watch);
-    say!("  watching it for {} s first", pace.watch);
-    let before = Window::of(&mut observer, length, &|| told.interrupted())?;
-    let reopen = || Server::log_in(&mut node.target.clone());
-    (step.carry_out)(&mut server, told, &reopen)?;
-    drop(server);
-    observer.disconnect();
-    waiting::until_in_step(
-        &mut observer,
-        pace.max_lag as f64,
-        Duration::from_secs(pace.wait),
-        &|| told.interrupted(),
-        &mut |words| say!("  waiting for it: {words}"),
-    )?;
-    say!("  watching it for {} s", pace.watch);
-    let after =
-        Window::of(&mut observer, length, &|| told.interrupted()).map_err(|mut failure| {
-            failure.what = format!("it was changed, but then: {}", failure.what);
-            failure
-        })?;
-    if let Some(worse) = worse::judge(&before, &after, change.is_on(), pace.max_lag as f64) {
-        return Err(Failure::step(format!(
-            "it was changed and is worse off: {}",
-            worse.text
-        )));
-    }
+    let told = RefCell::new(told);
+    let turn = Turn {
+        is_on: change.is_on(),
+        watch: Duration::from_secs(pace.watch),
+        wait: Duration::from_secs(pace.wait),
+        max_lag_s,
+        interrupted: &|| told.borrow().interrupted(),
+        to_the_end: false,
+    };
+    let say = |text: &str| say!("  {text}");
+    let after = turn.take(node.target.clone(), look::PATIENCE, &say, || {
+        let reopen = || Server::log_in(&mut node.target.clone());
+        let result = plan.carry_out(&mut server, &mut **told.borrow_mut(), &reopen);
+        drop(server);
+        result
+    })?;
     say!("  {}", told_of(&after));
     Ok(true)
-}
-
-fn away(failure: &Failure) -> String {
-    format!("does not answer ({})", failure.what)
 }
 
 /// How a server is doing, in a line.

@@ -1,6 +1,7 @@
 //! How the servers of a cluster stand before the next one is changed: all take part, none is behind, and the primary is still the same.
 
 use super::membership::Membership;
+use crate::failure::Failure;
 
 /// Why no server is to be changed while this one is as it is.
 ///
@@ -28,13 +29,37 @@ pub fn primaries<'a>(all: impl Iterator<Item = (usize, &'a Membership)>) -> Vec<
     found
 }
 
-/// What to say when others are primaries than before.
-pub fn changed(now: &[&str]) -> String {
-    let now = match now.is_empty() {
+/// Sees that no server has left, fallen behind or changed its role since the change began: a second one must not be taken away. `seen`: the
+/// servers by name; `began`: the numbers of those that were primaries.
+///
+/// # Errors
+/// Why none is to be changed now.
+pub fn still(
+    seen: Vec<(&str, Result<Membership, Failure>)>,
+    max_lag_s: f64,
+    began: &[usize],
+) -> Result<(), Failure> {
+    let refused = |why: String| Failure::step(format!("not changed: {why}"));
+    let mut members = Vec::new();
+    for (name, membership) in &seen {
+        let membership = membership
+            .as_ref()
+            .map_err(|failure| refused(format!("{name} does not answer ({})", failure.what)))?;
+        check(name, membership, max_lag_s).map_err(refused)?;
+        members.push(membership);
+    }
+    let now = primaries(members.into_iter().enumerate());
+    if now == began {
+        return Ok(());
+    }
+    let names: Vec<_> = now.iter().map(|number| seen[*number].0).collect();
+    let names = match names.is_empty() {
         true => "no server".to_owned(),
-        false => now.join(", "),
+        false => names.join(", "),
     };
-    format!("roles have changed since it began: what replicates from nobody now is {now}")
+    Err(refused(format!(
+        "roles have changed since it began: what replicates from nobody now is {names}"
+    )))
 }
 
 #[cfg(test)]
@@ -68,6 +93,14 @@ mod tests {
         );
         assert_eq!(primaries([(3, &old), (0, &follower)].into_iter()), [3]);
         assert_eq!(primaries([(3, &old), (0, &promoted)].into_iter()), [0, 3]);
-        assert!(changed(&["b"]).ends_with("now is b"));
+        let seen =
+            |second: &Membership| vec![("a", Ok(follower.clone())), ("b", Ok(second.clone()))];
+        assert!(still(seen(&old), 10.0, &[1]).is_ok());
+        let why = still(seen(&follower), 10.0, &[1]).unwrap_err().what;
+        assert!(why.ends_with("now is no server"), "{why}");
+        let why = still(seen(&promoted), 10.0, &[0]).unwrap_err().what;
+        assert!(why.ends_with("now is b"), "{why}");
+        let gone = vec![("a", Err(Failure::step("no answer")))];
+        assert!(still(gone, 10.0, &[]).is_err());
     }
 }

@@ -54,7 +54,6 @@ pub use events::{Level, now_ms, shortened};
 use guard::{Guard, Names};
 pub use guest::Guest;
 use state::Console;
-pub use switching::set;
 use token::Token;
 pub use watched::Watched;
 use watched::Wish;

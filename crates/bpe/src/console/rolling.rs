@@ -23,10 +23,8 @@ use super::task::{State, Step, StepState, Task};
 use super::watched::Watched;
 use crate::cluster::look::PATIENCE;
 use crate::cluster::standing;
-use crate::cluster::waiting;
-use crate::cluster::worse::{self, Window};
+use crate::cluster::turn::Turn;
 use crate::failure::Failure;
-use crate::observe::Observer;
 
 /// Between two looks at what is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -265,53 +263,25 @@ impl Run {
             self.work
                 .show(step, StepState::Running, format!("{}: {what}", server.name))
         };
-        // A node that has left meanwhile ends it: no second one is to be taken away.
-        let mut now = Vec::new();
-        for other in &self.order {
-            let place = other.present().map_err(|failure| {
-                Failure::step(format!(
-                    "not changed, as {} is away: {}",
-                    other.name, failure.what
-                ))
-            })?;
-            standing::check(&other.name, &place.membership, self.max_lag_s)
-                .map_err(|why| Failure::step(format!("not changed, as {why}")))?;
-            now.push(place.membership);
-        }
-        let now = standing::primaries(now.iter().enumerate());
-        if now != self.primaries {
-            let names: Vec<_> = now.iter().map(|i| self.order[*i].name.as_str()).collect();
-            return Err(Failure::step(format!(
-                "not changed, as {}",
-                standing::changed(&names)
-            )));
-        }
-        let mut observer = Observer::with_limit(server.target().clone(), PATIENCE);
-        let interrupted = || self.work.is_to_stop();
-        say("watching it first");
-        let before = Window::of(&mut observer, self.watch, &interrupted)?;
-        say(self.title);
-        self.change(server)?;
-        observer.disconnect();
-        say("waiting until it is in step");
-        waiting::until_in_step(
-            &mut observer,
-            self.max_lag_s,
-            IN_STEP_WITHIN,
-            &interrupted,
-            &mut |words| say(&format!("waiting until it is in step: {words}")),
-        )?;
-        say("watching it");
-        // It is changed: that it was told to stop is looked at after it.
-        let after = Window::of(&mut observer, self.watch, &|| false)?;
-        let on = self.request.action == Action::On;
-        match worse::judge(&before, &after, on, self.max_lag_s) {
-            Some(worse) => Err(Failure::step(format!(
-                "it was changed and is worse off: {}",
-                worse.text
-            ))),
-            None => Ok(after.seen.membership.words()),
-        }
+        let seen = self.order.iter().map(|other| {
+            let place = other.present();
+            (other.name.as_str(), place.map(|place| place.membership))
+        });
+        standing::still(seen.collect(), self.max_lag_s, &self.primaries)?;
+        let turn = Turn {
+            is_on: self.request.action == Action::On,
+            watch: self.watch,
+            wait: IN_STEP_WITHIN,
+            max_lag_s: self.max_lag_s,
+            interrupted: &|| self.work.is_to_stop(),
+            // It is changed: that it was told to stop is looked at after it.
+            to_the_end: true,
+        };
+        let after = turn.take(server.target().clone(), PATIENCE, &say, || {
+            say(self.title);
+            self.change(server)
+        })?;
+        Ok(after.seen.membership.words())
     }
 
     /// Switches one, as its own switch does, and waits for the end.

@@ -131,11 +131,18 @@ impl Told for Work {
 
     fn begin(&mut self, step: usize) {
         for (index, known) in self.task.steps.iter_mut().enumerate() {
-            if index < step {
+            if index < step && known.state != StepState::Failed {
                 known.state = StepState::Done;
             } else if index == step {
                 known.state = StepState::Running;
             }
+        }
+        self.show();
+    }
+
+    fn failed(&mut self, step: usize) {
+        if let Some(known) = self.task.steps.get_mut(step) {
+            known.state = StepState::Failed;
         }
         self.show();
     }

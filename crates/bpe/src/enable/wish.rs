@@ -18,7 +18,7 @@ const SIZE: &str = "bpe_size";
 /// The variable of the rules for tables.
 pub const TABLES: &str = "bpe_tables";
 
-#[derive(clap::Args)]
+#[derive(Clone, Default, clap::Args)]
 pub struct Args {
     /// Folders (or files) on fast local disks for the cache, separated by `:`
     #[arg(long, value_name = "PATH[:PATH...]", required_unless_present = "all")]

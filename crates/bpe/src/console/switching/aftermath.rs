@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
+use crate::change::Row;
 use crate::connection::Address;
 use crate::console::events::Level;
 use crate::console::watched::Watched;
@@ -116,8 +117,8 @@ fn within(addresses: impl ToSocketAddrs, limit: Duration) -> io::Result<TcpStrea
 
 /// After an interrupted change, when the server is there again: what of it remains.
 pub fn note_remains(watched: &Watched, server: &mut Server, places: &Places) {
-    match disable::Undo::plan(server, places) {
-        Ok(undo) if undo.is_nothing() => {
+    match disable::plan(server, places) {
+        Ok(undo) if undo.is_empty() => {
             watched.note(Level::Info, "nothing remains of the interrupted change".to_owned());
         }
         Ok(undo) => watched.note(
@@ -125,7 +126,7 @@ pub fn note_remains(watched: &Watched, server: &mut Server, places: &Places) {
             format!(
                 "part of the interrupted change remains; switching on again completes it, uninstalling (or `bpe \
                  disable`) undoes it: {}",
-                undo.describe().join("; ")
+                undo.rows().map(Row::to_string).collect::<Vec<_>>().join("; ")
             ),
         ),
         // Gone again: it is looked for when it is back.

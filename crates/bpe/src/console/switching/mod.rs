@@ -1,7 +1,7 @@
 //! The switch: what it would change, and doing it.
 //!
 //! Where the plugin is not installed, "on" is `bpe enable`; and "off" with `uninstall` is `bpe disable`. Otherwise the
-//! switch sets global variables ([`set`]), which takes effect at once, and lasts until the server's next start.
+//! switch sets global variables ([`crate::change::switch`]), which takes effect at once, and lasts until the server's next start.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -14,18 +14,18 @@ use super::state::Console;
 use super::task::Task;
 use super::tasks::Work;
 use super::watched::Watched;
+use crate::change;
 use crate::failure::Failure;
 
 mod aftermath;
 mod plan;
-pub mod set;
 pub mod settings;
 pub mod tables;
 mod values;
 mod words;
 
 use aftermath::after_failure;
-use plan::{Plan, tied};
+use plan::tied;
 use words::failure_on_a_form;
 
 pub use aftermath::note_remains;
@@ -42,7 +42,7 @@ pub fn begin(
 ) -> Result<Task, Refusal> {
     let changing = watched.begin_change().ok_or_else(being_changed)?;
     let mut server = watched.open()?;
-    let plan = Plan::make(&mut server, request, &console.places);
+    let plan = plan::make(&mut server, request, &console.places);
     let plan = plan.map_err(|failure| server.without_answer(failure));
     let plan = tied(plan, request.digest.as_deref())?;
     watched.wait_for_changes(&mut server);
@@ -61,13 +61,17 @@ pub fn begin(
     std::thread::Builder::new()
         .name("switch".into())
         .spawn(move || {
-            let remains = plan.leaves_something().then_some(places);
+            let leaves = plan.as_ref().is_some_and(change::Plan::leaves_something);
+            let remains = leaves.then_some(places);
             let is_lost = Cell::new(false);
             let reopen = || {
                 is_lost.set(true);
                 watched.open_to_change()
             };
-            let result = plan.carry_out(&mut server, &mut work, &reopen);
+            let result = match plan {
+                Some(plan) => plan.carry_out(&mut server, &mut work, &reopen),
+                None => Ok(()),
+            };
             is_lost.set(is_lost.get() || server.lost().is_some());
             drop(server);
             let result = result.map_err(|failure| {

@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::super::details::{SETTINGS, TABLES};
-use super::values::{BUILT_FROM, bytes};
-use crate::connection::plain;
+use super::values::bytes;
+use crate::change::switch::BUILT_FROM;
+use crate::change::{Kind, Plan, Reopen, Step};
 use crate::failure::Failure;
-use crate::journal::{Reopen, connected};
-use crate::quote::sql_value;
 use crate::server::Server;
 use crate::state::{is_on, state};
+use crate::told::Told;
 
 /// Variables in bytes, for which `100G` may be written.
 const SIZES: [&str; 3] = ["bpe_size", "bpe_memory_limit", "bpe_daily_write_limit"];
@@ -32,7 +32,7 @@ pub struct Applied {
     warnings: Vec<String>,
 }
 
-/// Names and literals, in the order in which they are set.
+/// Names and values, in the order in which they are set.
 ///
 /// # Errors
 /// A name that is no setting, or a value that cannot be one.
@@ -60,7 +60,7 @@ fn statements(wanted: &Map<String, Value>) -> Result<Vec<(&'static str, String)>
                 Value::Number(number) if number.is_u64() || number.is_i64() => number.to_string(),
                 Value::String(text) => {
                     refuse_controls(name, text).map_err(Failure::usage)?;
-                    sql_value(text)
+                    text.clone()
                 }
                 _ => {
                     return Err(Failure::usage(format!(
@@ -99,71 +99,64 @@ pub fn apply(
     }
     smaller_first(&mut statements, &before);
     let was_active = is_on(&state(server)?.0);
-    let mut warnings = Vec::new();
-    let mut done: Vec<&str> = Vec::new();
-    for (name, value) in &statements {
-        if let Err(error) = server.execute(&format!("SET GLOBAL {name} = {value}")) {
-            let mut failure = if server.is_outcome_unknown() {
-                // It may have been set.
-                done.push(name);
-                Failure::step(format!("{name} could not be set: {}", plain(&error)))
-            } else {
-                Failure::refused(format!("{name} was refused: {}", plain(&error)))
-            };
-            if let Some(words) = connected(server, reopen).in_words() {
-                failure.what.push_str(&format!("\n  {words}"));
+    let names: Vec<_> = statements.iter().map(|(name, _)| *name).collect();
+    let mut plan = Plan::new(Kind::Set, String::new());
+    for (name, value) in statements {
+        let previous = before.get(name).cloned().unwrap_or_default();
+        plan.add(Step::new("set", Vec::new(), move |run| {
+            run.set(name, &value, &previous)?;
+            let said = run.server.warnings();
+            if !said.is_empty() {
+                run.tell(format!("{name}: {said}"));
             }
-            put_back(server, &done, &before, &mut failure);
-            return Err(failure);
-        }
-        let said = server.warnings();
-        if !said.is_empty() {
-            warnings.push(format!("{name}: {said}"));
-        }
-        done.push(name);
+            Ok(())
+        }));
     }
-    let now = server.variables("bpe\\_%");
-    let now = now.map_err(|failure| taken_at_least(failure, &done))?;
-    let rebuilds = BUILT_FROM
-        .iter()
-        .any(|name| done.contains(name) && now.get(*name) != before.get(*name));
-    if was_active && rebuilds {
-        match built(server).map_err(|failure| taken_at_least(failure, &done))? {
-            Built::Yes => {}
-            Built::NotYet => warnings.push(
-                "the cache is still being built; the state shows when it is active".to_owned(),
-            ),
-            Built::No(why) => {
-                let mut failure = Failure::refused(format!(
-                    "the extension cannot work with these settings: {why}"
-                ));
-                put_back(server, &done, &before, &mut failure);
-                return Err(failure);
+    if was_active {
+        plan.add(Step::new("see that it works", Vec::new(), move |run| {
+            let now = run.server.variables("bpe\\_%")?;
+            let rebuilds = |name: &&str| now.get(*name) != before.get(*name);
+            if !BUILT_FROM.iter().any(rebuilds) {
+                return Ok(());
             }
-        }
+            match built(run.server)? {
+                Built::Yes => {}
+                Built::NotYet => {
+                    run.tell("the cache is still being built; the state shows when it is active")
+                }
+                Built::No(why) => {
+                    return Err(Failure::refused(format!(
+                        "the extension cannot work with these settings: {why}"
+                    )));
+                }
+            }
+            Ok(())
+        }));
     }
-    let applied = statements
-        .iter()
-        .map(|(name, _)| {
-            let text = now.get(*name).map_or("", String::as_str);
-            let value = text
-                .parse::<u64>()
-                .map_or_else(|_| text.into(), Value::from);
-            ((*name).to_owned(), value)
-        })
-        .collect();
-    Ok(Applied { applied, warnings })
+    let mut warnings = Warnings::default();
+    plan.carry_out(server, &mut warnings, reopen)?;
+    let now = server.variables("bpe\\_%")?;
+    let applied = names.into_iter().map(|name| {
+        let text = now.get(name).map_or("", String::as_str);
+        let value = text
+            .parse::<u64>()
+            .map_or_else(|_| text.into(), Value::from);
+        (name.to_owned(), value)
+    });
+    Ok(Applied {
+        applied: applied.collect(),
+        warnings: warnings.0,
+    })
 }
 
-/// A failure after the server has taken them all: it gives no answer as to what it made of them.
-fn taken_at_least(mut failure: Failure, done: &[&str]) -> Failure {
-    failure.what = format!(
-        "the server took the settings ({}), but then gave no answer, so it is not known whether the extension works \
-         with them: {}",
-        done.join(", "),
-        failure.what
-    );
-    failure.advise("check them, and the extension's state, when the server answers again")
+/// What the server says of settings that it takes.
+#[derive(Default)]
+struct Warnings(Vec<String>);
+
+impl Told for Warnings {
+    fn line(&mut self, text: &str) {
+        self.0.push(text.trim().to_owned());
+    }
 }
 
 /// A cache that becomes smaller does so before it moves: its new disk may have no room for the old size.
@@ -177,31 +170,6 @@ fn smaller_first(statements: &mut [(&'static str, String)], before: &BTreeMap<St
     let shrinks = number(Some(&statements[size].1)) < now;
     if shrinks == (path < size) {
         statements.swap(path, size);
-    }
-}
-
-/// Sets what was set to what it was, newest first, and adds to the failure how that went.
-fn put_back(
-    server: &mut Server,
-    done: &[&str],
-    before: &BTreeMap<String, String>,
-    failure: &mut Failure,
-) {
-    let mut back = Vec::new();
-    for name in done.iter().rev() {
-        let previous = before.get(*name).map_or("", String::as_str);
-        match server.execute(&format!("SET GLOBAL {name} = {}", sql_value(previous))) {
-            Ok(()) => back.push(*name),
-            Err(error) => failure.what.push_str(&format!(
-                "\n  {name} could NOT be put back: {}",
-                plain(&error)
-            )),
-        }
-    }
-    if !back.is_empty() {
-        failure
-            .what
-            .push_str(&format!("\n  put back: {}", back.join(", ")));
     }
 }
 
@@ -241,31 +209,19 @@ mod tests {
     }
 
     #[test]
-    fn values_become_literals() {
+    fn values_are_in_the_order_of_settings() {
         let list = of(
             json!({"bpe_size": "1G", "bpe_path": "/mnt/o'brien", "bpe_instances": 4, "bpe_admission": "all"}),
         );
         assert_eq!(
             list.unwrap(),
             [
-                (
-                    "bpe_path",
-                    "_utf8mb4 x'2f6d6e742f6f27627269656e'".to_owned()
-                ),
+                ("bpe_path", "/mnt/o'brien".to_owned()),
                 ("bpe_size", "1073741824".to_owned()),
                 ("bpe_instances", "4".to_owned()),
-                ("bpe_admission", "_utf8mb4 x'616c6c'".to_owned()),
+                ("bpe_admission", "all".to_owned()),
             ]
         );
-    }
-
-    #[test]
-    fn what_was_taken_is_named_when_the_answer_is_lost() {
-        let failure = taken_at_least(Failure::step("it closed the connection"), &["bpe_size"]);
-        for part in ["took the settings (bpe_size)", "works with them: it closed"] {
-            assert!(failure.what.contains(part), "{failure}");
-        }
-        assert!(failure.advice.is_some());
     }
 
     #[test]

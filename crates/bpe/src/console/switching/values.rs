@@ -6,15 +6,6 @@ use serde_json::Value;
 use crate::failure::Failure;
 use crate::size;
 
-/// Those that the cache is built from. The server takes them at once, and a thread of the extension builds it anew.
-pub const BUILT_FROM: [&str; 5] = [
-    "bpe_path",
-    "bpe_size",
-    "bpe_instances",
-    "bpe_memory_limit",
-    "bpe_compression",
-];
-
 /// A path that the plugin takes.
 pub fn checked(path: &str) -> Result<&str, Failure> {
     refuse_in_path("the path", path).map_err(Failure::usage)?;

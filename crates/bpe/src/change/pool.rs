@@ -1,0 +1,161 @@
+//! The steps that lower InnoDB's buffer pool for the memory that the extension takes, and put it back.
+
+use super::{Row, Run, Step};
+use crate::failure::Failure;
+use crate::pool::{self, Pool};
+use crate::record::Record;
+use crate::size::human;
+
+/// Why nobody knows what the pool was.
+pub const NO_RECORD: &str = "there is no record here of its size without the extension, which may have been switched on \
+                             from another host or by another user";
+
+/// Lowers the pool by what the extension really takes. `pool` is the pool without the extension, `expected` the expected memory in bytes. The
+/// record keeps the size of before, so that `bpe disable` finds it. The error is why the pool stays.
+pub fn lower(pool: Pool, expected: u64) -> Result<Step, String> {
+    let Some(lowered) = pool.lowered_for(expected) else {
+        return Err(stays(pool, expected));
+    };
+    let less = human(pool.size - lowered);
+    let row = Row::new(
+        "innodb_buffer_pool_size",
+        human(pool.size),
+        format!("about {}", human(lowered)),
+        format!("lowered by about {less} for the memory that the extension takes, at most 4 %"),
+    );
+    Ok(Step::new("lower the buffer pool", vec![row], move |run| {
+        carry_out(run, pool, expected)
+    }))
+}
+
+/// Why the pool is not lowered.
+fn stays(pool: Pool, expected: u64) -> String {
+    format!(
+        "innodb_buffer_pool_size stays at {}: the server changes it in steps of {}, more than 4 % of it; the extension \
+         takes about {} besides",
+        human(pool.size),
+        human(pool.step),
+        human(expected)
+    )
+}
+
+fn carry_out(run: &mut Run<'_>, pool: Pool, expected: u64) -> Result<(), Failure> {
+    let used = run.server.number_of_status("bpe_memory_bytes")?;
+    let used = used.unwrap_or(expected);
+    let now = run.server.number("innodb_buffer_pool_size")?.unwrap_or(0);
+    let Some(wanted) = pool.lowered_for(used) else {
+        run.tell(stays(pool, used));
+        return Ok(());
+    };
+    if wanted == pool.size {
+        return Ok(());
+    }
+    // Before it is done, so that it can be undone whatever happens.
+    run.record(|record| record.lower(pool.size, wanted))?;
+    if wanted == now {
+        return Ok(());
+    }
+    let reached = match pool::resize(run.server, wanted) {
+        Ok(reached) => reached,
+        Err(why) => {
+            if run.server.lost().is_some() || run.server.is_outcome_unknown() {
+                undo(run, now);
+                return Err(Failure::step(format!(
+                    "innodb_buffer_pool_size could not be lowered: {why}"
+                )));
+            }
+            // The extension works without it; the pool is a matter of memory alone.
+            run.tell(format!(
+                "innodb_buffer_pool_size could not be lowered: {why}"
+            ));
+            run.server.number("innodb_buffer_pool_size")?.unwrap_or(now)
+        }
+    };
+    if reached == pool.size {
+        return run.record(|record| (record.pool_before, record.pool_after) = (None, None));
+    }
+    run.tell(format!(
+        "innodb_buffer_pool_size lowered from {} to {}",
+        human(pool.size),
+        human(reached)
+    ));
+    undo(run, now);
+    run.record(|record| record.lower(pool.size, reached))
+}
+
+fn undo(run: &mut Run<'_>, before: u64) {
+    run.note(
+        format!("innodb_buffer_pool_size is {} again", human(before)),
+        move |server| pool::resize(server, before).map(drop),
+    );
+}
+
+/// What the pool goes back to when the extension goes; None where it has that size. The error is why it stays as it is.
+pub fn original(record: Option<&Record>, now: u64) -> Result<Option<u64>, String> {
+    let Some(record) = record else {
+        return Err(NO_RECORD.to_owned());
+    };
+    match (record.original(now), record.pool_before) {
+        (Some(original), _) => Ok(Some(original).filter(|&original| original != now)),
+        (None, Some(before)) if before != now && record.pool_after.is_some() => Err(format!(
+            "it has been changed since it was lowered from {}",
+            human(before)
+        )),
+        _ => Ok(None),
+    }
+}
+
+/// Puts the pool back from `now` to `before`, both in bytes.
+pub fn restore(now: u64, before: u64) -> Step {
+    let row = Row::new(
+        "innodb_buffer_pool_size",
+        human(now),
+        human(before),
+        "the extension no longer takes the memory",
+    );
+    Step::new("put the buffer pool back", vec![row], move |run| {
+        let result = pool::resize(run.server, before).map(drop);
+        run.done(
+            format!("innodb_buffer_pool_size is {} again", human(before)),
+            result,
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pool_comes_back_from_every_size_it_was_given() {
+        let mut record = Record::default();
+        assert_eq!(original(Some(&record), 1024), Ok(None));
+        record.lower(1024, 1020);
+        record.lower(1024, 1000);
+        // 1020 is what an option file may start the server with.
+        for now in [1020, 1000] {
+            assert_eq!(original(Some(&record), now), Ok(Some(1024)));
+        }
+        assert_eq!(original(Some(&record), 1024), Ok(None));
+        assert!(original(Some(&record), 2048).is_err());
+        assert!(original(None, 1020).is_err());
+    }
+
+    #[test]
+    fn pool_is_lowered_by_a_step_of_the_server() {
+        let pool = |step| Pool {
+            size: 100 << 20,
+            step,
+            max: None,
+        };
+        let step = lower(pool(1 << 20), 2 << 20)
+            .map_err(|why| panic!("{why}"))
+            .unwrap();
+        let row = &step.rows[0];
+        assert!(
+            row.why.contains("2 MiB") && row.to.contains("98 MiB"),
+            "{row:?}"
+        );
+        assert!(lower(pool(50 << 20), 2 << 20).is_err_and(|why| why.contains("steps of 50 MiB")));
+    }
+}

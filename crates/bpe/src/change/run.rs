@@ -1,0 +1,352 @@
+//! Carries a plan out, step by step; when a step fails, puts back what was done.
+
+use std::path::Path;
+use std::rc::Rc;
+
+use super::journal::{Connection, Journal, Moment, Reopen, connected};
+use super::{Kind, OnFailure, Plan, Work};
+use crate::connection::plain;
+use crate::failure::Failure;
+use crate::files::Replaced;
+use crate::maintenance::Maintenance;
+use crate::process::Process;
+use crate::quote::{readable, sql_value};
+use crate::record::{Place, Record};
+use crate::server::{Server, error_code};
+use crate::told::Told;
+
+/// Of a variable that the server does not have.
+const UNKNOWN_VARIABLE: u16 = 1193;
+const STARTED_AGAIN: &str = "\n  The server has started again.";
+
+/// What a step works with.
+pub struct Run<'a> {
+    pub server: &'a mut Server,
+    told: &'a mut dyn Told,
+    reopen: Reopen<'a>,
+    kind: Kind,
+    record: Option<(Place, Option<Record>)>,
+    record_is_noted: bool,
+    journal: Journal,
+    maintenance: Option<Maintenance>,
+    /// Files that were written in place of others.
+    replaced: Vec<Rc<Replaced>>,
+    begin: Moment,
+    /// What failed while the steps after it went on.
+    failures: Vec<String>,
+}
+
+impl Plan {
+    /// Carries it out. `reopen` logs in as before, where the connection is lost.
+    ///
+    /// # Errors
+    /// The step that failed, and what was put back.
+    pub fn carry_out(
+        self,
+        server: &mut Server,
+        told: &mut dyn Told,
+        reopen: Reopen<'_>,
+    ) -> Result<(), Failure> {
+        let begin = Moment::of(server);
+        let mut run = Run {
+            server,
+            told,
+            reopen,
+            kind: self.kind,
+            record: self.record,
+            record_is_noted: false,
+            journal: Journal::default(),
+            maintenance: None,
+            replaced: Vec::new(),
+            begin,
+            failures: Vec::new(),
+        };
+        let mut at = 0;
+        let result = run.steps(self.steps, self.end, &mut at);
+        run.conclude(result, at)
+    }
+}
+
+impl Run<'_> {
+    fn steps(
+        &mut self,
+        steps: Vec<super::Step>,
+        end: Option<Work>,
+        at: &mut usize,
+    ) -> Result<(), Failure> {
+        let titles: Vec<_> = steps.iter().map(|step| step.title).collect();
+        self.told.steps(&titles);
+        let count = steps.len();
+        for (index, step) in steps.into_iter().enumerate() {
+            *at = index;
+            self.told.begin(index);
+            self.journal.begin(index);
+            let failed_before = self.failures.len();
+            if let Err(failure) = (step.work)(self) {
+                match (step.on_failure, self.kind) {
+                    (OnFailure::Tell, _) => self.go_on(&failure)?,
+                    (OnFailure::Usual, Kind::Remove) => self.failures.push(failure.what),
+                    _ => return Err(failure),
+                }
+            }
+            if self.failures.len() > failed_before {
+                self.told.failed(index);
+            }
+            if self.kind != Kind::Remove && self.told.interrupted() {
+                return Err(Failure::step("interrupted"));
+            }
+        }
+        *at = count;
+        self.told.begin(count);
+        match end {
+            Some(end) if self.failures.is_empty() => end(self),
+            _ => Ok(()),
+        }
+    }
+
+    /// Goes on after a step that is dispensable, over another connection where this one was lost.
+    fn go_on(&mut self, failure: &Failure) -> Result<(), Failure> {
+        let connection = connected(self.server, self.reopen);
+        let words = connection.in_words();
+        let text = [Some(failure.what.clone()), words].into_iter().flatten();
+        let text = text.collect::<Vec<_>>().join("\n  ");
+        let started_again = connection.is_another() && self.begin.has_started_since(self.server);
+        if matches!(connection, Connection::Gone(..)) || started_again {
+            return Err(Failure::step(text));
+        }
+        self.tell(text);
+        Ok(())
+    }
+
+    /// Ends it, whether it failed or not. `at`: the number of the step that failed.
+    fn conclude(mut self, result: Result<(), Failure>, at: usize) -> Result<(), Failure> {
+        let connection = match &result {
+            Ok(()) if self.server.lost().is_none() => Connection::Kept,
+            _ => connected(self.server, self.reopen),
+        };
+        let mut more: Vec<_> = connection.in_words().into_iter().collect();
+        if let Some(maintenance) = self
+            .maintenance
+            .as_mut()
+            .filter(|_| connection.is_another())
+        {
+            more.extend(maintenance.resume(self.server).err());
+        }
+        let mut result = match result {
+            Err(mut failure) if self.kind != Kind::Remove => {
+                for text in more {
+                    failure.what.push_str(&format!("\n  {text}"));
+                }
+                Err(self.undone(failure, &connection, at))
+            }
+            result => {
+                // The files of before were kept for undoing only.
+                for file in std::mem::take(&mut self.replaced) {
+                    file.done();
+                }
+                self.failures
+                    .extend(result.err().map(|failure| failure.what));
+                if !self.failures.is_empty() {
+                    self.failures.extend(more);
+                }
+                Ok(())
+            }
+        };
+        if let Some(Err(why)) = self.maintenance.take().map(|it| it.end(self.server)) {
+            match &mut result {
+                Err(failure) => failure.what.push_str(&format!("\n  {why}")),
+                Ok(()) => self.failures.push(why),
+            }
+        }
+        if self.kind == Kind::Remove && self.failures.is_empty() {
+            let removed = self.record.as_ref().map(|(place, _)| place.remove());
+            self.failures.extend(removed.and_then(Result::err));
+        }
+        match (result, self.failures.as_slice()) {
+            (Ok(()), []) => Ok(()),
+            (Err(failure), _) => Err(failure),
+            (Ok(()), failures) if self.kind == Kind::Remove => Err(Failure::step(format!(
+                "not everything could be undone:\n  {}",
+                failures.join("\n  ")
+            ))
+            .advise("fix what the messages say and run `bpe disable` again")),
+            (Ok(()), failures) => Err(Failure::step(failures.join("\n  "))),
+        }
+    }
+
+    /// Puts back what was done, and adds to the failure how that went.
+    fn undone(&mut self, mut failure: Failure, connection: &Connection, at: usize) -> Failure {
+        let sets = self.kind == Kind::Set;
+        if sets && connection.is_another() && self.begin.has_started_since(self.server) {
+            // It does not have the variables any more.
+            (0..at).for_each(|step| self.told.undone(step, true));
+            failure.what.push_str(STARTED_AGAIN);
+            return failure;
+        }
+        let is_over = !connection.leaves_a_statement();
+        let all = std::mem::take(&mut self.journal).roll_back(self.server, connection);
+        for Ok(text) | Err(text) in all.iter().map(|undone| &undone.result) {
+            failure.what.push_str(&format!("\n  {text}"));
+        }
+        for step in 0..at {
+            // One that only looked is as true as all the others.
+            let only_looked = all.iter().all(|undone| undone.step != step);
+            let mut of_step = all
+                .iter()
+                .filter(|undone| only_looked || undone.step == step);
+            let wholly = of_step.all(|undone| undone.result.is_ok());
+            self.told.undone(step, is_over && wholly);
+        }
+        let wholly = is_over && all.iter().all(|undone| undone.result.is_ok());
+        failure.what.push_str(match (wholly, sets) {
+            (_, true) => "",
+            (true, _) => "\n  The server is as it was before.",
+            (false, _) => "\n  Not everything could be put back; `bpe disable` tries again.",
+        });
+        failure
+    }
+
+    /// Tells what was done, or is worth knowing.
+    pub fn tell(&mut self, text: impl AsRef<str>) {
+        self.told.line(&format!("  {}", text.as_ref().trim_start()));
+    }
+
+    /// Tells what stands beside the steps.
+    pub fn say(&mut self, text: impl AsRef<str>) {
+        self.told.line(text.as_ref());
+    }
+
+    /// Notes what has been done. `undone` names the result of undoing it.
+    pub fn note(
+        &mut self,
+        undone: impl Into<String>,
+        undo: impl FnOnce(&mut Server) -> Result<(), String> + 'static,
+    ) {
+        self.journal.note(undone, undo);
+    }
+
+    /// The same of what everything done after it needs.
+    pub fn note_needed(
+        &mut self,
+        undone: impl Into<String>,
+        undo: impl FnOnce(&mut Server) -> Result<(), String> + 'static,
+    ) {
+        self.journal.note_needed(undone, undo);
+    }
+
+    /// Tells that it was done, or why not.
+    ///
+    /// # Errors
+    /// It was not done.
+    pub fn done(
+        &mut self,
+        what: impl AsRef<str>,
+        result: Result<(), String>,
+    ) -> Result<(), Failure> {
+        let what = what.as_ref();
+        match result {
+            Ok(()) => self.tell(what),
+            Err(why) if self.kind == Kind::Remove => {
+                self.failures.push(format!("{what}: NOT done: {why}"));
+            }
+            Err(why) => return Err(Failure::step(format!("{what}: NOT done: {why}"))),
+        }
+        Ok(())
+    }
+
+    /// Keeps what follows out of the binary log, and lifts `super_read_only` until the end.
+    ///
+    /// # Errors
+    /// The server refuses.
+    pub fn maintain(&mut self) -> Result<(), Failure> {
+        let begun = Maintenance::begin(self.server).map_err(Failure::step)?;
+        self.maintenance = Some(begun);
+        Ok(())
+    }
+
+    pub fn sql(&mut self, sql: &str) -> Result<(), Failure> {
+        self.server
+            .execute(sql)
+            .map_err(|error| Failure::step(format!("{} failed: {}", readable(sql), plain(&error))))
+    }
+
+    /// Does it by one statement, undone by another; also where it failed and may have been done.
+    pub fn sql_and_undo(
+        &mut self,
+        sql: &str,
+        undone: impl Into<String>,
+        undo: String,
+    ) -> Result<(), Failure> {
+        let result = self.sql(sql);
+        if result.is_ok() || self.server.is_outcome_unknown() {
+            self.note(undone, move |server: &mut Server| {
+                match server.execute(&undo) {
+                    // The plugin is gone, and its variables with it.
+                    Err(error) if error_code(&error) != UNKNOWN_VARIABLE => Err(plain(&error)),
+                    _ => Ok(()),
+                }
+            });
+        }
+        result
+    }
+
+    /// Sets a global variable. `before`: what it is set to when that is undone.
+    pub fn set(&mut self, name: &str, value: &str, before: &str) -> Result<(), Failure> {
+        self.sql_and_undo(
+            &format!("SET GLOBAL {name} = {}", sql_value(value)),
+            format!("{name} = {before} again"),
+            format!("SET GLOBAL {name} = {}", sql_value(before)),
+        )
+    }
+
+    /// Writes a file of the server in a directory that only root may change. What was there is kept until everything is done.
+    pub fn replace(
+        &mut self,
+        process: &Process,
+        path: &Path,
+        contents: &[u8],
+    ) -> Result<Rc<Replaced>, Failure> {
+        let replaced = process.directory_of(path).and_then(|(folder, name)| {
+            let replaced = folder.replace(name, contents, 0o644);
+            replaced.map_err(|error| error.to_string())
+        });
+        let replaced = replaced
+            .map_err(|why| Failure::step(format!("cannot write {}: {why}", path.display())))?;
+        let replaced = Rc::new(replaced);
+        self.replaced.push(Rc::clone(&replaced));
+        Ok(replaced)
+    }
+
+    /// What the record holds.
+    pub fn recorded(&self) -> Record {
+        let record = self.record.as_ref().and_then(|(_, record)| record.clone());
+        record.unwrap_or_default()
+    }
+
+    /// Changes the record and writes it, before what it is about is done: so `bpe disable` can clean up even after this process died.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn record(&mut self, change: impl FnOnce(&mut Record)) -> Result<(), Failure> {
+        let Some((place, record)) = &mut self.record else {
+            return Ok(());
+        };
+        if !self.record_is_noted {
+            let before = place.read()?;
+            let place = place.clone();
+            // What remains is undone by `bpe disable`, which goes by the record.
+            let undo = move |_: &mut Server| match before {
+                Some(record) => place.write(&record),
+                None => place.remove(),
+            };
+            let undone = "record of previous values put back";
+            self.journal.note_needed(undone, undo);
+            self.record_is_noted = true;
+        }
+        let record = record.get_or_insert_default();
+        change(record);
+        place
+            .write(record)
+            .map_err(|why| Failure::step(why).advise("name another folder with --state-dir"))
+    }
+}

@@ -1,0 +1,177 @@
+//! Switching an installed extension by global variables, with the buffer pool: lowered for the memory that the extension
+//! takes, and put back when it is switched off. What the pool was is in the same record that `bpe enable` keeps, so that
+//! `bpe disable` finds it.
+
+use super::digest::Part;
+use super::{Kind, Plan, Row, Step, pool, title};
+use crate::enable::{self, Places};
+use crate::failure::Failure;
+use crate::maintenance::check_may_set;
+use crate::pool::{Pool, expected_memory};
+use crate::process::Process;
+use crate::quote::{shell, shell_path};
+use crate::record::{Place, Record};
+use crate::server::Server;
+use crate::size::human;
+use crate::state::wait_until_active;
+
+/// Those that the cache is built from. The server takes them at once, and a thread of the extension builds it anew.
+pub const BUILT_FROM: [&str; 5] = [
+    "bpe_path",
+    "bpe_size",
+    "bpe_instances",
+    "bpe_memory_limit",
+    "bpe_compression",
+];
+
+const UNTIL_RESTART: &str =
+    "this holds until the server's next start, which follows its option files";
+
+/// Looks at a server on which the plugin is installed, and changes nothing. `path` and `size`, in bytes: what it has, if not given.
+///
+/// # Errors
+/// What stands in the way.
+pub fn plan(
+    server: &mut Server,
+    on: bool,
+    path: Option<&str>,
+    size: Option<u64>,
+    places: &Places,
+) -> Result<Plan, Failure> {
+    check_may_set(server)?;
+    let variables = server.variables("bpe\\_%")?;
+    let now = |name: &str| variables.get(name).cloned().unwrap_or_default();
+    let was_on = now("bpe_enabled") == "ON";
+    let process = Process::find(server).ok();
+    let place = Place::of(server, process.as_ref(), places.state_dir.as_deref())?;
+    let record = place.read()?;
+    let pool = Pool::of(server)?;
+    let name = title(server, process.as_ref());
+    let mut plan = Plan::new(Kind::Set, name).with_record(place.clone(), record.clone());
+    plan.digest.add(Part::Server, &place);
+    let seen: Vec<_> = BUILT_FROM
+        .iter()
+        .chain(&["bpe_enabled"])
+        .map(|name| now(name))
+        .collect();
+    plan.digest.add(Part::Pool, &pool);
+    plan.digest
+        .add(Part::Record, &record.clone().map(Record::nameless));
+    let pool_stays = |why: &str| {
+        format!(
+            "innodb_buffer_pool_size stays at {}: {why}",
+            human(pool.size)
+        )
+    };
+    let switched = |value| Row::setting("bpe_enabled", Some(&now("bpe_enabled")), value);
+    if !on {
+        plan.digest.add(Part::Settings, &seen);
+        let rows = was_on.then(|| switched("OFF"));
+        plan.add(Step::new("switch off", rows.into_iter().collect(), |run| {
+            run.sql("SET GLOBAL bpe_enabled = OFF")?;
+            run.tell("bpe_enabled = OFF");
+            Ok(())
+        }));
+        match pool::original(record.as_ref(), pool.size) {
+            // The extension is off, which is what was asked for; the pool is a matter of memory alone.
+            Ok(Some(before)) => plan.add(pool::restore(pool.size, before).dispensable()),
+            Ok(None) => {}
+            Err(why) => plan.notes.push(pool_stays(&why)),
+        }
+        if was_on {
+            plan.notes
+                .push("the cache is dropped: switching on again starts empty".to_owned());
+            plan.notes.push(UNTIL_RESTART.to_owned());
+        }
+        return Ok(plan);
+    }
+
+    let path = path.map_or_else(|| now("bpe_path"), str::to_owned);
+    let size = size.unwrap_or_else(|| now("bpe_size").parse().unwrap_or(0));
+    if path.is_empty() || size == 0 {
+        let what = if path.is_empty() { "path" } else { "size" };
+        return Err(
+            Failure::usage(format!("the server has no {what} for the cache yet")).advise(
+                "name a folder on a fast local disk, and how much of it the cache may take",
+            ),
+        );
+    }
+    if let Some(process) = &process {
+        check_path(server, process, &path, size, &mut plan.notes)?;
+    }
+    let wanted = [("bpe_path", path), ("bpe_size", size.to_string())];
+    let settings = wanted
+        .into_iter()
+        .map(|(name, value)| (name, value, now(name)));
+    let settings: Vec<_> = settings
+        .filter(|(_, value, before)| value != before)
+        .collect();
+    plan.digest.add(Part::Settings, &(seen, &settings));
+    let changes = !was_on || !settings.is_empty();
+    if was_on && changes {
+        plan.notes
+            .push("the cache is rebuilt and starts empty".to_owned());
+    }
+    let rows = settings
+        .iter()
+        .map(|(name, value, before)| Row::setting(name, Some(before), value));
+    let rows = rows.chain((!was_on).then(|| switched("ON"))).collect();
+    plan.add(Step::new("set and switch on", rows, move |run| {
+        // Off and on, as only switching on says at once what is wrong with the new settings.
+        if was_on && changes {
+            run.set("bpe_enabled", "OFF", "ON")?;
+        }
+        for (name, value, before) in &settings {
+            run.set(name, value, before)?;
+            run.tell(format!("{name} = {value}"));
+        }
+        if changes {
+            run.set("bpe_enabled", "ON", "OFF")?;
+            run.tell("bpe_enabled = ON");
+        }
+        Ok(())
+    }));
+    plan.add(Step::new("see that it is active", Vec::new(), |run| {
+        wait_until_active(run.server)
+    }));
+    if changes {
+        plan.notes.push(UNTIL_RESTART.to_owned());
+        let page_size = server.number("innodb_page_size")?.unwrap_or(16 << 10);
+        let expected = expected_memory(size, page_size);
+        let step = match &record {
+            // Nobody would put it back.
+            None => Err(pool_stays(pool::NO_RECORD)),
+            // Lowered before and not touched since: count from what it was.
+            Some(record) => {
+                let size = record.original(pool.size).unwrap_or(pool.size);
+                pool::lower(Pool { size, ..pool }, expected)
+            }
+        };
+        match step {
+            Ok(step) => plan.add(step.dispensable()),
+            Err(why) => plan.notes.push(why),
+        }
+    }
+    Ok(plan)
+}
+
+/// On the server's own host a bad path is refused before anything is changed.
+fn check_path(
+    server: &mut Server,
+    process: &Process,
+    path: &str,
+    size: u64,
+    notes: &mut Vec<String>,
+) -> Result<(), Failure> {
+    let missing = enable::check_paths(server, process, path, size, notes)?;
+    match missing.first() {
+        None => Ok(()),
+        Some(folder) => Err(
+            Failure::refused(format!("{} does not exist", folder.display())).advise(format!(
+                "make it for the server's user: sudo install -d -m 700 -o {} {}",
+                shell(&process.user_name()),
+                shell_path(folder)
+            )),
+        ),
+    }
+}
