@@ -157,11 +157,16 @@ impl Place {
             None => Ok(None),
         });
         let bytes = read.map_err(|error| {
-            Failure::refused(format!(
+            let failure = Failure::refused(format!(
                 "cannot read the record {}: {error}",
                 self.path().display()
-            ))
-            .advise("run as the user who ran `bpe enable` (sudo?)")
+            ));
+            failure.advise(match error.kind() {
+                io::ErrorKind::PermissionDenied => {
+                    "run as the user who ran `bpe enable` (sudo?)"
+                }
+                _ => "name a directory that only this user may change with --state-dir",
+            })
         })?;
         let Some(bytes) = bytes else { return Ok(None) };
         serde_json::from_slice(&bytes).map(Some).map_err(|error| {

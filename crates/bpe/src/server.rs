@@ -108,6 +108,12 @@ pub fn support(flavour: Flavour, version: Version) -> Support {
     }
 }
 
+/// What an answer of names and values may be: a server has fewer than 2,000 variables, and each is kept in memory.
+const PAIRS: Bounds = Bounds {
+    rows: 10_000,
+    bytes: 16 << 20,
+    ..BOUNDS
+};
 /// What a session is told that was killed, or whose server is shutting down: ER_SERVER_SHUTDOWN, ER_QUERY_INTERRUPTED,
 /// MariaDB's ER_CONNECTION_KILLED and ER_STATEMENT_TIMEOUT, MySQL's ER_SESSION_WAS_KILLED.
 /// Bytes of a value from which on SHOW may have cut it.
@@ -403,7 +409,7 @@ impl Server {
 
     /// Two columns of every row.
     pub fn pairs(&mut self, sql: &str) -> Result<Vec<(String, String)>, mysql::Error> {
-        let rows: Vec<(Option<String>, Option<String>)> = self.rows(sql)?;
+        let rows: Vec<(Option<String>, Option<String>)> = self.rows_within(sql, PAIRS)?;
         Ok(rows
             .into_iter()
             .map(|(name, value)| (name.unwrap_or_default(), value.unwrap_or_default()))
@@ -727,6 +733,16 @@ mod tests {
         let said = server.value("SELECT 1").unwrap_err();
         assert_eq!(error_code(&said), 1105);
         assert!(plain(&said).len() < 1100);
+    }
+
+    #[test]
+    fn variables_have_a_bound() {
+        let row: &[&str] = &["a", "b"];
+        for (count, is_taken) in [(9_000, true), (11_000, false)] {
+            let (_folder, args) = rogue(rogue::rows(2, &vec![row; count])).start();
+            let mut server = Server::connect(&args).unwrap();
+            assert_eq!(server.variables("%").is_ok(), is_taken, "{count}");
+        }
     }
 
     #[test]
