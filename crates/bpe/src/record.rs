@@ -162,9 +162,7 @@ impl Place {
                 self.path().display()
             ));
             failure.advise(match error.kind() {
-                io::ErrorKind::PermissionDenied => {
-                    "run as the user who ran `bpe enable` (sudo?)"
-                }
+                io::ErrorKind::PermissionDenied => "run as the user who ran `bpe enable` (sudo?)",
                 _ => "name a directory that only this user may change with --state-dir",
             })
         })?;

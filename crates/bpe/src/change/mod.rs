@@ -25,6 +25,9 @@ use digest::Digest;
 pub use journal::Reopen;
 pub use run::Run;
 
+/// What a line of an option file is called.
+pub const OPTION_LINE: &str = "line of the option file";
+
 /// One line of the table: what changes, from what to what, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
@@ -237,7 +240,10 @@ impl fmt::Display for Plan {
         };
         f.write_str(head)?;
         for row in self.rows() {
-            write!(f, "\n  - {row}")?;
+            match row.what == OPTION_LINE {
+                true => write!(f, "\n      {}", one_line(&row.to))?,
+                false => write!(f, "\n  - {row}")?,
+            }
         }
         f.write_str(foot)
     }

@@ -34,6 +34,8 @@ pub struct Run<'a> {
     begin: Moment,
     /// What failed while the steps after it went on.
     failures: Vec<String>,
+    /// The connection after a step that ended the change, where it was looked at.
+    connection: Option<Connection>,
 }
 
 impl Plan {
@@ -60,6 +62,7 @@ impl Plan {
             replaced: Vec::new(),
             begin,
             failures: Vec::new(),
+            connection: None,
         };
         let mut at = 0;
         let result = run.steps(self.steps, self.end, &mut at);
@@ -84,7 +87,7 @@ impl Run<'_> {
             let failed_before = self.failures.len();
             if let Err(failure) = (step.work)(self) {
                 match (step.on_failure, self.kind) {
-                    (OnFailure::Tell, _) => self.go_on(&failure)?,
+                    (OnFailure::Tell, _) => self.go_on(failure)?,
                     (OnFailure::Usual, Kind::Remove) => self.failures.push(failure.what),
                     _ => return Err(failure),
                 }
@@ -105,14 +108,16 @@ impl Run<'_> {
     }
 
     /// Goes on after a step that is dispensable, over another connection where this one was lost.
-    fn go_on(&mut self, failure: &Failure) -> Result<(), Failure> {
+    fn go_on(&mut self, failure: Failure) -> Result<(), Failure> {
         let connection = connected(self.server, self.reopen);
-        let words = connection.in_words();
-        let text = [Some(failure.what.clone()), words].into_iter().flatten();
-        let text = text.collect::<Vec<_>>().join("\n  ");
         let started_again = connection.is_another() && self.begin.has_started_since(self.server);
         if matches!(connection, Connection::Gone(..)) || started_again {
-            return Err(Failure::step(text));
+            self.connection = Some(connection);
+            return Err(failure);
+        }
+        let mut text = failure.what;
+        if let Some(words) = connection.in_words() {
+            text.push_str(&format!("\n  {words}"));
         }
         self.tell(text);
         Ok(())
@@ -120,8 +125,9 @@ impl Run<'_> {
 
     /// Ends it, whether it failed or not. `at`: the number of the step that failed.
     fn conclude(mut self, result: Result<(), Failure>, at: usize) -> Result<(), Failure> {
-        let connection = match &result {
-            Ok(()) if self.server.lost().is_none() => Connection::Kept,
+        let connection = match (self.connection.take(), &result) {
+            (Some(connection), _) => connection,
+            (None, Ok(())) if self.server.lost().is_none() => Connection::Kept,
             _ => connected(self.server, self.reopen),
         };
         let mut more: Vec<_> = connection.in_words().into_iter().collect();

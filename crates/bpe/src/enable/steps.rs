@@ -8,7 +8,7 @@ use interface::untrusted::one_line;
 
 use super::checks::{Copy, Permanence};
 use super::plan::{Facts, by_hand, persisted};
-use crate::change::{Row, Run, Step};
+use crate::change::{OPTION_LINE, Row, Run, Step};
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::library;
@@ -235,7 +235,7 @@ pub fn permanent(facts: &Arc<Facts>, option_file: &str, kept: Option<String>) ->
             "so that a restart keeps it",
         ));
         let lines = option_file.lines().map(one_line);
-        rows.extend(lines.map(|line| row("line of the option file", line.to_string(), "")));
+        rows.extend(lines.map(|line| row(OPTION_LINE, line.to_string(), "")));
         rows.extend(kept.map(|kept| {
             row(
                 "memory that outlives the server",

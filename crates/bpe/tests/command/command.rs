@@ -420,10 +420,7 @@ fn what_is_cached_is_kept(place: &Place) -> Outcome {
     fs::write(host.option_file(), small)?;
     host.restart(false)?;
     host.enable(&place.cache(), &CACHE.to_string(), &["--keep-pool"])?
-        .expect(
-            0,
-            &["what is cached is kept over restarts: about", "Enabled."],
-        )?;
+        .expect(0, &["memory that outlives the server: about", "Enabled."])?;
     let ledger = Ledger::small(host.server())?;
     // What a server with the plugin loaded late leaves need not be taken over.
     host.restart(true)?;
@@ -598,7 +595,7 @@ fn what_failed_is_tried_again(place: &Place) -> Outcome {
     // The extension, which tries again by itself, may have been faster.
     let is_on = run.text.contains("nothing to change");
     ensure!(
-        is_on || run.text.contains("switch it off and on again"),
+        is_on || run.text.contains("bpe_enabled: ON -> OFF and ON again"),
         "{}",
         run.text
     );

@@ -334,7 +334,7 @@ fn the_switch(place: &Place) -> Outcome {
     expect(
         &settings(json!({"bpe_admission": "all", "bpe_compression": "zip"}))?,
         422,
-        &["zip", "1231", "put back"],
+        &["zip", "1231", "bpe_admission = frequency again"],
     )?;
     expect(
         &settings(json!({"bpe_enabled": "OFF"}))?,
@@ -391,7 +391,7 @@ fn the_switch(place: &Place) -> Outcome {
         422,
         &[
             "cannot work with these settings",
-            "put back: bpe_memory_limit",
+            "bpe_memory_limit = 0 again",
         ],
     )?;
     sql::wait_until("it is active again", Duration::from_secs(30), || {

@@ -14,7 +14,6 @@ use super::state::Console;
 use super::task::Task;
 use super::tasks::Work;
 use super::watched::Watched;
-use crate::change;
 use crate::failure::Failure;
 
 mod aftermath;
@@ -61,17 +60,13 @@ pub fn begin(
     std::thread::Builder::new()
         .name("switch".into())
         .spawn(move || {
-            let leaves = plan.as_ref().is_some_and(change::Plan::leaves_something);
-            let remains = leaves.then_some(places);
+            let remains = plan.leaves_something().then_some(places);
             let is_lost = Cell::new(false);
             let reopen = || {
                 is_lost.set(true);
                 watched.open_to_change()
             };
-            let result = match plan {
-                Some(plan) => plan.carry_out(&mut server, &mut work, &reopen),
-                None => Ok(()),
-            };
+            let result = plan.carry_out(&mut server, &mut work, &reopen);
             is_lost.set(is_lost.get() || server.lost().is_some());
             drop(server);
             let result = result.map_err(|failure| {

@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::values::{bytes, checked};
 use super::words::{as_on_a_form, failure_on_a_form, on_a_form};
 use crate::change::digest::Part;
-use crate::change::{self, Row, switch};
+use crate::change::{Kind, Plan, Row, switch};
 use crate::connection::plain;
 use crate::console::error::Refusal;
 use crate::console::watched::Watched;
@@ -58,15 +58,11 @@ pub struct Changed {
     pub differs: Vec<Part>,
 }
 
-/// Looks at the server, and changes nothing. None: there is nothing to switch off.
+/// Looks at the server, and changes nothing.
 ///
 /// # Errors
 /// What cannot be done, or that the server does not answer.
-pub fn make(
-    server: &mut Server,
-    request: &Request,
-    places: &Places,
-) -> Result<Option<change::Plan>, Failure> {
+pub fn make(server: &mut Server, request: &Request, places: &Places) -> Result<Plan, Failure> {
     let path = request.path.as_deref().map(checked).transpose()?;
     let size = request.size.as_ref().map(bytes).transpose()?;
     let state = server
@@ -86,7 +82,13 @@ pub fn make(
             enable::plan(server, path, size, places)?
         }
         (Action::Off, _) if request.uninstall => disable::plan(server, places)?,
-        (Action::Off, false) => return Ok(None),
+        (Action::Off, false) => {
+            let mut plan = Plan::new(Kind::Set, String::new());
+            plan.notes.push(
+                "the extension is not on this server: there is nothing to switch off".to_owned(),
+            );
+            plan
+        }
         (action, true) => switch::plan(server, action == Action::On, path, size, places)?,
     };
     let asked = (request.action, &request.path, size, request.uninstall);
@@ -95,21 +97,11 @@ pub fn make(
     let said = format!("{rows:?}{:?}", plan.notes);
     plan.digest.add(Part::Plan, &said);
     plan.notes = on_a_form(std::mem::take(&mut plan.notes));
-    Ok(Some(plan))
+    Ok(plan)
 }
 
 impl Preview {
-    fn of(plan: Option<&change::Plan>) -> Self {
-        let Some(plan) = plan else {
-            return Self {
-                warnings: vec![
-                    "the extension is not on this server: there is nothing to switch off"
-                        .to_owned(),
-                ],
-                digest: Some(String::new()),
-                ..Self::default()
-            };
-        };
+    fn of(plan: &Plan) -> Self {
         Self {
             changes: plan.rows().cloned().collect(),
             warnings: plan.notes.clone(),
@@ -127,7 +119,7 @@ pub fn preview(watched: &Watched, request: &Request, places: &Places) -> Result<
     let mut server = watched.open()?;
     let plan = make(&mut server, request, places);
     match plan.map_err(|failure| server.without_answer(failure)) {
-        Ok(plan) => Ok(Preview::of(plan.as_ref())),
+        Ok(plan) => Ok(Preview::of(&plan)),
         Err(failure) if failure.exit == Exit::Connect => Err(failure.into()),
         Err(failure) => Ok(refused(&failure)),
     }
@@ -144,24 +136,17 @@ fn refused(failure: &Failure) -> Preview {
 ///
 /// # Errors
 /// It is not, or cannot be done any more; with the plan as it is now.
-pub fn tied(
-    plan: Result<Option<change::Plan>, Failure>,
-    shown: Option<&str>,
-) -> Result<Option<change::Plan>, Refusal> {
+pub fn tied(plan: Result<Plan, Failure>, shown: Option<&str>) -> Result<Plan, Refusal> {
     let Some(shown) = shown else {
         return plan.map_err(|failure| failure_on_a_form(failure).into());
     };
     let changed = match plan {
         Ok(plan) => {
-            let differs = match &plan {
-                Some(plan) => plan.digest.differing(shown),
-                None if shown.is_empty() => Vec::new(),
-                None => vec![Part::Plan],
-            };
+            let differs = plan.digest.differing(shown);
             if differs.is_empty() {
                 return Ok(plan);
             }
-            let plan = Preview::of(plan.as_ref());
+            let plan = Preview::of(&plan);
             Changed { plan, differs }
         }
         Err(failure) if failure.exit == Exit::Connect => return Err(failure.into()),
