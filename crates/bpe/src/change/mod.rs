@@ -1,253 +1,23 @@
 //! A change of a server as one list of steps: shown as a table, confirmed, carried out, and put back where a step fails.
 //!
 //! [`crate::enable`], [`crate::disable`] and [`switch`] look at a server and make a [`Plan`]. The command and the console show it and carry
-//! it out ([`run`]). A rolling change of a cluster is a loop around that.
-
-use std::fmt;
-
-use interface::untrusted::one_line;
-use serde::Serialize;
+//! it out. A rolling change of a cluster is a loop around that.
 
 use crate::failure::Failure;
 use crate::process::Process;
-use crate::record::{Place, Record};
 use crate::server::Server;
-use crate::size::human;
 use crate::terminal;
 
 pub mod digest;
 mod journal;
+mod plan;
 pub mod pool;
-pub mod run;
+mod run;
 pub mod switch;
 
-use digest::Digest;
 pub use journal::Reopen;
-pub use run::Run;
-
-/// What a line of an option file is called.
-pub const OPTION_LINE: &str = "line of the option file";
-
-/// One line of the table: what changes, from what to what, and why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Row {
-    pub what: String,
-    /// Empty where nothing was there before.
-    pub from: String,
-    pub to: String,
-    pub why: String,
-}
-
-impl Row {
-    pub fn new(
-        what: impl Into<String>,
-        from: impl Into<String>,
-        to: impl Into<String>,
-        why: impl Into<String>,
-    ) -> Self {
-        Self {
-            what: what.into(),
-            from: from.into(),
-            to: to.into(),
-            why: why.into(),
-        }
-    }
-
-    /// A variable. Sizes are written for people.
-    pub fn setting(name: &str, before: Option<&str>, value: &str) -> Self {
-        let shown = |text: &str| match (name, text.parse()) {
-            ("bpe_size", Ok(0)) => String::new(),
-            ("bpe_size", Ok(bytes)) => human(bytes),
-            _ => text.to_owned(),
-        };
-        let why = match name {
-            "bpe_path" => "folders or files on the fast disks",
-            "bpe_size" => "room for the cache, all disks together",
-            "bpe_enabled" => "the switch",
-            _ => "",
-        };
-        Self::new(
-            name,
-            before.map(shown).unwrap_or_default(),
-            shown(value),
-            why,
-        )
-    }
-}
-
-impl fmt::Display for Row {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&one_line(&self.what))?;
-        match (self.from.as_str(), self.to.as_str()) {
-            ("", "") => {}
-            ("", to) => write!(f, ": {}", one_line(to))?,
-            (from, to) => write!(f, ": {} -> {}", one_line(from), one_line(to))?,
-        }
-        match self.why.as_str() {
-            "" => Ok(()),
-            why => write!(f, " ({why})"),
-        }
-    }
-}
-
-/// What is done when a step fails.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OnFailure {
-    /// By [`Kind`].
-    Usual,
-    /// The change is good without this step: the failure is told, and the next step follows.
-    Tell,
-    /// The steps that follow need this one.
-    Stop,
-}
-
-type Work = Box<dyn FnOnce(&mut Run<'_>) -> Result<(), Failure> + Send>;
-
-/// One step.
-pub struct Step {
-    title: &'static str,
-    rows: Vec<Row>,
-    on_failure: OnFailure,
-    work: Work,
-}
-
-impl Step {
-    pub fn new(
-        title: &'static str,
-        rows: Vec<Row>,
-        work: impl FnOnce(&mut Run<'_>) -> Result<(), Failure> + Send + 'static,
-    ) -> Self {
-        Self {
-            title,
-            rows,
-            on_failure: OnFailure::Usual,
-            work: Box::new(work),
-        }
-    }
-
-    /// The change is good without it.
-    #[must_use]
-    pub fn dispensable(mut self) -> Self {
-        self.on_failure = OnFailure::Tell;
-        self
-    }
-
-    /// The steps that follow need it.
-    #[must_use]
-    pub fn needed(mut self) -> Self {
-        self.on_failure = OnFailure::Stop;
-        self
-    }
-}
-
-/// What a change does to a server, and so what a failure leaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
-    /// Files, rows and variables. Everything is put back after a failure.
-    Install,
-    /// The same are removed. After a failure the next step follows, so that as much as possible is removed.
-    Remove,
-    /// Variables, which are put back after a failure, and which a server that starts again does not have.
-    Set,
-}
-
-/// What will be done to a server, worked out before anything is touched.
-pub struct Plan {
-    kind: Kind,
-    /// The server.
-    pub title: String,
-    /// What is worth knowing before.
-    pub notes: Vec<String>,
-    /// What is said where nothing is to be done.
-    pub nothing: String,
-    steps: Vec<Step>,
-    /// Of what the plan was made from.
-    pub digest: Digest,
-    /// Where the record of the server is, which steps may change, and the record.
-    record: Option<(Place, Option<Record>)>,
-    /// Called when all is done.
-    end: Option<Work>,
-}
-
-impl Plan {
-    /// A plan without steps changes nothing.
-    pub fn new(kind: Kind, title: String) -> Self {
-        Self {
-            kind,
-            title,
-            notes: Vec::new(),
-            nothing: match kind {
-                Kind::Remove => "The extension is not on this server; nothing to undo.",
-                _ => "Already enabled with these settings; nothing to change.",
-            }
-            .to_owned(),
-            steps: Vec::new(),
-            digest: Digest::default(),
-            record: None,
-            end: None,
-        }
-    }
-
-    /// The record of the server, which is at this place.
-    #[must_use]
-    pub fn with_record(mut self, place: Place, record: Option<Record>) -> Self {
-        self.record = Some((place, record));
-        self
-    }
-
-    pub fn add(&mut self, step: Step) {
-        self.steps.push(step);
-    }
-
-    /// Says what is said at the end.
-    pub fn at_end(
-        &mut self,
-        work: impl FnOnce(&mut Run<'_>) -> Result<(), Failure> + Send + 'static,
-    ) {
-        self.end = Some(Box::new(work));
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
-    }
-
-    /// Whether more than variables is changed, of which something remains when the server ends meanwhile.
-    pub fn leaves_something(&self) -> bool {
-        self.kind != Kind::Set && !self.is_empty()
-    }
-
-    /// What will be changed, in the order in which it is.
-    pub fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.steps.iter().flat_map(|step| &step.rows)
-    }
-}
-
-impl fmt::Display for Plan {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", one_line(&self.title))?;
-        for note in &self.notes {
-            writeln!(f, "  note: {}", one_line(note))?;
-        }
-        if self.is_empty() {
-            return write!(f, "{}", one_line(&self.nothing));
-        }
-        let (head, foot) = match self.kind {
-            Kind::Remove => ("This will be undone:", ""),
-            _ => (
-                "This will change:",
-                "\nThe server goes on running. `bpe disable` undoes all of it.",
-            ),
-        };
-        f.write_str(head)?;
-        for row in self.rows() {
-            match row.what == OPTION_LINE {
-                true => write!(f, "\n      {}", one_line(&row.to))?,
-                false => write!(f, "\n  - {row}")?,
-            }
-        }
-        f.write_str(foot)
-    }
-}
+pub use plan::{OPTION_LINE, Plan, Row, Step};
+pub use run::{Kind, Run};
 
 /// The server, for people.
 pub fn title(server: &Server, process: Option<&Process>) -> String {
@@ -280,21 +50,4 @@ pub fn confirmed(yes: bool) -> Result<bool, Failure> {
         terminal::say!("Nothing was changed.");
     }
     Ok(wanted)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rows_are_for_people() {
-        let row = Row::setting("bpe_size", Some("0"), "1073741824");
-        assert_eq!((row.from.as_str(), row.to.as_str()), ("", "1 GiB"));
-        assert_eq!(
-            Row::setting("bpe_enabled", Some("OFF"), "ON").to_string(),
-            "bpe_enabled: OFF -> ON (the switch)"
-        );
-        let forged = Row::new("a\nb", "", "c\nd", "");
-        assert_eq!(forged.to_string().lines().count(), 1, "{forged}");
-    }
 }

@@ -1,10 +1,9 @@
-//! Carries a plan out, step by step; when a step fails, puts back what was done.
+//! What the steps of a change work with: the server, who is told, the record, and what is put back when a step fails.
 
 use std::path::Path;
 use std::rc::Rc;
 
 use super::journal::{Connection, Journal, Moment, Reopen, connected};
-use super::{Kind, OnFailure, Plan, Work};
 use crate::connection::plain;
 use crate::failure::Failure;
 use crate::files::Replaced;
@@ -19,6 +18,17 @@ use crate::told::Told;
 const UNKNOWN_VARIABLE: u16 = 1193;
 const STARTED_AGAIN: &str = "\n  The server has started again.";
 
+/// What a change does to a server, and so what a failure leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Files, rows and variables. Everything is put back after a failure.
+    Install,
+    /// The same are removed. After a failure the next step follows, so that as much as possible is removed.
+    Remove,
+    /// Variables, which are put back after a failure, and which a server that starts again does not have.
+    Set,
+}
+
 /// What a step works with.
 pub struct Run<'a> {
     pub server: &'a mut Server,
@@ -32,83 +42,72 @@ pub struct Run<'a> {
     /// Files that were written in place of others.
     replaced: Vec<Rc<Replaced>>,
     begin: Moment,
+    /// Number of the step that is under way, and of the failures before it.
+    step: usize,
+    failed_before: usize,
     /// What failed while the steps after it went on.
     failures: Vec<String>,
     /// The connection after a step that ended the change, where it was looked at.
     connection: Option<Connection>,
 }
 
-impl Plan {
-    /// Carries it out. `reopen` logs in as before, where the connection is lost.
-    ///
-    /// # Errors
-    /// The step that failed, and what was put back.
-    pub fn carry_out(
-        self,
-        server: &mut Server,
-        told: &mut dyn Told,
-        reopen: Reopen<'_>,
-    ) -> Result<(), Failure> {
+impl<'a> Run<'a> {
+    pub(super) fn new(
+        kind: Kind,
+        record: Option<(Place, Option<Record>)>,
+        server: &'a mut Server,
+        told: &'a mut dyn Told,
+        reopen: Reopen<'a>,
+    ) -> Self {
         let begin = Moment::of(server);
-        let mut run = Run {
+        Self {
             server,
             told,
             reopen,
-            kind: self.kind,
-            record: self.record,
+            kind,
+            record,
             record_is_noted: false,
             journal: Journal::default(),
             maintenance: None,
             replaced: Vec::new(),
+            step: 0,
+            failed_before: 0,
             begin,
             failures: Vec::new(),
             connection: None,
+        }
+    }
+
+    /// The step of this number begins. Their number: all are done.
+    pub(super) fn begin(&mut self, step: usize) {
+        self.step = step;
+        self.failed_before = self.failures.len();
+        self.told.begin(step);
+        self.journal.begin(step);
+    }
+
+    /// Ends a step as the kind of the change says.
+    pub(super) fn end(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
+        if self.kind == Kind::Remove {
+            self.failures
+                .extend(result.err().map(|failure| failure.what));
+            if self.failures.len() > self.failed_before {
+                self.told.failed(self.step);
+            }
+            return Ok(());
+        }
+        result?;
+        match self.told.interrupted() {
+            true => Err(Failure::step("interrupted")),
+            false => Ok(()),
+        }
+    }
+
+    /// Ends a step that the change is good without: the failure is told, over another connection where this one was lost.
+    pub(super) fn end_dispensable(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
+        let Err(failure) = result else {
+            return self.end(Ok(()));
         };
-        let mut at = 0;
-        let result = run.steps(self.steps, self.end, &mut at);
-        run.conclude(result, at)
-    }
-}
-
-impl Run<'_> {
-    fn steps(
-        &mut self,
-        steps: Vec<super::Step>,
-        end: Option<Work>,
-        at: &mut usize,
-    ) -> Result<(), Failure> {
-        let titles: Vec<_> = steps.iter().map(|step| step.title).collect();
-        self.told.steps(&titles);
-        let count = steps.len();
-        for (index, step) in steps.into_iter().enumerate() {
-            *at = index;
-            self.told.begin(index);
-            self.journal.begin(index);
-            let failed_before = self.failures.len();
-            if let Err(failure) = (step.work)(self) {
-                match (step.on_failure, self.kind) {
-                    (OnFailure::Tell, _) => self.go_on(failure)?,
-                    (OnFailure::Usual, Kind::Remove) => self.failures.push(failure.what),
-                    _ => return Err(failure),
-                }
-            }
-            if self.failures.len() > failed_before {
-                self.told.failed(index);
-            }
-            if self.kind != Kind::Remove && self.told.interrupted() {
-                return Err(Failure::step("interrupted"));
-            }
-        }
-        *at = count;
-        self.told.begin(count);
-        match end {
-            Some(end) if self.failures.is_empty() => end(self),
-            _ => Ok(()),
-        }
-    }
-
-    /// Goes on after a step that is dispensable, over another connection where this one was lost.
-    fn go_on(&mut self, failure: Failure) -> Result<(), Failure> {
         let connection = connected(self.server, self.reopen);
         let started_again = connection.is_another() && self.begin.has_started_since(self.server);
         if matches!(connection, Connection::Gone(..)) || started_again {
@@ -123,8 +122,12 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Ends it, whether it failed or not. `at`: the number of the step that failed.
-    fn conclude(mut self, result: Result<(), Failure>, at: usize) -> Result<(), Failure> {
+    pub(super) fn has_failed(&self) -> bool {
+        !self.failures.is_empty()
+    }
+
+    /// Ends it, whether it failed or not.
+    pub(super) fn conclude(mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let connection = match (self.connection.take(), &result) {
             (Some(connection), _) => connection,
             (None, Ok(())) if self.server.lost().is_none() => Connection::Kept,
@@ -143,7 +146,7 @@ impl Run<'_> {
                 for text in more {
                     failure.what.push_str(&format!("\n  {text}"));
                 }
-                Err(self.undone(failure, &connection, at))
+                Err(self.undone(failure, &connection))
             }
             result => {
                 // The files of before were kept for undoing only.
@@ -181,8 +184,8 @@ impl Run<'_> {
     }
 
     /// Puts back what was done, and adds to the failure how that went.
-    fn undone(&mut self, mut failure: Failure, connection: &Connection, at: usize) -> Failure {
-        let sets = self.kind == Kind::Set;
+    fn undone(&mut self, mut failure: Failure, connection: &Connection) -> Failure {
+        let (sets, at) = (self.kind == Kind::Set, self.step);
         if sets && connection.is_another() && self.begin.has_started_since(self.server) {
             // It does not have the variables any more.
             (0..at).for_each(|step| self.told.undone(step, true));

@@ -22,6 +22,7 @@ use crate::{disk, told};
 
 mod all;
 mod checks;
+mod facts;
 mod native_aio;
 mod plan;
 mod steps;

@@ -5,12 +5,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
-use interface::tables::Rules;
-use interface::untrusted::one_line;
-
-use super::checks::{self, ByHand, Permanence};
+use super::checks::{self, Permanence};
+use super::facts::{Facts, Setting};
 use super::steps;
-use super::wish::{Args, TABLES, Wish};
+use super::wish::{Args, Wish};
 use crate::change::digest::{Digest, Part};
 use crate::change::{Kind, Plan, pool, title};
 use crate::connection::plain;
@@ -19,118 +17,11 @@ use crate::maintenance::will_lift_read_only;
 use crate::pool::{Pool, expected_memory};
 use crate::process::Process;
 use crate::record::{Place, Record};
-use crate::server::{Flavour, Server, Support, is_denied, support};
-use crate::server_options;
+use crate::server::{Server, Support, is_denied, support};
 use crate::size::human;
-use crate::snippet::{self, Snippet};
+use crate::snippet;
 use crate::state;
 use crate::views;
-
-/// Variables whose change builds the cache anew.
-const REBUILDING: [&str; 3] = ["bpe_path", "bpe_size", "bpe_instances"];
-
-/// One variable to set.
-#[derive(Debug, Clone)]
-pub struct Setting {
-    pub name: &'static str,
-    pub value: String,
-    /// Its value now; None while the plugin is not loaded.
-    pub before: Option<String>,
-}
-
-impl Setting {
-    /// Whether the server has another value now. Rules are the same however they are written.
-    fn differs(&self) -> bool {
-        let rules = |text: &str| Rules::parse(text, false);
-        match &self.before {
-            Some(before) if *before == self.value => false,
-            Some(before) if self.name == TABLES => {
-                rules(before).is_err() || rules(before) != rules(&self.value)
-            }
-            _ => true,
-        }
-    }
-}
-
-/// What the steps go by.
-pub struct Facts {
-    pub process: Option<Process>,
-    pub flavour: Flavour,
-    /// All wished settings and bpe_enabled, last.
-    pub settings: Vec<Setting>,
-    pub pool: Pool,
-    pub permanence: Permanence,
-    pub stale_plugin_row: bool,
-    /// The server was told to switch it on, and that failed: the extension waits, and says why it failed then.
-    pub has_failed: bool,
-}
-
-impl Facts {
-    /// Settings that differ from what the server has.
-    pub fn changes(&self) -> impl Iterator<Item = &Setting> {
-        self.settings.iter().filter(|setting| setting.differs())
-    }
-
-    /// Whether a running cache must be built anew, empty.
-    pub fn rebuilds(&self) -> bool {
-        self.was_on()
-            && self
-                .changes()
-                .any(|setting| REBUILDING.contains(&setting.name))
-    }
-
-    fn was_on(&self) -> bool {
-        let is_on = |s: &Setting| s.name == "bpe_enabled" && s.before.as_deref() == Some("ON");
-        self.settings.iter().any(is_on)
-    }
-
-    /// Whether it is on in name alone, so that to switch it on needs switching off before.
-    pub fn tries_again(&self) -> bool {
-        self.has_failed && self.was_on()
-    }
-
-    /// The snippet, with the pool and the switch of native I/O as the record has them.
-    pub fn snippet(&self, record: &Record, pool_after: Option<u64>) -> Snippet {
-        let (Permanence::Snippet { early_load, .. } | Permanence::ByHand { early_load, .. }) =
-            &self.permanence;
-        Snippet {
-            settings: self
-                .settings
-                .iter()
-                .map(|setting| (setting.name.to_owned(), setting.value.clone()))
-                .collect(),
-            pool_before: pool_after.map(|_| self.pool.size),
-            pool_after,
-            pool_max: self.pool.max_to_keep(),
-            early_load_before: early_load.clone(),
-            native_aio_off: record.native_aio_off,
-            server: self
-                .process
-                .as_ref()
-                .map(snippet::of_server)
-                .unwrap_or_default(),
-        }
-    }
-
-    fn differs_permanently(&self, server: &mut Server, record: &Record) -> Result<bool, Failure> {
-        if let (Permanence::Snippet { path, .. }, Some(process)) = (&self.permanence, &self.process)
-        {
-            let wanted = self.snippet(record, record.pool_after).text(server.flavour);
-            if snippet::there(process, path) != wanted.ok() {
-                return Ok(true);
-            }
-        }
-        if server.flavour == Flavour::MySql {
-            let persisted = persisted(server)?;
-            return Ok(self.settings.iter().any(|setting| {
-                !persisted
-                    .iter()
-                    .any(|(name, value)| name == setting.name && *value == setting.value)
-            }));
-        }
-        Ok(false)
-    }
-}
 
 /// Looks at a server, and changes nothing.
 ///
@@ -333,108 +224,4 @@ fn wants_views(
         record.schema_was_there = present.schema;
     }
     Ok(!present.is_complete())
-}
-
-/// What MySQL has persisted, by name.
-pub fn persisted(server: &mut Server) -> Result<Vec<(String, String)>, Failure> {
-    server
-        .pairs("SELECT VARIABLE_NAME, VARIABLE_VALUE FROM performance_schema.persisted_variables")
-        .map_err(|error| {
-            Failure::refused(format!(
-                "cannot read persisted variables: {}",
-                plain(&error)
-            ))
-        })
-}
-/// The lines a user must write where no snippet can be.
-pub fn by_hand(flavour: Flavour, snippet: &Snippet, place: &ByHand) -> String {
-    let mut text = match snippet.text(flavour) {
-        Ok(text) => text,
-        Err(why) => {
-            return format!("write its settings into an option file of the server's: {why}");
-        }
-    };
-    if let Some(suffix) = &place.suffix {
-        for group in ["mariadb", "mysqld"] {
-            let named = format!("[{group}{}]\n", one_line(suffix));
-            text = text.replace(&format!("[{group}]\n"), &named);
-        }
-    }
-    let lines: Vec<_> = text
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .map(|line| format!("    {}", one_line(line)))
-        .collect();
-    format!(
-        "write this into {} (or any option file that the server reads):\n{}{}",
-        match (&place.file, flavour) {
-            (Some(file), _) => one_line(&file.to_string_lossy()),
-            (None, Flavour::MariaDb) =>
-                format!("/etc/mysql/mariadb.conf.d/{}", server_options::SNIPPET),
-            (None, Flavour::MySql) =>
-                format!("/etc/mysql/mysql.conf.d/{}", server_options::SNIPPET),
-        },
-        lines.join("\n"),
-        match flavour {
-            Flavour::MariaDb => "",
-            // Else each start says that it exists already.
-            Flavour::MySql =>
-                "\n  and then keep it from being loaded a second time: SET SESSION sql_log_bin = OFF; DELETE FROM mysql.plugin WHERE name = 'bpe'",
-        }
-    )
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn rules_differ_by_their_meaning() {
-        let setting = |name, before: &str| Setting {
-            name,
-            value: "exclude a.b, limit 5% c.*".to_owned(),
-            before: Some(before.to_owned()),
-        };
-        assert!(!setting(TABLES, "exclude a.b;  limit 5 % `c`.*").differs());
-        assert!(setting(TABLES, "exclude a.b").differs());
-        assert!(setting(TABLES, "no rules").differs());
-        assert!(setting("bpe_path", "exclude a.b;limit 5% c.*").differs());
-    }
-
-    #[test]
-    fn lines_to_write_by_hand_name_file_and_groups() {
-        let snippet = Snippet {
-            settings: vec![("bpe_enabled".to_owned(), "ON".to_owned())],
-            pool_before: None,
-            pool_after: None,
-            pool_max: None,
-            early_load_before: None,
-            native_aio_off: false,
-            server: String::new(),
-        };
-        let place = ByHand {
-            file: Some("/etc/my.cnf".into()),
-            suffix: Some(".two".to_owned()),
-        };
-        let maria = by_hand(Flavour::MariaDb, &snippet, &place);
-        assert!(maria.contains("write this into /etc/my.cnf"), "{maria}");
-        assert!(maria.contains("[mariadb.two]"), "{maria}");
-        let forged = ByHand {
-            file: Some("/etc/my.cnf\nforged".into()),
-            suffix: Some("]\nforged".to_owned()),
-        };
-        let shown = by_hand(Flavour::MariaDb, &snippet, &forged);
-        assert!(
-            !shown.lines().any(|line| line.starts_with("forged")),
-            "{shown}"
-        );
-        assert!(!maria.contains("mysql.plugin"), "{maria}");
-        let mysql = by_hand(Flavour::MySql, &snippet, &ByHand::default());
-        assert!(
-            mysql.contains("/etc/mysql/mysql.conf.d/zz-bpe.cnf"),
-            "{mysql}"
-        );
-        assert!(mysql.contains("[mysqld]\n"), "{mysql}");
-        assert!(mysql.contains("DELETE FROM mysql.plugin"), "{mysql}");
-    }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use interface::untrusted::one_line;
 
 use super::checks::{Copy, Permanence};
-use super::plan::{Facts, by_hand, persisted};
+use super::facts::{Facts, by_hand, persisted};
 use crate::change::{OPTION_LINE, Row, Run, Step};
 use crate::connection::plain;
 use crate::failure::Failure;

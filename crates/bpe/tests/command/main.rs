@@ -8,6 +8,7 @@ mod command;
 mod compare;
 mod hostile;
 mod record;
+mod rogue;
 mod warming;
 
 fn main() -> ExitCode {
@@ -15,6 +16,7 @@ fn main() -> ExitCode {
         command::suite(),
         compare::suite(),
         hostile::suite(),
+        rogue::suite(),
         record::suite(),
         warming::suite(),
     ])
