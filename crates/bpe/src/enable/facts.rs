@@ -100,7 +100,11 @@ impl Facts {
         }
     }
 
-    pub fn differs_permanently(&self, server: &mut Server, record: &Record) -> Result<bool, Failure> {
+    pub fn differs_permanently(
+        &self,
+        server: &mut Server,
+        record: &Record,
+    ) -> Result<bool, Failure> {
         if let (Permanence::Snippet { path, .. }, Some(process)) = (&self.permanence, &self.process)
         {
             let wanted = self.snippet(record, record.pool_after).text(server.flavour);
