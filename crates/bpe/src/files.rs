@@ -14,6 +14,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
+use interface::left_out;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RenameFlags, Stat};
 use rustix::io::Errno;
 
@@ -101,7 +102,9 @@ impl Directory {
                 return Err(of_place(&next, &belongs(entry.st_uid)));
             }
             if FileType::from_raw_mode(entry.st_mode) == FileType::Symlink {
-                if !trusted.administrator(entry.st_uid) || !trusted.administrator(meta.st_uid) {
+                let is_administrators =
+                    trusted.administrator(entry.st_uid) && trusted.administrator(meta.st_uid);
+                if !is_administrators && !left_out!("links-on-the-way") {
                     return Err(of_place(&next, "it is a symbolic link of another user"));
                 }
                 links += 1;
@@ -622,13 +625,15 @@ fn names(path: &Path) -> Vec<OsString> {
 }
 
 fn check(meta: &Stat, trusted: Trusted, is_last: bool) -> Result<(), String> {
-    if !trusted.administrator(meta.st_uid) && !trusted.is_server(meta.st_uid) {
+    let is_known = trusted.administrator(meta.st_uid) || trusted.is_server(meta.st_uid);
+    if !is_known && !left_out!("owners-on-the-way") {
         return Err(belongs(meta.st_uid));
     }
     // Where root makes files, their names must be out of others' reach, too. What a server's user does with its own directory is its affair.
     let is_sticky = meta.st_mode & STICKY != 0 && (!is_last || trusted.server.is_some());
     let is_its_own = trusted.is_server(meta.st_uid);
-    if meta.st_mode & OTHERS_WRITE != 0 && !is_sticky && !is_its_own {
+    let is_open = meta.st_mode & OTHERS_WRITE != 0 && !left_out!("writers-on-the-way");
+    if is_open && !is_sticky && !is_its_own {
         return Err(format!(
             "other users may write to it (mode {:o})",
             meta.st_mode & 0o7777

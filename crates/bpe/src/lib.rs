@@ -25,6 +25,8 @@ pub mod failure;
 mod files;
 mod interception;
 mod interruption;
+#[cfg(test)]
+mod left_out_tests;
 mod leftover;
 mod library;
 mod maintenance;

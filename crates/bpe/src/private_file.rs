@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use interface::left_out;
 use rustix::fs::OFlags;
 
 use crate::files::open_plain_with;
@@ -74,7 +75,7 @@ impl PrivateFile {
     /// When others may.
     pub fn check_secrecy(&self, path: &Path) -> io::Result<()> {
         let harmless = if self.is_credential { 0o040 } else { 0 };
-        if self.mode & 0o077 & !harmless == 0 {
+        if self.mode & 0o077 & !harmless == 0 || left_out!("readers-of-secrets") {
             return Ok(());
         }
         Err(io::Error::other(format!(
@@ -106,7 +107,7 @@ fn repair(path: &Path) -> String {
 
 /// Whether what this user owns may be believed by that one.
 pub fn may_own(owner: u32, user: u32) -> bool {
-    owner == 0 || owner == user
+    left_out!("owner-of-secrets") || owner == 0 || owner == user
 }
 
 #[cfg(test)]

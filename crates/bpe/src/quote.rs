@@ -5,6 +5,7 @@
 
 use std::fmt::Write as _;
 
+use interface::left_out;
 use interface::untrusted::{refuse_controls, without_controls};
 
 /// Bytes of the longest line of an option file that both servers read as one line.
@@ -12,6 +13,9 @@ const LONGEST_LINE: usize = 4090;
 
 /// A text as an SQL literal, in hexadecimal: no character of it can end the literal, whatever the `sql_mode` and the character set.
 pub fn sql_text(text: &str) -> String {
+    if left_out!("sql-literals") {
+        return format!("'{text}'");
+    }
     let mut literal = String::with_capacity(2 * text.len() + 12);
     literal.push_str(TEXT);
     for byte in text.bytes() {
@@ -79,7 +83,7 @@ pub fn option_line(name: &str, value: &str) -> Result<String, String> {
         let value = value.replace('\\', "\\\\").replace('"', "\\\"");
         format!("{name} = \"{value}\"")
     };
-    if line.len() > LONGEST_LINE {
+    if line.len() > LONGEST_LINE && !left_out!("long-option-lines") {
         return Err(format!(
             "{name} takes a line of {} bytes in an option file, and servers read no more than {LONGEST_LINE} as one line",
             line.len()
@@ -91,7 +95,7 @@ pub fn option_line(name: &str, value: &str) -> Result<String, String> {
 /// A word of a shell command that a person copies.
 pub fn shell(word: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._:-+,@%=".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
+    if !word.is_empty() && word.chars().all(is_plain) || left_out!("shell-words") {
         word.to_owned()
     } else {
         format!("'{}'", word.replace('\'', "'\\''"))

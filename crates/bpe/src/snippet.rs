@@ -11,6 +11,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use interface::left_out;
+
 use crate::connection::trust::is_usual;
 use crate::process::Process;
 use crate::quote::option_line;
@@ -88,11 +90,13 @@ pub fn of_server(process: &Process) -> String {
 
 /// Whether a text was written for this server. One of an earlier version names none: it belongs to a usual server alone.
 fn is_ours(text: &str, server: &str, is_usual: bool) -> bool {
-    text.strip_prefix(HEAD)
-        .is_some_and(|rest| match rest.starts_with(SERVER) {
-            true => server.is_empty() || rest.starts_with(server),
-            false => is_usual,
-        })
+    left_out!("foreign-option-file")
+        || text
+            .strip_prefix(HEAD)
+            .is_some_and(|rest| match rest.starts_with(SERVER) {
+                true => server.is_empty() || rest.starts_with(server),
+                false => is_usual,
+            })
 }
 
 /// Removes the snippet.

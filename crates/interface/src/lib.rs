@@ -17,6 +17,7 @@ pub mod calls;
 pub mod code;
 pub mod heat;
 pub mod in_use;
+pub mod left_out;
 pub mod limits;
 pub mod owner;
 pub mod release;

@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt::{self, Write as _};
 
+use crate::left_out;
+
 /// Characters of an untrusted text that are shown, unless another limit is given.
 pub const LIMIT: usize = 2000;
 
@@ -36,7 +38,7 @@ impl fmt::Display for Untrusted<'_> {
                 return f.write_char('…');
             }
             let is_mark = number == 0 && combines(letter);
-            if is_visible(letter) && !is_mark {
+            if is_visible(letter) && !is_mark || left_out!("unseen-characters") {
                 f.write_char(letter)?;
             } else {
                 write!(f, "{}", letter.escape_unicode())?;
@@ -113,6 +115,9 @@ pub fn without_controls(text: &str) -> Cow<'_, str> {
 /// # Errors
 /// Names the setting, and the character.
 pub fn refuse_controls(name: &str, value: &str) -> Result<(), String> {
+    if left_out!("control-characters") {
+        return Ok(());
+    }
     refuse(
         name,
         value,

@@ -7,6 +7,8 @@
 use std::fmt::Debug;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use interface::left_out;
+
 /// Parts, by the words that the page translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -54,6 +56,9 @@ impl Digest {
     /// Parts that differ from those of a plan that was shown.
     pub fn differing(&self, shown: &str) -> Vec<Part> {
         let shown: Vec<_> = shown.split('.').collect();
+        if left_out!("plan-that-was-shown") {
+            return Vec::new();
+        }
         let mut differing = Vec::new();
         for part in self.parts.iter().map(|(part, _)| *part) {
             let name = format!("{part:?}-");
