@@ -114,11 +114,11 @@ const PAIRS: Bounds = Bounds {
     bytes: 16 << 20,
     ..BOUNDS
 };
-/// What a session is told that was killed, or whose server is shutting down: ER_SERVER_SHUTDOWN, ER_QUERY_INTERRUPTED,
-/// MariaDB's ER_CONNECTION_KILLED and ER_STATEMENT_TIMEOUT, MySQL's ER_SESSION_WAS_KILLED.
 /// Bytes of a value from which on SHOW may have cut it.
 const SHORTEST_CUT: usize = 1000;
 
+/// What a session is told that was killed, or whose server is shutting down: ER_SERVER_SHUTDOWN, ER_QUERY_INTERRUPTED,
+/// MariaDB's ER_CONNECTION_KILLED and ER_STATEMENT_TIMEOUT, MySQL's ER_SESSION_WAS_KILLED.
 const INTERRUPTED: [u16; 5] = [1053, 1317, 1927, 1969, 3169];
 
 /// Why a connection cannot be used any more.
@@ -134,8 +134,6 @@ pub enum Lost {
 const NO_FUNCTION: [u16; 2] = [1305, 1046];
 /// Characters of a variable that SHOW gives.
 const MAX_SHOWN: usize = 1 << 14;
-/// From this major version on a server is MariaDB, as it introduces itself; MySQL is below.
-const MARIADB: u16 = 10;
 /// `ER_UNKNOWN_SYSTEM_VARIABLE`.
 const UNKNOWN_VARIABLE: u16 = 1193;
 /// `ER_SPECIFIC_ACCESS_DENIED_ERROR`: the account lacks a privilege.
@@ -187,7 +185,6 @@ impl Server {
     pub fn open(target: &mut Target, limit: Option<Duration>) -> Result<Self, Failure> {
         let session = target.connect(limit)?;
         const WHICH: &str = "SELECT @@version, @@version_comment";
-        let greeted = identify(&session.greeting.version, "");
         let mut server = Self {
             session,
             rule: target.rule(),
@@ -202,13 +199,9 @@ impl Server {
             version: Version::default(),
             version_text: String::new(),
         };
-        if greeted.is_some_and(|(flavour, version)| {
-            flavour == Flavour::MariaDb || version.major >= MARIADB
-        }) {
-            // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
-            // Servers without Galera do not know these.
-            let _ = server.execute("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
-        }
+        // A Galera node that is no part of its cluster may be looked at all the same, and none is to wait for others' writes.
+        // Servers without Galera do not know these.
+        let _ = server.execute("SET SESSION wsrep_sync_wait = 0, wsrep_dirty_reads = ON");
         let row = server.row::<(String, String)>(WHICH).map_err(|error| {
             Failure::new(
                 Exit::Connect,
@@ -632,6 +625,8 @@ mod tests {
             (Flavour::MariaDb, version(10, 5, 29), Tested),
             (Flavour::MariaDb, version(10, 4, 3), No),
             (Flavour::MySql, version(5, 7, 44), No),
+            // Its first version without a number of the old kind.
+            (Flavour::MySql, version(26, 7, 0), Expected),
         ] {
             assert_eq!(support(flavour, version), wanted, "{flavour} {version}");
         }
@@ -667,8 +662,8 @@ mod tests {
     fn rogue(packets: Vec<Vec<u8>>) -> Case {
         let harmless = Case::harmless().answer;
         Case::new(move |statement| {
-            let is_first = statement.contains("autocommit") || statement.contains("@@version");
-            match is_first {
+            let first = ["autocommit", "TRANSACTION READ WRITE", "wsrep", "@@version"];
+            match first.iter().any(|word| statement.contains(word)) {
                 true => harmless(statement),
                 false => packets.clone(),
             }

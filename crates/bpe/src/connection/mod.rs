@@ -54,6 +54,17 @@ const SOCKETS: [&str; 3] = [
     "/var/lib/mysql/mysql.sock",
 ];
 
+/// What decides about the meaning of statements and answers, whatever the server gives new sessions. A transaction that a look has begun would
+/// last as long as the session. Messages are read, too. MariaDB skips comments of versions 50700 to 99999.
+const SETTINGS: [&str; 2] = [
+    "SET NAMES utf8mb4, SESSION sql_mode = '', SESSION autocommit = 1, SESSION lock_wait_timeout = {wait}, \
+     SESSION sql_quote_show_create = 1, SESSION sql_safe_updates = 0, SESSION sql_big_selects = 1, \
+     SESSION sql_select_limit = 18446744073709551615, SESSION sql_notes = 1, SESSION max_error_count = 64, \
+     SESSION lc_messages = 'en_US', SESSION time_zone = '+00:00' \
+     /*M!100000 , SESSION max_statement_time = 0 */ /*!50708 , SESSION max_execution_time = 0 */",
+    "SET SESSION TRANSACTION READ WRITE",
+];
+
 const HANGS: &str = "the server is stopped, hangs or is overloaded: check its process";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a session of ours waits for a lock that another one holds; servers themselves wait for a day, or for a year.
@@ -483,14 +494,12 @@ impl Target {
             .map_err(explain)?;
         let mut session = Session::new(protocol, greeting, holder);
         session.limit = limit;
-        // A transaction that a look has begun would last as long as the session.
         let locked = limit.map_or(LOCKED_FOR, |limit| limit.min(LOCKED_FOR));
-        session
-            .execute(&format!(
-                "SET SESSION autocommit = 1, lock_wait_timeout = {}",
-                locked.as_secs().max(1)
-            ))
-            .map_err(explain)?;
+        let wait = locked.as_secs().max(1);
+        for statement in SETTINGS {
+            let statement = statement.replace("{wait}", &wait.to_string());
+            session.execute(&statement).map_err(explain)?;
+        }
         Ok(session)
     }
 

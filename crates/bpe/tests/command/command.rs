@@ -66,6 +66,10 @@ pub fn suite() -> Suite {
             a_server_that_hangs,
         )
         .each("verify_compares", verify_compares)
+        .each(
+            "defaults_of_sessions_change_nothing",
+            defaults_of_sessions_change_nothing,
+        )
         .with(
             Flavour::MySql97,
             "super_read_only_stays",
@@ -1056,6 +1060,90 @@ fn disable_tells_of_other_files(place: &Place) -> Outcome {
     host.disable()?
         .expect(0, &["the server is as it was before"])
         .map(drop)
+}
+
+/// What the server gives new sessions decides about the meaning of statements. The command goes by its own.
+fn defaults_of_sessions_change_nothing(place: &Place) -> Outcome {
+    let host = Host::new(place)?;
+    let (path, size) = (place.cache().display().to_string(), CACHE.to_string());
+    let before = host.snapshot()?;
+    // Each subcommand, and what it says whatever the defaults are.
+    let round = |what: &str| -> anyhow::Result<Vec<String>> {
+        let mut said = Vec::new();
+        let mut run = |code: i32, arguments: &[&str]| {
+            let run = host.bpe(arguments)?.expect(code, &[]);
+            let run = run.with_context(|| format!("{what}: {arguments:?}"))?;
+            said.push(format!("{} {}", arguments[0], run.code));
+            anyhow::Ok(run.text)
+        };
+        host.enable_well().with_context(|| what.to_owned())?;
+        let doctor = run(0, &["doctor", "--path", &path, "--size", &size])?;
+        let state = run(0, &["status", "--json"])?;
+        let state: Value = serde_json::from_str(&state).context(state.clone())?;
+        ensure!(state["variables"]["bpe_size"] == CACHE, "{what}: {state:#}");
+        for arguments in [
+            &["status", "--explain"][..],
+            &["top", "--once"],
+            &["verify"],
+            &["ready"],
+            &["views", "create"],
+            &["views", "drop"],
+        ] {
+            run(0, arguments)?;
+        }
+        // What it looks at. Its measurements change by themselves.
+        let looks = doctor.lines().filter(|line| !line.starts_with(' '));
+        said.extend(looks.map(|line| line.chars().skip(5).take(12).collect()));
+        host.disable().with_context(|| what.to_owned())?;
+        host.unchanged_since(&before)
+            .with_context(|| what.to_owned())?;
+        Ok(said)
+    };
+    let usual = round("the usual defaults")?;
+    let times = match place.is_mysql() {
+        true => "max_execution_time = 1",
+        false => "max_statement_time = 0.01",
+    };
+    for defaults in [
+        &["sql_mode = 'NO_BACKSLASH_ESCAPES'"][..],
+        &[
+            "sql_mode = 'ANSI,NO_BACKSLASH_ESCAPES,STRICT_ALL_TABLES,NO_UNSIGNED_SUBTRACTION,PAD_CHAR_TO_FULL_LENGTH'",
+            "sql_quote_show_create = 0",
+            "sql_safe_updates = 1",
+            "sql_select_limit = 1",
+            "sql_notes = 0",
+            "max_error_count = 0",
+            "lc_messages = 'de_DE'",
+            "time_zone = '-11:00'",
+            "character_set_client = 'latin1'",
+        ],
+        &["autocommit = 0", "transaction_read_only = 1"],
+        &[times],
+    ] {
+        let mut back = Vec::new();
+        for one in defaults {
+            // MariaDB 10.11 has the old name.
+            let one = match place.is_mysql() {
+                true => (*one).to_owned(),
+                false => one.replace("transaction_read_only", "tx_read_only"),
+            };
+            let name = one.split(' ').next().unwrap_or_default();
+            let kept = host.value(&format!("SELECT @@GLOBAL.{name}"))?;
+            let quote = if kept.parse::<f64>().is_ok() { "" } else { "'" };
+            back.push(format!("{name} = {quote}{kept}{quote}"));
+            host.server().sql(&format!("SET GLOBAL {one}"))?;
+        }
+        let said = round(&defaults.join(", "));
+        // The test's own sessions are to be as ever.
+        for one in back.iter().rev() {
+            host.server().sql(&format!("SET GLOBAL {one}"))?;
+        }
+        let said = said?;
+        host.unchanged_since(&before)
+            .with_context(|| defaults.join(", "))?;
+        ensure!(said == usual, "{defaults:?}: {said:?} instead of {usual:?}");
+    }
+    Ok(())
 }
 
 fn permissions(_: &Place) -> Outcome {
