@@ -2,13 +2,16 @@
 //!
 //! ```text
 //!            8 errors in a row, 32 in 10 s,                 the writer has removed every
-//!            a read unanswered for 2 s, a                   entry of the device, and a probe
-//!            write error, a truncated file                  (every 5 s, doubling to 5 min)
+//!            a write error, a truncated file                entry of the device, and a probe
+//!                                                           (every 5 s, doubling to 5 min)
 //!   Active ----------------------------------> Failed ---------------------------------> Active
 //!            a panic in the writer                          succeeds
 //!          ----------------------------------> Defunct (until the extension is closed)
 //! ```
 //! Anybody may fail a device; only its writer brings it back.
+//!
+//! A device that is silent has not failed: nobody reads from it until it has answered, and it keeps its contents. So a process that was paused
+//! loses nothing.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -23,8 +26,8 @@ use crate::statistics::{Counter, Padded};
 const MOST_CONSECUTIVE: u32 = 8;
 const MOST_IN_WINDOW: u32 = 32;
 const WINDOW: Duration = Duration::from_secs(10);
-/// A read that has not been answered for so long.
-const STALL: Duration = Duration::from_secs(2);
+/// Milliseconds without an answer after which a device with reads under way is silent.
+const SILENT: u64 = 2000;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -64,8 +67,8 @@ const PENDING_BITS: u32 = 20;
 const PENDING: u64 = (1 << PENDING_BITS) - 1;
 
 impl Reads {
-    /// One more. Milliseconds since there was progress.
-    fn begin(&self, now: u64) -> u64 {
+    /// One more.
+    fn begin(&self, now: u64) {
         let mut before = self.0.load(Ordering::Acquire);
         loop {
             let progress = if before & PENDING == 0 {
@@ -78,20 +81,18 @@ impl Reads {
                 .0
                 .compare_exchange_weak(before, after, Ordering::AcqRel, Ordering::Acquire)
             {
-                Ok(_) => return now.saturating_sub(progress),
+                Ok(_) => return,
                 Err(other) => before = other,
             }
         }
     }
 
-    /// One less. `progress`: it was answered just now.
-    fn end(&self, progress: Option<u64>) {
+    /// One less: it was answered just now.
+    fn end(&self, now: u64) {
         let mut before = self.0.load(Ordering::Acquire);
         loop {
             let pending = (before & PENDING).saturating_sub(1);
-            let time = progress.map_or(before >> PENDING_BITS, |now| {
-                now.max(before >> PENDING_BITS)
-            });
+            let time = now.max(before >> PENDING_BITS);
             let after = time << PENDING_BITS | pending;
             match self
                 .0
@@ -109,7 +110,7 @@ pub(crate) struct Underway<'a>(&'a Health);
 
 impl Drop for Underway<'_> {
     fn drop(&mut self) {
-        self.0.reads.0.end(Some(self.0.now()));
+        self.0.reads.0.end(self.0.now());
     }
 }
 
@@ -145,9 +146,18 @@ impl Health {
         self.state() == State::Active
     }
 
-    /// Whether pages are read from it: it is active, and has no answers overdue.
+    /// Whether pages are read from it: it is active, has no answers overdue, and is not silent.
     pub fn answers(&self) -> bool {
-        self.active() && self.overdue.answers()
+        self.active() && self.overdue.answers() && self.silence().is_none()
+    }
+
+    /// Milliseconds for which reads under way have had no answer, where they are many.
+    fn silence(&self) -> Option<u64> {
+        let reads = self.reads.0.0.load(Ordering::Acquire);
+        if reads & PENDING == 0 {
+            return None;
+        }
+        Some(self.now().saturating_sub(reads >> PENDING_BITS)).filter(|&silence| silence > SILENT)
     }
 
     pub fn errors(&self) -> u64 {
@@ -157,9 +167,12 @@ impl Health {
     /// For people.
     pub fn describe(&self) -> String {
         let mut text = match self.state() {
-            State::Active => match self.overdue.describe() {
-                overdue if overdue.is_empty() => String::from("active"),
-                overdue => format!("does not answer: {overdue}"),
+            State::Active => match (self.overdue.describe(), self.silence()) {
+                (overdue, _) if !overdue.is_empty() => format!("does not answer: {overdue}"),
+                (_, Some(silence)) => {
+                    format!("does not answer: no read was answered for {silence} ms")
+                }
+                (_, None) => String::from("active"),
             },
             State::Failed | State::Defunct => format!("failed: {}", self.reason.lock()),
         };
@@ -178,20 +191,12 @@ impl Health {
         }
     }
 
-    /// Begins a read; `None` if the device is failed, which it is from now on if reads have been stuck.
+    /// Begins a read; `None` if pages are not read from the device.
     pub fn begin_read(&self) -> Option<Underway<'_>> {
-        if !self.answers() {
-            return None;
-        }
-        let reads = &self.reads.0;
-        let stuck = reads.begin(self.now());
-        if stuck > STALL.as_millis() as u64 {
-            self.fail(format_args!("no read was answered for {stuck} ms"));
-            // Not progress: the reads before are still stuck.
-            reads.end(None);
-            return None;
-        }
-        Some(Underway(self))
+        self.answers().then(|| {
+            self.reads.0.begin(self.now());
+            Underway(self)
+        })
     }
 
     pub fn note_success(&self) {
@@ -297,36 +302,44 @@ mod tests {
     }
 
     #[test]
-    fn stuck_reads_fail_it() {
-        let h = Health::new();
-        let stuck = h.begin_read().unwrap();
+    fn silent_device_is_read_again_when_it_has_answered() {
+        let mut h = Health::new();
         assert!(h.begin_read().is_some());
-        // As if the first had been begun long ago.
-        let mut h2 = Health::new();
-        h2.epoch = Instant::now() - Duration::from_secs(60);
-        h2.reads.0.begin(0);
-        assert!(h2.begin_read().is_none());
-        assert!(h2.describe().contains("no read was answered"));
-        drop(stuck);
+        // As if a read had been begun a minute ago, and nothing had been answered since.
+        h.epoch = Instant::now() - Duration::from_secs(60);
+        h.reads.0.begin(0);
+        assert!(h.begin_read().is_none() && h.active());
+        assert!(h.describe().starts_with("does not answer: no read"));
+        assert_eq!(h.reads.0.0.load(Ordering::Relaxed) & PENDING, 1);
+        h.reads.0.end(h.now());
+        assert_eq!(h.describe(), "active");
+        let (one, other) = (h.begin_read(), h.begin_read());
+        assert!(one.is_some() && other.is_some());
+        drop((one, other));
         assert_eq!(h.reads.0.0.load(Ordering::Relaxed) & PENDING, 0);
-        assert_eq!(h2.reads.0.0.load(Ordering::Relaxed) & PENDING, 1);
     }
 
     #[test]
-    fn reads_that_begin_together_after_a_long_rest_are_not_stuck() {
+    fn reads_that_begin_together_after_a_long_rest_are_not_silent() {
         let reads = Reads::default();
         reads.begin(10);
-        reads.end(Some(11));
+        reads.end(11);
         // Two threads begin at the same moment, a minute later: whichever comes second sees the time of the first.
         for round in 1..2000u64 {
             let now = round * 60_000;
-            let waited = std::thread::scope(|scope| {
-                let both = [(); 2].map(|()| scope.spawn(|| reads.begin(now)));
-                both.map(|one| one.join().unwrap())
+            std::thread::scope(|scope| {
+                for _ in 0..2 {
+                    scope.spawn(|| reads.begin(now));
+                }
             });
-            assert_eq!(waited, [0, 0], "round {round}");
-            reads.end(Some(now + 1));
-            reads.end(Some(now + 1));
+            let word = reads.0.load(Ordering::Relaxed);
+            assert_eq!(
+                (word >> PENDING_BITS, word & PENDING),
+                (now, 2),
+                "round {round}"
+            );
+            reads.end(now + 1);
+            reads.end(now + 1);
         }
     }
 
