@@ -71,18 +71,40 @@ pub fn exposures(
     look: impl Fn(&Path) -> io::Result<Metadata>,
 ) -> io::Result<Vec<Exposure>> {
     let nearest = look(directory)?;
+    let outside = user_of_outside();
     let above = directory.ancestors().skip(1);
     let above = above.filter_map(|path| Some((path, look(path).ok()?)));
     Ok(std::iter::once((directory, nearest))
         .chain(above)
         .filter_map(|(path, metadata)| {
             let who = who(metadata.mode(), metadata.uid(), metadata.gid(), user, group)?;
+            if let Who::User(number) | Who::Group(number) = who {
+                // Nobody in here has this number.
+                if outside == Some(number) {
+                    return None;
+                }
+            }
             Some(Exposure {
                 directory: path.to_path_buf(),
                 who,
             })
         })
         .collect())
+}
+
+/// The number that files of users outside of this process's user namespace seem to have (`/proc/sys/kernel/overflowuid`); None where it sees
+/// all users.
+fn user_of_outside() -> Option<u32> {
+    let read = |path| std::fs::read_to_string(path).ok();
+    if sees_all(&read("/proc/self/uid_map")?) {
+        return None;
+    }
+    read("/proc/sys/kernel/overflowuid")?.trim().parse().ok()
+}
+
+/// Whether a map of users is the one of the first namespace.
+fn sees_all(map: &str) -> bool {
+    map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 
 fn who(mode: u32, owner: u32, owners: u32, user: u32, group: u32) -> Option<Who> {
@@ -126,6 +148,16 @@ mod tests {
                 "{mode:o} {owner} {group}"
             );
         }
+    }
+
+    #[test]
+    fn users_outside_of_a_namespace_are_known() {
+        assert!(sees_all("         0          0 4294967295\n"));
+        // Rootless containers.
+        assert!(!sees_all(
+            "         0       1000          1\n         1     100000      65536\n"
+        ));
+        assert!(!sees_all("         0          0 4294967295\n 5 5 1\n"));
     }
 
     #[test]

@@ -39,6 +39,9 @@ const NAMES: u32 = 100;
 const ADVICE_ACCESS: &str = "check that the directory exists and that the server's user may use it \
                              (and that AppArmor or SELinux lets the server do so)";
 
+const ADVICE_ROOM: &str =
+    "free room there: inodes may be used up, too (df -i), or the quota of the server's user";
+
 const ADVICE_FILE: &str = "let the server's user make files there";
 
 /// Puts something between the engine and a file just opened. For tests.
@@ -105,8 +108,11 @@ pub(crate) fn failed(
     move |source| OpenError::Io {
         path,
         action,
+        advice: match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ADVICE_ROOM,
+            _ => advice,
+        },
         source,
-        advice,
     }
 }
 

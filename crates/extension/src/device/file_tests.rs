@@ -55,6 +55,19 @@ fn refused(path: &Path, wanted: &str) {
 }
 
 #[test]
+fn advice_is_about_room_where_there_is_none() {
+    for (code, words) in [
+        (libc::ENOSPC, "df -i"),
+        (libc::EDQUOT, "quota"),
+        (libc::EACCES, "check that the directory exists"),
+    ] {
+        let error =
+            failed(Path::new("/x"), "create", ADVICE_ACCESS)(io::Error::from_raw_os_error(code));
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
 fn a_directory_gets_a_file_and_loses_it() {
     let d = tempfile::tempdir().unwrap();
     let facts = check_device(&config(d.path())).unwrap();
