@@ -6,6 +6,8 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::Ordering as Order;
 
 use super::*;
+use crate::canary::{leave_out, noticed};
+use crate::core::Core;
 use crate::machine_for_tests::{self, Machine};
 use crate::manifest::{Head, Memory, Recovery};
 use crate::stamp::has_fraction;
@@ -41,7 +43,12 @@ impl Place {
 
     /// A process that recovers what was left.
     fn process(&self, by: Recovery) -> &'static Files<Machine> {
-        let files = &machine_for_tests::core().files;
+        &self.core(by).files
+    }
+
+    fn core(&self, by: Recovery) -> &'static Core<Machine> {
+        let core = machine_for_tests::core();
+        let files = &core.files;
         files.os.superblock.store(1, Order::SeqCst);
         files.os.birth.store(1, Order::SeqCst);
         let memory = Memory {
@@ -56,7 +63,7 @@ impl Place {
         let manifest = files.switch.manifest().unwrap();
         manifest.be_on(1);
         manifest.attach(Some(1), manifest.detached());
-        files
+        core
     }
 
     fn open(&self, files: &'static Files<Machine>) -> (File, &'static DataFile) {
@@ -193,6 +200,35 @@ fn untracked_write_and_page_cache_are_rejected_after_a_kill() {
     let fourth = place.process(FINE);
     place.open(fourth);
     assert_eq!(outcome(fourth), (1, None));
+}
+
+#[test]
+fn untracked_change_and_failed_flush_are_not_trusted() {
+    let is_trusted_after_change = || {
+        let place = Place::new();
+        let first = place.process(FINE);
+        let (_open, file) = place.open(first);
+        file.note_change();
+        let second = place.process(FINE);
+        place.open(second);
+        outcome(second) == (1, None)
+    };
+    let is_followed_after = |result: i32| {
+        let place = Place::new();
+        let core = place.core(FINE);
+        core.flush(|| result);
+        core.files.switch.manifest().unwrap().is_followed()
+    };
+    assert!(!is_trusted_after_change());
+    leave_out("io-uring-voids");
+    assert!(is_trusted_after_change());
+    noticed("io-uring-voids", "1 file");
+    leave_out("");
+    assert!(is_followed_after(0) && !is_followed_after(-1));
+    leave_out("flush-failed");
+    assert!(is_followed_after(-1));
+    noticed("flush-failed", "1 flush");
+    leave_out("");
 }
 
 #[test]
