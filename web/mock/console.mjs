@@ -301,7 +301,7 @@ export class MockConsole {
       const away = !this.servers.every((server) => server.reachable);
       const first = task.steps[0];
       if (first) first.state = away ? "failed" : "done";
-      Object.assign(task, { state: away ? "failed" : "done", error: away ? "stopped: replica: not changed, as replica is away. Done: none. Not reached: demo." : null });
+      Object.assign(task, { state: away ? "failed" : "done", error: away ? "stopped: replica: not changed: replica does not answer. Done: none. Not reached: demo." : null });
     }, 1200);
     return answer(response, 202, task);
   }

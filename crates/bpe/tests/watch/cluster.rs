@@ -574,7 +574,7 @@ fn on_the_console(two: &Two, first: &Server, second: &Server) -> Outcome {
         task["state"] == "failed"
             && task["error"]
                 .to_string()
-                .contains("not changed, as second is replica"),
+                .contains("not changed: second is replica"),
         "{task}"
     );
     sql::expect_state(first, "disabled")?;
