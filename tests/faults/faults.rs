@@ -16,9 +16,6 @@ use integration_tests::{
 };
 
 const CACHE: u64 = 64 << 20;
-/// Longer than a silence that counts.
-const PAUSE: Duration = Duration::from_secs(3);
-const PAUSES: u32 = 8;
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
@@ -376,35 +373,6 @@ fn cache_disk_stalls_without_a_bound(place: &Place) -> Outcome {
     load.stop_and_verify(place, server)?;
     volume.unmount()?;
     Ok(())
-}
-
-/// A process that is stopped and goes on, as under a debugger, a freezer or a live migration, has a cache disk that is well.
-fn paused_server_keeps_its_cache(place: &Place) -> Outcome {
-    let server = started(place, &place.cache(), CACHE)?;
-    // Reads without a bound are those that look silent afterwards.
-    server.sql("SET GLOBAL bpe_read_timeout = 0")?;
-    let load = Pressure::create(place, &server)?;
-    load.run(&server, Duration::from_secs(3))?;
-    let pid = i32::try_from(server.pid())?;
-    let pid = rustix::process::Pid::from_raw(pid).context("a pid")?;
-    let signal = |signal| rustix::process::kill_process(pid, signal);
-    for pause in 1..=PAUSES {
-        let before = sql::figure(&server, "pages_cached")?;
-        load.run_while(&server, PAUSE + Duration::from_secs(2), || {
-            std::thread::sleep(Duration::from_millis(500));
-            signal(rustix::process::Signal::STOP)?;
-            std::thread::sleep(PAUSE);
-            signal(rustix::process::Signal::CONT)?;
-            Ok(())
-        })?;
-        let after = sql::figure(&server, "pages_cached")?;
-        ensure!(
-            after >= before / 2,
-            "pause {pause}: {after} of {before} pages are left; {}",
-            sql::status(&server, "state_reason")?
-        );
-    }
-    load.stop_and_verify(place, server)
 }
 
 fn one_of_two_disks_fails(place: &Place) -> Outcome {
