@@ -36,9 +36,10 @@ pub fn suite() -> Suite {
             "cache_disk_stalls_without_a_bound",
             cache_disk_stalls_without_a_bound,
         )
-        .each(
-            "paused_server_keeps_its_cache",
-            paused_server_keeps_its_cache,
+        .with(
+            Flavour::MariaDb1011,
+            "frozen_file_system_is_told",
+            frozen_file_system_is_told,
         )
         .each("one_of_two_disks_fails", one_of_two_disks_fails)
         .each(
@@ -373,6 +374,34 @@ fn cache_disk_stalls_without_a_bound(place: &Place) -> Outcome {
     load.stop_and_verify(place, server)?;
     volume.unmount()?;
     Ok(())
+}
+
+/// As backup agents and snapshots of volumes freeze it: writes wait, reads are answered.
+fn frozen_file_system_is_told(place: &Place) -> Outcome {
+    let mount = Mount::image(&place.root().join("fast"), 192 << 20)?;
+    let server = started(place, mount.path(), CACHE)?;
+    let load = Pressure::create(place, &server)?;
+    load.run(&server, Duration::from_secs(3))?;
+    let frozen = mount.freeze()?;
+    let reason = || sql::status(&server, "state_reason");
+    sql::wait_until("it is told", Duration::from_secs(30), || {
+        load.run(&server, Duration::from_secs(1))?;
+        Ok(reason()?.contains("look whether its file system is frozen"))
+    })?;
+    ensure!(sql::figure(&server, "devices_failed")? == 1);
+    let before = sql::figure(&server, "hits")?;
+    load.run(&server, Duration::from_secs(2))?;
+    let hits = sql::figure(&server, "hits")? - before;
+    note(format!("{hits} hits while it is frozen: {}", reason()?));
+    ensure!(hits > 0, "what is cached is not read while it is frozen");
+    drop(frozen);
+    sql::wait_until("it is over", Duration::from_secs(30), || {
+        load.run(&server, Duration::from_millis(500))?;
+        Ok(reason()?.is_empty() && sql::figure(&server, "devices_failed")? == 0)
+    })?;
+    let log = || Ok(std::fs::read_to_string(server.log())?.contains("is used again, after"));
+    sql::wait_until("the log tells", Duration::from_secs(10), log)?;
+    load.stop_and_verify(place, server)
 }
 
 fn one_of_two_disks_fails(place: &Place) -> Outcome {

@@ -116,6 +116,24 @@ fn detach(device: &Path) -> anyhow::Result<()> {
     run(Command::new("losetup").arg("--detach").arg(device))
 }
 
+/// A file system whose writes wait.
+pub struct Frozen(PathBuf);
+
+impl Frozen {
+    fn turn(&self, how: &str) -> anyhow::Result<()> {
+        let output = Command::new("fsfreeze").arg(how).arg(&self.0).output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "fsfreeze {how}: {said}");
+        Ok(())
+    }
+}
+
+impl Drop for Frozen {
+    fn drop(&mut self) {
+        let _ = self.turn("--unfreeze");
+    }
+}
+
 impl Mount {
     /// A file system in memory.
     pub fn memory(folder: &Path, bytes: u64) -> anyhow::Result<Mount> {
@@ -223,6 +241,13 @@ impl Mount {
             run(Command::new("umount").arg(&self.folder))
         })?;
         self.image.as_ref().context("no image")?.wait_until_gone()
+    }
+
+    /// Freezes it, until what is returned is dropped.
+    pub fn freeze(&self) -> anyhow::Result<Frozen> {
+        let frozen = Frozen(self.folder.clone());
+        frozen.turn("--freeze")?;
+        Ok(frozen)
     }
 
     /// The folder it is mounted on.

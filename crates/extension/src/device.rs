@@ -382,7 +382,13 @@ impl Device {
 
     /// For people.
     fn describe(&self) -> String {
-        let mut text = self.health.describe();
+        let mut text = match self.silence() {
+            Some(silence) => format!(
+                "takes no writes: none was completed for {} s; look whether its file system is frozen",
+                silence.as_secs()
+            ),
+            None => self.health.describe(),
+        };
         if self.unbounded.load(Ordering::Relaxed) {
             text.push_str("; the kernel gives no asynchronous reads of it, so bpe_read_timeout does not apply");
         }
@@ -395,6 +401,11 @@ impl Device {
             );
         }
         text
+    }
+
+    /// How long a device that is well otherwise has not completed a write.
+    fn silence(&self) -> Option<Duration> {
+        self.speed.silence().filter(|_| self.health.answers())
     }
 
     pub fn statistics(&self) -> DeviceStatistics {
@@ -420,7 +431,7 @@ impl Device {
                 .slots
                 .load(Ordering::Relaxed)
                 .into(),
-            active: self.health.answers(),
+            active: self.health.answers() && self.speed.silence().is_none(),
             state: self.describe(),
             write_us: self.speed.micros(),
             direct_io: self.file.load().direct,

@@ -12,6 +12,7 @@
 
 mod building;
 mod clients;
+mod disks;
 mod server;
 mod texts;
 mod watch;

@@ -7,6 +7,7 @@ use coherence::compare::Sample;
 use extension::PolicyName;
 
 use super::building::usual_page;
+use super::disks::Disks;
 use super::texts;
 use crate::audit::Audit;
 use crate::linux::Linux;
@@ -29,6 +30,7 @@ pub struct Watch {
     unseen: unseen::Watch,
     pages_looked_at: Option<Instant>,
     noted: Option<Instant>,
+    disks: Disks,
     inherited: Look,
     refused: Refused,
 }
@@ -72,6 +74,7 @@ impl Default for Watch {
             unseen: unseen::Watch::default(),
             pages_looked_at: None,
             noted: None,
+            disks: Disks::default(),
             inherited: Look::Due(None, 0),
             refused: Refused::default(),
         }
@@ -92,7 +95,7 @@ impl Watch {
     }
 
     /// Notes for the next process what time it is, and now and then how many pages of each file are cached. Ends writes whose end was
-    /// not seen.
+    /// not seen. Tells of cache disks that are not used.
     pub fn note(&mut self) {
         persist::note_life();
         if self.noted.is_some_and(|when| when.elapsed() < NOTE_PAUSE) {
@@ -100,8 +103,13 @@ impl Watch {
         }
         self.noted = Some(Instant::now());
         CORE.end_unseen(crate::aio::UNSEEN);
-        if let Some(active) = &*CORE.switch().active() {
+        let active = CORE.switch().active();
+        let devices = active.as_ref().map(|active| {
             persist::note(&active.extension);
+            active.extension.device_statistics()
+        });
+        for text in self.disks.look(devices, Instant::now()) {
+            Linux.warning(&text);
         }
     }
 

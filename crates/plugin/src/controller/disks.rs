@@ -1,0 +1,69 @@
+//! Tells of cache disks that are not used, and when they are used again.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use extension::DeviceStatistics;
+
+/// Disks that are not used, and since when.
+#[derive(Default)]
+pub struct Disks(BTreeMap<PathBuf, Instant>);
+
+impl Disks {
+    /// Looks at the devices of the active extension, and returns what is new, in words.
+    pub fn look(&mut self, devices: Option<Vec<DeviceStatistics>>, now: Instant) -> Vec<String> {
+        let Some(devices) = devices else {
+            self.0.clear();
+            return Vec::new();
+        };
+        let mut news = Vec::new();
+        for device in devices {
+            let path = device.path.display().to_string();
+            match (device.active, self.0.entry(device.path)) {
+                (true, Entry::Occupied(since)) => {
+                    let seconds = now.saturating_duration_since(since.remove()).as_secs();
+                    news.push(format!(
+                        "cache disk '{path}' is used again, after {seconds} s"
+                    ));
+                }
+                (false, Entry::Vacant(since)) => {
+                    news.push(format!("cache disk '{path}' {}", device.state));
+                    since.insert(now);
+                }
+                _ => {}
+            }
+        }
+        news
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn begin_and_end_are_told_once() {
+        let device = |active| {
+            Some(vec![DeviceStatistics {
+                path: "/fast".into(),
+                active,
+                state: "failed: EIO".into(),
+                ..DeviceStatistics::default()
+            }])
+        };
+        let (mut disks, begin) = (Disks::default(), Instant::now());
+        let mut look = |devices, seconds| disks.look(devices, begin + Duration::from_secs(seconds));
+        assert_eq!(look(device(true), 0).len(), 0);
+        assert_eq!(look(device(false), 1), ["cache disk '/fast' failed: EIO"]);
+        assert_eq!(look(device(false), 3).len(), 0);
+        let said = look(device(true), 44);
+        assert_eq!(said, ["cache disk '/fast' is used again, after 43 s"]);
+        assert_eq!(look(device(false), 45).len(), 1);
+        // Switched off meanwhile.
+        assert_eq!((look(None, 46).len(), look(device(true), 47).len()), (0, 0));
+    }
+}
