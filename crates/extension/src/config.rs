@@ -187,10 +187,13 @@ pub enum OpenError {
         "'{path}' belongs to another server; name another file, or remove it if that server is gone"
     )]
     OtherOwner { path: PathBuf },
-    #[error(
-        "'{path}' is in use by another server, or is named twice; give each server and device its own file"
-    )]
+    #[error("'{path}' is in use by another server; give each server its own file")]
     InUse { path: PathBuf },
+    #[error(
+        "'{path}' is open in this server already: it is named twice, or the cache of before still waits for a disk that does \
+         not answer; try again when it does, or leave it out"
+    )]
+    HeldHere { path: PathBuf },
     #[error(
         "the file system of '{path}' has {free} bytes free, but {needed} are needed ({reserve} of them to stay free); \
          lower the size or free space"

@@ -291,9 +291,11 @@ impl Plan {
             let facts = match extension::check_device(device) {
                 Ok(facts) => facts,
                 // Our own file, which gives its room back before the new one takes it.
-                Err(OpenError::InUse { path } | OpenError::NoSpace { path, .. })
-                    if own.contains(&path) =>
-                {
+                Err(
+                    OpenError::HeldHere { path }
+                    | OpenError::InUse { path }
+                    | OpenError::NoSpace { path, .. },
+                ) if own.contains(&path) => {
                     errors.extend(enough_room(device, &path).err());
                     continue;
                 }

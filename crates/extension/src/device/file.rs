@@ -7,6 +7,7 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -396,7 +397,9 @@ pub(crate) fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
     let began = Instant::now();
     loop {
         match lock(path, file, FlockOperation::NonBlockingLockExclusive) {
-            Err(OpenError::InUse { .. }) if began.elapsed() < LOOKED_AT_FOR => {
+            Err(OpenError::InUse { .. } | OpenError::HeldHere { .. })
+                if began.elapsed() < LOOKED_AT_FOR =>
+            {
                 if began.elapsed() >= LEFT_LOCKED_FOR {
                     lock(path, file, FlockOperation::NonBlockingLockShared)?;
                     let _ = rustix::fs::flock(file, FlockOperation::Unlock);
@@ -410,11 +413,25 @@ pub(crate) fn lock_alone(path: &Path, file: &File) -> Result<(), OpenError> {
 
 fn lock(path: &Path, file: &File, operation: FlockOperation) -> Result<(), OpenError> {
     rustix::fs::flock(file, operation).map_err(|error| match error {
-        Errno::WOULDBLOCK => OpenError::InUse {
-            path: path.to_path_buf(),
-        },
+        Errno::WOULDBLOCK => {
+            let path = path.to_path_buf();
+            match is_held_here(file) {
+                true => OpenError::HeldHere { path },
+                false => OpenError::InUse { path },
+            }
+        }
         _ => failed(path, "lock", "put the cache file on a local file system")(error.into()),
     })
+}
+
+/// Whether another descriptor of this process has the file open. By names: a look at the files could wait for any disk.
+fn is_held_here(file: &File) -> bool {
+    let own = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+    let entries = fs::read_dir("/proc/self/fd").into_iter().flatten();
+    let all = entries
+        .flatten()
+        .filter_map(|entry| fs::read_link(entry.path()).ok());
+    own.is_ok_and(|own| all.filter(|name| *name == own).count() > 1)
 }
 
 /// The header of the existing file; `None` if that is empty. Refuses what is not ours.

@@ -100,8 +100,23 @@ fn a_file_left_behind_is_taken_over_by_its_owner_alone() {
     assert!(path.exists(), "as after a crash");
     assert!(check_device(&config(&path)).unwrap().exists);
     let file = try_open(&path).unwrap();
-    refused(&path, "in use by another server");
+    refused(&path, "open in this server already");
     drop(file);
+    // Another process.
+    let mut holder = std::process::Command::new("flock")
+        .arg("--close")
+        .arg(&path)
+        .args(["sleep", "10"])
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    while try_open(&path).is_ok() {
+        assert!(begin.elapsed() < Duration::from_secs(10));
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    refused(&path, "in use by another server");
+    holder.kill().unwrap();
+    holder.wait().unwrap();
     let mut other = config(&path);
     other.owner = OwnerIdentity([4; 16]);
     let error = CacheFile::open(&other, header(4), false, &|file| Box::new(file))
@@ -123,7 +138,7 @@ fn who_only_looks_stands_in_nobodys_way() {
     let path = d.path().join("bpe.cache");
     assert!(matches!(
         check_device(&config(d.path())),
-        Err(OpenError::InUse { .. })
+        Err(OpenError::HeldHere { .. })
     ));
     drop(file);
     let (looker, _) = open_existing(&path).unwrap();

@@ -557,7 +557,7 @@ fn opening_leaves_a_private_file_and_closing_none() {
         config(f.directory.path(), SMALLEST),
         Arc::clone(&f.generations),
     );
-    assert!(matches!(again, Err(OpenError::InUse { .. })));
+    assert!(matches!(again, Err(OpenError::HeldHere { .. })));
     assert!(path.exists());
     drop(f.extension);
     assert!(!path.exists());
