@@ -387,7 +387,8 @@ impl Extension {
         let (arena, session) = (shared.arena.as_ref()?, self.session()?);
         self.leave();
         let mut devices = shared.store.devices.iter();
-        if !devices.all(|device| device.health.answers()) || !self.end_threads(patience) {
+        let answers = |device: &Device| device.health.answers() && device.speed.silence().is_none();
+        if !devices.all(answers) || !self.end_threads(patience) {
             return None;
         }
         Some(Frozen {

@@ -226,6 +226,15 @@ pub fn end(how: End) {
         while active.extension.staged_bytes() > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
+        for device in active.extension.device_statistics() {
+            if !device.active {
+                // The kernel keeps a process until its system calls have ended.
+                let (path, state) = (device.path.display(), device.state);
+                Linux.warning(&format!(
+                    "cache disk '{path}' {state}; the process may not end before it answers"
+                ));
+            }
+        }
         note(&active.extension);
         return image::prepare(plan::owner());
     }
