@@ -8,13 +8,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::change::digest::Part;
 use crate::change::{self, Kind, Plan, Row, Run, Step, pool, title};
 use crate::cluster::look;
 use crate::cluster::rolling::{self, Change, Pace};
 use crate::connection::{self, plain};
-use crate::enable::Places;
+use crate::enable::{self, Places};
 use crate::failure::{Exit, Failure};
 use crate::library::FILE_NAME;
 use crate::maintenance::check_rights;
@@ -172,16 +173,15 @@ fn make(
     let plugin_row = has_row("plugin", "bpe")?;
     let function_row = has_row("func", "bpe_report")?;
     let views = views::Present::look(server).map_err(failed)?.ours;
-    let persisted: Vec<_> = match server.flavour {
-        Flavour::MySql => server
-            .pairs(
-                "SELECT VARIABLE_NAME, '' FROM performance_schema.persisted_variables \
-                 WHERE VARIABLE_NAME LIKE 'bpe\\_%'",
-            )
-            .map_err(failed)?,
-        Flavour::MariaDb => Vec::new(),
+    let all_persisted: BTreeMap<_, _> = match server.flavour {
+        Flavour::MySql => enable::persisted(server)?.into_iter().collect(),
+        Flavour::MariaDb => BTreeMap::new(),
     };
-    let persisted: Vec<_> = persisted.into_iter().map(|(name, _)| name).collect();
+    let persisted = all_persisted.keys().filter(|name| name.starts_with("bpe_"));
+    let persisted: Vec<_> = persisted.cloned().collect();
+    let pool_persisted = all_persisted
+        .get("innodb_buffer_pool_size")
+        .and_then(|size| size.parse().ok());
     let snippet =
         known.and_then(|process| find_snippet(server, process, record.as_ref(), conf_dir));
     let variables = server.variables("bpe\\_%")?;
@@ -220,17 +220,16 @@ fn make(
     let prepare = Step::new("prepare the session", Vec::new(), |run| run.maintain());
     plan.add(prepare.needed());
     let native_aio_off = record.as_ref().is_some_and(|record| record.native_aio_off);
+    // Whatever the pool has now, the next start would come up with a persisted size. One that the administrator has persisted stays.
+    let is_ours = |record: &&Record| {
+        record.has_persisted() && pool_persisted.is_some_and(|size| record.original(size).is_some())
+    };
+    if let Some(record) = record.as_ref().filter(is_ours) {
+        plan.add(persisted_pool(record.pool_persisted_before.clone()));
+    }
     match pool::original(record.as_ref(), pool_now) {
-        Ok(before) => {
-            if let Some(record) = record.as_ref().filter(|it| it.pool_after.is_some()) {
-                if server.flavour == Flavour::MySql && record.has_persisted() {
-                    plan.add(persisted_pool(record.pool_persisted_before.clone()));
-                }
-            }
-            if let Some(before) = before {
-                plan.add(pool::restore(pool_now, before));
-            }
-        }
+        Ok(Some(before)) => plan.add(pool::restore(pool_now, before)),
+        Ok(None) => {}
         Err(why) => plan
             .notes
             .push(format!("innodb_buffer_pool_size stays as it is: {why}")),
@@ -249,15 +248,18 @@ fn make(
     if function_row {
         plan.add(drop_function());
     }
+    let is_gone = Arc::new(AtomicBool::new(!loaded));
     if loaded || plugin_row {
-        plan.add(uninstall(loaded));
+        plan.add(uninstall(loaded, Arc::clone(&is_gone)));
     }
     let recorded = record.unwrap_or_default();
     if let Some(process) = &process {
         if let Some(path) = recorded.library.filter(|_| !keep_library) {
-            plan.add(remove_library(Arc::clone(process), path, server.flavour));
+            let is_gone = Arc::clone(&is_gone);
+            let flavour = server.flavour;
+            plan.add(remove_library(Arc::clone(process), path, flavour, is_gone));
         }
-        plan.add(remove_cache(Arc::clone(process), cache, &left));
+        plan.add(remove_cache(Arc::clone(process), cache, &left, is_gone));
         if !recorded.folders.is_empty() {
             plan.add(remove_folders(Arc::clone(process), recorded.folders));
         }
@@ -354,7 +356,8 @@ fn drop_function() -> Step {
     })
 }
 
-fn uninstall(loaded: bool) -> Step {
+/// `is_gone` is set when the server has uninstalled it. While a statement still uses it, it stays known to the server, and serves nothing.
+fn uninstall(loaded: bool, is_gone: Arc<AtomicBool>) -> Step {
     let row = Row::new("plugin bpe", "installed", "not installed", "");
     Step::new("uninstall the plugin", vec![row], move |run| {
         if !loaded {
@@ -362,6 +365,7 @@ fn uninstall(loaded: bool) -> Step {
             return execute(run, "row in mysql.plugin removed", sql);
         }
         let result = run.server.execute("UNINSTALL PLUGIN bpe");
+        is_gone.store(result.is_ok(), Ordering::SeqCst);
         let warnings = run.server.warnings();
         if !warnings.is_empty() {
             run.tell(format!("the server says: {warnings}"));
@@ -371,37 +375,42 @@ fn uninstall(loaded: bool) -> Step {
 }
 
 /// Removes `bpe.so`, if it is there and the extension's.
-fn remove_library(process: Arc<Process>, path: PathBuf, flavour: Flavour) -> Step {
+fn remove_library(
+    process: Arc<Process>,
+    path: PathBuf,
+    flavour: Flavour,
+    is_gone: Arc<AtomicBool>,
+) -> Step {
     let row = removed("library", &path, "");
     Step::new("remove the library", vec![row], move |run| {
         let text = |error: io::Error| error.to_string();
-        let result = not_loaded(run.server).and_then(|()| {
+        let remove = || {
+            // The server's next start would look for it in vain.
+            if !is_gone.load(Ordering::SeqCst) {
+                return Err("the plugin is still installed".to_owned());
+            }
             let (folder, name) = process.directory_of(&path)?;
             if folder.entry(name).map_err(text)?.is_some() {
                 library::check(&path, flavour, None)?;
             }
             folder.remove_file_or_link(name).map_err(text)
-        });
-        run.done(format!("{} removed", path.display()), result)
+        };
+        run.done(format!("{} removed", path.display()), remove())
     })
 }
 
-/// The server's next start would look for the library of a plugin that is installed.
-fn not_loaded(server: &mut Server) -> Result<(), String> {
-    match server.plugin_state() {
-        Ok(None) => Ok(()),
-        Ok(Some(_)) => Err("the plugin is still installed".to_owned()),
-        Err(error) => Err(plain(&error)),
-    }
-}
-
-fn remove_cache(process: Arc<Process>, cache: Cache, left: &[PathBuf]) -> Step {
+fn remove_cache(
+    process: Arc<Process>,
+    cache: Cache,
+    left: &[PathBuf],
+    is_gone: Arc<AtomicBool>,
+) -> Step {
     let rows = left
         .iter()
         .map(|path| removed("file of the cache", path, ""));
     Step::new("remove files of the cache", rows.collect(), move |run| {
         // What was left by a process before and is not in use.
-        if not_loaded(run.server).is_err() {
+        if !is_gone.load(Ordering::SeqCst) {
             return Ok(());
         }
         cache.left(&process).iter().try_for_each(|path| {

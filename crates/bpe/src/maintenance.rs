@@ -112,7 +112,11 @@ pub struct Maintenance {
 }
 
 impl Maintenance {
-    pub fn begin(server: &mut Server) -> Result<Self, String> {
+    /// Prepares a session, and another one after it was lost. What was lifted before is put back at the end, too.
+    ///
+    /// # Errors
+    /// In words. `super_read_only` may be lifted, and `end` is to be called.
+    pub fn begin(&mut self, server: &mut Server) -> Result<(), String> {
         let run = |server: &mut Server, sql: &str| {
             server
                 .execute(sql)
@@ -126,18 +130,11 @@ impl Maintenance {
         if is_on(server, "wsrep_on")? {
             run(server, "SET SESSION wsrep_on = OFF")?;
         }
-        let lifted = is_on(server, "super_read_only")?;
-        if lifted {
+        if is_on(server, "super_read_only")? {
+            // Before: the answer may be lost.
+            self.lifted = true;
             run(server, "SET GLOBAL super_read_only = OFF")?;
         }
-        Ok(Self { lifted })
-    }
-
-    /// Does the same to another session, after the one of before was lost. What was lifted then is put back at the end,
-    /// too.
-    pub fn resume(&mut self, server: &mut Server) -> Result<(), String> {
-        let resumed = Self::begin(server)?;
-        self.lifted |= resumed.lifted;
         Ok(())
     }
 

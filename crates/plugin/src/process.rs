@@ -44,6 +44,8 @@ pub struct Known {
     /// Behind `bpe_warm_io_capacity`: reads of the data disk in a second, while pages are loaded; 0: none are loaded.
     pub warm_io_capacity: AtomicU64,
     pub tables: Tables,
+    /// Cache files on the file system of the data directory, as they were opened. The lock is a leaf.
+    pub beside_data: Mutex<Vec<PathBuf>>,
 }
 
 /// What is known of what outlives the process.
@@ -105,6 +107,7 @@ pub static KNOWN: Known = Known {
         leaving: Mutex::new(None),
     },
     tables: Tables::new(),
+    beside_data: Mutex::new(Vec::new()),
 };
 
 /// Tests that change the state of the process, or count on it, take turns.

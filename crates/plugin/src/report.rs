@@ -257,7 +257,15 @@ pub fn devices() -> Value {
     let Some(active) = &*guard else {
         return json!([]);
     };
-    serde_json::to_value(active.extension.device_statistics()).unwrap_or(Value::Null)
+    let mut devices = active.extension.device_statistics();
+    for device in &mut devices {
+        if KNOWN.beside_data.lock().contains(&device.path) {
+            device.state.push_str(
+                "; it lies on the file system of the data, and helps only on a faster disk",
+            );
+        }
+    }
+    serde_json::to_value(devices).unwrap_or(Value::Null)
 }
 
 /// Page reads and writes that passed the cache by because of rules since the server was started, and their bytes.

@@ -492,6 +492,7 @@ export const en = {
     "rules.counted": "There are {rules} rules for tables in bpe_tables. Because of them {kept_out} page reads and writes have passed the cache by since the server was started.",
     "rules.unused": "{rules_unused} of the {rules} rules for tables fit no table that is open now. SELECT bpe_report('rules') shows which; look whether their names are right.",
     "disk.failed": "The cache disk {path} is not used: {disk_state}. The extension retries it by itself. If this continues, replace the disk or remove it from bpe_path.",
+    "disk.remark": "The cache disk {path} is used, but: {disk_state}.",
     "trouble.errors": "The cache disks have returned {device_errors} errors since the cache was opened. No statement failed because of it, but check the disk (dmesg, smartctl).",
     "trouble.proofs": "{failed_proofs} pages read from a cache disk were not as they had been written. They were read from the data files instead, but the disk or its driver loses data: replace it.",
     "trouble.given_up": "{reads_given_up} reads of the cache disks took longer than bpe_read_timeout ({read_timeout_ms} ms) since the cache was opened. Their pages came from the data files instead: the disk hangs at times.",

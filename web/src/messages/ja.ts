@@ -490,6 +490,7 @@ export const ja: Messages = {
     "rules.counted": "bpe_tables にはテーブルのルールが {rules} 個あります。サーバーの起動以来、ルールにより {kept_out} 回のページの読み書きがキャッシュを通りませんでした。",
     "rules.unused": "テーブルのルール {rules} 個のうち {rules_unused} 個は、いま開いているどのテーブルにも当てはまりません。SELECT bpe_report('rules') で確かめ、名前が正しいか見てください。",
     "disk.failed": "キャッシュディスク {path} は使われていません: {disk_state}。自動で再試行します。続くようなら交換するか、bpe_path から外してください。",
+    "disk.remark": "キャッシュディスク {path} は使われていますが、注意があります: {disk_state}",
     "trouble.errors": "キャッシュを開いてから、キャッシュディスクが {device_errors} 回エラーを返しました。失敗した文はありませんが、ディスクを調べてください (dmesg、smartctl)。",
     "trouble.proofs": "{failed_proofs} ページが、書いたとおりにキャッシュディスクから読めませんでした。代わりにデータファイルから読みましたが、ディスクかドライバーがデータを失っています。交換してください。",
     "trouble.given_up": "キャッシュを開いてから、キャッシュディスクの {reads_given_up} 回の読み取りが bpe_read_timeout ({read_timeout_ms} ms) を超え、データファイルから読み直されました。ディスクが時々止まっています。",

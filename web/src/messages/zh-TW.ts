@@ -490,6 +490,7 @@ export const zhTW: Messages = {
     "rules.counted": "bpe_tables 中有 {rules} 條資料表的規則。自伺服器啟動以來，因規則而未經快取的頁面讀寫共 {kept_out} 次。",
     "rules.unused": "{rules} 條資料表的規則中，有 {rules_unused} 條不符合任何目前開啟的資料表。SELECT bpe_report('rules') 會列出是哪些，請檢查名稱是否正確。",
     "disk.failed": "快取磁碟 {path} 未使用：{disk_state}。會自動重試；若持續發生，請更換或從 bpe_path 移除。",
+    "disk.remark": "快取磁碟 {path} 使用中，但是：{disk_state}。",
     "trouble.errors": "自快取開啟以來，快取磁碟傳回 {device_errors} 次錯誤。沒有陳述式因此失敗，但請檢查磁碟（dmesg、smartctl）。",
     "trouble.proofs": "有 {failed_proofs} 頁從快取磁碟讀出的內容與寫入時不同，已改由資料檔讀取。磁碟或其驅動程式會遺失資料，請更換。",
     "trouble.given_up": "自快取開啟以來，有 {reads_given_up} 次快取磁碟讀取超過 bpe_read_timeout（{read_timeout_ms} ms）而改由資料檔讀取：磁碟偶爾會停住。",

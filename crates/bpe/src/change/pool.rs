@@ -114,6 +114,14 @@ pub fn restore(now: u64, before: u64) -> Step {
         "the extension no longer takes the memory",
     );
     Step::new("put the buffer pool back", vec![row], move |run| {
+        let size = run.server.number("innodb_buffer_pool_size")?;
+        if size == Some(before) {
+            return Ok(());
+        }
+        if size != Some(now) {
+            run.tell("innodb_buffer_pool_size stays as it is: it has been changed meanwhile");
+            return Ok(());
+        }
         let result = pool::resize(run.server, before).map(drop);
         run.done(
             format!("innodb_buffer_pool_size is {} again", human(before)),

@@ -49,6 +49,8 @@ pub struct Run<'a> {
     failures: Vec<String>,
     /// The connection after a step that ended the change, where it was looked at.
     connection: Option<Connection>,
+    /// Nothing is to be put back after a failure.
+    stays: bool,
 }
 
 impl<'a> Run<'a> {
@@ -75,6 +77,7 @@ impl<'a> Run<'a> {
             begin,
             failures: Vec::new(),
             connection: None,
+            stays: false,
         }
     }
 
@@ -111,6 +114,8 @@ impl<'a> Run<'a> {
         let connection = connected(self.server, self.reopen);
         let started_again = connection.is_another() && self.begin.has_started_since(self.server);
         if matches!(connection, Connection::Gone(..)) || started_again {
+            // What was done before is as it was wished, and out of reach.
+            self.stays = !started_again;
             self.connection = Some(connection);
             return Err(failure);
         }
@@ -139,14 +144,17 @@ impl<'a> Run<'a> {
             .as_mut()
             .filter(|_| connection.is_another())
         {
-            more.extend(maintenance.resume(self.server).err());
+            more.extend(maintenance.begin(self.server).err());
         }
         let mut result = match result {
             Err(mut failure) if self.kind != Kind::Remove => {
                 for text in more {
                     failure.what.push_str(&format!("\n  {text}"));
                 }
-                Err(self.undone(failure, &connection))
+                Err(match self.stays {
+                    true => failure,
+                    false => self.undone(failure, &connection),
+                })
             }
             result => {
                 // The files of before were kept for undoing only.
@@ -268,9 +276,8 @@ impl<'a> Run<'a> {
     /// # Errors
     /// The server refuses.
     pub fn maintain(&mut self) -> Result<(), Failure> {
-        let begun = Maintenance::begin(self.server).map_err(Failure::step)?;
-        self.maintenance = Some(begun);
-        Ok(())
+        let maintenance = self.maintenance.insert(Maintenance::default());
+        maintenance.begin(self.server).map_err(Failure::step)
     }
 
     pub fn sql(&mut self, sql: &str) -> Result<(), Failure> {

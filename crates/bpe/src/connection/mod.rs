@@ -55,13 +55,14 @@ const SOCKETS: [&str; 3] = [
 ];
 
 /// What decides about the meaning of statements and answers, whatever the server gives new sessions. A transaction that a look has begun would
-/// last as long as the session. Messages are read, too. MariaDB skips comments of versions 50700 to 99999.
+/// last as long as the session. Messages are read, too. MariaDB skips comments of versions 50700 to 99999. On MySQL
+/// `max_error_count` takes a privilege.
 const SETTINGS: [&str; 2] = [
     "SET NAMES utf8mb4, SESSION sql_mode = '', SESSION autocommit = 1, SESSION lock_wait_timeout = {wait}, \
      SESSION sql_quote_show_create = 1, SESSION sql_safe_updates = 0, SESSION sql_big_selects = 1, \
-     SESSION sql_select_limit = 18446744073709551615, SESSION sql_notes = 1, SESSION max_error_count = 64, \
+     SESSION sql_select_limit = 18446744073709551615, SESSION sql_notes = 1, \
      SESSION lc_messages = 'en_US', SESSION time_zone = '+00:00' \
-     /*M!100000 , SESSION max_statement_time = 0 */ /*!50708 , SESSION max_execution_time = 0 */",
+     /*M!100000 , SESSION max_error_count = 64, SESSION max_statement_time = 0 */ /*!50708 , SESSION max_execution_time = 0 */",
     "SET SESSION TRANSACTION READ WRITE",
 ];
 

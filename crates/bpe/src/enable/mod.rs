@@ -28,6 +28,7 @@ mod plan;
 mod steps;
 mod wish;
 
+pub use facts::persisted;
 use wish::Wish;
 pub use wish::{Args, Places};
 

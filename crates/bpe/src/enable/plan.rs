@@ -166,7 +166,7 @@ pub fn make(server: &mut Server, wish: &Wish, args: &Args) -> Result<Plan, Failu
         return Ok(plan);
     }
     let facts = Arc::new(facts);
-    plan.add(steps::note_record());
+    plan.add(steps::note_record(lift_read_only));
     for folder in folders {
         plan.add(steps::folder(&facts, folder));
     }
@@ -174,7 +174,7 @@ pub fn make(server: &mut Server, wish: &Wish, args: &Args) -> Result<Plan, Failu
         plan.add(steps::library(&facts, copy));
     }
     if !loaded {
-        plan.add(steps::install(&facts, lift_read_only));
+        plan.add(steps::install(&facts));
     }
     if create_function {
         plan.add(steps::function());

@@ -24,8 +24,11 @@ fn shown(path: &Path) -> String {
     path.display().to_string()
 }
 
-pub fn note_record() -> Step {
-    Step::new("note what is there now", Vec::new(), |run| {
+pub fn note_record(lift_read_only: bool) -> Step {
+    let why = "it forbids changes of plugins";
+    let row = || Row::new("super_read_only", "ON", "OFF for a moment", why);
+    let rows = lift_read_only.then(row).into_iter().collect();
+    Step::new("note what is there now", rows, |run| {
         run.maintain()?;
         run.record(|_| ())
     })
@@ -82,20 +85,13 @@ pub fn library(facts: &Arc<Facts>, copy: Copy) -> Step {
     })
 }
 
-pub fn install(facts: &Arc<Facts>, lift_read_only: bool) -> Step {
-    let mut rows = vec![Row::new(
+pub fn install(facts: &Arc<Facts>) -> Step {
+    let rows = vec![Row::new(
         "plugin bpe",
         "not installed",
         "installed",
         "on the running server, without a restart",
     )];
-    if lift_read_only {
-        let why = "it forbids installing a plugin";
-        rows.insert(
-            0,
-            Row::new("super_read_only", "ON", "OFF for a moment", why),
-        );
-    }
     let (flavour, stale_row) = (facts.flavour, facts.stale_plugin_row);
     Step::new("install the plugin", rows, move |run| {
         if stale_row {

@@ -446,21 +446,28 @@ fn unseen(figures: &Figures) -> Option<Sentence> {
 }
 
 fn disks(about: &Circumstances) -> Vec<Sentence> {
-    let failed = about.devices.iter().filter(|device| !device.active);
-    failed
-        .map(|device| {
-            Sentence::new(
+    let sentence = |device: &Device| {
+        let remark = device.state.strip_prefix("active; ");
+        let (key, level, text, state) = match (device.active, remark) {
+            (false, _) => (
                 "disk.failed",
                 Level::Bad,
                 "The cache disk {path} is not used: {disk_state}. The extension retries it by itself. If this \
                  continues, replace the disk or remove it from bpe_path.",
-                &[
-                    ("path", json!(device.path)),
-                    ("disk_state", json!(device.state)),
-                ],
-            )
-        })
-        .collect()
+                device.state.as_str(),
+            ),
+            (true, Some(remark)) => (
+                "disk.remark",
+                Level::Note,
+                "The cache disk {path} is used, but: {disk_state}.",
+                remark,
+            ),
+            (true, None) => return None,
+        };
+        let values = [("path", json!(device.path)), ("disk_state", json!(state))];
+        Some(Sentence::new(key, level, text, &values))
+    };
+    about.devices.iter().filter_map(sentence).collect()
 }
 
 /// What went wrong since the cache was opened.

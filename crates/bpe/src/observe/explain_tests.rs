@@ -285,6 +285,13 @@ fn disks_and_what_went_wrong() {
         about.devices[0].active = false;
         about.devices[0].state = "failed: no space".into();
     });
+    rule(
+        "disk.remark",
+        &["/mnt/a is used, but: it lies on"],
+        |_, about| {
+            about.devices[0].state = "active; it lies on the file system of the data".into();
+        },
+    );
     rule("trouble.errors", &["1,200 errors"], |f, _| {
         f.device_errors = 1200
     });

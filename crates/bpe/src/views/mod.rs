@@ -194,26 +194,23 @@ fn in_silence<T>(
     server: &mut Server,
     what: impl FnOnce(&mut Server) -> Result<T, String>,
 ) -> Result<T, Failure> {
-    let maintenance = match Maintenance::begin(server) {
-        Ok(maintenance) => Some(maintenance),
-        Err(why) => {
-            let log = server.variable("log_bin")?;
-            if log.as_deref() != Some("OFF") {
-                let right = match server.flavour {
-                    Flavour::MariaDb => "BINLOG ADMIN",
-                    Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
-                };
-                return Err(Failure::refused(format!(
+    let mut maintenance = Maintenance::default();
+    if let Err(why) = maintenance.begin(server) {
+        let log = server.variable("log_bin")?;
+        if log.as_deref() != Some("OFF") {
+            let right = match server.flavour {
+                Flavour::MariaDb => "BINLOG ADMIN",
+                Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
+            };
+            return Err(Failure::refused(format!(
                     "{why}; the statements would be written to the binary log, and replicas without the function \
                      bpe_report would stop at them; nothing was changed"
                 ))
                 .advise(format!("log in as an administrator, or as one who was granted {right}")));
-            }
-            None
         }
-    };
+    }
     let result = what(server);
-    let ended = maintenance.map_or(Ok(()), |maintenance| maintenance.end(server));
+    let ended = maintenance.end(server);
     match (result, ended) {
         (Ok(value), Ok(())) => Ok(value),
         (Ok(_), Err(why)) => Err(Failure::step(why)),

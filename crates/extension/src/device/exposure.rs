@@ -71,18 +71,21 @@ pub fn exposures(
     look: impl Fn(&Path) -> io::Result<Metadata>,
 ) -> io::Result<Vec<Exposure>> {
     let nearest = look(directory)?;
-    let outside = user_of_outside();
+    let (users, groups) = (outside("uid"), outside("gid"));
     let above = directory.ancestors().skip(1);
     let above = above.filter_map(|path| Some((path, look(path).ok()?)));
     Ok(std::iter::once((directory, nearest))
         .chain(above)
         .filter_map(|(path, metadata)| {
             let who = who(metadata.mode(), metadata.uid(), metadata.gid(), user, group)?;
-            if let Who::User(number) | Who::Group(number) = who {
-                // Nobody in here has this number.
-                if outside == Some(number) {
-                    return None;
-                }
+            // Nobody in here has this number.
+            let is_outside = match who {
+                Who::Everybody => false,
+                Who::User(number) => users == Some(number),
+                Who::Group(number) => groups == Some(number),
+            };
+            if is_outside {
+                return None;
             }
             Some(Exposure {
                 directory: path.to_path_buf(),
@@ -92,19 +95,24 @@ pub fn exposures(
         .collect())
 }
 
-/// The number that files of users outside of this process's user namespace seem to have (`/proc/sys/kernel/overflowuid`); None where it sees
-/// all users.
-fn user_of_outside() -> Option<u32> {
-    let read = |path| std::fs::read_to_string(path).ok();
-    if sees_all(&read("/proc/self/uid_map")?) {
-        return None;
-    }
-    read("/proc/sys/kernel/overflowuid")?.trim().parse().ok()
+/// The number that files of users (`kind` is `uid`) or groups (`gid`) outside of this process's user namespace seem to have; None where
+/// a process in here can have it as well.
+fn outside(kind: &str) -> Option<u32> {
+    let read = |path: String| std::fs::read_to_string(path).ok();
+    let number = read(format!("/proc/sys/kernel/overflow{kind}"))?;
+    let number = number.trim().parse().ok()?;
+    let map = read(format!("/proc/self/{kind}_map"))?;
+    (!is_mapped(&map, number)).then_some(number)
 }
 
-/// Whether a map of users is the one of the first namespace.
-fn sees_all(map: &str) -> bool {
-    map.split_whitespace().eq(["0", "0", "4294967295"])
+/// Whether a map of users has this number: its lines are the first number in here, the one outside, and how many.
+fn is_mapped(map: &str, number: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(|text| text.parse::<u64>());
+        let (first, count) = (numbers.next(), numbers.nth(1));
+        matches!((first, count), (Some(Ok(first)), Some(Ok(count)))
+            if (first..first + count).contains(&number.into()))
+    })
 }
 
 fn who(mode: u32, owner: u32, owners: u32, user: u32, group: u32) -> Option<Who> {
@@ -152,12 +160,14 @@ mod tests {
 
     #[test]
     fn users_outside_of_a_namespace_are_known() {
-        assert!(sees_all("         0          0 4294967295\n"));
-        // Rootless containers.
-        assert!(!sees_all(
-            "         0       1000          1\n         1     100000      65536\n"
+        assert!(is_mapped("         0          0 4294967295\n", 65_534));
+        // Rootless containers, of one user and of many.
+        assert!(!is_mapped("         0       1000          1\n", 65_534));
+        assert!(is_mapped(
+            "         0       1000          1\n         1     100000      65536\n",
+            65_534
         ));
-        assert!(!sees_all("         0          0 4294967295\n 5 5 1\n"));
+        assert!(!is_mapped("", 65_534) && !is_mapped("0 0", 0));
     }
 
     #[test]

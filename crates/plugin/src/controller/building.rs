@@ -1,18 +1,20 @@
 //! Opens an extension as the settings say.
 
+use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use coherence::controller::{Built, Engine};
-use extension::Extension;
+use extension::{DeviceStatistics, Extension};
 
 use super::texts;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::persist;
 use crate::plan::Plan;
-use crate::process::CORE;
+use crate::process::{CORE, KNOWN};
 use crate::settings::Settings;
 use crate::switch::Active;
 
@@ -67,6 +69,7 @@ pub fn lay_out(
     warnings.extend(kept.err().map(|why| texts::not_kept(&why)));
     let mut opened = |engine: Engine, page| {
         warnings.extend(engine.device_failures());
+        note_beside_data(&engine.extension.device_statistics());
         let refused = engine.extension.inherited().refused.as_ref();
         warnings.extend(refused.map(|why| texts::not_kept(why)));
         persist::hand_over(&engine.extension, settings, &plan, page);
@@ -95,6 +98,17 @@ pub fn lay_out(
         }
         Err(reason) => Err(reason),
     }
+}
+
+/// Notes which cache files share a file system with the data, so that reports go on telling it.
+fn note_beside_data(devices: &[DeviceStatistics]) {
+    let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.dev());
+    let data = number(&crate::plan::data_directory());
+    let beside = devices
+        .iter()
+        .filter(|device| data.is_some() && number(&device.path) == data);
+    let beside = beside.map(|device| device.path.clone()).collect();
+    *KNOWN.beside_data.lock() = beside;
 }
 
 fn build(plan: &Plan, nominal_page: u32, inherit: Option<u64>) -> Result<Engine, String> {

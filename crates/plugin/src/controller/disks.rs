@@ -7,9 +7,10 @@ use std::time::Instant;
 
 use extension::DeviceStatistics;
 
-/// Disks that are not used, and since when.
+/// Disks that are not used, since when, and whether that was told. It is told at the second look: a process that was paused finds reads and writes
+/// that seem to have taken long.
 #[derive(Default)]
-pub struct Disks(BTreeMap<PathBuf, Instant>);
+pub struct Disks(BTreeMap<PathBuf, (Instant, bool)>);
 
 impl Disks {
     /// Looks at the devices of the active extension, and returns what is new, in words.
@@ -22,17 +23,24 @@ impl Disks {
         for device in devices {
             let path = device.path.display().to_string();
             match (device.active, self.0.entry(device.path)) {
-                (true, Entry::Occupied(since)) => {
-                    let seconds = now.saturating_duration_since(since.remove()).as_secs();
-                    news.push(format!(
-                        "cache disk '{path}' is used again, after {seconds} s"
-                    ));
+                (true, Entry::Occupied(known)) => {
+                    let (since, is_told) = known.remove();
+                    let seconds = now.saturating_duration_since(since).as_secs();
+                    if is_told {
+                        news.push(format!(
+                            "cache disk '{path}' is used again, after {seconds} s"
+                        ));
+                    }
                 }
-                (false, Entry::Vacant(since)) => {
-                    news.push(format!("cache disk '{path}' {}", device.state));
-                    since.insert(now);
+                (false, Entry::Occupied(mut known)) => {
+                    if !std::mem::replace(&mut known.get_mut().1, true) {
+                        news.push(format!("cache disk '{path}' {}", device.state));
+                    }
                 }
-                _ => {}
+                (false, Entry::Vacant(unknown)) => {
+                    unknown.insert((now, false));
+                }
+                (true, Entry::Vacant(_)) => {}
             }
         }
         news
@@ -58,12 +66,19 @@ mod tests {
         let (mut disks, begin) = (Disks::default(), Instant::now());
         let mut look = |devices, seconds| disks.look(devices, begin + Duration::from_secs(seconds));
         assert_eq!(look(device(true), 0).len(), 0);
-        assert_eq!(look(device(false), 1), ["cache disk '/fast' failed: EIO"]);
-        assert_eq!(look(device(false), 3).len(), 0);
+        assert_eq!(look(device(false), 1).len(), 0);
+        assert_eq!(look(device(false), 3), ["cache disk '/fast' failed: EIO"]);
+        assert_eq!(look(device(false), 5).len(), 0);
         let said = look(device(true), 44);
         assert_eq!(said, ["cache disk '/fast' is used again, after 43 s"]);
-        assert_eq!(look(device(false), 45).len(), 1);
+        // Not longer than between two looks.
+        assert_eq!(
+            (look(device(false), 46).len(), look(device(true), 48).len()),
+            (0, 0)
+        );
+        look(device(false), 50);
+        assert_eq!(look(device(false), 52).len(), 1);
         // Switched off meanwhile.
-        assert_eq!((look(None, 46).len(), look(device(true), 47).len()), (0, 0));
+        assert_eq!((look(None, 54).len(), look(device(true), 56).len()), (0, 0));
     }
 }

@@ -103,8 +103,7 @@ impl Watch {
         }
         self.noted = Some(Instant::now());
         CORE.end_unseen(crate::aio::UNSEEN);
-        let active = CORE.switch().active();
-        let devices = active.as_ref().map(|active| {
+        let devices = CORE.switch().active().as_ref().map(|active| {
             persist::note(&active.extension);
             active.extension.device_statistics()
         });

@@ -135,7 +135,14 @@ pub fn apply(
     }
     let mut warnings = Warnings::default();
     plan.carry_out(server, &mut warnings, reopen)?;
-    let now = server.variables("bpe\\_%")?;
+    let now = server.variables("bpe\\_%").map_err(|failure| {
+        let what = format!(
+            "the server took the settings ({}), and then gave no answer: {}",
+            names.join(", "),
+            failure.what
+        );
+        Failure::step(what).advise("look at them when the server answers again")
+    })?;
     let applied = names.into_iter().map(|name| {
         let text = now.get(name).map_or("", String::as_str);
         let value = text
