@@ -264,6 +264,11 @@ impl Plan {
         }
     }
 
+    /// The data directory.
+    pub fn data(&self) -> &Path {
+        &self.data
+    }
+
     /// The same for switching on. What is wrong with a bad path the extension says when it is opened.
     ///
     /// # Errors

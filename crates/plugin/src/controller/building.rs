@@ -69,7 +69,7 @@ pub fn lay_out(
     warnings.extend(kept.err().map(|why| texts::not_kept(&why)));
     let mut opened = |engine: Engine, page| {
         warnings.extend(engine.device_failures());
-        note_beside_data(&engine.extension.device_statistics());
+        note_beside_data(plan.data(), &engine.extension.device_statistics());
         let refused = engine.extension.inherited().refused.as_ref();
         warnings.extend(refused.map(|why| texts::not_kept(why)));
         persist::hand_over(&engine.extension, settings, &plan, page);
@@ -101,9 +101,9 @@ pub fn lay_out(
 }
 
 /// Notes which cache files share a file system with the data, so that reports go on telling it.
-fn note_beside_data(devices: &[DeviceStatistics]) {
+fn note_beside_data(data: &Path, devices: &[DeviceStatistics]) {
     let number = |path: &Path| std::fs::metadata(path).ok().map(|meta| meta.dev());
-    let data = number(&crate::plan::data_directory());
+    let data = number(data);
     let beside = devices
         .iter()
         .filter(|device| data.is_some() && number(&device.path) == data);
