@@ -31,6 +31,10 @@ pub fn suite() -> Suite {
             option_file_of_another_hand_stays,
         )
         .each("values_hold_no_line", values_hold_no_line)
+        .each(
+            "wrong_answers_end_in_words",
+            super::rogue::wrong_answers_end_in_words,
+        )
 }
 
 fn needs_root() -> Outcome {

@@ -16,7 +16,6 @@ fn main() -> ExitCode {
         command::suite(),
         compare::suite(),
         hostile::suite(),
-        rogue::suite(),
         record::suite(),
         warming::suite(),
     ])

@@ -11,15 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use integration_tests::harness::Outcome;
-use integration_tests::{Place, Suite, note, sql};
+use integration_tests::{Place, note, sql};
 use private_server::SocketPath;
 
 use super::command::Host;
-
-/// The tests of this subject.
-pub fn suite() -> Suite {
-    Suite::new("rogue").each("wrong_answers_end_in_words", wrong_answers_end_in_words)
-}
 
 /// Statements of a subcommand whose answers are replaced: the first ones, then some of the others.
 const FIRST: usize = 6;
@@ -348,7 +343,7 @@ fn run(place: &Place, rogue: &Rogue, arguments: &[String]) -> Outcome {
     Ok(())
 }
 
-fn wrong_answers_end_in_words(place: &Place) -> Outcome {
+pub fn wrong_answers_end_in_words(place: &Place) -> Outcome {
     let host = Host::new(place)?;
     let rogue = Rogue::new(place.root(), host.server().socket())?;
     let cache = place.cache().display().to_string();
