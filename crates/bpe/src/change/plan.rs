@@ -259,6 +259,9 @@ fn all(steps: Vec<Step>, end: Option<Work>, run: &mut Run<'_>) -> Result<(), Fai
         }
     }
     run.begin(count);
+    if run.server.lost().is_none() {
+        run.close();
+    }
     match end {
         Some(end) if !run.has_failed() => end(run),
         _ => Ok(()),

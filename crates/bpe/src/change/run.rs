@@ -169,16 +169,13 @@ impl<'a> Run<'a> {
                 Ok(())
             }
         };
-        if let Some(Err(why)) = self.maintenance.take().map(|it| it.end(self.server)) {
-            match &mut result {
-                Err(failure) => failure.what.push_str(&format!("\n  {why}")),
-                Ok(()) => self.failures.push(why),
+        if let Err(failure) = &mut result {
+            let ended = self.maintenance.take().map(|it| it.end(self.server));
+            if let Some(Err(why)) = ended {
+                failure.what.push_str(&format!("\n  {why}"));
             }
         }
-        if self.kind == Kind::Remove && self.failures.is_empty() {
-            let removed = self.record.as_ref().map(|(place, _)| place.remove());
-            self.failures.extend(removed.and_then(Result::err));
-        }
+        self.close();
         match (result, self.failures.as_slice()) {
             (Ok(()), []) => Ok(()),
             (Err(failure), _) => Err(failure),
@@ -188,6 +185,16 @@ impl<'a> Run<'a> {
             ))
             .advise("fix what the messages say and run `bpe disable` again")),
             (Ok(()), failures) => Err(Failure::step(failures.join("\n  "))),
+        }
+    }
+
+    /// Ends what was lifted for it, and forgets the record of what was removed.
+    pub(super) fn close(&mut self) {
+        let ended = self.maintenance.take().map(|it| it.end(self.server));
+        self.failures.extend(ended.and_then(Result::err));
+        if self.kind == Kind::Remove && self.failures.is_empty() {
+            let removed = self.record.take().map(|(place, _)| place.remove());
+            self.failures.extend(removed.and_then(Result::err));
         }
     }
 
