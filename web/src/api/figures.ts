@@ -116,10 +116,10 @@ export interface Sentence {
   text: string;
 }
 
-/** One thing that will be changed, in words. */
+/** One line of the table: what changes, from what to what, and why. */
 export interface Change {
   what: string;
-  /** Empty where there is nothing before. */
+  /** Empty where nothing was there before. */
   from: string;
   to: string;
   why: string;

@@ -14,8 +14,8 @@ const SENT: [Sent; 27] = [
     ("bpe/src/observe/figures.rs", "Figures", "Figures"),
     ("bpe/src/observe/sentence.rs", "Level", "SentenceLevel"),
     ("bpe/src/observe/sentence.rs", "Sentence", "Sentence"),
-    ("bpe/src/enable/describe.rs", "Change", "Change"),
-    ("bpe/src/digest.rs", "Part", "PlanPart"),
+    ("bpe/src/change/plan.rs", "Row", "Change"),
+    ("bpe/src/change/digest.rs", "Part", "PlanPart"),
     ("bpe/src/console/switching/plan.rs", "Preview", "Plan"),
     (
         "bpe/src/console/switching/plan.rs",
