@@ -412,6 +412,10 @@ pub fn wrong_answers_end_in_words(place: &Place) -> Outcome {
     // A server that denies who it is gets records under other names, so its pool is not put back.
     host.server()
         .sql(&format!("SET GLOBAL innodb_buffer_pool_size = {pool}"))?;
+    if place.is_mysql() {
+        host.server()
+            .sql("RESET PERSIST IF EXISTS innodb_buffer_pool_size")?;
+    }
     for entry in fs::read_dir(place.root().join("state"))? {
         let path = entry?.path();
         let name = path.file_name().unwrap_or_default().to_string_lossy();
