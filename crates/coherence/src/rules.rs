@@ -534,6 +534,52 @@ mod tests {
         counted("a write without an offset");
     }
 
+    /// The tripwire compares it with InnoDB's own after a restart.
+    #[test]
+    fn highest_lsn_of_written_pages_is_kept() {
+        use std::os::fd::AsRawFd;
+
+        use crate::canary::{leave_out, noticed};
+        use crate::manifest::{Head, Manifest, Memory, Record};
+        const PAGE: usize = 16384;
+        let core = machine_for_tests::core();
+        let folder = tempfile::tempdir().unwrap();
+        let active = machine_for_tests::active_in(core.switch(), folder.path());
+        let head: &Head = Box::leak(Box::default());
+        let records: &[Record] = Box::leak((0..4).map(|_| Record::default()).collect());
+        let memory = Memory {
+            now: || 1,
+            grow: |_| false,
+        };
+        core.switch().keep(Manifest::new(head, records, 4, memory));
+        core.switch().start_tracking(|| ());
+        let file = std::fs::File::create_new(folder.path().join("a.ibd")).unwrap();
+        let fd = file.as_raw_fd();
+        let stat = core.os().stat(fd).unwrap();
+        core.files
+            .attach(fd, &stat, b"a.ibd", Attach::Opened { anew: true });
+        assert!(matches!(core.switch().publish(active), Ok(None)));
+        let known = core.files.of_descriptor(fd).unwrap();
+        assert_eq!(known.page_of_read(PAGE, PAGE as i64), Some(1));
+        let kept = |lsn: u64| {
+            let mut page = vec![1; PAGE];
+            page[4..8].copy_from_slice(&1u32.to_be_bytes());
+            page[16..24].copy_from_slice(&lsn.to_be_bytes());
+            let write = core.begin_write(known, PAGE, PAGE as i64, End::Seen);
+            core.finish_write(
+                write.unwrap(),
+                core.switch().active().as_deref(),
+                Some(&page),
+            );
+            core.switch().manifest().unwrap().take_lsn()
+        };
+        assert_eq!(kept(7), 7);
+        leave_out("lsn");
+        assert_eq!(kept(9), 0);
+        noticed("lsn", "1 write");
+        leave_out("");
+    }
+
     /// Nobody knows which of the two came last: the change of the whole file or the page.
     #[test]
     fn a_write_that_begins_while_the_whole_file_is_changed_is_not_offered() {
