@@ -535,6 +535,7 @@ mod tests {
     }
 
     /// The tripwire compares it with InnoDB's own after a restart.
+    #[cfg(debug_assertions)]
     #[test]
     fn highest_lsn_of_written_pages_is_kept() {
         use std::os::fd::AsRawFd;

@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::sync::atomic::Ordering as Order;
 
 use super::*;
+#[cfg(debug_assertions)]
 use crate::canary::{leave_out, noticed};
 use crate::core::Core;
 use crate::machine_for_tests::{self, Machine};
@@ -202,6 +203,7 @@ fn untracked_write_and_page_cache_are_rejected_after_a_kill() {
     assert_eq!(outcome(fourth), (1, None));
 }
 
+#[cfg(debug_assertions)]
 #[test]
 fn untracked_change_and_failed_flush_are_not_trusted() {
     let is_trusted_after_change = || {
