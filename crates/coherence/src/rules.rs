@@ -489,24 +489,37 @@ fn whole_file(file: &'static DataFile, end: End) -> Write {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsRawFd;
+
     use super::*;
     use crate::files::Attach;
     use crate::machine_for_tests;
 
-    /// The audit leaves a file alone from before each of these until after it.
-    #[test]
-    fn every_change_counts_from_its_beginning_to_its_end() {
-        use std::os::fd::AsRawFd;
-        let core = machine_for_tests::core();
-        core.switch().start_tracking(|| ());
-        let folder = tempfile::tempdir().unwrap();
-        let file = std::fs::File::create_new(folder.path().join("a.ibd")).unwrap();
+    const PAGE: usize = 16384;
+
+    /// A new data file, open and known with its page size.
+    fn opened(
+        core: &'static Core<machine_for_tests::Machine>,
+        folder: &std::path::Path,
+    ) -> (std::fs::File, &'static DataFile) {
+        let file = std::fs::File::create_new(folder.join("a.ibd")).unwrap();
         let fd = file.as_raw_fd();
         let stat = core.os().stat(fd).unwrap();
         core.files
             .attach(fd, &stat, b"a.ibd", Attach::Opened { anew: true });
         let known = core.files.of_descriptor(fd).unwrap();
-        assert_eq!(known.page_of_read(16384, 16384), Some(1));
+        assert_eq!(known.page_of_read(PAGE, PAGE as i64), Some(1));
+        (file, known)
+    }
+
+    /// The audit leaves a file alone from before each of these until after it.
+    #[test]
+    fn every_change_counts_from_its_beginning_to_its_end() {
+        let core = machine_for_tests::core();
+        core.switch().start_tracking(|| ());
+        let folder = tempfile::tempdir().unwrap();
+        let (file, known) = opened(core, folder.path());
+        let fd = file.as_raw_fd();
 
         let mut before = known.at_rest();
         let mut counted = |what: &str| {
@@ -538,11 +551,8 @@ mod tests {
     #[cfg(debug_assertions)]
     #[test]
     fn highest_lsn_of_written_pages_is_kept() {
-        use std::os::fd::AsRawFd;
-
         use crate::canary::{leave_out, noticed};
         use crate::manifest::{Head, Manifest, Memory, Record};
-        const PAGE: usize = 16384;
         let core = machine_for_tests::core();
         let folder = tempfile::tempdir().unwrap();
         let active = machine_for_tests::active_in(core.switch(), folder.path());
@@ -554,14 +564,8 @@ mod tests {
         };
         core.switch().keep(Manifest::new(head, records, 4, memory));
         core.switch().start_tracking(|| ());
-        let file = std::fs::File::create_new(folder.path().join("a.ibd")).unwrap();
-        let fd = file.as_raw_fd();
-        let stat = core.os().stat(fd).unwrap();
-        core.files
-            .attach(fd, &stat, b"a.ibd", Attach::Opened { anew: true });
+        let (_file, known) = opened(core, folder.path());
         assert!(matches!(core.switch().publish(active), Ok(None)));
-        let known = core.files.of_descriptor(fd).unwrap();
-        assert_eq!(known.page_of_read(PAGE, PAGE as i64), Some(1));
         let kept = |lsn: u64| {
             let mut page = vec![1; PAGE];
             page[4..8].copy_from_slice(&1u32.to_be_bytes());
@@ -584,20 +588,12 @@ mod tests {
     /// Nobody knows which of the two came last: the change of the whole file or the page.
     #[test]
     fn a_write_that_begins_while_the_whole_file_is_changed_is_not_offered() {
-        use std::os::fd::AsRawFd;
-        const PAGE: usize = 16384;
         let core = machine_for_tests::core();
         let folder = tempfile::tempdir().unwrap();
         let active = machine_for_tests::active_in(core.switch(), folder.path());
         core.switch().start_tracking(|| ());
-        let file = std::fs::File::create_new(folder.path().join("a.ibd")).unwrap();
-        let fd = file.as_raw_fd();
-        let stat = core.os().stat(fd).unwrap();
-        core.files
-            .attach(fd, &stat, b"a.ibd", Attach::Opened { anew: true });
+        let (_file, known) = opened(core, folder.path());
         assert!(matches!(core.switch().publish(active), Ok(None)));
-        let known = core.files.of_descriptor(fd).unwrap();
-        assert_eq!(known.page_of_read(PAGE, PAGE as i64), Some(1));
         let mut page = vec![1; PAGE];
         page[4..8].copy_from_slice(&1u32.to_be_bytes());
 

@@ -258,8 +258,9 @@ pub fn devices() -> Value {
         return json!([]);
     };
     let mut devices = active.extension.device_statistics();
+    let beside_data = KNOWN.beside_data.lock();
     for device in &mut devices {
-        if KNOWN.beside_data.lock().contains(&device.path) {
+        if beside_data.contains(&device.path) {
             device.state.push_str(
                 "; it lies on the file system of the data, and helps only on a faster disk",
             );

@@ -116,10 +116,10 @@ export interface Sentence {
   text: string;
 }
 
-/** One line of the table: what changes, from what to what, and why. */
+/** One row of the plan's table: item, old value, new value, reason. */
 export interface Change {
   what: string;
-  /** Empty where nothing was there before. */
+  /** Empty: the item is new. */
   from: string;
   to: string;
   why: string;

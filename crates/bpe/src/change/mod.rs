@@ -19,7 +19,7 @@ pub use journal::Reopen;
 pub use plan::{OPTION_LINE, Plan, Row, Step};
 pub use run::{Kind, Run};
 
-/// The server, for people.
+/// Flavour, version, address and process of a server, for messages.
 pub fn title(server: &Server, process: Option<&Process>) -> String {
     let mut title = format!(
         "{} {} at {}",
@@ -35,10 +35,10 @@ pub fn title(server: &Server, process: Option<&Process>) -> String {
     title
 }
 
-/// Whether the administrator wants it done. `yes`: it was said before.
+/// Asks the administrator to confirm. `yes` skips the question.
 ///
 /// # Errors
-/// There is nobody to ask.
+/// There is no terminal.
 pub fn confirmed(yes: bool) -> Result<bool, Failure> {
     if yes {
         return Ok(true);

@@ -1,4 +1,4 @@
-//! The steps of a change, what they show, and the loop that carries them out.
+//! Steps of a change, their rows, and the loop that runs them.
 
 use std::fmt;
 
@@ -14,14 +14,14 @@ use crate::server::Server;
 use crate::size::human;
 use crate::told::Told;
 
-/// What a line of an option file is called.
+/// Name of a row with a line of an option file.
 pub const OPTION_LINE: &str = "line of the option file";
 
-/// One line of the table: what changes, from what to what, and why.
+/// One row of the plan's table: item, old value, new value, reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Row {
     pub what: String,
-    /// Empty where nothing was there before.
+    /// Empty: the item is new.
     pub from: String,
     pub to: String,
     pub why: String,
@@ -79,14 +79,14 @@ impl fmt::Display for Row {
     }
 }
 
-/// What is done when a step fails.
+/// Reaction to the failure of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnFailure {
-    /// By [`Kind`].
+    /// The [`Kind`] of the change decides.
     Usual,
-    /// The change is good without this step: the failure is told, and the next step follows.
+    /// The loop reports the failure and runs the next step.
     Tell,
-    /// The steps that follow need this one.
+    /// The loop stops, since later steps need this one.
     Stop,
 }
 
@@ -114,14 +114,14 @@ impl Step {
         }
     }
 
-    /// The change is good without it.
+    /// Lets the change succeed without this step.
     #[must_use]
     pub fn dispensable(mut self) -> Self {
         self.on_failure = OnFailure::Tell;
         self
     }
 
-    /// The steps that follow need it.
+    /// Stops the change if this step fails.
     #[must_use]
     pub fn needed(mut self) -> Self {
         self.on_failure = OnFailure::Stop;
@@ -129,21 +129,21 @@ impl Step {
     }
 }
 
-/// What will be done to a server, worked out before anything is touched.
+/// A change of a server, planned before any step runs.
 pub struct Plan {
     kind: Kind,
-    /// The server.
+    /// Flavour, version, address and process of the server.
     pub title: String,
-    /// What is worth knowing before.
+    /// Notes for the administrator.
     pub notes: Vec<String>,
-    /// What is said where nothing is to be done.
+    /// Text of a plan without steps.
     pub nothing: String,
     steps: Vec<Step>,
-    /// Of what the plan was made from.
+    /// Digest of the facts behind the plan.
     pub digest: Digest,
-    /// Where the record of the server is, which steps may change, and the record.
+    /// Place and contents of the server's record. Steps may change it.
     record: Option<(Place, Option<Record>)>,
-    /// Called when all is done.
+    /// Runs after the last step succeeded.
     end: Option<Work>,
 }
 
@@ -166,7 +166,7 @@ impl Plan {
         }
     }
 
-    /// The record of the server, which is at this place.
+    /// Adds the server's record.
     #[must_use]
     pub fn with_record(mut self, place: Place, record: Option<Record>) -> Self {
         self.record = Some((place, record));
@@ -177,7 +177,7 @@ impl Plan {
         self.steps.push(step);
     }
 
-    /// Says what is said at the end.
+    /// Sets the work after the last step.
     pub fn at_end(
         &mut self,
         work: impl FnOnce(&mut Run<'_>) -> Result<(), Failure> + Send + 'static,
@@ -189,12 +189,12 @@ impl Plan {
         self.steps.is_empty()
     }
 
-    /// Whether more than variables is changed, of which something remains when the server ends meanwhile.
+    /// Whether an interrupted change outlives the server: it changes more than variables.
     pub fn leaves_something(&self) -> bool {
         self.kind != Kind::Set && !self.is_empty()
     }
 
-    /// What will be changed, in the order in which it is.
+    /// Rows of all steps, in order.
     pub fn rows(&self) -> impl Iterator<Item = &Row> {
         self.steps.iter().flat_map(|step| &step.rows)
     }
@@ -228,10 +228,10 @@ impl fmt::Display for Plan {
 }
 
 impl Plan {
-    /// Carries it out. `reopen` logs in as before, where the connection is lost.
+    /// Runs the steps. `reopen` logs in again after a lost connection.
     ///
     /// # Errors
-    /// The step that failed, and what was put back.
+    /// The failed step, and the results of undoing the others.
     pub fn carry_out(
         self,
         server: &mut Server,
@@ -246,7 +246,7 @@ impl Plan {
     }
 }
 
-/// Does one step after the other.
+/// Runs all steps in order.
 fn all(steps: Vec<Step>, end: Option<Work>, run: &mut Run<'_>) -> Result<(), Failure> {
     let count = steps.len();
     for (number, step) in steps.into_iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What the steps of a change work with: the server, who is told, the record, and what is put back when a step fails.
+//! The context of the steps of a change: server, progress, record and undo log. After a failure it undoes the steps.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -18,18 +18,18 @@ use crate::told::Told;
 const UNKNOWN_VARIABLE: u16 = 1193;
 const STARTED_AGAIN: &str = "\n  The server has started again.";
 
-/// What a change does to a server, and so what a failure leaves.
+/// The kind of a change decides how the loop handles a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// Files, rows and variables. Everything is put back after a failure.
+    /// The steps add files, rows and variables. A failure undoes all of them.
     Install,
-    /// The same are removed. After a failure the next step follows, so that as much as possible is removed.
+    /// The steps remove the same. After a failure the loop goes on, and removes as much as possible.
     Remove,
-    /// Variables, which are put back after a failure, and which a server that starts again does not have.
+    /// The steps set variables. A failure sets them back; a restart of the server forgets them.
     Set,
 }
 
-/// What a step works with.
+/// The context of a step.
 pub struct Run<'a> {
     pub server: &'a mut Server,
     told: &'a mut dyn Told,
@@ -39,17 +39,17 @@ pub struct Run<'a> {
     record_is_noted: bool,
     journal: Journal,
     maintenance: Option<Maintenance>,
-    /// Files that were written in place of others.
+    /// Replaced files, with their old versions.
     replaced: Vec<Rc<Replaced>>,
     begin: Moment,
-    /// Number of the step that is under way, and of the failures before it.
+    /// Index of the current step, and the number of failures before it.
     step: usize,
     failed_before: usize,
-    /// What failed while the steps after it went on.
+    /// Failures after which the loop went on.
     failures: Vec<String>,
-    /// The connection after a step that ended the change, where it was looked at.
+    /// State of the connection, if a dispensable step has checked it and ended the change.
     connection: Option<Connection>,
-    /// Nothing is to be put back after a failure.
+    /// The failure keeps the completed steps.
     stays: bool,
 }
 
@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// The step of this number begins. Their number: all are done.
+    /// Begins the step with this index. The number of steps as index: all steps are complete.
     pub(super) fn begin(&mut self, step: usize) {
         self.step = step;
         self.failed_before = self.failures.len();
@@ -89,7 +89,7 @@ impl<'a> Run<'a> {
         self.journal.begin(step);
     }
 
-    /// Ends a step as the kind of the change says.
+    /// Ends a step. The kind of the change decides about a failure.
     pub(super) fn end(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         if self.kind == Kind::Remove {
             self.failures
@@ -106,7 +106,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends a step that the change is good without: the failure is told, over another connection where this one was lost.
+    /// Ends a dispensable step: reports its failure and goes on, over a new connection if the old one was lost.
     pub(super) fn end_dispensable(&mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let Err(failure) = result else {
             return self.end(Ok(()));
@@ -114,7 +114,7 @@ impl<'a> Run<'a> {
         let connection = connected(self.server, self.reopen);
         let started_again = connection.is_another() && self.begin.has_started_since(self.server);
         if matches!(connection, Connection::Gone(..)) || started_again {
-            // What was done before is as it was wished, and out of reach.
+            // The completed steps are as requested, and no connection could undo them.
             self.stays = !started_again;
             self.connection = Some(connection);
             return Err(failure);
@@ -131,7 +131,7 @@ impl<'a> Run<'a> {
         !self.failures.is_empty()
     }
 
-    /// Ends it, whether it failed or not.
+    /// Ends the change after success or failure.
     pub(super) fn conclude(mut self, result: Result<(), Failure>) -> Result<(), Failure> {
         let connection = match (self.connection.take(), &result) {
             (Some(connection), _) => connection,
@@ -146,7 +146,7 @@ impl<'a> Run<'a> {
         {
             more.extend(maintenance.begin(self.server).err());
         }
-        let mut result = match result {
+        let result = match result {
             Err(mut failure) if self.kind != Kind::Remove => {
                 for text in more {
                     failure.what.push_str(&format!("\n  {text}"));
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
                 })
             }
             result => {
-                // The files of before were kept for undoing only.
+                // Only the undo log needs the old files.
                 for file in std::mem::take(&mut self.replaced) {
                     file.done();
                 }
@@ -169,16 +169,15 @@ impl<'a> Run<'a> {
                 Ok(())
             }
         };
-        if let Err(failure) = &mut result {
-            let ended = self.maintenance.take().map(|it| it.end(self.server));
-            if let Some(Err(why)) = ended {
-                failure.what.push_str(&format!("\n  {why}"));
-            }
-        }
         self.close();
         match (result, self.failures.as_slice()) {
             (Ok(()), []) => Ok(()),
-            (Err(failure), _) => Err(failure),
+            (Err(mut failure), failures) => {
+                for why in failures {
+                    failure.what.push_str(&format!("\n  {why}"));
+                }
+                Err(failure)
+            }
             (Ok(()), failures) if self.kind == Kind::Remove => Err(Failure::step(format!(
                 "not everything could be undone:\n  {}",
                 failures.join("\n  ")
@@ -188,7 +187,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Ends what was lifted for it, and forgets the record of what was removed.
+    /// Restores `super_read_only`, and removes the record after a complete removal.
     pub(super) fn close(&mut self) {
         let ended = self.maintenance.take().map(|it| it.end(self.server));
         self.failures.extend(ended.and_then(Result::err));
@@ -198,11 +197,11 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Puts back what was done, and adds to the failure how that went.
+    /// Undoes all steps, and appends the results to the failure.
     fn undone(&mut self, mut failure: Failure, connection: &Connection) -> Failure {
         let (sets, at) = (self.kind == Kind::Set, self.step);
         if sets && connection.is_another() && self.begin.has_started_since(self.server) {
-            // It does not have the variables any more.
+            // The restart has reset the variables.
             (0..at).for_each(|step| self.told.undone(step, true));
             failure.what.push_str(STARTED_AGAIN);
             return failure;
@@ -213,7 +212,7 @@ impl<'a> Run<'a> {
             failure.what.push_str(&format!("\n  {text}"));
         }
         for step in 0..at {
-            // One that only looked is as true as all the others.
+            // A step without undo entries gets the result of all entries.
             let only_looked = all.iter().all(|undone| undone.step != step);
             let mut of_step = all
                 .iter()
@@ -230,17 +229,17 @@ impl<'a> Run<'a> {
         failure
     }
 
-    /// Tells what was done, or is worth knowing.
+    /// Reports a line of the current step.
     pub fn tell(&mut self, text: impl AsRef<str>) {
         self.told.line(&format!("  {}", text.as_ref().trim_start()));
     }
 
-    /// Tells what stands beside the steps.
+    /// Reports a line beside the steps.
     pub fn say(&mut self, text: impl AsRef<str>) {
         self.told.line(text.as_ref());
     }
 
-    /// Notes what has been done. `undone` names the result of undoing it.
+    /// Adds an undo entry. `undone` names its result.
     pub fn note(
         &mut self,
         undone: impl Into<String>,
@@ -249,7 +248,7 @@ impl<'a> Run<'a> {
         self.journal.note(undone, undo);
     }
 
-    /// The same of what everything done after it needs.
+    /// Adds an undo entry that runs only if all later entries succeeded.
     pub fn note_needed(
         &mut self,
         undone: impl Into<String>,
@@ -258,10 +257,10 @@ impl<'a> Run<'a> {
         self.journal.note_needed(undone, undo);
     }
 
-    /// Tells that it was done, or why not.
+    /// Reports the result of an action. A removal collects failures and goes on.
     ///
     /// # Errors
-    /// It was not done.
+    /// The action failed, in a change that stops at failures.
     pub fn done(
         &mut self,
         what: impl AsRef<str>,
@@ -278,7 +277,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// Keeps what follows out of the binary log, and lifts `super_read_only` until the end.
+    /// Keeps later statements out of the binary log, and lifts `super_read_only` until the end.
     ///
     /// # Errors
     /// The server refuses.
@@ -293,7 +292,7 @@ impl<'a> Run<'a> {
             .map_err(|error| Failure::step(format!("{} failed: {}", readable(sql), plain(&error))))
     }
 
-    /// Does it by one statement, undone by another; also where it failed and may have been done.
+    /// Runs a statement, and notes the statement that undoes it, also if its outcome is unknown.
     pub fn sql_and_undo(
         &mut self,
         sql: &str,
@@ -313,7 +312,7 @@ impl<'a> Run<'a> {
         result
     }
 
-    /// Sets a global variable. `before`: what it is set to when that is undone.
+    /// Sets a global variable. The undo sets it to `before`.
     pub fn set(&mut self, name: &str, value: &str, before: &str) -> Result<(), Failure> {
         self.sql_and_undo(
             &format!("SET GLOBAL {name} = {}", sql_value(value)),
@@ -322,7 +321,7 @@ impl<'a> Run<'a> {
         )
     }
 
-    /// Writes a file of the server in a directory that only root may change. What was there is kept until everything is done.
+    /// Replaces a file of the server in a directory that only root may change. The old file stays until the change ends.
     pub fn replace(
         &mut self,
         process: &Process,
@@ -340,13 +339,13 @@ impl<'a> Run<'a> {
         Ok(replaced)
     }
 
-    /// What the record holds.
+    /// Contents of the record.
     pub fn recorded(&self) -> Record {
         let record = self.record.as_ref().and_then(|(_, record)| record.clone());
         record.unwrap_or_default()
     }
 
-    /// Changes the record and writes it, before what it is about is done: so `bpe disable` can clean up even after this process died.
+    /// Changes the record and writes it. Steps call this before they act, so `bpe disable` can clean up even after the death of this process.
     ///
     /// # Errors
     /// It cannot be written.
@@ -357,7 +356,7 @@ impl<'a> Run<'a> {
         if !self.record_is_noted {
             let before = place.read()?;
             let place = place.clone();
-            // What remains is undone by `bpe disable`, which goes by the record.
+            // `bpe disable` needs the record to undo the rest.
             let undo = move |_: &mut Server| match before {
                 Some(record) => place.write(&record),
                 None => place.remove(),

@@ -1,4 +1,4 @@
-//! The turn of one server in a rolling change: watched, changed, waited for until it is in step, watched again, and judged.
+//! One server's part of a rolling change: measure, change, wait for replication, measure again, compare.
 
 use std::time::Duration;
 
@@ -8,25 +8,25 @@ use crate::connection::Target;
 use crate::failure::Failure;
 use crate::observe::Observer;
 
-/// How it goes about.
+/// Settings of the turn.
 pub struct Turn<'a> {
-    /// Whether the extension is on after the change.
+    /// The change leaves the extension on.
     pub is_on: bool,
-    /// How long it is watched before and after.
+    /// Length of each measurement.
     pub watch: Duration,
-    /// How long it may take until it is in step again.
+    /// Longest wait for replication.
     pub wait: Duration,
     pub max_lag_s: f64,
     pub interrupted: &'a dyn Fn() -> bool,
-    /// Whether a change that was done is watched to its end, though it was interrupted.
+    /// An interruption does not cut the measurement after the change.
     pub to_the_end: bool,
 }
 
 impl Turn<'_> {
-    /// Takes it. `change` does the change, `say` gets what is going on. Returns how the server is doing.
+    /// Runs the turn. `say` gets the progress. Returns the measurement after the change.
     ///
     /// # Errors
-    /// It was not changed, it has left, or it is worse off.
+    /// The change failed, the server left the cluster, or its figures got worse.
     pub fn take(
         &self,
         target: Target,

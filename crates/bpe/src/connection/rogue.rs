@@ -14,17 +14,13 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 
 use super::Args;
 
+mod packets;
+
+pub use packets::{END, column, framed, text};
+
 pub const AUTHORITY: &str = include_str!("rogue/ca.pem");
 pub const OK: &[u8] = b"\0\0\0\x02\0\0\0";
-const END: &[u8] = b"\xfe\0\0\x02\0";
 const TLS: u32 = 1 << 11;
-
-pub fn framed(sequence: u8, payload: &[u8]) -> Vec<u8> {
-    let mut packet = (payload.len() as u32).to_le_bytes().to_vec();
-    packet[3] = sequence;
-    packet.extend_from_slice(payload);
-    packet
-}
 
 pub fn greeting(version: &str, method: &str, flags: u32) -> Vec<u8> {
     let flags = 0x000f_a20d | flags;
@@ -42,17 +38,6 @@ pub fn greeting(version: &str, method: &str, flags: u32) -> Vec<u8> {
     packet
 }
 
-/// A text with its length.
-pub fn text(text: &[u8]) -> Vec<u8> {
-    let length = text.len() as u32;
-    let mut bytes = match length {
-        0..=250 => vec![length as u8],
-        _ => [b"\xfd", &length.to_le_bytes()[..3]].concat(),
-    };
-    bytes.extend_from_slice(text);
-    bytes
-}
-
 /// The packets before the rows.
 pub fn columns(count: usize) -> Vec<Vec<u8>> {
     let mut packets = vec![match count {
@@ -60,9 +45,7 @@ pub fn columns(count: usize) -> Vec<Vec<u8>> {
         _ => [b"\xfc", &(count as u16).to_le_bytes()[..]].concat(),
     }];
     for _ in 0..count {
-        let words = ["def", "", "", "", "a", ""].map(|word| text(word.as_bytes()));
-        let rest = [12, 45, 0, 0, 4, 0, 0, 253, 0, 0, 0, 0, 0];
-        packets.push([&words.concat()[..], &rest].concat());
+        packets.push(column());
     }
     packets.push(END.to_vec());
     packets

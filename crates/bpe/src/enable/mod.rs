@@ -81,8 +81,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     if let Some(file) = &args.all {
         return all::run(file, &args);
     }
-    // What is wrong with the options needs no server to be told.
-    Wish::of(&args)?;
+    // Wrong options are refused without a server.
+    let wish = Wish::of(&args)?;
     let mut target = args.connection.target()?;
     let mut server = Server::log_in(&mut target)?;
     check_rights(&mut server)?;
@@ -90,7 +90,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let is_enabled = offered.is_none();
     let plan = match offered {
         Some(plan) => plan,
-        None => args.plan(&mut server)?,
+        None => plan::make(&mut server, &wish, &args)?,
     };
     say!("{plan}");
     if !plan.is_empty() {

@@ -16,6 +16,11 @@ use private_server::SocketPath;
 
 use super::command::Host;
 
+#[path = "../../src/connection/rogue/packets.rs"]
+mod packets;
+
+use packets::{END, column, framed, text};
+
 /// Statements of a subcommand whose answers are replaced: the first ones, then some of the others.
 const FIRST: usize = 6;
 const OTHERS: usize = 10;
@@ -114,13 +119,6 @@ fn packet(stream: &mut UnixStream) -> std::io::Result<(u8, Vec<u8>)> {
     let mut payload = vec![0; length];
     stream.read_exact(&mut payload)?;
     Ok((head[3], payload))
-}
-
-fn framed(number: u8, payload: &[u8]) -> Vec<u8> {
-    let mut bytes = (payload.len() as u32).to_le_bytes().to_vec();
-    bytes[3] = number;
-    bytes.extend_from_slice(payload);
-    bytes
 }
 
 fn send(stream: &mut UnixStream, number: u8, payload: &[u8]) -> std::io::Result<()> {
@@ -264,24 +262,6 @@ fn told(lie: Lie, answer: &[Vec<u8>], client: &mut UnixStream) -> std::io::Resul
         }
     }
     Ok(true)
-}
-
-const END: &[u8] = b"\xfe\0\0\x02\0";
-
-fn text(text: &[u8]) -> Vec<u8> {
-    let length = text.len() as u32;
-    let mut bytes = match length {
-        0..=250 => vec![length as u8],
-        _ => [b"\xfd", &length.to_le_bytes()[..3]].concat(),
-    };
-    bytes.extend_from_slice(text);
-    bytes
-}
-
-fn column() -> Vec<u8> {
-    let words = ["def", "", "", "", "a", ""].map(|word| text(word.as_bytes()));
-    let rest = [12, 45, 0, 0, 4, 0, 0, 253, 0, 0, 0, 0, 0];
-    [&words.concat()[..], &rest].concat()
 }
 
 /// Runs a subcommand against the rogue.

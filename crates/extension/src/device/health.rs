@@ -10,8 +10,7 @@
 //! ```
 //! Anybody may fail a device; only its writer brings it back.
 //!
-//! A device that is silent has not failed: nobody reads from it until it has answered, and it keeps its contents. So a process that was paused
-//! loses nothing.
+//! A silent device is active. Reads skip it until it answers, and it keeps its contents. So a pause of the process costs no page.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -151,7 +150,7 @@ impl Health {
         self.active() && self.overdue.answers() && self.silence().is_none()
     }
 
-    /// Milliseconds for which reads under way have had no answer, where they are many.
+    /// Milliseconds since the last answer, if reads are pending for longer than [`SILENT`].
     fn silence(&self) -> Option<u64> {
         let reads = self.reads.0.0.load(Ordering::Acquire);
         if reads & PENDING == 0 {

@@ -1,4 +1,4 @@
-//! Tells of cache disks that are not used, and when they are used again.
+//! Logs when a cache disk stops serving, and when it serves again.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -7,13 +7,13 @@ use std::time::Instant;
 
 use extension::DeviceStatistics;
 
-/// Disks that are not used, since when, and whether that was told. It is told at the second look: a process that was paused finds reads and writes
-/// that seem to have taken long.
+/// Inactive disks, with the time of the first look and whether the log names them. The log names a disk at the second look, since a paused
+/// process measures long reads and writes when it goes on.
 #[derive(Default)]
 pub struct Disks(BTreeMap<PathBuf, (Instant, bool)>);
 
 impl Disks {
-    /// Looks at the devices of the active extension, and returns what is new, in words.
+    /// Compares the devices of the active extension with the last look. Returns lines for the log.
     pub fn look(&mut self, devices: Option<Vec<DeviceStatistics>>, now: Instant) -> Vec<String> {
         let Some(devices) = devices else {
             self.0.clear();
