@@ -23,9 +23,7 @@ pub fn suite() -> Suite {
 }
 
 fn options(place: &Place, library: &Path) -> Options {
-    place
-        .early_with(library, CACHE)
-        .option("--bpe-admission=all")
+    place.early_with(library, CACHE)
 }
 
 fn cache_file(place: &Place) -> anyhow::Result<PathBuf> {
@@ -103,7 +101,7 @@ fn without_proof_every_damage_is_noticed(place: &Place) -> Outcome {
     for how in Damage::ALL {
         let place = Place::new(place.installation.flavour)?;
         let options = place.canary(CACHE, "checks")?;
-        let server = place.start(options.option("--bpe-admission=all"))?;
+        let server = place.start(options)?;
         let ledger = Ledger::small(&server)?;
         ledger.run_until_above(&server, Duration::from_secs(1), "pages_cached", 300)?;
         let outcome = (0..4).try_for_each(|_| {

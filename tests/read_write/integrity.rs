@@ -100,7 +100,6 @@ fn compressed(place: &Place) -> Outcome {
         place
             .early(CACHE)?
             .option("--bpe-compression=lz4")
-            .option("--bpe-admission=all")
             .option("--bpe-instances=4"),
     )?;
     let ledger = ledger(&server)?;

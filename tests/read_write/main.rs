@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 mod audit;
+mod competing;
 mod integrity;
 mod page_sizes;
-mod policies;
 mod scans;
 mod verify;
 
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
         page_sizes::suite(),
         verify::suite(),
         scans::suite(),
-        policies::suite(),
+        competing::suite(),
         audit::suite(),
     ])
 }

@@ -20,13 +20,10 @@ const WIDTH: u32 = 1800;
 const COLD_MIB: u32 = 48;
 /// Rows of both tables in a MiB, with what InnoDB adds.
 const ROWS_PER_MIB: u32 = 500;
-/// Passes over the hot table, after which a policy has seen its pages come back.
+/// Passes over the hot table, after which the policy has seen its pages come back.
 const LEARNS: u32 = 4;
 /// Points that the share of hits may fall.
 const MOST_LOST: f64 = 2.0;
-/// The same where a disturbance reads its pages several times, which `frequency` takes for a new working set: MySQL's CHECK
-/// TABLE. With a rule for the table it is as everywhere.
-const MOST_LOST_TO_RETURNS: f64 = 8.0;
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
@@ -129,74 +126,53 @@ fn a_hot_set_stays(place: &Place) -> Outcome {
     sql::fill(&mut connection, "cold.t", cold_rows()?, WIDTH, "")?;
     sql::fill(&mut connection, "hot.t", HOT, WIDTH, "")?;
     let mut fell = Vec::new();
-    for policy in ["frequency", "density"] {
-        server.sql(&format!("SET GLOBAL bpe_admission = '{policy}'"))?;
-        let pass = |connection: &mut Conn| sql::read_all(connection, "hot.t", HOT);
-        // Until all of it is there: what was written last may have filled the cache. And a policy that was just chosen has yet to learn
-        // which pages come back.
-        let mut alone = 0.0;
-        for passed in 1..=12 {
-            let before = counted(&server)?;
-            pass(&mut connection)?;
-            alone = share(&server, before)?;
-            if alone > 98.0 && passed >= LEARNS {
-                break;
-            }
+    let pass = |connection: &mut Conn| sql::read_all(connection, "hot.t", HOT);
+    // Until all of it is there: what was written last may have filled the cache. And the policy has yet to learn which pages come back.
+    let mut alone = 0.0;
+    for passed in 1..=12 {
+        let before = counted(&server)?;
+        pass(&mut connection)?;
+        alone = share(&server, before)?;
+        if alone > 98.0 && passed >= LEARNS {
+            break;
         }
-        ensure!(
-            alone > 90.0,
-            "{policy}: alone, the cache answers {alone:.1} % of the hot table's reads"
-        );
-        let disturbances: [(&str, Disturbance); 5] = [
-            ("a full scan", scan),
-            ("a dump", dump),
-            ("CHECK TABLE", check),
-            ("OPTIMIZE TABLE", optimize),
-            ("a backup", copy),
-        ];
-        for (name, disturb) in disturbances {
-            let returns = policy == "frequency" && place.is_mysql() && name == "CHECK TABLE";
-            let rules: &[(&str, f64)] = if returns {
-                &[("", MOST_LOST_TO_RETURNS), ("limit 30% cold.*", MOST_LOST)]
-            } else {
-                &[("", MOST_LOST)]
-            };
-            for (rule, most) in rules {
-                server.sql(&format!("SET GLOBAL bpe_tables = '{rule}'"))?;
-                if !rule.is_empty() {
-                    // What was lost to the last disturbance comes back first.
-                    (0..4).try_for_each(|_| pass(&mut connection).map(drop))?;
+    }
+    ensure!(
+        alone > 90.0,
+        "alone, the cache answers {alone:.1} % of the hot table's reads"
+    );
+    let disturbances: [(&str, Disturbance); 5] = [
+        ("a full scan", scan),
+        ("a dump", dump),
+        ("CHECK TABLE", check),
+        ("OPTIMIZE TABLE", optimize),
+        ("a backup", copy),
+    ];
+    for (name, disturb) in disturbances {
+        let rejected = sql::figure(&server, "bytes_rejected")?;
+        let before = counted(&server)?;
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let load = scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    pass(&mut connection)?;
                 }
-                let rejected = sql::figure(&server, "bytes_rejected")?;
-                let before = counted(&server)?;
-                let over = AtomicBool::new(false);
-                std::thread::scope(|scope| {
-                    let load = scope.spawn(|| {
-                        while !over.load(Ordering::Relaxed) {
-                            pass(&mut connection)?;
-                        }
-                        // What was pushed out is missed now.
-                        pass(&mut connection)
-                    });
-                    let disturbed = disturb(place, &server);
-                    over.store(true, Ordering::Relaxed);
-                    load.join().map_err(|_| anyhow::anyhow!("panicked"))??;
-                    disturbed
-                })?;
-                let beside = share(&server, before)?;
-                let kept_out = sql::figure(&server, "bytes_rejected")? - rejected;
-                let how = if rule.is_empty() { "no rule" } else { rule };
-                note(format!(
-                    "{policy}, {name}, {how}: {beside:.1} % of the hot table's reads are hits, {alone:.1} % alone; {:.1} MiB kept out",
-                    kept_out as f64 / f64::from(1 << 20)
-                ));
-                if beside < alone - most {
-                    fell.push(format!(
-                        "{policy}, {name}, {how}: {beside:.1} % instead of {alone:.1} %"
-                    ));
-                }
-            }
-            server.sql("SET GLOBAL bpe_tables = ''")?;
+                // What was pushed out is missed now.
+                pass(&mut connection)
+            });
+            let disturbed = disturb(place, &server);
+            over.store(true, Ordering::Relaxed);
+            load.join().map_err(|_| anyhow::anyhow!("panicked"))??;
+            disturbed
+        })?;
+        let beside = share(&server, before)?;
+        let kept_out = sql::figure(&server, "bytes_rejected")? - rejected;
+        note(format!(
+            "{name}: {beside:.1} % of the hot table's reads are hits, {alone:.1} % alone; {:.1} MiB kept out",
+            kept_out as f64 / f64::from(1 << 20)
+        ));
+        if beside < alone - MOST_LOST {
+            fell.push(format!("{name}: {beside:.1} % instead of {alone:.1} %"));
         }
     }
     ensure!(fell.is_empty(), "the hot table's hits fell: {fell:?}");

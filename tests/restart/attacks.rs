@@ -200,7 +200,7 @@ impl Scene<'_> {
         );
         // What the loader of rejected pages fetches would count as hits of pages that were proven; `warm_events` tries it.
         let options = options.option("--bpe-warm-io-capacity=0");
-        (self.attack.server)(self, options.option("--bpe-admission=all"))
+        (self.attack.server)(self, options)
     }
 
     /// A server without the plugin runs, does something and stops.

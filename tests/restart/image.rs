@@ -83,7 +83,6 @@ impl Machine<'_> {
     fn options(&self) -> anyhow::Result<Options> {
         let library = self.place.library()?;
         let options = place::extended(self.place.options(), library, &self.cache, CACHE)
-            .option("--bpe-admission=all")
             .option("--bpe-warm-io-capacity=0");
         self.in_this_boot(options)
     }

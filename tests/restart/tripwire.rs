@@ -29,7 +29,6 @@ fn goes_back(place: &Place, rules: &str) -> anyhow::Result<Server> {
         let options = place
             .canary(CACHE, rules)?
             .option("--bpe-tables=include d.t");
-        let options = options.option("--bpe-admission=all");
         Ok(options.option("--bpe-warm-io-capacity=0"))
     };
     let server = place.start(options("none")?)?;

@@ -43,14 +43,14 @@ pub fn suite() -> Suite {
         .each("cache_disk_hangs", cache_disk_hangs)
 }
 
-/// Options that cache each page at its first read. Pages of rejected files are not loaded in the background.
+/// Options by which pages of rejected files are not loaded in the background.
 fn options(place: &Place) -> anyhow::Result<Options> {
     Ok(unloaded(loading(place)?))
 }
 
 /// The same, with the background loads.
 fn loading(place: &Place) -> anyhow::Result<Options> {
-    Ok(place.early(CACHE)?.option("--bpe-admission=all"))
+    place.early(CACHE)
 }
 
 fn unloaded(options: Options) -> Options {
@@ -277,7 +277,7 @@ fn rejected_files_are_loaded(place: &Place) -> Outcome {
 fn a_server_that_believes_everything_is_noticed(place: &Place) -> Outcome {
     let blind = |place: &Place| {
         let options = place.canary(CACHE, "inherit-blindly")?;
-        Ok(unloaded(options.option("--bpe-admission=all")))
+        Ok(unloaded(options))
     };
     let error = touch_files(place, &blind)
         .err()
@@ -473,7 +473,7 @@ fn other_settings(place: &Place) -> Outcome {
     server.stop()?;
     let larger = || {
         let options = place.early(CACHE * 2)?;
-        anyhow::Ok(options.option("--bpe-admission=all"))
+        anyhow::Ok(options)
     };
     for (what, options, warm) in [
         ("larger", larger()?, false),
@@ -522,7 +522,7 @@ const LOOK_EVERY: usize = 20;
 fn killed_under_load(place: &Place) -> Outcome {
     /// For what MySQL's undo logs grow to as well.
     const ROOM: u64 = 512 << 20;
-    let options = |place: &Place| anyhow::Ok(place.early(ROOM)?.option("--bpe-admission=all"));
+    let options = |place: &Place| anyhow::Ok(place.early(ROOM)?);
     let (mut server, ledger) = filled_by(options(place)?, place, &["rest"])?;
     server.sql(trace::CREATE_FUNCTION)?;
     let mut random = fastrand::Rng::new();
@@ -595,7 +595,7 @@ fn mounted_anew(place: &Place) -> Outcome {
     let start = || -> anyhow::Result<Server> {
         let options = place.options_of(&data.display().to_string(), "run");
         let options = place::extended(options, place.library()?, &place.cache(), CACHE);
-        place.start(options.option("--bpe-admission=all"))
+        place.start(options)
     };
     let mut server = start()?;
     let ledger = Ledger::small(&server)?;
@@ -661,7 +661,7 @@ fn data_without_change_stamps(place: &Place) -> Outcome {
         let start = || -> anyhow::Result<Server> {
             let options = place.options_of(&data.display().to_string(), "run");
             let options = place::extended(options, place.library()?, &place.cache(), CACHE);
-            place.start(options.option("--bpe-admission=all"))
+            place.start(options)
         };
         let server = start().with_context(context)?;
         let ledger = Ledger::small(&server)?;
@@ -693,7 +693,7 @@ fn cache_disk_hangs(place: &Place) -> Outcome {
     let disk = mounts::disk_with_faults(place, "fast")?;
     let start = || -> anyhow::Result<Server> {
         let options = place::extended(place.options(), place.library()?, disk.mountpoint(), CACHE);
-        place.start(options.option("--bpe-admission=all"))
+        place.start(options)
     };
     let server = start()?;
     let ledger = Ledger::small(&server)?;

@@ -23,9 +23,8 @@ pub fn suite() -> Suite {
         )
 }
 
-/// Options that cache what is read once.
 fn options(place: &Place) -> anyhow::Result<Options> {
-    Ok(place.early(CACHE)?.option("--bpe-admission=all"))
+    place.early(CACHE)
 }
 
 fn filled(place: &Place) -> anyhow::Result<(Server, Ledger)> {
@@ -72,7 +71,7 @@ fn after_a_disk_that_hung(place: &Place) -> Outcome {
     let disk = mounts::disk_with_faults(place, "fast")?;
     let start = || -> anyhow::Result<Server> {
         let options = place::extended(place.options(), place.library()?, disk.mountpoint(), CACHE);
-        place.start(options.option("--bpe-admission=all"))
+        place.start(options)
     };
     let server = start()?;
     let ledger = Ledger::small(&server)?;

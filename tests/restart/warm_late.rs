@@ -51,7 +51,6 @@ impl Way {
             options
                 .option(format!("{prefix}bpe-path={}", place.cache().display()))
                 .option(format!("{prefix}bpe-size={bytes}"))
-                .option(format!("{prefix}bpe-admission=all"))
         };
         let options = place.options();
         Ok(match self {
@@ -81,7 +80,7 @@ impl Way {
 }
 
 fn early(place: &Place) -> anyhow::Result<Options> {
-    Ok(place.early(CACHE)?.option("--bpe-admission=all"))
+    place.early(CACHE)
 }
 
 fn filled(place: &Place) -> anyhow::Result<(Server, Ledger)> {

@@ -27,9 +27,8 @@ pub fn suite() -> Suite {
         .each("no_place_to_keep_it", no_place_to_keep_it)
 }
 
-/// Options that cache what is read once.
 fn options(place: &Place) -> anyhow::Result<Options> {
-    Ok(place.early(CACHE)?.option("--bpe-admission=all"))
+    place.early(CACHE)
 }
 
 fn filled(place: &Place) -> anyhow::Result<Ledger> {

@@ -18,9 +18,8 @@ pub fn suite() -> Suite {
         .each("loaded_late_and_then_early", loaded_late_and_then_early)
 }
 
-/// Options that cache what is read once.
 fn options(place: &Place, more: &[&str]) -> anyhow::Result<Options> {
-    let options = place.early(CACHE)?.option("--bpe-admission=all");
+    let options = place.early(CACHE)?;
     Ok(more
         .iter()
         .fold(options, |options, one| options.option(*one)))
@@ -127,7 +126,6 @@ fn loaded_late_and_then_early(place: &Place) -> Outcome {
     for kill in [false, true, true] {
         let late = place.start(place.installable()?)?;
         place.install(&late, CACHE)?;
-        late.sql("SET GLOBAL bpe_admission = 'all'")?;
         late.sql("SET GLOBAL bpe_enabled = ON")?;
         ledger.verify(&late)?;
         // Its record goes from the server's own tables, so that the next one loads it early.

@@ -40,9 +40,9 @@ pub fn suite() -> Suite {
         .each("a_log_elsewhere", a_log_elsewhere)
 }
 
-/// Options that cache each page at its first read. Pages of rejected files are not loaded in the background.
+/// Options by which pages of rejected files are not loaded in the background.
 fn options(place: &Place, machine: &Machine) -> anyhow::Result<Options> {
-    let options = place.early(CACHE)?.option("--bpe-admission=all");
+    let options = place.early(CACHE)?;
     machine.options(options.option("--bpe-warm-io-capacity=0"))
 }
 
@@ -273,7 +273,6 @@ fn lose_power(place: &Place, without: Option<&str>) -> Outcome {
             Some(rule) => place::leaving_out(plain(), &place.cache(), CACHE, rule)?,
             None => place::extended(plain(), place.library()?, &place.cache(), CACHE),
         };
-        let options = options.option("--bpe-admission=all");
         machine.options(options.option("--bpe-warm-io-capacity=0"))
     };
     let (server, ledger) = filled(place, options()?)?;

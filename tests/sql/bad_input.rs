@@ -35,6 +35,7 @@ pub fn suite() -> Suite {
         .each("without_direct_io", without_direct_io)
         .each("sizes", sizes)
         .each("values", values)
+        .each("options_of_before", options_of_before)
         .each("install_twice", install_twice)
         .each("uninstall_under_load", uninstall_under_load)
         .each("bad_path_at_the_start", bad_path_at_the_start)
@@ -208,7 +209,7 @@ fn any_user_of_group_0(place: &Place) -> Outcome {
     };
     owned.into_iter().try_for_each(share)?;
     let options = || {
-        let options = place.early(CACHE)?.option("--bpe-admission=all");
+        let options = place.early(CACHE)?;
         anyhow::Ok(options.wrapper(&["setpriv", "--reuid=1001", "--regid=0", "--clear-groups"]))
     };
     // The cache's directory is another user's alone.
@@ -463,12 +464,27 @@ fn sizes(place: &Place) -> Outcome {
     Ok(())
 }
 
+/// An option file names a variable that there is no more.
+fn options_of_before(place: &Place) -> Outcome {
+    let options = place.early(CACHE)?.option("--loose-bpe-admission=density");
+    let server = place.start(options)?;
+    sql::expect_state(&server, "active")?;
+    let log = std::fs::read_to_string(server.log())?;
+    let of_it = |line: &&str| line.contains("bpe-admission") || line.contains("bpe_admission");
+    let lines: Vec<&str> = log.lines().filter(of_it).collect();
+    ensure!(
+        lines.len() == 1 && lines[0].contains("[Warning]"),
+        "{lines:?}"
+    );
+    server.stop()?;
+    Ok(())
+}
+
 fn values(place: &Place) -> Outcome {
     let server = installed(place)?;
     for statement in [
         "SET GLOBAL bpe_enabled = 'perhaps'",
         "SET GLOBAL bpe_enabled = 7",
-        "SET GLOBAL bpe_admission = 'nonsense'",
         "SET GLOBAL bpe_compression = 'zip'",
         "SET GLOBAL bpe_async_io = 'off'",
         "SET GLOBAL bpe_instances = 'many'",

@@ -302,69 +302,62 @@ fn rules_of_an_option_file(place: &Place) -> Outcome {
 }
 
 fn limit_and_preference(place: &Place) -> Outcome {
-    for policy in ["frequency", "density"] {
-        let options = place.early(SMALL_CACHE)?;
-        let options = options
-            .option(format!("--bpe-admission={policy}"))
-            .option("--bpe-instances=2");
-        let mut subject = Subject::new(place.start(options)?)?;
-        // There is room for all of it.
-        subject.rules("limit 20% reports.*")?;
-        subject.fill("reports.a")?;
-        (0..3).try_for_each(|_| subject.read("reports.a"))?;
-        let of_limit = |subject: &Subject, name: &str| -> anyhow::Result<u64> {
-            subject.rows("rules")?[0][name]
-                .as_u64()
-                .context("no figure")
-        };
-        let most = of_limit(&subject, "limit_pages")?;
-        ensure!(
-            most > 150 && most < 210,
-            "{most} pages are 20 % of {SMALL_CACHE} bytes"
-        );
+    let options = place.early(SMALL_CACHE)?.option("--bpe-instances=2");
+    let mut subject = Subject::new(place.start(options)?)?;
+    // There is room for all of it.
+    subject.rules("limit 20% reports.*")?;
+    subject.fill("reports.a")?;
+    (0..3).try_for_each(|_| subject.read("reports.a"))?;
+    let of_limit = |subject: &Subject, name: &str| -> anyhow::Result<u64> {
+        subject.rows("rules")?[0][name]
+            .as_u64()
+            .context("no figure")
+    };
+    let most = of_limit(&subject, "limit_pages")?;
+    ensure!(
+        most > 150 && most < 210,
+        "{most} pages are 20 % of {SMALL_CACHE} bytes"
+    );
+    let cached = of_limit(&subject, "cached_pages")?;
+    ensure!(
+        cached > most / 2 && cached <= most,
+        "{cached} pages of limited tables are cached, {most} may be"
+    );
+    ensure!(sql::figure(&subject.server, "rejected_by_limit")? > 0);
+
+    subject.rules("limit 20% reports.*, prefer shop.orders")?;
+    subject.fill("shop.orders")?;
+    subject.fill("shop.other")?;
+    let tables = ["reports.a", "shop.orders", "shop.other"];
+    for _ in 0..8 {
+        tables.iter().try_for_each(|table| subject.read(table))?;
         let cached = of_limit(&subject, "cached_pages")?;
         ensure!(
-            cached > most / 2 && cached <= most,
-            "{policy}: {cached} pages of limited tables are cached, {most} may be"
+            cached <= most,
+            "{cached} pages of limited tables are cached, {most} may be"
         );
-        ensure!(sql::figure(&subject.server, "rejected_by_limit")? > 0);
-
-        subject.rules("limit 20% reports.*, prefer shop.orders")?;
-        subject.fill("shop.orders")?;
-        subject.fill("shop.other")?;
-        let tables = ["reports.a", "shop.orders", "shop.other"];
-        for _ in 0..8 {
-            tables.iter().try_for_each(|table| subject.read(table))?;
-            let cached = of_limit(&subject, "cached_pages")?;
-            ensure!(
-                cached <= most,
-                "{policy}: {cached} pages of limited tables are cached, {most} may be"
-            );
-        }
-        let [limited, preferred, other] = tables.map(|table| subject.figure(table, "cached_pages"));
-        let (limited, preferred, other) = (limited?, preferred?, other?);
-        note(format!(
-            "{policy}: {limited} pages of a limited table, {preferred} of a preferred one, {other} of another"
-        ));
-        // With density the load is too short on one of the servers; tests of the engine show it there.
-        ensure!(
-            preferred > other || policy == "density",
-            "{policy}: {preferred} pages of the preferred table, {other} of another"
-        );
-        // A lower limit is reached as pages come and go.
-        subject.rules("limit 5% reports.*, prefer shop.orders")?;
-        for _ in 0..3 {
-            tables.iter().try_for_each(|table| subject.read(table))?;
-        }
-        let rules = subject.rows("rules")?;
-        let (cached, most) = (
-            rules[0]["cached_pages"].as_u64(),
-            rules[0]["limit_pages"].as_u64(),
-        );
-        ensure!(cached <= most && most < Some(60), "{policy}: {rules:?}");
-        subject.server.stop()?;
-        place.initialise_again(&[])?;
     }
+    let [limited, preferred, other] = tables.map(|table| subject.figure(table, "cached_pages"));
+    let (limited, preferred, other) = (limited?, preferred?, other?);
+    note(format!(
+        "{limited} pages of a limited table, {preferred} of a preferred one, {other} of another"
+    ));
+    ensure!(
+        preferred > other,
+        "{preferred} pages of the preferred table, {other} of another"
+    );
+    // A lower limit is reached as pages come and go.
+    subject.rules("limit 5% reports.*, prefer shop.orders")?;
+    for _ in 0..3 {
+        tables.iter().try_for_each(|table| subject.read(table))?;
+    }
+    let rules = subject.rows("rules")?;
+    let (cached, most) = (
+        rules[0]["cached_pages"].as_u64(),
+        rules[0]["limit_pages"].as_u64(),
+    );
+    ensure!(cached <= most && most < Some(60), "{rules:?}");
+    subject.server.stop()?;
     Ok(())
 }
 

@@ -50,7 +50,6 @@ fn listed_with_defaults(place: &Place) -> Outcome {
     }
     ensure!(shown.len() == variables::ALL.len(), "{shown:?}");
     for (name, values) in [
-        ("bpe_admission", ["density", "frequency"]),
         ("bpe_compression", ["lz4", "off"]),
         ("bpe_daily_write_limit", ["107374182400", "0"]),
         ("bpe_io_capacity", ["200", "0"]),
@@ -75,7 +74,6 @@ fn listed_with_defaults(place: &Place) -> Outcome {
         }
     }
     for name in [
-        "bpe_admission",
         "bpe_compression",
         "bpe_instances",
         "bpe_size",
@@ -593,15 +591,11 @@ fn changed_under_load(place: &Place) -> Outcome {
         "SET GLOBAL bpe_instances = 8".into(),
         "SET GLOBAL bpe_compression = 'lz4'".into(),
         format!("SET GLOBAL bpe_path = '{cache}:{other}'"),
-        "SET GLOBAL bpe_admission = 'density'".into(),
-        "SET GLOBAL bpe_admission = 'all'".into(),
         "SET GLOBAL bpe_io_capacity = 500".into(),
         format!("SET GLOBAL bpe_size = {}", CACHE * 2),
-        "SET GLOBAL bpe_admission = 'density'".into(),
         "SET GLOBAL bpe_instances = 1".into(),
         "SET GLOBAL bpe_io_capacity = 0".into(),
         "SET GLOBAL bpe_compression = 'off'".into(),
-        "SET GLOBAL bpe_admission = 'frequency'".into(),
         format!("SET GLOBAL bpe_path = '{cache}'"),
     ];
     let counts = ledger.run_while(&server, Duration::from_secs(16), || {

@@ -104,11 +104,9 @@ fn refused(place: &Place, calls: &[Refusal]) -> anyhow::Result<Options> {
         .iter()
         .map(|(call, error)| format!("{call}:{error}"))
         .collect();
-    Ok(place.early(CACHE)?.option("--bpe-admission=all").wrapper(&[
-        &launcher,
-        REFUSE,
-        &calls.join(","),
-    ]))
+    Ok(place
+        .early(CACHE)?
+        .wrapper(&[&launcher, REFUSE, &calls.join(",")]))
 }
 
 /// A life of such a server, a kill, and the next life. Returns what it says of its asynchronous reads, and the pages it was left.

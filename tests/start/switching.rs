@@ -217,7 +217,7 @@ fn threads(server: &Server) -> anyhow::Result<usize> {
 fn switched_off_removes_contents(place: &Place) -> Outcome {
     const ROWS: u32 = 600;
     let sum = u64::from(ROWS) * (u64::from(ROWS) + 1) / 2;
-    let server = place.start(place.early(CACHE)?.option("--bpe-admission=all"))?;
+    let server = place.start(place.early(CACHE)?)?;
     sql::fill(&mut server.connect()?, "d.rest", ROWS, 1300, "")?;
     let ledger = Ledger::small(&server)?;
     // Each reading evicts the other from the pool.

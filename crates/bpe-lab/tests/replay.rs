@@ -209,10 +209,10 @@ fn another_policy_in_the_extension_itself() {
     };
     let (product, own, other) = (
         replay("product"),
-        replay("frequency"),
+        replay("density"),
         replay("second-chance"),
     );
-    assert_eq!(own["policy"], "frequency");
+    assert_eq!(own["policy"], "density");
     for figure in ["engine", "read_hit_ratio", "device_page_writes_per_1000"] {
         assert_eq!(product[figure], own[figure]);
         assert_ne!(product[figure], other[figure]);
@@ -397,7 +397,6 @@ fn options_out_of_range() {
         (["--instances", "0"], "--instances"),
         (["--instances", "65"], "--instances"),
         (["--policy", "best"], "w-tinylfu"),
-        (["--admission", "some"], "frequency"),
         (["--format", "xml"], "json"),
         (["--warm-up", "101"], "from 0 to 100"),
         (["--until", "-1"], "from 0 to 100"),

@@ -14,8 +14,7 @@ use bpe::process::{CORE, KNOWN};
 use bpe::settings;
 use bpe::switch::{Active, Bypass};
 use extension::{
-    AdmissionMode, Compression, Config, DeviceConfig, Extension, OwnerIdentity, PolicyName,
-    Statistics,
+    Compression, Config, DeviceConfig, Extension, OwnerIdentity, PolicyName, Statistics,
 };
 use parking_lot::Mutex;
 
@@ -86,7 +85,6 @@ fn set_variables() {
     settings::SIZE.store(SIZES[below(SIZES.len())], Ordering::SeqCst);
     settings::INSTANCES.store([1, 4, 8][below(3)], Ordering::SeqCst);
     settings::COMPRESSION.store(u64::from(one_in(3)), Ordering::SeqCst);
-    settings::ADMISSION.store(below(2) as u64, Ordering::SeqCst);
     // A millisecond is so little that some reads of the cache are given up, and answered late.
     settings::READ_TIMEOUT.store([0, 1, 1000][below(3)], Ordering::SeqCst);
     settings::read_timeout();
@@ -357,11 +355,6 @@ pub fn on() {
             Compression::Off
         },
         policy: PolicyName::ALL[below(PolicyName::ALL.len())],
-        admission: if one_in(2) {
-            AdmissionMode::All
-        } else {
-            AdmissionMode::Frequency
-        },
         ..Config::default()
     };
     let extension = match Extension::open_inline(config, Arc::clone(CORE.switch().generations())) {

@@ -66,7 +66,7 @@ pub fn active_with(
     };
     let config = extension::Config {
         devices: vec![device],
-        admission: extension::AdmissionMode::All,
+        policy: extension::PolicyName::SecondChance,
         read_timeout,
         ..extension::Config::default()
     };

@@ -28,7 +28,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use extension::{AdmissionMode, InstanceStatistics, PageId, ReadOutcome, Source};
+use extension::{InstanceStatistics, PageId, PolicyName, ReadOutcome, Source};
 use fastrand::Rng;
 
 use common::cache::{Buffer, Cache, PAGE};
@@ -282,7 +282,7 @@ impl Subject {
         let directory = memory_directory();
         let cache = Cache::open(&directory, CACHE_PAGES, true, |config| {
             config.instances = instances;
-            config.admission = AdmissionMode::Frequency;
+            config.policy = PolicyName::Density;
         })?;
         let frames = CACHE_PAGES / instances;
         let reference = Reference::new(instances, frames);

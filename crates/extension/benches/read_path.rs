@@ -16,7 +16,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use criterion::{BenchmarkGroup, Criterion, Throughput, measurement::WallTime};
-use extension::{AdmissionMode, Compression, FileId, PageId, ReadOutcome};
+use extension::{Compression, FileId, PageId, PolicyName, ReadOutcome};
 use fastrand::Rng;
 
 use common::cache::{Buffer, Cache, PAGE, Places};
@@ -153,7 +153,7 @@ fn compressed(criterion: &mut Criterion, directory: &Path) -> Outcome {
 fn other(criterion: &mut Criterion, directory: &Path) -> Outcome {
     // Full, with pages that were each asked for: what was not is rejected.
     let cache = Cache::open(directory, PAGES, false, |config| {
-        config.admission = AdmissionMode::Frequency;
+        config.policy = PolicyName::Density;
     })?;
     let mut random = Rng::with_seed(6);
     let mut buffer = Buffer::random(&mut random);

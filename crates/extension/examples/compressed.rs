@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use extension::{
-    AdmissionMode, Compression, Config, DeviceConfig, Extension, FileId, Generations,
-    OwnerIdentity, PageId, ReadOutcome, Source,
+    Compression, Config, DeviceConfig, Extension, FileId, Generations, OwnerIdentity, PageId,
+    PolicyName, ReadOutcome, Source,
 };
 
 const PAGE: usize = 16384;
@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         };
         let config = Config {
             devices: vec![device],
-            admission: AdmissionMode::All,
+            policy: PolicyName::SecondChance,
             compression,
             ..Config::default()
         };

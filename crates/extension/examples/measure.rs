@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use extension::{
-    AdmissionMode, Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome,
-    OwnerIdentity, PageId, ReadOutcome, Source,
+    Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome, OwnerIdentity, PageId,
+    PolicyName, ReadOutcome, Source,
 };
 
 const PAGE: usize = 16384;
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = Config {
         devices: vec![device],
         instances: rest.first().map_or(Ok(1), |n| n.parse())?,
-        admission: AdmissionMode::All,
+        policy: PolicyName::SecondChance,
         ..Config::default()
     };
     let begun = Instant::now();

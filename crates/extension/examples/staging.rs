@@ -22,8 +22,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use extension::{
-    AdmissionMode, Config, DeviceConfig, Extension, FileId, Generations, OwnerIdentity, PageId,
-    ReadOutcome, Source, Statistics, benching,
+    Config, DeviceConfig, Extension, FileId, Generations, OwnerIdentity, PageId, ReadOutcome,
+    Source, Statistics, benching,
 };
 use fastrand::Rng;
 
@@ -187,7 +187,6 @@ fn main() {
             file_name: "cache".into(),
         }],
         instances: 1,
-        admission: AdmissionMode::Frequency,
         memory_limit: settings.get("memory"),
         nominal_page: PAGE as u32,
         ..Config::default()

@@ -10,7 +10,6 @@ use thiserror::Error;
 
 use crate::budget::WriteBudget;
 use crate::policy::list::PolicyName;
-use crate::policy::mode::AdmissionMode;
 
 /// Most instances an extension can be cut into.
 pub const MAX_INSTANCES: u32 = 64;
@@ -68,9 +67,8 @@ pub struct Config {
     pub memory_limit: u64,
     /// Bytes written to all devices together per second; 0: no limit.
     pub io_capacity: u64,
-    /// Who says which pages get in, and which have to go.
+    /// Who says which pages get in, and which have to go. Servers leave the default.
     pub policy: PolicyName,
-    pub admission: AdmissionMode,
     pub compression: Compression,
     /// The account of what is written in a day, with its limit. Shared by all extensions of a process.
     pub budget: Arc<WriteBudget>,
@@ -92,7 +90,6 @@ impl Default for Config {
             memory_limit: 0,
             io_capacity: 0,
             policy: PolicyName::default(),
-            admission: AdmissionMode::default(),
             compression: Compression::default(),
             budget: Arc::default(),
             read_timeout: Arc::default(),

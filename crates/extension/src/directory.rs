@@ -140,10 +140,6 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub fn bucket(self) -> u32 {
-        self.bucket
-    }
-
     pub fn way(self) -> usize {
         self.way.into()
     }
@@ -235,21 +231,6 @@ pub(crate) struct Directory {
     gone: u64,
     /// While there are groups.
     tags: Option<Tags>,
-}
-
-/// Hand of a clock that moves over a directory.
-#[derive(Clone, Copy, Default, Debug)]
-pub(crate) struct Hand {
-    bucket: u32,
-    /// Of the entry that it has come to; after all of them if it has passed over the last.
-    way: u8,
-}
-
-impl Hand {
-    /// Moves past the entry that it has come to.
-    pub fn pass_over(&mut self) {
-        self.way += 1;
-    }
 }
 
 impl Directory {
@@ -469,47 +450,6 @@ impl Directory {
         })
     }
 
-    /// Moves the hand of a clock to the next entry of a page on a device that was not hit since the hand last came by,
-    /// past `most` buckets at the most. It stays there until the entry is removed, hit, or passed over. `only`: as if there were no
-    /// other entries than those of a group.
-    pub fn next_victim(
-        &mut self,
-        hand: &mut Hand,
-        most: usize,
-        only: Option<Group>,
-    ) -> Option<Slot> {
-        for _ in 0..most {
-            let Hand { bucket, way } = *hand;
-            let entries = &mut self.buckets[bucket as usize];
-            for way in way..WAYS as u8 {
-                let mark = &mut entries.marks[usize::from(way)];
-                if *mark == 0 {
-                    continue;
-                }
-                if let (Some(group), Some(tags)) = (only, &self.tags) {
-                    if tags.get(bucket, way.into()) != group {
-                        continue;
-                    }
-                }
-                if *mark & CLOCK > 0 {
-                    let colder = *mark - 1;
-                    store(mark, colder);
-                } else if entries.kind(way.into()) != Kind::STAGED {
-                    *hand = Hand { bucket, way };
-                    return Some(Slot { bucket, way });
-                }
-            }
-            let next = bucket as usize + 1;
-            let bucket = if next == self.buckets.len() {
-                0
-            } else {
-                next as u32
-            };
-            *hand = Hand { bucket, way: 0 };
-        }
-        None
-    }
-
     /// Entries of pages on devices in a bucket.
     pub fn on_devices(&self, bucket: u32) -> impl Iterator<Item = (Slot, Entry)> + use<> {
         let entries = &self.buckets[bucket as usize];
@@ -550,15 +490,6 @@ impl Directory {
 
     pub fn get(&self, slot: Slot) -> Entry {
         self.buckets[slot.bucket as usize].get(slot.way.into())
-    }
-
-    /// Counts a hit.
-    pub fn touch(&mut self, slot: Slot) {
-        let mark = &mut self.buckets[slot.bucket as usize].marks[usize::from(slot.way)];
-        if *mark & CLOCK < CLOCK {
-            let hotter = *mark + 1;
-            store(mark, hotter);
-        }
     }
 
     /// Changes everything but the identity.
@@ -741,6 +672,13 @@ mod tests {
         PageId::new(FileId(n % 7), n)
     }
 
+    /// Makes the page of an entry one step hotter.
+    fn heat_up(directory: &mut Directory, slot: Slot) {
+        let entry = directory.get(slot);
+        let clock = (entry.clock + 1).min(3);
+        directory.replace(slot, Entry { clock, ..entry });
+    }
+
     fn entry(n: u32) -> Entry {
         Entry {
             check: n,
@@ -870,7 +808,7 @@ mod tests {
                         model.remove(&identity);
                     }
                     (2..4, Some(slot)) => {
-                        d.touch(slot);
+                        heat_up(&mut d, slot);
                         model.get_mut(&identity).unwrap().clock = d.get(slot).clock;
                     }
                     (_, Some(slot)) => {
@@ -909,7 +847,7 @@ mod tests {
             };
             if let Some(slot) = d.find(key) {
                 for _ in 0..n % 4 {
-                    d.touch(slot);
+                    heat_up(&mut d, slot);
                 }
             }
             if n < 100 {
@@ -940,47 +878,6 @@ mod tests {
         assert_eq!(d.used(), before - odd);
         d.sweep(0, usize::MAX / 2, |e| e.check % 2 == 1);
         assert_eq!(d.used(), before - odd);
-    }
-
-    #[test]
-    fn the_hand_spares_what_was_hit_and_what_is_staged() {
-        let mut d = Directory::new(50).unwrap();
-        for n in 0..40 {
-            let key = d.key(page(n));
-            if d.find(key).is_none() {
-                let kind = if n % 10 == 0 {
-                    Kind::STAGED
-                } else {
-                    Kind::raw(16384)
-                };
-                d.insert(key, Entry { kind, ..entry(n) }, Group::NORMAL);
-                let slot = d.find(key).unwrap();
-                (0..n % 3).for_each(|_| d.touch(slot));
-            }
-        }
-        let (mut order, mut hand) = (vec![], Hand::default());
-        while let Some(slot) = d.next_victim(&mut hand, 10 * d.buckets(), None) {
-            assert_eq!(
-                d.next_victim(&mut hand, 1, None),
-                Some(slot),
-                "the hand stays"
-            );
-            order.push(d.remove(slot).check);
-        }
-        assert!(order.iter().all(|n| n % 10 != 0));
-        assert_eq!(d.used(), 4);
-        let hits: Vec<u32> = order.iter().map(|n| n % 3).collect();
-        assert!(
-            hits.is_sorted(),
-            "each round takes those with one hit more: {hits:?}"
-        );
-        let all = d.used();
-        hand.pass_over();
-        let most = d.buckets();
-        assert_eq!(
-            (d.next_victim(&mut hand, most, None), d.used()),
-            (None, all)
-        );
     }
 
     #[test]

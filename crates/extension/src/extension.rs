@@ -2,7 +2,7 @@
 //!
 //! # The life of a page
 //!
-//! 1. *Offered* by the thread that has read or written it: [`Extension::offer`] asks admission, copies the bytes into a frame
+//! 1. *Offered* by the thread that has read or written it: [`Extension::offer`] asks the policy, copies the bytes into a frame
 //!    of staging, and enters the frame into the directory of the page's instance - if, under the instance's lock, the
 //!    ticket is still current. From now on the page is served from the frame.
 //! 2. *Written* by the writer of some device, among others in one large write. Then, under the lock, the entry is turned from
@@ -20,7 +20,7 @@
 //!
 //! # Locks, in the order in which they may be taken
 //!
-//! 1. the writers of an extension without threads ([`Extension::pump`]); the name of the policy, while another one comes
+//! 1. the writers of an extension without threads ([`Extension::pump`])
 //! 2. the lock of one instance (never two)
 //! 3. leaves, under which nothing else is taken: free frames of staging; reason and remark of a device's health; the
 //!    pacer's bucket; the account of the daily write budget; the mutex on which writers sleep; a slot for reads with a
@@ -49,8 +49,6 @@ use crate::instance::Spot;
 use crate::left_out::{Rule, leaves_out};
 use crate::measure::histogram::HistogramSnapshot;
 use crate::page::{EXTENT_SHIFT, FileId, PageId};
-use crate::policy::list::PolicyName;
-use crate::policy::mode::AdmissionMode;
 use crate::shared::Shared;
 use crate::staging::Staging;
 use crate::statistics::{DeviceStatistics, InstanceStatistics, Statistics};
@@ -108,7 +106,7 @@ pub enum Source {
 pub enum OfferOutcome {
     Admitted,
     AlreadyCached,
-    /// By admission.
+    /// By the policy.
     Rejected,
     StagingFull,
     /// The daily write limit is used up.
@@ -418,26 +416,6 @@ impl Extension {
     pub fn set_io_capacity(&self, bytes_per_second: u64) {
         self.shared.pacer.set_rate(bytes_per_second);
     }
-
-    pub fn set_admission(&self, mode: AdmissionMode) {
-        self.shared.set_mode(mode);
-    }
-
-    /// Another policy is wanted. It only says so: [`follow_policy`](Self::follow_policy) does it.
-    pub fn set_policy(&self, policy: PolicyName) {
-        self.shared.want_policy(policy);
-    }
-
-    /// Goes on with the policy that is wanted, if it is another one, in one instance after the other. What is cached stays; what was
-    /// learned is lost. For a moment it takes the memory of one instance's policy besides, unless the limit on memory has no room for that. The
-    /// policy, if it is another one now.
-    ///
-    /// # Errors
-    /// If there is no memory. The instances that have it keep it; another call goes on.
-    pub fn follow_policy(&self) -> std::io::Result<Option<PolicyName>> {
-        self.shared.follow_policy()
-    }
-
     /// What each group may take of the cache. Groups that are not `used`, or whose pages are others from now on, are said so here first;
     /// their pages are of no group until they are asked for. Entries of groups take memory, which is given back when there are none.
     ///

@@ -15,8 +15,7 @@ use crate::findings::Findings;
 use crate::group::Group;
 use crate::page::{FileId, NumberHasher, PageId};
 use crate::policy::list::Chosen;
-use crate::policy::mode::AdmissionMode;
-use crate::policy::{Candidate, Places, Totals};
+use crate::policy::{Candidate, Places};
 use crate::staging::{Filling, FrameList, Pinned};
 use crate::statistics::{Counter, InstanceStatistics};
 use crate::store::Store;
@@ -100,9 +99,9 @@ pub(crate) struct InstanceState {
     /// Pages that each group may have here at most; 0: no limit.
     most: [u64; Group::COUNT],
     pub accesses: u64,
-    /// Accesses when the policy last looked at the hits of all instances, and after how many it looks again.
-    looked_at: u64,
-    look_every: u64,
+    /// Accesses when the policy last learned, and after how many it learns again.
+    learned_at: u64,
+    learn_every: u64,
     lock_accesses: u64,
     lock_waits: u64,
 }
@@ -139,7 +138,7 @@ impl Instance {
     pub fn new(directory: Directory, policy: Chosen) -> Instance {
         Instance {
             state: Mutex::new(InstanceState {
-                look_every: policy.look_every(),
+                learn_every: policy.learn_every(),
                 directory,
                 policy,
                 warm_hand: 0,
@@ -147,7 +146,7 @@ impl Instance {
                 staged: FrameList::EMPTY,
                 most: [0; Group::COUNT],
                 accesses: 0,
-                looked_at: 0,
+                learned_at: 0,
                 lock_accesses: 0,
                 lock_waits: 0,
             }),
@@ -181,16 +180,6 @@ impl Instance {
     #[cfg(test)]
     pub fn tell_removals(&self, removals: u64) {
         self.removals.store(removals, Ordering::SeqCst);
-    }
-
-    /// Goes on with another policy, which knows nothing yet. What is cached stays.
-    pub fn change_policy(&self, policy: Chosen) {
-        let mut state = self.lock();
-        state.look_every = policy.look_every();
-        state.looked_at = state.accesses;
-        let before = std::mem::replace(&mut state.policy, policy);
-        drop(state);
-        drop(before);
     }
 
     pub fn statistics(&self) -> InstanceStatistics {
@@ -258,15 +247,6 @@ impl Instance {
     /// Pages for which it was made.
     pub fn capacity(&self) -> u64 {
         self.state.lock().directory.capacity()
-    }
-
-    #[cfg(test)]
-    pub fn policy(&self) -> crate::PolicyName {
-        self.state.lock().policy.name()
-    }
-
-    pub fn threshold(&self) -> f64 {
-        self.state.lock().policy.threshold()
     }
 
     pub fn file_pages(&self, files: &[FileId], sums: &mut [u64]) {
@@ -426,22 +406,22 @@ impl InstanceState {
         file.highest = file.highest.max(page.page);
     }
 
-    /// Tells the policy of a read of a page of this group, whose entry was just found at this place or not, and from time to time of the hits of all
-    /// instances. Whether the page was asked for before, of late.
+    /// Tells the policy of a read of a page of this group, whose entry was just found at this place or not, and lets it learn from time to
+    /// time. Whether the page was asked for before, of late.
     #[inline]
     pub fn record_access(
         &mut self,
         page: PageId,
         group: Group,
         found: Option<Slot>,
-        totals: impl FnOnce() -> Totals,
+        store: &Store,
     ) -> bool {
         self.accesses += 1;
         let places = &mut Places::new(&mut self.directory).of(group, None);
         let known = self.policy.accessed(places, page, found);
-        if self.accesses - self.looked_at >= self.look_every {
-            self.looked_at = self.accesses;
-            self.policy.look(totals());
+        if self.accesses - self.learned_at >= self.learn_every {
+            self.learned_at = self.accesses;
+            self.policy.learn(!store.has_spare_room());
         }
         known
     }
@@ -453,16 +433,10 @@ impl InstanceState {
     }
 
     /// Whether a page is worth the place of the page that would have to go: of its own group, if that is at its limit.
-    pub fn admits(
-        &mut self,
-        page: PageId,
-        group: Group,
-        what: Candidate,
-        mode: AdmissionMode,
-    ) -> bool {
+    pub fn admits(&mut self, page: PageId, group: Group, what: Candidate) -> bool {
         let only = self.is_at_limit(group).then_some(group);
         let places = &mut Places::new(&mut self.directory).of(group, only);
-        self.policy.admits(places, page, what, mode)
+        self.policy.admits(places, page, what)
     }
 
     /// One more page of the group may come in only for another one.

@@ -82,7 +82,6 @@ pub use open::fits;
 pub use page::check_of;
 pub use page::{EXTENT_SHIFT, FileId, MAX_PAGE, MIN_PAGE, NumberHasher, PageId, is_page_length};
 pub use policy::list::PolicyName;
-pub use policy::mode::AdmissionMode;
 pub use segment::LEAST_DEVICE_BYTES;
 pub use share::{Room, divide, part};
 pub use statistics::{DeviceStatistics, InstanceStatistics, Statistics};

@@ -169,7 +169,7 @@ impl Extension {
             Source::Write { .. } => Candidate::Written,
             Source::Read | Source::Warm { .. } => Candidate::Read,
         };
-        state.admits(page, group, what, self.shared.mode())
+        state.admits(page, group, what)
     }
 
     pub(crate) fn is_current(&self, ticket: ReadTicket) -> bool {

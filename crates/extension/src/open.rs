@@ -13,10 +13,10 @@ use crate::directory::Directory;
 use crate::generation::Generations;
 use crate::instance::Instance;
 use crate::page::{EXTENT_SHIFT, is_page_length, mix64};
+use crate::policy::Thrift;
 use crate::policy::list::PolicyName;
-use crate::policy::{Room, Thrift};
 use crate::segment::{Geometry, LEAST_DEVICE_BYTES, Table};
-use crate::shared::{Parts, Policies, Shared};
+use crate::shared::{Parts, Shared};
 use crate::spread::most_uniform_units;
 use crate::staging::{Staging, UNIT};
 use crate::statistics::Padded;
@@ -100,21 +100,9 @@ impl Plan {
         self.instances * instance + Staging::memory_needed(self.staging) + self.buffers + self.fixed
     }
 
-    /// The same with the groups of entries, which are there while rules for tables need them, and by whichever policy pages compete. Rules and
-    /// another policy may come at any time.
+    /// The same with the groups of entries, which are there while rules for tables need them. Rules may come at any time.
     fn memory_at_most(&self) -> u64 {
-        let policy = |policy: &PolicyName| policy.bytes(self.pages, self.thrift);
-        let most = PolicyName::ALL.iter().map(policy).max().unwrap_or(0);
-        let more = most - policy(&self.policy);
-        self.memory() + self.instances * (Directory::tags_needed(self.entries) + more)
-    }
-
-    /// Bytes below the limit that nothing is planned for.
-    fn spare(&self, limit: u64) -> u64 {
-        match limit {
-            0 => u64::MAX,
-            limit => limit.saturating_sub(self.memory_at_most()),
-        }
+        self.memory() + self.instances * Directory::tags_needed(self.entries)
     }
 
     /// Gives up staging, then what the policy can spare, then places for pages that compression would make room for, until the plan fits.
@@ -145,14 +133,10 @@ impl Plan {
 
     fn instances(&self, directories: Vec<Directory>) -> io::Result<Box<[Padded<Instance>]>> {
         let pages = directories.iter().map(Directory::capacity).sum();
-        let model = self.policy.model(pages, directories.len());
+        let model = self.policy.model(pages);
         let instance = |directory: Directory| {
-            let room = Room {
-                pages: self.pages,
-                entries: directory.capacity(),
-                thrift: self.thrift,
-            };
-            Ok(Padded(Instance::new(directory, model.policy(room)?)))
+            let policy = model.policy(self.pages, self.thrift)?;
+            Ok(Padded(Instance::new(directory, policy)))
         };
         directories.into_iter().map(instance).collect()
     }
@@ -306,13 +290,6 @@ pub(crate) fn open(
         staging,
         devices: devices.into(),
         compression: config.compression,
-        admission: config.admission,
-        policies: Policies::new(
-            plan.policy,
-            plan.pages,
-            plan.thrift,
-            plan.spare(config.memory_limit),
-        ),
         io_capacity: config.io_capacity,
         budget: Arc::clone(&config.budget),
         nominal_page: config.nominal_page as usize,

@@ -1,14 +1,14 @@
 //! The policy: which pages get in once the cache is full, and which have to go for them.
 //!
-//! A policy of one's own is one file in `policy/` with a type that is a [`Policy`], and its lines here and in [`list`].
+//! Servers use [`density`]. [`second_chance`] lets everything in: tests and replays compare with it, and no server has it.
+//! A further policy is one file in `policy/` with a type that is a [`Policy`], and its lines here and in [`list`].
 //! `bpe-lab replay --policy NAME` then runs it in the engine over a recorded stream, and [`crate::Config::policy`] names it.
-//! Servers use [`frequency`], or [`density`] if they are told to; [`second_chance`] shows how little is needed.
 //!
 //! Every instance has a policy of its own, which is called under the instance's lock, and all of them share a
 //! [`Policy::Model`]. The engine asks whether a page may come in only while pages compete for room, and who has to go only when
 //! there is none. It counts, moves and removes entries by itself; a policy sees them through [`Places`], and writes nothing
-//! there but two bits of each entry, the clock: high for pages that it would keep, since warming, reclaiming segments, a full directory
-//! and the next policy go by it, too. Pages that are invalidated go without a word. What a policy remembers of
+//! there but two bits of each entry, the clock: high for pages that it would keep, since warming, reclaiming segments and a full directory
+//! go by it, too. Pages that are invalidated go without a word. What a policy remembers of
 //! pages it finds by their [`Places::identity`], which is the same for a page and for its entry. When a page is evicted the policy
 //! has just named it, and can note then what it wants to know of it, such as its age.
 //!
@@ -16,22 +16,16 @@
 //! from its calls alone, so that a replay is repeatable. All memory but a few KiB is counted by `bytes`. `accessed` and `hit` are on
 //! the path of every read: one cache line, 150 instructions at most.
 
-pub(crate) mod admission;
 pub(crate) mod density;
-pub(crate) mod drift;
-mod frequency;
 pub(crate) mod list;
-pub(crate) mod mode;
 mod second_chance;
-pub(crate) mod writeback;
 
 use std::io;
 use std::sync::Arc;
 
-use crate::directory::{Directory, Entry, Hand, Slot};
+use crate::directory::{Directory, Entry, Slot};
 use crate::group::Group;
 use crate::page::PageId;
-use mode::AdmissionMode;
 
 /// The most that is remembered of how often a page was read.
 pub(crate) const MOST_COUNT: u32 = 15;
@@ -65,26 +59,6 @@ pub(crate) enum Thrift {
     Scarce,
 }
 
-/// What a policy is made for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Room {
-    /// Pages of the instance on average. What takes memory for each page is sized by it.
-    pub pages: u64,
-    /// Pages for which its directory has places.
-    pub entries: u64,
-    pub thrift: Thrift,
-}
-
-/// What all instances together have counted since the extension was opened.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Totals {
-    pub hits: u64,
-    /// Hits and misses.
-    pub accesses: u64,
-    /// Pages compete for room.
-    pub full: bool,
-}
-
 /// See the module's documentation for what a policy may do.
 pub(crate) trait Policy: Sized + Send {
     /// As the configuration and `bpe-lab replay --policy` take it.
@@ -93,15 +67,17 @@ pub(crate) trait Policy: Sized + Send {
     /// What the policies of all instances share; `()` if nothing.
     type Model: Send + Sync;
 
-    /// For a cache of so many pages in so many instances.
-    fn model(pages: u64, instances: usize) -> Self::Model;
+    /// For a cache of so many pages.
+    fn model(pages: u64) -> Self::Model;
 
     /// Bytes that the policy of an instance of so many pages takes for good.
     fn bytes(pages: u64, thrift: Thrift) -> u64;
 
+    /// For an instance of so many pages on average.
+    ///
     /// # Errors
     /// If there is no memory.
-    fn new(room: Room, model: &Arc<Self::Model>) -> io::Result<Self>;
+    fn new(pages: u64, thrift: Thrift, model: &Arc<Self::Model>) -> io::Result<Self>;
 
     /// Bytes that it has taken.
     #[cfg(test)]
@@ -116,15 +92,9 @@ pub(crate) trait Policy: Sized + Send {
     /// The page was written to its data file, and may be offered next.
     fn written(&mut self, _places: &mut Places<'_>, _page: PageId) {}
 
-    /// Whether a page without an entry gets in, though pages compete. In the mode `All` it does. If there is no room the engine
-    /// asks for a victim next, but not always: the offer may fail for other reasons.
-    fn admits(
-        &mut self,
-        places: &mut Places<'_>,
-        page: PageId,
-        what: Candidate,
-        mode: AdmissionMode,
-    ) -> bool;
+    /// Whether a page without an entry gets in, though pages compete. If there is no room the engine asks for a victim next, but
+    /// not always: the offer may fail for other reasons.
+    fn admits(&mut self, places: &mut Places<'_>, page: PageId, what: Candidate) -> bool;
 
     /// Clock of the entry that the page is about to get, 0 to 3.
     fn entered(&mut self, places: &mut Places<'_>, page: PageId) -> u8;
@@ -141,17 +111,6 @@ pub(crate) trait Policy: Sized + Send {
         0
     }
 
-    /// How often that page was read of late if it is cached with this entry: one that is read more often elsewhere may take its place.
-    fn asked(&self, identity: u64, entry: Entry) -> u32 {
-        self.count(identity).max(u32::from(entry.clock))
-    }
-
-    /// How hot the cached page of this identity and entry is, 0 to [`MOST_COUNT`], in the measure of [`count`](Self::count): another server
-    /// loads the hottest first.
-    fn heat(&self, identity: u64, entry: Entry) -> u32 {
-        (self.count(identity) + u32::from(entry.clock)).min(MOST_COUNT)
-    }
-
     /// A page gets an entry on behalf of another server, which has read it about so often of late: it is remembered as read
     /// so often at least. Counts as no read, and ages nobody. The clock of the entry, 0 to 3.
     fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8;
@@ -159,17 +118,13 @@ pub(crate) trait Policy: Sized + Send {
     /// Another server, on whose behalf the page of this identity was let in, has no use for it any more.
     fn cool(&mut self, _identity: u64) {}
 
-    /// Accesses of an instance after which it looks at the totals.
-    fn look_every(&self) -> u64 {
+    /// Reads of an instance after which [`learn`](Self::learn) is called.
+    fn learn_every(&self) -> u64 {
         u64::MAX
     }
 
-    fn look(&mut self, _totals: Totals) {}
-
-    /// What a page had to exceed of late to get in: for people.
-    fn threshold(&self) -> f64 {
-        0.0
-    }
+    /// `full`: pages compete for room.
+    fn learn(&mut self, _full: bool) {}
 }
 
 /// The directory of the instance, as a policy may use it, and what the rules for tables say that matters now.
@@ -262,11 +217,6 @@ impl<'a> Places<'a> {
         self.competes(slot).then_some(slot)
     }
 
-    /// Adds one to the clock of an entry, up to 3.
-    pub fn touch(&mut self, slot: Slot) {
-        self.directory.touch(slot);
-    }
-
     pub fn entry(&self, slot: Slot) -> Entry {
         self.directory.get(slot)
     }
@@ -274,10 +224,5 @@ impl<'a> Places<'a> {
     pub fn set_clock(&mut self, slot: Slot, clock: u8) {
         let entry = self.directory.get(slot);
         self.directory.replace(slot, Entry { clock, ..entry });
-    }
-
-    /// Moves the hand of a clock: [`Directory::next_victim`].
-    pub fn next_victim(&mut self, hand: &mut Hand, most: usize) -> Option<Slot> {
-        self.directory.next_victim(hand, most, self.only)
     }
 }

@@ -41,7 +41,7 @@ impl Extension {
         }
         let mut state = instance.lock();
         let found_at = state.slot_of(&shared.store, page);
-        let known = state.record_access(page, group, found_at, || shared.totals());
+        let known = state.record_access(page, group, found_at, &shared.store);
         let found = state.look_up(&shared.store, instance, page, group, found_at);
         drop(state);
         let outcome = match found {
@@ -94,7 +94,7 @@ impl Extension {
         let mut state = shared.instance(page).lock();
         let found_at = state.slot_of(&shared.store, page);
         let group = found_at.map_or(Group::NORMAL, |slot| state.directory.group_at(slot));
-        state.record_access(page, group, found_at, || shared.totals());
+        state.record_access(page, group, found_at, &shared.store);
     }
 
     /// Copies a cached page, for comparing it with where it came from: counts nothing, and leaves the page as it is for the
@@ -255,7 +255,7 @@ impl Extension {
         let spot = match found {
             Found::OnDevice(spot) if spot.kind == Kind::raw(length) => spot,
             Found::Absent | Found::DeviceFailed => {
-                let known = state.record_access(page, group, found_at, || shared.totals());
+                let known = state.record_access(page, group, found_at, &shared.store);
                 if matches!(found, Found::DeviceFailed) {
                     counters.device_failed.add(1);
                 } else {
@@ -301,7 +301,7 @@ impl Extension {
                 })
             }
         };
-        state.record_access(page, group, found_at, || shared.totals());
+        state.record_access(page, group, found_at, &shared.store);
         drop(state);
         Some(Located {
             bounded,

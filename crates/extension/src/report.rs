@@ -58,7 +58,6 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         s.dropped_staging_full += c.staging_full.get();
         s.evicted_directory_full += c.directory_full.get();
         s.invalidated += c.invalidated.get();
-        s.admission_threshold += instance.0.threshold() / shared.instances.len() as f64;
     }
     s.failed_proofs += s.misses_failed_proof;
     let (mut live, mut pages) = (0, 0);

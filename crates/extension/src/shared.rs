@@ -2,7 +2,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -19,9 +18,6 @@ use crate::instance::Instance;
 use crate::measure::histogram::LatencyHistogram;
 use crate::pace::{Clock, Pacer};
 use crate::page::PageId;
-use crate::policy::list::{Chosen, Model, PolicyName};
-use crate::policy::mode::AdmissionMode;
-use crate::policy::{Room, Thrift, Totals};
 use crate::staging::Staging;
 use crate::statistics::{Counter, Padded};
 use crate::store::Store;
@@ -40,74 +36,12 @@ pub(crate) struct Shared {
     pub written: Written,
     /// Bytes of all memory whose size is fixed when the extension is opened, and all that is reserved for staging.
     pub memory_bytes: u64,
-    /// Stands for itself: `Relaxed` everywhere.
-    mode: AtomicU8,
-    pub policies: Policies,
     /// Held while groups are exchanged.
     limits: Mutex<Limits>,
     /// What was taken over when it was opened.
     pub inherited: Inherited,
     /// Last, after the directories that lie in it.
     pub arena: Option<Arena>,
-}
-
-/// Which policy the instances have, and which one they are to have.
-pub(crate) struct Policies {
-    /// Index in the list of all. Stands for itself: `Relaxed` everywhere.
-    wanted: AtomicU8,
-    /// Held while they are exchanged.
-    exchange: Mutex<Exchange>,
-    /// Pages of an instance on average.
-    pages: u64,
-    thrift: Thrift,
-    /// Bytes that may be taken besides what is planned.
-    spare: u64,
-    /// There is no memory for the policies of instances from this one on.
-    #[cfg(test)]
-    refused_from: std::sync::atomic::AtomicUsize,
-}
-
-/// How far the instances have come with a policy.
-struct Exchange {
-    policy: PolicyName,
-    /// What they share, and how many have it; `None`: all.
-    under_way: Option<(Model, usize)>,
-}
-
-impl Policies {
-    pub fn new(policy: PolicyName, pages: u64, thrift: Thrift, spare: u64) -> Policies {
-        Policies {
-            wanted: AtomicU8::new(policy as u8),
-            exchange: Mutex::new(Exchange {
-                policy,
-                under_way: None,
-            }),
-            pages,
-            thrift,
-            spare,
-            #[cfg(test)]
-            refused_from: std::sync::atomic::AtomicUsize::new(usize::MAX),
-        }
-    }
-
-    /// The policy of an instance with so many entries.
-    fn make(&self, model: &Model, entries: u64, _instance: usize) -> io::Result<Chosen> {
-        #[cfg(test)]
-        if _instance >= self.refused_from.load(Ordering::Relaxed) {
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
-        model.policy(Room {
-            pages: self.pages,
-            entries,
-            thrift: self.thrift,
-        })
-    }
-
-    /// Breaks it: there is no memory for the policies of instances from this one on.
-    #[cfg(test)]
-    pub fn refuse_from(&self, instance: usize) {
-        self.refused_from.store(instance, Ordering::Relaxed);
-    }
 }
 
 /// Where a writer works: its device, among what all share.
@@ -140,8 +74,6 @@ pub(crate) struct Parts {
     pub staging: Staging,
     pub devices: Box<[Device]>,
     pub compression: Compression,
-    pub admission: AdmissionMode,
-    pub policies: Policies,
     /// Bytes per second; 0: no limit.
     pub io_capacity: u64,
     pub budget: Arc<WriteBudget>,
@@ -157,7 +89,7 @@ impl Shared {
         let pages: u64 = instances.map(|instance| instance.0.capacity()).sum();
         let wake_at = (CHUNK as u64).min(parts.staging.capacity() / 8);
         let (staging, devices) = (parts.staging, parts.devices);
-        let shared = Shared {
+        Shared {
             generations: parts.generations,
             instances: parts.instances,
             store: Store::new(
@@ -175,67 +107,10 @@ impl Shared {
             latency: LatencyHistogram::new(),
             written: Written::default(),
             memory_bytes: parts.memory_bytes,
-            mode: AtomicU8::new(0),
-            policies: parts.policies,
             limits: Mutex::new([0; Group::COUNT]),
             inherited: Inherited::default(),
             arena: parts.arena,
-        };
-        shared.set_mode(parts.admission);
-        shared
-    }
-
-    pub fn mode(&self) -> AdmissionMode {
-        if self.mode.load(Ordering::Relaxed) == 0 {
-            AdmissionMode::All
-        } else {
-            AdmissionMode::Frequency
         }
-    }
-
-    pub fn set_mode(&self, mode: AdmissionMode) {
-        self.mode.store(
-            u8::from(mode == AdmissionMode::Frequency),
-            Ordering::Relaxed,
-        );
-    }
-
-    /// Which policy instances are to have, as soon as [`follow_policy`](Self::follow_policy) comes by.
-    pub fn want_policy(&self, policy: PolicyName) {
-        self.policies.wanted.store(policy as u8, Ordering::Relaxed);
-    }
-
-    /// Gives the instances the policy that is wanted, one after the other. What the one before has learned is lost, what is cached
-    /// stays. The policy, if all have another one now. Where a limit leaves no room for two policies of an instance, that of
-    /// before goes first: meanwhile it makes do with the [least](PolicyName::LEAST).
-    ///
-    /// # Errors
-    /// If there is no memory for it. The next call goes on where this one ended.
-    pub fn follow_policy(&self) -> io::Result<Option<PolicyName>> {
-        let policies = &self.policies;
-        let exchange = &mut *policies.exchange.lock();
-        let wanted = PolicyName::ALL[usize::from(policies.wanted.load(Ordering::Relaxed))];
-        if exchange.policy != wanted {
-            let instances = self.instances.iter();
-            let pages = instances.map(|instance| instance.0.capacity()).sum();
-            exchange.policy = wanted;
-            exchange.under_way = Some((wanted.model(pages, self.instances.len()), 0));
-        }
-        let Some((model, done)) = &mut exchange.under_way else {
-            return Ok(None);
-        };
-        let goes_first = wanted.bytes(policies.pages, policies.thrift) > policies.spare;
-        for (at, Padded(instance)) in self.instances.iter().enumerate().skip(*done) {
-            let entries = instance.capacity();
-            if goes_first {
-                let least = PolicyName::LEAST.model(entries, 1);
-                instance.change_policy(policies.make(&least, entries, 0)?);
-            }
-            instance.change_policy(policies.make(model, entries, at)?);
-            *done = at + 1;
-        }
-        exchange.under_way = None;
-        Ok(Some(wanted))
     }
 
     /// What [`Extension::set_groups`](crate::Extension::set_groups) does.
@@ -292,21 +167,5 @@ impl Shared {
 
     pub fn instance(&self, page: PageId) -> &Instance {
         &self.instances[page.instance(self.instances.len() as u32)].0
-    }
-
-    /// Hits and accesses of all instances. May be called under the lock of one.
-    pub fn totals(&self) -> Totals {
-        let (hits, misses) = self
-            .instances
-            .iter()
-            .fold((0, 0), |(hits, misses), instance| {
-                let counters = &instance.0.counters;
-                (hits + counters.hits.get(), misses + counters.misses())
-            });
-        Totals {
-            hits,
-            accesses: hits + misses,
-            full: !self.store.has_spare_room(),
-        }
     }
 }

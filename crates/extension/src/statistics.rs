@@ -48,8 +48,8 @@ pub struct Statistics {
     pub misses: u64,
     /// Of `misses`, by reason.
     pub misses_absent: u64,
-    /// Of `misses_absent`: pages that had been asked for before, as far as admission's counters remember: those of the last
-    /// accesses to about 2.4 times the pages that fit. A cache of that size would have had many of them.
+    /// Of `misses_absent`: pages that had been asked for before, as far as the policy's counters remember: those of the last
+    /// accesses to about 1.8 times the pages that fit. A cache of that size would have had many of them.
     pub misses_returned: u64,
     pub misses_device_failed: u64,
     pub misses_device_error: u64,
@@ -78,7 +78,7 @@ pub struct Statistics {
     pub pages_staged: u64,
     pub offered: u64,
     pub admitted: u64,
-    /// Turned away by admission.
+    /// Turned away by the policy.
     pub rejected: u64,
     /// Bytes of these.
     pub bytes_rejected: u64,
@@ -118,8 +118,6 @@ pub struct Statistics {
     pub lock_accesses: u64,
     /// Of `lock_accesses`: found the lock held.
     pub lock_waits: u64,
-    /// Frequency of the pages that newcomers had to exceed of late (moving average, mean over the instances).
-    pub admission_threshold: f64,
     /// Reads served by the cache, from lookup to proof.
     pub read_latency: HistogramSnapshot,
 }

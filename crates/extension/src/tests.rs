@@ -28,8 +28,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tempfile::TempDir;
 
 use crate::{
-    AdmissionMode, Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome,
-    OwnerIdentity, PageId, ReadOutcome, Source,
+    Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome, OwnerIdentity, PageId,
+    PolicyName, ReadOutcome, Source,
 };
 
 /// Switches that break the engine, to show that the tests notice.
@@ -82,7 +82,7 @@ pub(crate) fn config(directory: &Path, bytes: u64) -> Config {
     Config {
         devices: vec![device(directory, "cache", bytes)],
         instances: 4,
-        admission: AdmissionMode::All,
+        policy: PolicyName::SecondChance,
         ..Config::default()
     }
 }

@@ -59,9 +59,9 @@ impl InstanceState {
         let mut coldest: Option<(u32, Slot)> = None;
         let mut seen = 0;
         for _ in 0..MOST_BUCKETS.min(places.buckets() as usize) {
-            for (slot, entry) in places.on_devices(self.warm_hand) {
+            for (slot, _) in places.on_devices(self.warm_hand) {
                 seen += 1;
-                let count = self.policy.asked(places.identity_at(slot), entry);
+                let count = self.policy.count(places.identity_at(slot));
                 if coldest.is_none_or(|(least, _)| count < least) {
                     coldest = Some((count, slot));
                 }
@@ -101,10 +101,10 @@ impl InstanceState {
         let mut heat = Heat::default();
         for (n, of) in heat.of.iter_mut().enumerate() {
             let page = PageId::new(first.file, first.page + n as u32);
-            if let Some((slot, entry)) = self.find(store, page) {
+            if let Some((slot, _)) = self.find(store, page) {
                 let identity = Places::new(&mut self.directory).identity(page);
                 heat.cached |= 1 << n;
-                *of = self.policy.heat(identity, entry) as u8;
+                *of = self.policy.count(identity) as u8;
                 then(self, store, slot);
             }
         }

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extension::{
-    AdmissionMode, Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES,
-    OpenError, OwnerIdentity, PageId, Source,
+    Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES, OpenError,
+    OwnerIdentity, PageId, PolicyName, Source,
 };
 
 const PAGE: u32 = 1024;
@@ -50,7 +50,7 @@ fn open(
     let config = Config {
         devices: vec![device],
         nominal_page: PAGE,
-        admission: AdmissionMode::All,
+        policy: PolicyName::SecondChance,
         ..Config::default()
     };
     match Extension::open_inline(config, Arc::clone(generations)) {

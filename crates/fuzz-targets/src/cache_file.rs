@@ -6,8 +6,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use extension::{
-    AdmissionMode, Compression, Config, DeviceConfig, Extension, FileId, Generations,
-    LEAST_DEVICE_BYTES, OwnerIdentity, PageId, ReadOutcome, Source,
+    Compression, Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES,
+    OwnerIdentity, PageId, PolicyName, ReadOutcome, Source,
 };
 
 /// Few of these fill the smallest device.
@@ -46,7 +46,7 @@ pub fn cache_file(bytes: &[u8]) {
             owner: OwnerIdentity::default(),
             file_name: "cache".into(),
         }],
-        admission: AdmissionMode::All,
+        policy: PolicyName::SecondChance,
         compression,
         nominal_page: LENGTH as u32,
         ..Config::default()

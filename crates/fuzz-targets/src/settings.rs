@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use bpe::plan::Plan;
-use bpe::settings::{Admission, Settings};
+use bpe::settings::Settings;
 use extension::Compression;
 
 static FOLDER: LazyLock<Option<tempfile::TempDir>> = LazyLock::new(|| tempfile::tempdir().ok());
@@ -26,7 +26,6 @@ pub fn settings(bytes: &[u8]) {
         instances: number(8) as u32,
         io_capacity: number(8) >> 32,
         memory_limit: number(16),
-        admission: Admission::Density,
         compression: if number(8) & 1 == 0 {
             Compression::Off
         } else {

@@ -56,8 +56,6 @@ variables! {
         c"Milliseconds to wait for a read of a cache disk before the page is read from the data file; 0: as long as it takes"
     MEMORY_LIMIT c"memory_limit" "0"
         c"Bytes of memory the extension may take; 0: what bpe_size needs, or if that is a percentage, 4 % of the buffer pool, at least 4 MiB for each path"
-    ADMISSION c"admission" "frequency"
-        c"Which pages are admitted when the cache is full: all; frequency: those asked for more often than the ones they would replace; density: those that promise more hits, by what is learned of the load"
     TABLES c"tables" ""
         c"Rules for tables, separated by commas: exclude shop.log_*, limit 20% reports.*, prefer shop.orders; include: only what is named is cached; normal: an exception; the first rule that fits counts"
     COMPRESSION c"compression" "off"

@@ -112,8 +112,6 @@ impl Plan {
             instances: settings.instance_count(),
             memory_limit: memory_limit(settings),
             io_capacity: settings.io_capacity,
-            policy: settings.admission.policy(),
-            admission: settings.admission.mode(),
             compression: settings.compression,
             budget: settings::write_budget(),
             read_timeout: settings::read_timeout(),

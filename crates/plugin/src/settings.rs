@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use coherence::controller::Layout;
-use extension::{AdmissionMode, Compression, PolicyName, ReadTimeout, WriteBudget};
+use extension::{Compression, ReadTimeout, WriteBudget};
 use interface::untrusted::refuse_in_path;
 use parking_lot::Mutex;
 
@@ -29,8 +29,6 @@ pub static DAILY_WRITE_LIMIT: AtomicU64 = AtomicU64::new(0);
 pub static READ_TIMEOUT: AtomicU64 = AtomicU64::new(DEFAULT_READ_TIMEOUT);
 /// Behind `bpe_memory_limit`, bytes; 0: by the size.
 pub static MEMORY_LIMIT: AtomicU64 = AtomicU64::new(0);
-/// Behind `bpe_admission`, an index into [`ADMISSION_NAMES`](crate::abi::variables).
-pub static ADMISSION: AtomicU64 = AtomicU64::new(1);
 /// Behind `bpe_compression`.
 pub static COMPRESSION: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_diagnostics_key`, which never shows what it was set to.
@@ -67,33 +65,6 @@ pub enum AsyncIo {
     Off,
 }
 
-/// What `bpe_admission` says of pages that compete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Admission {
-    /// Every page gets in.
-    All,
-    /// What was asked for more often.
-    Frequency,
-    /// What is expected to bring more hits, by what was learned.
-    Density,
-}
-
-impl Admission {
-    pub fn mode(self) -> AdmissionMode {
-        match self {
-            Admission::All => AdmissionMode::All,
-            Admission::Frequency | Admission::Density => AdmissionMode::Frequency,
-        }
-    }
-
-    pub fn policy(self) -> PolicyName {
-        match self {
-            Admission::All | Admission::Frequency => PolicyName::Frequency,
-            Admission::Density => PolicyName::Density,
-        }
-    }
-}
-
 /// All settings at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
@@ -107,8 +78,6 @@ pub struct Settings {
     pub io_capacity: u64,
     /// Bytes; 0: by the size.
     pub memory_limit: u64,
-    /// `bpe_admission`.
-    pub admission: Admission,
     /// `bpe_compression`.
     pub compression: Compression,
 }
@@ -123,7 +92,6 @@ impl Settings {
             instances: u32::try_from(INSTANCES.load(Ordering::SeqCst)).unwrap_or(0),
             io_capacity: io_capacity(),
             memory_limit: MEMORY_LIMIT.load(Ordering::SeqCst),
-            admission: admission(),
             compression: if COMPRESSION.load(Ordering::SeqCst) == 1 {
                 Compression::Lz4
             } else {
@@ -264,15 +232,6 @@ pub fn read_timeout() -> Arc<ReadTimeout> {
     Arc::clone(&TIMEOUT)
 }
 
-/// `bpe_admission`.
-pub fn admission() -> Admission {
-    match ADMISSION.load(Ordering::SeqCst) {
-        0 => Admission::All,
-        2 => Admission::Density,
-        _ => Admission::Frequency,
-    }
-}
-
 /// `bpe_async_io`.
 pub fn async_io() -> AsyncIo {
     match ASYNC_IO.load(Ordering::SeqCst) {
@@ -338,27 +297,6 @@ pub fn intern(text: &CStr) -> *mut c_char {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_admission_has_its_policy() {
-        use Admission::{All, Density, Frequency};
-        assert_eq!(
-            [All, Frequency, Density].map(Admission::mode),
-            [
-                AdmissionMode::All,
-                AdmissionMode::Frequency,
-                AdmissionMode::Frequency
-            ]
-        );
-        assert_eq!(
-            [All, Frequency, Density].map(Admission::policy),
-            [
-                PolicyName::Frequency,
-                PolicyName::Frequency,
-                PolicyName::Density
-            ]
-        );
-    }
 
     #[test]
     fn the_path_does_not_lie_in_memory_of_the_server() {

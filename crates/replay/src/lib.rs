@@ -17,7 +17,7 @@ pub mod trace;
 pub use extension::tuning;
 pub use outcome::{Outcome, PROGRESS_EVERY};
 pub use product::{
-    Admission, EnginePolicy, LEAST_CACHE_PAGES, MAX_INSTANCES, ProductError, ProductOptions,
-    ProductOutcome, available_memory, run_product,
+    EnginePolicy, LEAST_CACHE_PAGES, MAX_INSTANCES, ProductError, ProductOptions, ProductOutcome,
+    available_memory, run_product,
 };
 pub use trace::{Event, Operation, PAGE_BYTES, Trace, TraceError};

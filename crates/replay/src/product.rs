@@ -9,15 +9,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use extension::{
-    AdmissionMode, Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES,
-    OpenError, OwnerIdentity, PageId, ReadOutcome, Source, Statistics,
+    Config, DeviceConfig, Extension, FileId, Generations, LEAST_DEVICE_BYTES, OpenError,
+    OwnerIdentity, PageId, ReadOutcome, Source, Statistics,
 };
 use thiserror::Error;
 
 use crate::{Event, Outcome, PAGE_BYTES, PROGRESS_EVERY, Trace};
 
-/// How pages compete for a place.
-pub use extension::AdmissionMode as Admission;
 pub use extension::MAX_INSTANCES;
 /// A policy that runs in the extension itself.
 pub use extension::PolicyName as EnginePolicy;
@@ -44,7 +42,6 @@ pub struct ProductOptions {
     /// From 1 to [`MAX_INSTANCES`], at most one for each page.
     pub instances: u32,
     pub policy: EnginePolicy,
-    pub admission: AdmissionMode,
     /// Directory for the cache file; without one, a tmpfs with room for it or the directory for temporary files.
     pub directory: Option<PathBuf>,
 }
@@ -56,7 +53,6 @@ impl ProductOptions {
             cache_pages,
             instances: 1,
             policy: EnginePolicy::default(),
-            admission: AdmissionMode::default(),
             directory: None,
         }
     }
@@ -73,8 +69,6 @@ pub struct ProductOutcome {
     pub reinserted: u64,
     /// Offers dropped because staging was full.
     pub dropped_staging_full: u64,
-    /// At the end: frequency that a newcomer had to exceed of late.
-    pub admission_threshold: f64,
     /// At the end.
     pub pages_cached: u64,
 }
@@ -145,7 +139,6 @@ fn summary(counts: Outcome, before: &Statistics, after: &Statistics) -> ProductO
         offered_page_writes: pages(after.bytes_written_user - before.bytes_written_user),
         reinserted: after.reinserted - before.reinserted,
         dropped_staging_full: after.dropped_staging_full - before.dropped_staging_full,
-        admission_threshold: after.admission_threshold,
         pages_cached: after.pages_cached,
     }
 }
@@ -200,7 +193,6 @@ impl<'a> Product<'a> {
             devices: vec![device],
             instances,
             policy: options.policy,
-            admission: options.admission,
             ..Config::default()
         };
         let generations = Arc::new(Generations::new());

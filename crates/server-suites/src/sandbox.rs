@@ -312,12 +312,7 @@ impl Sandbox {
                 .into(),
             );
             // loose: a test that sets the list of plugins itself has a server without the extension.
-            for setting in [
-                "enabled=ON",
-                "path=/mnt/cache",
-                &format!("size={CACHE}"),
-                "admission=all",
-            ] {
+            for setting in ["enabled=ON", "path=/mnt/cache", &format!("size={CACHE}")] {
                 options.push(format!("--mysqld=--loose-bpe-{setting}"));
             }
         }

@@ -30,7 +30,7 @@ const ON_ONE_SERVER: [&str; 9] = [
     "bounds",
     "damage",
     "memory",
-    "policies",
+    "competing",
     "recording",
     "record",
     "scans",

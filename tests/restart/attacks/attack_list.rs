@@ -692,7 +692,7 @@ fn other_server(scene: &Scene) -> anyhow::Result<Options> {
     let options = scene.place.options_of(&text(&scene.data()), "run-other");
     let library = scene.place.library()?;
     let options = place::extended(options, library, &scene.place.cache(), CACHE);
-    Ok(options.option("--bpe-admission=all").wrapper(&words))
+    Ok(options.wrapper(&words))
 }
 
 fn truncate_undo(scene: &mut Scene) -> Outcome {

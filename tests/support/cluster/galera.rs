@@ -149,7 +149,6 @@ impl<'a> Cluster<'a> {
             .port(clients)
             .start_timeout(PATIENCE)
             .environment("PATH", &format!("{path}:{}", self.programs.display()))
-            .option("--loose-bpe-admission=all")
             .option("--binlog-format=ROW")
             .option("--innodb-autoinc-lock-mode=2")
             .option("--wsrep-on=ON")

@@ -56,7 +56,6 @@ impl<'a> Group<'a> {
             .port(clients)
             // What a server wants to see of whoever would start it again.
             .environment("MYSQLD_PARENT_PID", &std::process::id().to_string())
-            .option("--loose-bpe-admission=all")
             .option(format!("--server-id={}", member + 1))
             .option("--log-bin=bin")
             .option("--gtid-mode=ON")

@@ -52,7 +52,6 @@ impl Node<'_> {
         };
         let both = options
             .port(free)
-            .option("--loose-bpe-admission=all")
             .option(format!("--server-id={}", self.number))
             .option("--log-bin=bin")
             .option("--binlog-format=ROW")

@@ -383,7 +383,6 @@ export const en = {
       bpe_instances: "Parts of the cache, each with its own lock; 0: by the number of cores.",
       bpe_io_capacity: "16 KiB writes a second to the cache disks; 0: no limit.",
       bpe_memory_limit: "Such as 64M; 0: what the size needs.",
-      bpe_admission: "Which pages are admitted.",
       bpe_compression: "Pages that shrink by an eighth are stored compressed.",
       bpe_tables: "Rules for tables: exclude shop.log_*, limit 20% reports.*, prefer shop.orders.",
       bpe_async_io: "Only at the server's start.",

@@ -385,7 +385,6 @@ export const ja: Messages = {
       bpe_instances: "それぞれロックを持つ部分の数。0 はコア数に応じて決定。",
       bpe_io_capacity: "キャッシュディスクへの 16 KiB 書き込みの毎秒上限。0 は無制限。",
       bpe_memory_limit: "例: 64M。0 はサイズに応じた量。",
-      bpe_admission: "取り込むページの選び方。",
       bpe_compression: "8 分の 1 以上縮むページを圧縮して保存します。",
       bpe_tables: "テーブルのルール。例: exclude shop.log_*, limit 20% reports.*, prefer shop.orders",
       bpe_async_io: "サーバーの起動時だけ設定できます。",

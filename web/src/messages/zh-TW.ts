@@ -385,7 +385,6 @@ export const zhTW: Messages = {
       bpe_instances: "各有一把鎖的部分數；0：依核心數決定。",
       bpe_io_capacity: "每秒寫入快取磁碟的 16 KiB 次數；0：不限。",
       bpe_memory_limit: "例如 64M；0：依大小所需。",
-      bpe_admission: "收入哪些頁面。",
       bpe_compression: "能縮小八分之一以上的頁面會壓縮儲存。",
       bpe_tables: "資料表的規則，例如 exclude shop.log_*, limit 20% reports.*, prefer shop.orders。",
       bpe_async_io: "只能在伺服器啟動時設定。",

@@ -6,7 +6,7 @@ import { bytes, exactSize, parseSize } from "../format";
 import type { ServerStore } from "../state/server";
 import { text } from "../state/text";
 
-type Name = "bpe_path" | "bpe_size" | "bpe_instances" | "bpe_io_capacity" | "bpe_memory_limit" | "bpe_admission"
+type Name = "bpe_path" | "bpe_size" | "bpe_instances" | "bpe_io_capacity" | "bpe_memory_limit"
   | "bpe_compression" | "bpe_async_io" | "bpe_read_timeout" | "bpe_daily_write_limit" | "bpe_tables";
 
 interface Field {
@@ -23,7 +23,6 @@ const FIELDS: Field[] = [
   { name: "bpe_instances", kind: "count", rebuilds: true },
   { name: "bpe_memory_limit", kind: "size", rebuilds: true },
   { name: "bpe_compression", kind: "choice", choices: ["off", "lz4"], rebuilds: true },
-  { name: "bpe_admission", kind: "choice", choices: ["frequency", "density", "all"] },
   { name: "bpe_io_capacity", kind: "count" },
   { name: "bpe_daily_write_limit", kind: "size" },
   { name: "bpe_read_timeout", kind: "count" },

@@ -18,7 +18,7 @@ use bpe_command::terminal::{complain, say};
 use clap::ValueEnum;
 use replay::{LEAST_CACHE_PAGES, Outcome, Trace};
 
-use crate::replay::results::{self, Engine, Who};
+use crate::replay::results::{self, Who};
 use crate::stream::{self, Name, Shape};
 use compared::{Compared, RATIOS, everyone};
 
@@ -29,7 +29,7 @@ const WARM_UP: usize = 30;
 #[command(
     after_help = "Each cell: reads that hit in %, and page writes to the cache device per 1,000 events. The first 30 % of a stream\n\
     warm the cache. The policies of the extension run in the extension itself, the others are simulated.\n\n\
-    The second table has, for the policies of servers: points above MQ's hits, and page writes in % of MQ's."
+    The second table has, for the policy of servers: points above MQ's hits, and page writes in % of MQ's."
 )]
 pub struct Args {
     /// Streams; several with commas between them [default: all]
@@ -98,13 +98,9 @@ fn compare(names: &[Name], shape: Shape, jobs: usize) -> Result<Vec<Compared>, F
             pieces.extend(RATIOS.map(|ratio| (trace, who, ratio)));
         }
     }
-    let engine = Engine {
-        instances: 1,
-        admission: replay::Admission::Frequency,
-    };
     let outcomes = each(jobs, &pieces, |&(trace, who, ratio)| {
         let pages = u64::from(shape.pool_pages * ratio);
-        let answer = results::ask(who, trace, measured(trace), pages, engine, &mut |_| ());
+        let answer = results::ask(who, trace, measured(trace), pages, 1, &mut |_| ());
         answer
             .map(|answer| answer.outcome)
             .map_err(results::failure)

@@ -47,7 +47,7 @@ pub struct Args {
     #[arg(long, value_name = "R", required = true, allow_negative_numbers = true,
           value_delimiter = ',', value_parser = ratio)]
     cache_ratio: Vec<f64>,
-    /// What to replay: the extension (product), the extension with another policy (frequency is its own), a simulated policy,
+    /// What to replay: the extension (product), the extension with another policy (density is its own), a simulated policy,
     /// or product and all simulated
     #[arg(long, value_name = "NAME", default_value = "product", value_parser = Choice::parser())]
     policy: Choice,
@@ -55,9 +55,6 @@ pub struct Args {
     #[arg(long, value_name = "N", default_value = "1", allow_negative_numbers = true,
           value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_INSTANCES)))]
     instances: u32,
-    /// How pages get into the extension
-    #[arg(long, value_enum, default_value = "frequency")]
-    admission: Admission,
     /// Percentage of the (last) trace that passes before counting begins [default: 30, with several traces 0]
     #[arg(long, visible_alias = "from", value_name = "PERCENT", allow_negative_numbers = true,
           value_parser = percent)]
@@ -78,12 +75,6 @@ pub struct Args {
 enum Format {
     Table,
     Json,
-}
-
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum Admission {
-    All,
-    Frequency,
 }
 
 /// What `--policy` names.
@@ -142,14 +133,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             asked.push(who);
         }
     }
-    let engine = results::Engine {
-        instances: args.instances,
-        admission: match args.admission {
-            Admission::All => replay::Admission::All,
-            Admission::Frequency => replay::Admission::Frequency,
-        },
-    };
-    let results = Results::gather(&trace, measured, &sizes, &asked, engine)?;
+    let results = Results::gather(&trace, measured, &sizes, &asked, args.instances)?;
     drop(trace);
     match args.format {
         Format::Table => say!("{}", output::table(&results, &shown, args.pool_pages)),

@@ -48,12 +48,10 @@ pub fn table(results: &Results, shown: &[Who], pool_pages: u64) -> String {
         if let Some(product) = product {
             let per_1000 = |n: f64| number(Some(n * 1000.0 / results.events as f64), 0);
             out += &format!(
-                "\n{} x: {} of the writes per 1,000 were admitted pages, {} pages per 1,000 were moved; a newcomer had to exceed \
-                 {:.2} uses; {} pages cached at the end; {} offers dropped",
+                "\n{} x: {} of the writes per 1,000 were admitted pages, {} pages per 1,000 were moved; {} pages cached at the end; {} offers dropped",
                 size.ratio,
                 per_1000(product.offered_page_writes),
                 per_1000(product.reinserted as f64),
-                product.admission_threshold,
                 count(product.pages_cached),
                 count(product.dropped_staging_full),
             );
@@ -93,12 +91,7 @@ fn run(results: &Results, size: &Size, shown: &[Who], all: bool, pool_pages: u64
         object.extend(more);
     }
     if answers(size, shown).any(|answer| answer.product.is_some()) {
-        object.insert("instances".into(), results.engine.instances.into());
-        let admission = match results.engine.admission {
-            replay::Admission::All => "all",
-            replay::Admission::Frequency => "frequency",
-        };
-        object.insert("admission".into(), admission.into());
+        object.insert("instances".into(), results.instances.into());
     }
     if all {
         let policies = answers(size, shown).map(|answer| Value::Object(figures(answer)));
@@ -122,7 +115,6 @@ fn figures(answer: &Answer) -> Map<String, Value> {
             "offered_page_writes_per_1000": per_1000(product.offered_page_writes),
             "reinserted_pages_per_1000": per_1000(product.reinserted as f64),
             "dropped_staging_full": product.dropped_staging_full,
-            "admission_threshold": product.admission_threshold,
             "pages_cached": product.pages_cached,
         });
         object.insert("engine".into(), engine);
@@ -137,7 +129,6 @@ fn answers<'a>(size: &'a Size, shown: &'a [Who]) -> impl Iterator<Item = &'a Ans
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::Engine;
     use super::*;
     use replay::Outcome;
     use replay::policies::PolicyName;
@@ -170,10 +161,7 @@ mod tests {
             reads: 1000,
             before: 500,
             distinct_pages: 1234,
-            engine: Engine {
-                instances: 1,
-                admission: replay::Admission::All,
-            },
+            instances: 1,
             sizes: (1..=sizes).map(size).collect(),
         }
     }

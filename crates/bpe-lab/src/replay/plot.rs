@@ -27,12 +27,12 @@ svg{font:13px system-ui,-apple-system,'Segoe UI',Helvetica,Arial,sans-serif}
 .line{fill:none;stroke-width:2.2;stroke-linejoin:round}
 .product{stroke:#d1440c;stroke-width:3.2}.opt{stroke:#57606a}.lru{stroke:#0969da}.clock{stroke:#8250df}
 .s3-fifo{stroke:#1a7f37}.w-tinylfu{stroke:#bf3989}.mq{stroke:#9a6700}
-.density{stroke:#d1440c;stroke-width:3.2}.frequency{stroke:#0550ae;stroke-width:3.2}.second-chance{stroke:#4d2d00}
+.density{stroke:#d1440c;stroke-width:3.2}.second-chance{stroke:#4d2d00}
 @media(prefers-color-scheme:dark){
 .paper{fill:#0d1117}.title{fill:#e6edf3}.text{fill:#adb7c2}.grid{stroke:#2b323b}.axis{stroke:#8b949e}
 .product{stroke:#ff8a4c}.opt{stroke:#b1bac4}.lru{stroke:#58a6ff}.clock{stroke:#bc8cff}
 .s3-fifo{stroke:#56d364}.w-tinylfu{stroke:#ff80bf}.mq{stroke:#e3b341}
-.density{stroke:#ff8a4c}.frequency{stroke:#79c0ff}.second-chance{stroke:#d4a27f}}
+.density{stroke:#ff8a4c}.second-chance{stroke:#d4a27f}}
 ";
 
 /// The lengths of dashes and gaps.
@@ -174,7 +174,7 @@ fn words(results: &Results) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::results::{Answer, Engine, Size};
+    use super::super::results::{Answer, Size};
     use super::*;
     use replay::Outcome;
 
@@ -201,10 +201,7 @@ mod tests {
             reads: 100,
             before: 0,
             distinct_pages: 10,
-            engine: Engine {
-                instances: 1,
-                admission: replay::Admission::All,
-            },
+            instances: 1,
             sizes: [4.0, 0.5, 1.0, 1.01].map(size).into(),
         };
         let text = svg(&results, 1000);

@@ -66,13 +66,6 @@ impl Who {
     }
 }
 
-/// How the extension is set up.
-#[derive(Debug, Clone, Copy)]
-pub struct Engine {
-    pub instances: u32,
-    pub admission: replay::Admission,
-}
-
 /// What one of them did at one size.
 #[derive(Debug)]
 pub struct Answer {
@@ -110,7 +103,8 @@ pub struct Results {
     /// Events before the measured part.
     pub before: usize,
     pub distinct_pages: usize,
-    pub engine: Engine,
+    /// Of the extension.
+    pub instances: u32,
     pub sizes: Vec<Size>,
 }
 
@@ -120,7 +114,7 @@ impl Results {
         measured: Range<usize>,
         sizes: &[(f64, u64)],
         asked: &[Who],
-        engine: Engine,
+        instances: u32,
     ) -> Result<Results, Failure> {
         let bar = bar((measured.end * asked.len() * sizes.len()) as u64);
         let mut gathered = Vec::new();
@@ -130,9 +124,16 @@ impl Results {
                 bar.set_message(format!("{} at {ratio} x", who.title()));
                 let done = bar.position();
                 let mut progress = |events| bar.set_position(done + events as u64);
-                let answer = ask(who, trace, measured.clone(), pages, engine, &mut progress)
-                    .inspect_err(|_| bar.finish_and_clear())
-                    .map_err(failure)?;
+                let answer = ask(
+                    who,
+                    trace,
+                    measured.clone(),
+                    pages,
+                    instances,
+                    &mut progress,
+                )
+                .inspect_err(|_| bar.finish_and_clear())
+                .map_err(failure)?;
                 answers.push(answer);
                 bar.set_position(done + measured.end as u64);
             }
@@ -149,27 +150,26 @@ impl Results {
             reads: events.iter().filter(|event| !event.is_write()).count() as u64,
             before: measured.start,
             distinct_pages: trace.distinct_pages(),
-            engine,
+            instances,
             sizes: gathered,
         })
     }
 }
 
-/// Asks one of them at one size, in pages. `progress` gets the number of events done.
+/// Asks one of them at one size, in pages; `instances`: of the extension. `progress` gets the number of events done.
 pub fn ask(
     who: Who,
     trace: &Trace,
     measured: Range<usize>,
     pages: u64,
-    engine: Engine,
+    instances: u32,
     progress: &mut dyn FnMut(usize),
 ) -> Result<Answer, ProductError> {
     let product = match who.engine() {
         Some(policy) => {
             let options = ProductOptions {
-                instances: engine.instances,
+                instances,
                 policy,
-                admission: engine.admission,
                 ..ProductOptions::new(pages)
             };
             Some(run_product(trace, measured.clone(), &options, progress)?)

@@ -72,7 +72,7 @@ fn compared(console: &Console, server: &Server) -> Outcome {
     off()?;
     for (what, body) in [
         ("switch", json!({"action": "on"})),
-        ("settings", json!({"bpe_admission": "all"})),
+        ("settings", json!({"bpe_compression": "lz4"})),
     ] {
         let path = format!("/api/servers/main/{what}");
         let answer = console.ask("POST", &path, Some(body))?;

@@ -19,13 +19,12 @@ const FRESH: Duration = Duration::from_secs(2);
 const MOST: usize = 500;
 
 /// The variables that a page shows and may set.
-pub const SETTINGS: [&str; 11] = [
+pub const SETTINGS: [&str; 10] = [
     "bpe_path",
     "bpe_size",
     "bpe_instances",
     "bpe_io_capacity",
     "bpe_memory_limit",
-    "bpe_admission",
     "bpe_compression",
     "bpe_async_io",
     "bpe_read_timeout",
@@ -242,7 +241,7 @@ mod tests {
     #[test]
     fn settings_have_types() {
         assert_eq!(typed("17"), 17);
-        assert_eq!(typed("frequency"), "frequency");
+        assert_eq!(typed("lz4"), "lz4");
         assert_eq!(typed(""), "");
     }
 }

@@ -43,7 +43,7 @@ fn with_cache(place: &Place, number: usize, bytes: u64) -> anyhow::Result<Option
     std::fs::create_dir_all(&cache)?;
     let folder = format!("node-{number}");
     let options = place.options_of(&folder, &format!("run-{number}"));
-    Ok(extended(options, place.library()?, &cache, bytes).option("--loose-bpe-admission=all"))
+    Ok(extended(options, place.library()?, &cache, bytes))
 }
 
 fn data(place: &Place, number: usize) -> PathBuf {

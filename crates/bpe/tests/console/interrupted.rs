@@ -301,16 +301,16 @@ pub fn a_change_hangs(place: &Place) -> Outcome {
     let task = console.switch(on(place))?;
     ensure!(task["state"] == "done", "{task}");
     sql::expect_state(&server, "active")?;
-    let settings = json!({"bpe_admission": "all"});
-    between.at("SET GLOBAL bpe_admission", Then::Hang);
+    let settings = json!({"bpe_io_capacity": 5000});
+    between.at("SET GLOBAL bpe_io_capacity", Then::Hang);
     let answer = console.ask("POST", "/api/servers/main/settings", Some(settings))?;
     expect(
         &answer,
         422,
         &[
-            "SET GLOBAL bpe_admission = 'all' failed",
+            "SET GLOBAL bpe_io_capacity = 5000 failed",
             "did not answer in time",
-            "bpe_admission = frequency again",
+            "bpe_io_capacity = 0 again",
         ],
     )?;
     uninstall(&console, place, &server)?;
@@ -403,12 +403,12 @@ pub fn a_statement_is_called_interrupted(place: &Place) -> Outcome {
     let task = console.switch(json!({"action": "on"}))?;
     expect_failed(&task, &["1317", "bpe_enabled = OFF again"])?;
     sql::expect_state(&server, "disabled")?;
-    between.at("SET GLOBAL bpe_admission", Then::Interrupt);
-    let settings = json!({"bpe_admission": "all"});
+    between.at("SET GLOBAL bpe_io_capacity", Then::Interrupt);
+    let settings = json!({"bpe_io_capacity": 5000});
     let answer = console.ask("POST", "/api/servers/main/settings", Some(settings))?;
-    expect(&answer, 422, &["1317", "bpe_admission = frequency again"])?;
-    let admission = server.value("SELECT @@bpe_admission")?;
-    ensure!(admission.as_deref() == Some("frequency"), "{answer:?}");
+    expect(&answer, 422, &["1317", "bpe_io_capacity = 0 again"])?;
+    let capacity = server.value("SELECT @@bpe_io_capacity")?;
+    ensure!(capacity.as_deref() == Some("0"), "{answer:?}");
     uninstall(&console, place, &server)?;
     drop(console);
     server.stop()?;

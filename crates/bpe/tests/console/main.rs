@@ -332,9 +332,9 @@ fn the_switch(place: &Place) -> Outcome {
 
     // Settings: the server decides, and all of them or none are set.
     expect(
-        &settings(json!({"bpe_admission": "all", "bpe_compression": "zip"}))?,
+        &settings(json!({"bpe_io_capacity": 5000, "bpe_compression": "zip"}))?,
         422,
-        &["zip", "1231", "bpe_admission = frequency again"],
+        &["zip", "1231", "bpe_io_capacity = 0 again"],
     )?;
     expect(
         &settings(json!({"bpe_enabled": "OFF"}))?,
@@ -346,7 +346,7 @@ fn the_switch(place: &Place) -> Outcome {
         422,
         &["/no/such/folder"],
     )?;
-    ensure!(server.value("SELECT @@bpe_admission")?.as_deref() == Some("frequency"));
+    ensure!(sql::number(&server, "SELECT @@bpe_io_capacity")? == 0);
     let rule = |body: Value| console.ask("POST", "/api/servers/main/tables", Some(body));
     let of = |action: &str| json!({"schema": "shop", "table": "or`ders", "action": action});
     for (wanted, rules) in [
@@ -381,9 +381,9 @@ fn the_switch(place: &Place) -> Outcome {
         &["normal, exclude, prefer or limit"],
     )?;
     expect(
-        &settings(json!({"bpe_admission": "all"}))?,
+        &settings(json!({"bpe_io_capacity": 5000}))?,
         200,
-        &["\"bpe_admission\":\"all\""],
+        &["\"bpe_io_capacity\":5000"],
     )?;
     // What the server takes, and the extension cannot be built from.
     expect(
@@ -408,7 +408,7 @@ fn the_switch(place: &Place) -> Outcome {
         &["\"bpe_instances\":2", "\"warnings\":[]"],
     )?;
     let details = console.get("/api/servers/main/details")?;
-    ensure!(details["settings"]["bpe_admission"] == "all", "{details}");
+    ensure!(details["settings"]["bpe_io_capacity"] == 5000, "{details}");
     ensure!(
         details["devices"][0]["active"] == true && details["instances"][0].is_object(),
         "{details}"
@@ -432,7 +432,7 @@ fn the_switch(place: &Place) -> Outcome {
     for part in [
         "the extension is active",
         "the extension is disabled",
-        "settings changed: bpe_admission",
+        "settings changed: bpe_io_capacity",
         "Uninstalling: done",
     ] {
         ensure!(events.contains(part), "`{part}` is missing in {events}");

@@ -158,7 +158,6 @@ fn set_variables(cache: &Path, kept: &Path, run: u64) -> anyhow::Result<()> {
     settings::INSTANCES.store([1, 4, 8][(run % 3) as usize], Ordering::SeqCst);
     let compresses = (run / 3 % 2 == 1) != one_in(24);
     settings::COMPRESSION.store(u64::from(compresses), Ordering::SeqCst);
-    settings::ADMISSION.store(u64::from(one_in(4)), Ordering::SeqCst);
     settings::ENABLED.store(1, Ordering::SeqCst);
     Ok(())
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use extension::{AdmissionMode, Config, DeviceConfig, Extension, OwnerIdentity, ReadTimeout};
+use extension::{Config, DeviceConfig, Extension, OwnerIdentity, PolicyName, ReadTimeout};
 
 use super::host::Process;
 use super::kernel::{DESCRIPTORS, Kernel, LENGTH, PAGES, content, parse};
@@ -107,7 +107,7 @@ impl World {
                     owner: OwnerIdentity([7; 16]),
                     file_name: format!("cache{number}"),
                 }],
-                admission: AdmissionMode::All,
+                policy: PolicyName::SecondChance,
                 read_timeout: timeout,
                 nominal_page: 65536,
                 ..Config::default()

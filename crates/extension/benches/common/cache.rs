@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use extension::{
-    AdmissionMode, Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome,
-    OwnerIdentity, PageId, Source,
+    Config, DeviceConfig, Extension, FileId, Generations, OfferOutcome, OwnerIdentity, PageId,
+    PolicyName, Source,
 };
 use fastrand::Rng;
 use tempfile::TempDir;
@@ -77,7 +77,7 @@ impl Cache {
         };
         let mut config = Config {
             devices: vec![device],
-            admission: AdmissionMode::All,
+            policy: PolicyName::SecondChance,
             ..Config::default()
         };
         change(&mut config);

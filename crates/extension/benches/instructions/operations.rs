@@ -2,29 +2,22 @@
 
 use std::hint::black_box;
 
-use extension::{
-    AdmissionMode, Compression, FileId, Generations, OfferOutcome, PageId, PolicyName, ReadOutcome,
-};
+use extension::{Compression, FileId, Generations, OfferOutcome, PageId, PolicyName, ReadOutcome};
 use fastrand::Rng;
 
 use crate::common::cache::{Buffer, Cache, PAGE};
 use crate::common::instructions::{Act, Prepare};
 use crate::common::options::{Outcome, memory_directory};
 
-pub const OPERATIONS: [(&str, Prepare); 18] = [
+pub const OPERATIONS: [(&str, Prepare); 13] = [
     ("locate, hit", locate_hit),
     ("locate, miss", locate_miss),
-    ("locate, hit, density", || locate_hit_with(DENSITY)),
-    ("locate, miss, density", || locate_miss_with(DENSITY)),
     ("read, hit", read_hit),
-    ("read, hit, density", || read_hit_with(DENSITY)),
     ("read, hit in staging", read_staged),
     ("read, hit of a compressed page", read_compressed),
     ("read, miss", read_miss),
-    ("read, miss, density", || read_miss_with(DENSITY)),
     ("hash of a page", checksum),
     ("offer, rejected", offer_rejected),
-    ("offer, rejected, density", || offer_rejected_with(DENSITY)),
     ("offer, admitted and written", offer_written),
     ("invalidate, page absent", invalidate_absent),
     ("invalidate, file without pages", invalidate_nothing),
@@ -35,9 +28,6 @@ pub const OPERATIONS: [(&str, Prepare); 18] = [
 /// Fits into the smallest device and, in part, into staging.
 const PAGES: u32 = 480;
 const ROOM: u32 = 1024;
-
-const USUAL: PolicyName = PolicyName::Frequency;
-const DENSITY: PolicyName = PolicyName::Density;
 
 fn page(n: u32) -> PageId {
     PageId::new(FileId(1), n % PAGES)
@@ -51,27 +41,20 @@ fn opened(room: u32, change: impl FnOnce(&mut extension::Config)) -> Outcome<Cac
     Cache::open(&memory_directory(), room, false, |config| {
         // So that every instance has some pages.
         config.instances = 2;
+        config.policy = PolicyName::default();
         change(config);
     })
 }
 
 fn filled() -> Outcome<(Cache, Box<Buffer>)> {
-    filled_with(USUAL)
-}
-
-fn filled_with(policy: PolicyName) -> Outcome<(Cache, Box<Buffer>)> {
-    let cache = opened(ROOM, |config| config.policy = policy)?;
+    let cache = opened(ROOM, |_| ())?;
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
     cache.fill((0..PAGES).map(page), &mut buffer);
     Ok((cache, buffer))
 }
 
 fn locate_hit() -> Outcome<Box<Act>> {
-    locate_hit_with(USUAL)
-}
-
-fn locate_hit_with(policy: PolicyName) -> Outcome<Box<Act>> {
-    let (cache, _) = filled_with(policy)?;
+    let (cache, _) = filled()?;
     Ok(Box::new(move |n| {
         let located = cache.extension.locate(page(n), PAGE);
         assert!(located.is_some());
@@ -80,22 +63,14 @@ fn locate_hit_with(policy: PolicyName) -> Outcome<Box<Act>> {
 }
 
 fn locate_miss() -> Outcome<Box<Act>> {
-    locate_miss_with(USUAL)
-}
-
-fn locate_miss_with(policy: PolicyName) -> Outcome<Box<Act>> {
-    let (cache, _) = filled_with(policy)?;
+    let (cache, _) = filled()?;
     Ok(Box::new(move |n| {
         drop(black_box(cache.extension.locate(absent(n), PAGE)));
     }))
 }
 
 fn read_hit() -> Outcome<Box<Act>> {
-    read_hit_with(USUAL)
-}
-
-fn read_hit_with(policy: PolicyName) -> Outcome<Box<Act>> {
-    let (cache, mut buffer) = filled_with(policy)?;
+    let (cache, mut buffer) = filled()?;
     Ok(Box::new(move |n| {
         assert_eq!(
             cache.extension.read(page(n), &mut buffer.0),
@@ -134,11 +109,7 @@ fn read_compressed() -> Outcome<Box<Act>> {
 }
 
 fn read_miss() -> Outcome<Box<Act>> {
-    read_miss_with(USUAL)
-}
-
-fn read_miss_with(policy: PolicyName) -> Outcome<Box<Act>> {
-    let (cache, mut buffer) = filled_with(policy)?;
+    let (cache, mut buffer) = filled()?;
     Ok(Box::new(move |n| {
         black_box(cache.extension.read(absent(n), &mut buffer.0));
     }))
@@ -153,14 +124,7 @@ fn checksum() -> Outcome<Box<Act>> {
 
 /// A full cache of pages that were each asked for several times.
 fn offer_rejected() -> Outcome<Box<Act>> {
-    offer_rejected_with(USUAL)
-}
-
-fn offer_rejected_with(policy: PolicyName) -> Outcome<Box<Act>> {
-    let cache = opened(ROOM, |config| {
-        config.policy = policy;
-        config.admission = AdmissionMode::Frequency;
-    })?;
+    let cache = opened(ROOM, |_| ())?;
     let mut buffer = Buffer::random(&mut Rng::with_seed(1));
     cache.fill((0..ROOM).map(|n| PageId::new(FileId(1), n)), &mut buffer);
     for n in 0..ROOM * 4 {

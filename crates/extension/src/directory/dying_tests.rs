@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering, compiler_fence};
 use std::time::{Duration, Instant};
 
 use super::Rule;
-use crate::directory::{Directory, Entry, Hand, Kind};
+use crate::directory::{Directory, Entry, Kind};
 use crate::memory::Mapped;
 use crate::page::{FileId, PageId, mix64};
 
@@ -34,7 +34,7 @@ pub(in crate::directory) fn leaves_out(rule: Rule) -> bool {
 }
 
 /// Makes the `index`th change of a stream, which follows from its seed and the directory. Allocates nothing.
-fn change(directory: &mut Directory, hand: &mut Hand, seed: u64, index: u64) {
+fn change(directory: &mut Directory, seed: u64, index: u64) {
     let random = mix64(seed ^ mix64(index + 1));
     let number = (random >> 16) as u32 % (2 * directory.capacity() as u32);
     let key = directory.key(PageId::new(FileId(number % 7), number));
@@ -47,16 +47,19 @@ fn change(directory: &mut Directory, hand: &mut Hand, seed: u64, index: u64) {
     };
     match (random >> 8 & 15, directory.find(key)) {
         (0, _) => {
-            let removed = directory
-                .next_victim(hand, 8, None)
-                .map(|slot| directory.remove(slot));
+            let mut evictable = directory.on_devices(number % directory.buckets() as u32);
+            let removed = evictable.next().map(|(slot, _)| directory.remove(slot));
             std::hint::black_box(removed);
         }
         (1, _) => directory.sweep(number as usize % directory.buckets(), 1, |entry| {
             entry.check.is_multiple_of(4)
         }),
         (2..5, Some(slot)) => drop(std::hint::black_box(directory.remove(slot))),
-        (5..8, Some(slot)) => directory.touch(slot),
+        (5..8, Some(slot)) => {
+            let clock = new.clock;
+            let entry = directory.get(slot);
+            directory.replace(slot, Entry { clock, ..entry });
+        }
         (_, Some(slot)) => directory.replace(slot, new),
         (_, None) => drop(std::hint::black_box(directory.insert(
             key,
@@ -119,17 +122,16 @@ fn copy(of: &Directory) -> Directory {
 /// Dies at each store of so many changes. How many deaths it was.
 fn die_at_each_store(capacity: u64, changes: u64, seed: u64) -> Result<u64, String> {
     let mut directory = Directory::new(capacity).expect("memory");
-    let mut hand = Hand::default();
     let mut deaths = 0;
     for index in 0..changes {
-        let (old, old_hand) = (copy(&directory), hand);
-        change(&mut directory, &mut hand, seed, index);
+        let old = copy(&directory);
+        change(&mut directory, seed, index);
         let (before, after) = (entries(&old)?, entries(&directory)?);
         for stores in 0.. {
-            let (mut dying, mut hand) = (copy(&old), old_hand);
+            let mut dying = copy(&old);
             LEFT.set(stores);
             DIED.set(false);
-            change(&mut dying, &mut hand, seed, index);
+            change(&mut dying, seed, index);
             LEFT.set(u64::MAX);
             judge(&before, &after, &dying).map_err(|fault| {
                 format!("change {index}, seed {seed}, death after {stores} stores: {fault}")
@@ -168,15 +170,10 @@ const MOST_CHANGES: u64 = 1 << 20;
 
 /// Changes a directory in shared memory, counts in `made` what is complete, and never returns. To be called in a process of its
 /// own, where nothing is allocated.
-fn change_until_killed(
-    directory: &mut Directory,
-    mut hand: Hand,
-    seed: u64,
-    made: &AtomicU64,
-) -> ! {
+fn change_until_killed(directory: &mut Directory, seed: u64, made: &AtomicU64) -> ! {
     let first = made.load(Ordering::SeqCst);
     for index in first..first + MOST_CHANGES {
-        change(directory, &mut hand, seed, index);
+        change(directory, seed, index);
         compiler_fence(Ordering::SeqCst);
         made.store(index + 1, Ordering::SeqCst);
         compiler_fence(Ordering::SeqCst);
@@ -196,13 +193,11 @@ fn kill_again_and_again(capacity: u64, deaths: u64, seed: u64) -> Result<(), Str
     for death in 0..deaths {
         let mut replayed = copy(&directory);
         let first = made.load(Ordering::SeqCst);
-        // The hand starts anew with each process.
-        let hand = Hand::default();
         // SAFETY: the child allocates nothing, takes no lock, and ends without returning.
         let child = unsafe { libc::fork() };
         match child {
             -1 => return Err(format!("fork: {}", std::io::Error::last_os_error())),
-            0 => change_until_killed(&mut directory, hand, seed, made),
+            0 => change_until_killed(&mut directory, seed, made),
             _ => {}
         }
         let begun = Instant::now();
@@ -221,10 +216,9 @@ fn kill_again_and_again(capacity: u64, deaths: u64, seed: u64) -> Result<(), Str
         assert_eq!(ended, child);
         // What was complete is made once more, in memory that nobody dies in.
         let complete = made.load(Ordering::SeqCst);
-        let mut hand = hand;
-        (first..complete).for_each(|index| change(&mut replayed, &mut hand, seed, index));
+        (first..complete).for_each(|index| change(&mut replayed, seed, index));
         let before = entries(&replayed)?;
-        change(&mut replayed, &mut hand, seed, complete);
+        change(&mut replayed, seed, complete);
         let after = entries(&replayed)?;
         judge(&before, &after, &directory)
             .map_err(|fault| format!("death {death} at change {complete}, seed {seed}: {fault}"))?;

@@ -20,10 +20,9 @@ mod state;
 use std::io;
 use std::sync::Arc;
 
-use super::{Candidate, Places, Policy, Room, Thrift, Totals};
+use super::{Candidate, Places, Policy, Thrift};
 use crate::directory::{Entry, Slot};
 use crate::page::{PageId, mix64};
-use crate::policy::mode::AdmissionMode;
 use counters::{Counters, Newcomer};
 use model::{AGES, Model, Tally};
 use shadow::{Recency, Shadow};
@@ -46,11 +45,11 @@ const FORGOTTEN_EVERY: u64 = 64;
 const TURN: u32 = 0x9e37_79b1;
 /// Age of an entry that was without a counter for longest.
 const OLDEST: u8 = AGES as u8 - 1;
-/// Clock of an entry whose page was just read: as with other policies, a high clock is a hot page.
+/// Clock of an entry whose page was just read: a high clock is a hot page.
 const JUST_READ: u8 = OLDEST;
-/// Parts of the instance's pages of reads after which the model hears of them.
+/// Parts of the instance's pages of reads after which the model hears of them, and reads at least: that takes some 2,500 instructions.
 const TELL_PART: u64 = 16;
-const LEAST_TELL: u64 = 64;
+const LEAST_TELL: u64 = 256;
 
 /// An entry, wherever it is when it is needed.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -230,7 +229,7 @@ impl Policy for Density {
 
     type Model = Model;
 
-    fn model(pages: u64, _: usize) -> Model {
+    fn model(pages: u64) -> Model {
         Model::new(pages)
     }
 
@@ -238,13 +237,13 @@ impl Policy for Density {
         Counters::memory_needed(pages, quarters(thrift)) + Shadow::memory_needed(pages)
     }
 
-    fn new(room: Room, model: &Arc<Model>) -> io::Result<Density> {
+    fn new(pages: u64, thrift: Thrift, model: &Arc<Model>) -> io::Result<Density> {
         Ok(Density {
-            counters: Counters::new(room.pages, quarters(room.thrift))?,
-            shadow: Shadow::new(room.pages)?,
-            tally: Tally::new(room.pages),
+            counters: Counters::new(pages, quarters(thrift))?,
+            shadow: Shadow::new(pages)?,
+            tally: Tally::new(pages),
             model: Arc::clone(model),
-            tell_every: (room.pages / TELL_PART).max(LEAST_TELL),
+            tell_every: (pages / TELL_PART).max(LEAST_TELL),
             bucket: 0,
             carried: None,
             chosen: None,
@@ -272,7 +271,7 @@ impl Policy for Density {
         let mut reads = 0;
         let seen = self.counters.read(place, newcomer, |seen| {
             reads = tally.read(page.file, seen);
-            model.class(page.file)
+            model.class(page)
         });
         if reads % LOOK_EVERY == 0 {
             self.counters.expose(|seen| tally.stays(seen));
@@ -301,20 +300,13 @@ impl Policy for Density {
         self.counters.written(place);
     }
 
-    fn admits(
-        &mut self,
-        places: &mut Places<'_>,
-        page: PageId,
-        what: Candidate,
-        mode: AdmissionMode,
-    ) -> bool {
-        let all = mode == AdmissionMode::All;
+    fn admits(&mut self, places: &mut Places<'_>, page: PageId, what: Candidate) -> bool {
         let changing = self.model.changing();
-        if changing && what == Candidate::Written && !all {
+        if changing && what == Candidate::Written {
             return false;
         }
         let worth = self.worth_of(places.identity(page)) * preference(places.prefers());
-        if !all && !changing && worth < self.victims * numbers::hopeless() {
+        if !changing && worth < self.victims * numbers::hopeless() {
             self.hopeless = self.hopeless.wrapping_add(1);
             if self.hopeless % numbers::tried_once_in() != 0 {
                 return false;
@@ -322,12 +314,12 @@ impl Policy for Density {
         }
         let Found { lowest, second } = self.search(places);
         let Some((victim, known)) = lowest else {
-            return all;
+            return false;
         };
         if !changing && places.has_all() {
             self.victims += (victim - self.victims) / numbers::victims_averaged();
         }
-        let admitted = all || changing || worth > victim * numbers::margin();
+        let admitted = changing || worth > victim * numbers::margin();
         if admitted {
             self.chosen = Some(known);
             self.carried = second;
@@ -361,20 +353,9 @@ impl Policy for Density {
         self.counters.count(place)
     }
 
-    /// The clock says only that there is a counter.
-    fn asked(&self, identity: u64, _: Entry) -> u32 {
-        self.count(identity)
-    }
-
-    /// Not by the clock, which is the same for all pages that have a counter; nor by what a page is worth, which says what it brings
-    /// until it is best let go: another server is to have it for longer.
-    fn heat(&self, identity: u64, _: Entry) -> u32 {
-        self.count(identity)
-    }
-
     fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8 {
         let place = self.counters.place(Self::mixed(places, page));
-        let class = self.model.class(page.file);
+        let class = self.model.class(page);
         self.counters.seed(place, count, class);
         JUST_READ
     }
@@ -384,16 +365,12 @@ impl Policy for Density {
         self.counters.cool(place);
     }
 
-    fn look_every(&self) -> u64 {
+    fn learn_every(&self) -> u64 {
         self.tell_every
     }
 
-    fn look(&mut self, totals: Totals) {
-        self.model.hear(&mut self.tally, totals.full);
-    }
-
-    fn threshold(&self) -> f64 {
-        f64::from(self.victims * numbers::margin())
+    fn learn(&mut self, full: bool) {
+        self.model.hear(&mut self.tally, full);
     }
 }
 
@@ -411,7 +388,7 @@ mod tests {
     use crate::group::Group;
     use crate::page::FileId;
 
-    const PAGES: u64 = 2000;
+    const PAGES: u64 = 5000;
 
     /// A policy and a directory without an engine around them.
     struct Alone {
@@ -421,14 +398,10 @@ mod tests {
 
     impl Alone {
         fn new() -> Alone {
-            let room = Room {
-                pages: PAGES,
-                entries: PAGES,
-                thrift: Thrift::Usual,
-            };
+            let model = Arc::new(Model::new(PAGES));
             Alone {
                 directory: Directory::new(PAGES).unwrap(),
-                density: Density::new(room, &Arc::new(Model::new(PAGES))).unwrap(),
+                density: Density::new(PAGES, Thrift::Usual, &model).unwrap(),
             }
         }
 
@@ -487,22 +460,31 @@ mod tests {
     #[test]
     fn forgotten_pages_are_looked_for_at_regular_intervals() {
         let mut alone = Alone::new();
-        let totals = Totals {
-            hits: 0,
-            accesses: 0,
-            full: true,
-        };
-        let tell_every = alone.density.look_every();
+        let tell_every = alone.density.learn_every();
         assert_ne!(tell_every % FORGOTTEN_EVERY, 0, "the case that matters");
         let reads = 10_000;
         for n in 1..=reads {
             alone.count(PageId::new(FileId(1), n), Group::NORMAL);
             if u64::from(n) % tell_every == 0 {
-                alone.density.look(totals);
+                alone.density.learn(true);
             }
         }
         let looked = u64::from(alone.density.looked);
         assert_eq!(looked, u64::from(reads) / FORGOTTEN_EVERY);
+    }
+
+    /// Nothing is divided by nothing.
+    #[test]
+    fn numbers_stay_finite_where_nothing_is_learned() {
+        let mut alone = Alone::new();
+        (0..100).for_each(|n| alone.enter(PageId::new(FileId(1), n)));
+        for n in 0..2000 {
+            let places = &mut Places::new(&mut alone.directory);
+            let page = PageId::new(FileId(2), n);
+            alone.density.admits(places, page, Candidate::Written);
+            alone.density.learn(true);
+        }
+        assert!(alone.density.victims.is_finite());
     }
 
     #[test]

@@ -5,10 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use super::density::Density;
-use super::frequency::Frequency;
-use super::mode::AdmissionMode;
 use super::second_chance::SecondChance;
-use super::{Candidate, Places, Policy, Room, Thrift, Totals};
+use super::{Candidate, Places, Policy, Thrift};
 use crate::directory::{Entry, Slot};
 use crate::page::PageId;
 
@@ -38,9 +36,9 @@ macro_rules! policies {
             }
 
             /// What all instances share.
-            pub(crate) fn model(self, pages: u64, instances: usize) -> Model {
+            pub(crate) fn model(self, pages: u64) -> Model {
                 match self {
-                    $(PolicyName::$policy => Model::$policy(Arc::new($policy::model(pages, instances)))),+
+                    $(PolicyName::$policy => Model::$policy(Arc::new($policy::model(pages)))),+
                 }
             }
         }
@@ -52,26 +50,20 @@ macro_rules! policies {
 
         impl Model {
             /// The policy of one instance.
-            pub fn policy(&self, room: Room) -> io::Result<Chosen> {
+            pub fn policy(&self, pages: u64, thrift: Thrift) -> io::Result<Chosen> {
                 match self {
-                    $(Model::$policy(model) => $policy::new(room, model).map(Chosen::$policy)),+
+                    $(Model::$policy(model) => $policy::new(pages, thrift, model).map(Chosen::$policy)),+
                 }
             }
         }
 
         /// The policy of an instance. Its functions are those of [`Policy`].
+        #[expect(clippy::large_enum_variant, reason = "the instances of servers have the largest")]
         pub(crate) enum Chosen {
             $($policy($policy)),+
         }
 
         impl Chosen {
-            #[cfg(test)]
-            pub fn name(&self) -> PolicyName {
-                match self {
-                    $(Chosen::$policy(_) => PolicyName::$policy),+
-                }
-            }
-
             #[cfg(test)]
             pub fn memory_bytes(&self) -> u64 {
                 match self {
@@ -104,15 +96,9 @@ macro_rules! policies {
                 }
             }
 
-            pub fn admits(
-                &mut self,
-                places: &mut Places<'_>,
-                page: PageId,
-                what: Candidate,
-                mode: AdmissionMode,
-            ) -> bool {
+            pub fn admits(&mut self, places: &mut Places<'_>, page: PageId, what: Candidate) -> bool {
                 match self {
-                    $(Chosen::$policy(policy) => policy.admits(places, page, what, mode)),+
+                    $(Chosen::$policy(policy) => policy.admits(places, page, what)),+
                 }
             }
 
@@ -140,18 +126,6 @@ macro_rules! policies {
                 }
             }
 
-            pub fn asked(&self, identity: u64, entry: Entry) -> u32 {
-                match self {
-                    $(Chosen::$policy(policy) => policy.asked(identity, entry)),+
-                }
-            }
-
-            pub fn heat(&self, identity: u64, entry: Entry) -> u32 {
-                match self {
-                    $(Chosen::$policy(policy) => policy.heat(identity, entry)),+
-                }
-            }
-
             pub fn seed(&mut self, places: &mut Places<'_>, page: PageId, count: u32) -> u8 {
                 match self {
                     $(Chosen::$policy(policy) => policy.seed(places, page, count)),+
@@ -164,21 +138,15 @@ macro_rules! policies {
                 }
             }
 
-            pub fn look_every(&self) -> u64 {
+            pub fn learn_every(&self) -> u64 {
                 match self {
-                    $(Chosen::$policy(policy) => policy.look_every()),+
+                    $(Chosen::$policy(policy) => policy.learn_every()),+
                 }
             }
 
-            pub fn look(&mut self, totals: Totals) {
+            pub fn learn(&mut self, full: bool) {
                 match self {
-                    $(Chosen::$policy(policy) => policy.look(totals)),+
-                }
-            }
-
-            pub fn threshold(&self) -> f64 {
-                match self {
-                    $(Chosen::$policy(policy) => policy.threshold()),+
+                    $(Chosen::$policy(policy) => policy.learn(full)),+
                 }
             }
         }
@@ -186,14 +154,8 @@ macro_rules! policies {
 }
 
 policies! {
-    Frequency,
     Density,
     SecondChance,
-}
-
-impl PolicyName {
-    /// Needs no memory.
-    pub(crate) const LEAST: PolicyName = PolicyName::SecondChance;
 }
 
 impl Default for PolicyName {
@@ -213,11 +175,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_takes_no_memory() {
-        assert_eq!(PolicyName::LEAST.bytes(5000, Thrift::Usual), 0);
-    }
-
-    #[test]
     fn policies_take_the_memory_that_they_say() {
         for &name in PolicyName::ALL {
             for (pages, thrift) in [
@@ -225,12 +182,7 @@ mod tests {
                 (5000, Thrift::Usual),
                 (5000, Thrift::Scarce),
             ] {
-                let room = Room {
-                    pages,
-                    entries: pages,
-                    thrift,
-                };
-                let policy = name.model(pages, 1).policy(room).unwrap();
+                let policy = name.model(pages).policy(pages, thrift).unwrap();
                 assert_eq!(policy.memory_bytes(), name.bytes(pages, thrift), "{name}");
             }
         }

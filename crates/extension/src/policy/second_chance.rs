@@ -1,14 +1,15 @@
-//! The least that a policy can be, to compare others with: everything gets in, and the first page goes that was not hit since
-//! the search last came to its bucket.
+//! The least that a policy can be, to compare others with: everything gets in, and the first page goes that the search has come to
+//! once more often than it was hit.
 
 use std::io;
 use std::sync::Arc;
 
-use super::{Candidate, Places, Policy, Room, Thrift};
+use super::{Candidate, Places, Policy, Thrift};
 use crate::directory::{Entry, Slot};
 use crate::page::PageId;
-use crate::policy::mode::AdmissionMode;
 
+/// The highest clock of an entry.
+const MOST_CLOCK: u8 = 3;
 /// Buckets that one search may pass.
 const MOST_BUCKETS: usize = 64;
 
@@ -22,13 +23,13 @@ impl Policy for SecondChance {
 
     type Model = ();
 
-    fn model(_: u64, _: usize) {}
+    fn model(_: u64) {}
 
     fn bytes(_: u64, _: Thrift) -> u64 {
         0
     }
 
-    fn new(_: Room, _: &Arc<()>) -> io::Result<SecondChance> {
+    fn new(_: u64, _: Thrift, _: &Arc<()>) -> io::Result<SecondChance> {
         Ok(SecondChance { bucket: 0 })
     }
 
@@ -41,11 +42,11 @@ impl Policy for SecondChance {
         false
     }
 
-    fn hit(&mut self, places: &mut Places<'_>, _: PageId, slot: Slot, _: Entry) {
-        places.set_clock(slot, 1);
+    fn hit(&mut self, places: &mut Places<'_>, _: PageId, slot: Slot, entry: Entry) {
+        places.set_clock(slot, (entry.clock + 1).min(MOST_CLOCK));
     }
 
-    fn admits(&mut self, _: &mut Places<'_>, _: PageId, _: Candidate, _: AdmissionMode) -> bool {
+    fn admits(&mut self, _: &mut Places<'_>, _: PageId, _: Candidate) -> bool {
         true
     }
 
@@ -59,8 +60,8 @@ impl Policy for SecondChance {
             if let Some((slot, _)) = pages.find(|(_, entry)| entry.clock == 0) {
                 return Some(slot);
             }
-            for (slot, _) in places.on_devices(self.bucket) {
-                places.set_clock(slot, 0);
+            for (slot, entry) in places.on_devices(self.bucket) {
+                places.set_clock(slot, entry.clock - 1);
             }
             self.bucket = (self.bucket + 1) % places.buckets();
         }

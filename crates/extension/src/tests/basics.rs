@@ -225,43 +225,6 @@ fn staging_is_bounded() {
 }
 
 #[test]
-fn the_gate_opens_for_pages_asked_for_often_and_for_updates() {
-    let f = inline(|c| {
-        c.admission = AdmissionMode::Frequency;
-        c.instances = 1;
-        // For a sketch that is large for so few pages.
-        c.nominal_page = 2048;
-    });
-    let mut buffer = vec![0; 16384];
-    let mut access = |n: u32| {
-        let hit = f.extension.read(page(1, n), &mut buffer) == ReadOutcome::Hit;
-        let outcome = (!hit).then(|| f.offer(page(1, n), 1, 16384));
-        f.pump();
-        outcome
-    };
-    for _ in 0..5 {
-        (0..250).for_each(|n| _ = access(n));
-    }
-    let before = f.extension.statistics();
-    (10_000..14_000).for_each(|n| _ = access(n));
-    let after = f.extension.statistics();
-    assert!(
-        after.rejected - before.rejected > 3500,
-        "a scan must not get in: {after:?}"
-    );
-    let kept = (0..250)
-        .filter(|&n| f.read(page(1, n), 1, 16384) == ReadOutcome::Hit)
-        .count();
-    assert!(kept > 230, "{kept}");
-    let hot = (0..10).filter_map(|_| access(50_000)).collect::<Vec<_>>();
-    assert_eq!(hot.last(), Some(&OfferOutcome::Admitted), "{hot:?}");
-    assert_eq!(f.write(page(1, 50_000), 2, 16384), OfferOutcome::Admitted);
-    assert_eq!(f.write(page(1, 60_000), 2, 16384), OfferOutcome::Rejected);
-    f.extension.set_admission(AdmissionMode::All);
-    assert_eq!(f.offer(page(1, 60_001), 1, 16384), OfferOutcome::Admitted);
-}
-
-#[test]
 fn located_pages_are_read_by_the_caller_and_proven() {
     let f = inline(|_| {});
     f.offer(page(1, 1), 1, 16384);

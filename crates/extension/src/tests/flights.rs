@@ -423,7 +423,10 @@ fn a_page_written_again_while_it_waits_is_written_once() {
 
 #[test]
 fn when_staging_is_full_the_page_that_was_asked_for_least_goes() {
-    let (f, _) = unruly(Landing::AtRandom(1), |c| c.instances = 1);
+    let (f, _) = unruly(Landing::AtRandom(1), |c| {
+        c.policy = PolicyName::Density;
+        c.instances = 1;
+    });
     let room = f.extension.shared.store.staging.capacity() as u32 / 16384;
     (0..room).for_each(|n| assert_eq!(f.offer(page(1, n), 1, 16384), OfferOutcome::Admitted));
     let known = |n| (0..2).for_each(|_| _ = f.read(page(1, n), 1, 16384));

@@ -1,22 +1,20 @@
-//! Groups of pages: limits hold, and preferred pages get in sooner and go later, with every policy that servers have.
+//! Groups of pages: limits hold, and preferred pages get in sooner and go later, by the policy of servers.
 
 use super::*;
 use crate::directory::tags::Tags;
 use crate::directory::{Directory, Entry, Kind};
 use crate::instance::Instance;
-use crate::policy::{Room, Thrift};
+use crate::policy::Thrift;
 use crate::{Group, PolicyName};
 
 const LENGTH: usize = 16384;
-const POLICIES: [PolicyName; 2] = [PolicyName::Frequency, PolicyName::Density];
 
 struct Asked(Fixture);
 
 impl Asked {
-    fn new(policy: PolicyName) -> Asked {
+    fn new() -> Asked {
         Asked(inline(|c| {
-            c.policy = policy;
-            c.admission = AdmissionMode::Frequency;
+            c.policy = PolicyName::Density;
             c.instances = 2;
         }))
     }
@@ -67,43 +65,35 @@ impl Asked {
 #[test]
 fn a_group_has_no_more_than_its_limit() {
     let limited = Group::limited(3).unwrap();
-    for policy in POLICIES {
-        let f = Asked::new(policy);
-        f.limit(limited, 20);
-        // There is room for all of it, and it is read again and again.
-        f.rounds(6, limited, 1, 300);
-        let (pages, most) = f.counted(limited);
-        assert!(
-            pages <= most && pages > most * 8 / 10,
-            "{policy}: {pages} of {most}"
-        );
-        assert!(f.0.extension.statistics().rejected_by_limit > 0);
-        // Others fill the rest and compete with it.
-        f.rounds(6, Group::NORMAL, 2, 300);
-        f.rounds(3, limited, 1, 300);
-        let (pages, most) = f.counted(limited);
-        assert!(pages <= most, "{policy}: {pages} of {most}");
-        f.0.check_books();
+    let f = Asked::new();
+    f.limit(limited, 20);
+    // There is room for all of it, and it is read again and again.
+    f.rounds(6, limited, 1, 300);
+    let (pages, most) = f.counted(limited);
+    assert!(pages <= most && pages > most * 8 / 10, "{pages} of {most}");
+    assert!(f.0.extension.statistics().rejected_by_limit > 0);
+    // Others fill the rest and compete with it.
+    f.rounds(6, Group::NORMAL, 2, 300);
+    f.rounds(3, limited, 1, 300);
+    let (pages, most) = f.counted(limited);
+    assert!(pages <= most, "{pages} of {most}");
+    f.0.check_books();
 
-        // A lower limit is reached as others come.
-        f.limit(limited, 5);
-        for round in 0..40 {
-            f.rounds(2, limited, 1, 60);
-            f.rounds(2, Group::NORMAL, 3 + round, 60);
-        }
-        let (pages, most) = f.counted(limited);
-        assert!(
-            pages <= most,
-            "{policy}: {pages} of {most} under the lower limit"
-        );
-        f.0.check_books();
+    // A lower limit is reached as others come.
+    f.limit(limited, 5);
+    for round in 0..40 {
+        f.rounds(2, limited, 1, 60);
+        f.rounds(2, Group::NORMAL, 3 + round, 60);
     }
+    let (pages, most) = f.counted(limited);
+    assert!(pages <= most, "{pages} of {most} under the lower limit");
+    f.0.check_books();
 }
 
 #[test]
 fn entries_of_before_the_rule_count_when_they_are_hit() {
     let limited = Group::limited(0).unwrap();
-    let f = Asked::new(PolicyName::Frequency);
+    let f = Asked::new();
     f.rounds(2, Group::NORMAL, 1, 100);
     f.limit(limited, 90);
     assert_eq!(f.counted(limited).0, 0);
@@ -122,47 +112,42 @@ fn entries_of_before_the_rule_count_when_they_are_hit() {
 
 #[test]
 fn pages_that_are_preferred_no_more_go_like_others() {
-    for policy in POLICIES {
-        // How many of the pages that were read as long as they were preferred are left when others were read after that.
-        let left = |forgotten: bool| {
-            let f = Asked::new(policy);
-            f.limit(Group::limited(0).unwrap(), 50);
-            f.rounds(6, Group::PREFERRED, 1, 400);
-            let preferred = f.counted(Group::PREFERRED).0;
-            assert!(preferred > 300, "{policy}: {preferred}");
-            if forgotten {
-                let mut used = [false; Group::COUNT];
-                used[Group::limited(0).unwrap().number()] = true;
-                let limits = [0; Group::COUNT];
-                f.0.extension.set_groups(&used, &limits).unwrap();
-                assert_eq!(f.counted(Group::PREFERRED).0, 0);
-            }
-            f.rounds(8, Group::NORMAL, 2, 400);
-            f.0.check_books();
-            let pages = (0..400).filter(|&n| {
-                let page = page(1, n);
-                f.0.read(page, 1, LENGTH) == ReadOutcome::Hit
-            });
-            pages.count()
-        };
-        let (others, preferred) = (left(true), left(false));
-        assert!(
-            others + 20 < preferred,
-            "{policy}: {others} are left without their marks, {preferred} with them"
-        );
-    }
+    // How many of the pages that were read as long as they were preferred are left when others were read after that.
+    let left = |forgotten: bool| {
+        let f = Asked::new();
+        f.limit(Group::limited(0).unwrap(), 50);
+        f.rounds(6, Group::PREFERRED, 1, 400);
+        let preferred = f.counted(Group::PREFERRED).0;
+        assert!(preferred > 300, "{preferred}");
+        if forgotten {
+            let mut used = [false; Group::COUNT];
+            used[Group::limited(0).unwrap().number()] = true;
+            let limits = [0; Group::COUNT];
+            f.0.extension.set_groups(&used, &limits).unwrap();
+            assert_eq!(f.counted(Group::PREFERRED).0, 0);
+        }
+        f.rounds(8, Group::NORMAL, 2, 400);
+        f.0.check_books();
+        let pages = (0..400).filter(|&n| {
+            let page = page(1, n);
+            f.0.read(page, 1, LENGTH) == ReadOutcome::Hit
+        });
+        pages.count()
+    };
+    let (others, preferred) = (left(true), left(false));
+    assert!(
+        others + 20 < preferred,
+        "{others} are left without their marks, {preferred} with them"
+    );
 }
 
 /// The lock is let go again and again.
 #[test]
 fn groups_are_forgotten_piece_by_piece() {
     let pages = 60_000;
-    let room = Room {
-        pages,
-        entries: pages,
-        thrift: Thrift::Usual,
-    };
-    let policy = PolicyName::SecondChance.model(pages, 1).policy(room);
+    let policy = PolicyName::SecondChance
+        .model(pages)
+        .policy(pages, Thrift::Usual);
     let instance = Instance::new(Directory::new(pages).unwrap(), policy.unwrap());
     let (limited, most) = (Group::limited(0).unwrap(), [0; Group::COUNT]);
     let mut used = [false; Group::COUNT];
@@ -199,26 +184,24 @@ fn groups_are_forgotten_piece_by_piece() {
 
 #[test]
 fn preferred_pages_get_in_sooner_and_go_later() {
-    for policy in POLICIES {
-        // Two files that are read alike, of which only about one fits.
-        let hits = |preferred: Group| {
-            let f = Asked::new(policy);
-            f.limit(Group::limited(0).unwrap(), 50);
-            let mut hits = [0, 0];
-            for _ in 0..12 {
-                hits = [
-                    f.rounds(1, preferred, 1, 400),
-                    f.rounds(1, Group::NORMAL, 2, 400),
-                ];
-            }
-            f.0.check_books();
-            hits
-        };
-        let [alike, _] = hits(Group::NORMAL);
-        let [preferred, other] = hits(Group::PREFERRED);
-        assert!(
-            preferred > alike && preferred > other,
-            "{policy}: {preferred} of 400 preferred pages were hits and {other} of the others, {alike} without the rule"
-        );
-    }
+    // Two files that are read alike, of which only about one fits.
+    let hits = |preferred: Group| {
+        let f = Asked::new();
+        f.limit(Group::limited(0).unwrap(), 50);
+        let mut hits = [0, 0];
+        for _ in 0..12 {
+            hits = [
+                f.rounds(1, preferred, 1, 400),
+                f.rounds(1, Group::NORMAL, 2, 400),
+            ];
+        }
+        f.0.check_books();
+        hits
+    };
+    let [alike, _] = hits(Group::NORMAL);
+    let [preferred, other] = hits(Group::PREFERRED);
+    assert!(
+        preferred > alike && preferred > other,
+        "{preferred} of 400 preferred pages were hits and {other} of the others, {alike} without the rule"
+    );
 }

@@ -4,7 +4,6 @@ use super::*;
 use crate::{EXTENT_PAGES, PolicyName};
 
 const LENGTH: usize = 16384;
-const POLICIES: [PolicyName; 2] = [PolicyName::Frequency, PolicyName::Density];
 
 impl Fixture {
     fn warm(&self, page: PageId, count: u8) -> OfferOutcome {
@@ -18,10 +17,9 @@ impl Fixture {
     }
 }
 
-fn one_instance(policy: PolicyName) -> Fixture {
+fn one_instance() -> Fixture {
     inline(|c| {
-        c.policy = policy;
-        c.admission = AdmissionMode::Frequency;
+        c.policy = PolicyName::Density;
         c.instances = 1;
     })
 }
@@ -35,8 +33,8 @@ fn ask(f: &Fixture, page: PageId) {
 }
 
 /// A full cache of pages of file 1, each asked for so many times, one after the other.
-fn full(policy: PolicyName, times: u32) -> Fixture {
-    let f = one_instance(policy);
+fn full(times: u32) -> Fixture {
+    let f = one_instance();
     for _ in 0..times {
         (0..500).for_each(|n| ask(&f, page(1, n)));
     }
@@ -45,56 +43,49 @@ fn full(policy: PolicyName, times: u32) -> Fixture {
 
 #[test]
 fn what_was_asked_for_more_often_is_hotter() {
-    for policy in POLICIES {
-        let f = one_instance(policy);
-        for round in 0..8 {
-            (round..8).for_each(|n| ask(&f, page(1, 64 + n)));
-            // Others in between: what is read again at once counts once.
-            (0..200).for_each(|n| ask(&f, page(2, n)));
-        }
-        let accesses = |f: &Fixture| f.extension.instance_statistics()[0].accesses;
-        let before = accesses(&f);
-        let heat = f.extension.heat(FileId(1), 1);
-        assert_eq!(heat.cached, 0xff, "{policy}");
-        assert!(
-            heat.of[..8].is_sorted() && heat.of[0] < heat.of[7],
-            "{policy}: {heat:?}"
-        );
-        assert_eq!(f.extension.heat(FileId(1), 0).cached, 0);
-        assert_eq!(f.extension.heat(FileId(7), 1).cached, 0);
-        assert_eq!(accesses(&f), before, "{policy}: looking is no access");
+    let f = one_instance();
+    for round in 0..8 {
+        (round..8).for_each(|n| ask(&f, page(1, 64 + n)));
+        // Others in between: what is read again at once counts once.
+        (0..200).for_each(|n| ask(&f, page(2, n)));
     }
+    let accesses = |f: &Fixture| f.extension.instance_statistics()[0].accesses;
+    let before = accesses(&f);
+    let heat = f.extension.heat(FileId(1), 1);
+    assert_eq!(heat.cached, 0xff);
+    assert!(
+        heat.of[..8].is_sorted() && heat.of[0] < heat.of[7],
+        "{heat:?}"
+    );
+    assert_eq!(f.extension.heat(FileId(1), 0).cached, 0);
+    assert_eq!(f.extension.heat(FileId(7), 1).cached, 0);
+    assert_eq!(accesses(&f), before, "looking is no access");
 }
 
 #[test]
 fn what_is_loaded_is_cached_as_hot_as_it_was_elsewhere() {
-    for policy in POLICIES {
-        let f = one_instance(policy);
-        let before = f.extension.instance_statistics()[0].accesses;
-        for n in 0..4 {
-            assert_eq!(f.warm(page(1, n), 4 - n as u8), OfferOutcome::Admitted);
-            assert_eq!(f.warm(page(1, n), 4), OfferOutcome::AlreadyCached);
-        }
-        assert_eq!(f.extension.instance_statistics()[0].accesses, before);
-        let heat = f.extension.heat(FileId(1), 0);
-        assert!(
-            heat.of[..4].iter().rev().is_sorted() && heat.of[0] > heat.of[3],
-            "{policy}: {heat:?}"
-        );
-        assert_eq!(f.read(page(1, 2), 1, LENGTH), ReadOutcome::Hit);
-        f.extension.cool(FileId(1), 0, 1);
-        assert!(
-            f.extension.heat(FileId(1), 0).of[0] < heat.of[0],
-            "{policy}"
-        );
-        f.check_books();
+    let f = one_instance();
+    let before = f.extension.instance_statistics()[0].accesses;
+    for n in 0..4 {
+        assert_eq!(f.warm(page(1, n), 4 - n as u8), OfferOutcome::Admitted);
+        assert_eq!(f.warm(page(1, n), 4), OfferOutcome::AlreadyCached);
     }
+    assert_eq!(f.extension.instance_statistics()[0].accesses, before);
+    let heat = f.extension.heat(FileId(1), 0);
+    assert!(
+        heat.of[..4].iter().rev().is_sorted() && heat.of[0] > heat.of[3],
+        "{heat:?}"
+    );
+    assert_eq!(f.read(page(1, 2), 1, LENGTH), ReadOutcome::Hit);
+    f.extension.cool(FileId(1), 0, 1);
+    assert!(f.extension.heat(FileId(1), 0).of[0] < heat.of[0]);
+    f.check_books();
 }
 
 /// Who was not read for so long that its counter has gone.
 #[test]
 fn what_was_forgotten_is_colder() {
-    let f = one_instance(PolicyName::Density);
+    let f = one_instance();
     // Nobody has read them, so they have no counters.
     (0..64).for_each(|n| _ = f.offer(page(1, n), 1, LENGTH));
     f.pump();
@@ -110,7 +101,7 @@ fn what_was_forgotten_is_colder() {
 /// The clock of density's entries is the same for all that were read of late: it would only make the hottest alike.
 #[test]
 fn density_tells_the_hottest_apart() {
-    let f = one_instance(PolicyName::Density);
+    let f = one_instance();
     for n in 0..15 {
         assert_eq!(f.warm(page(1, n), n as u8 + 1), OfferOutcome::Admitted);
     }
@@ -121,47 +112,43 @@ fn density_tells_the_hottest_apart() {
 
 #[test]
 fn only_what_is_colder_goes_for_it() {
-    for policy in POLICIES {
-        // Each was asked for eight times.
-        let f = full(policy, 8);
-        let cached = |f: &Fixture| f.extension.statistics().pages_cached;
-        let before = cached(&f);
-        let rejected = (0..200).filter(|&n| f.warm(page(2, n), 4) == OfferOutcome::Rejected);
-        let rejected = rejected.count();
-        // What writes have under way is room; one look-alike in a hundred seems colder.
-        assert!(rejected > 180, "{policy}: {rejected}");
-        let wanted = f
-            .extension
-            .wanted(FileId(2), 10, u64::MAX, &[4; EXTENT_PAGES]);
-        assert!(wanted.cached.count_ones() < 4, "{policy}: {wanted:?}");
-        assert!(wanted.welcome.count_ones() < 8, "{policy}: {wanted:?}");
-        assert!(cached(&f) + 20 > before);
-        // One that was asked for more often.
-        let admitted = (0..200).filter(|&n| f.warm(page(3, n), 15) == OfferOutcome::Admitted);
-        assert!(admitted.count() > 150, "{policy}");
-        f.check_books();
-    }
+    // Each was asked for eight times.
+    let f = full(8);
+    let cached = |f: &Fixture| f.extension.statistics().pages_cached;
+    let before = cached(&f);
+    let rejected = (0..200).filter(|&n| f.warm(page(2, n), 4) == OfferOutcome::Rejected);
+    let rejected = rejected.count();
+    // What writes have under way is room; one look-alike in a hundred seems colder.
+    assert!(rejected > 180, "{rejected}");
+    let wanted = f
+        .extension
+        .wanted(FileId(2), 10, u64::MAX, &[4; EXTENT_PAGES]);
+    assert!(wanted.cached.count_ones() < 4, "{wanted:?}");
+    assert!(wanted.welcome.count_ones() < 8, "{wanted:?}");
+    assert!(cached(&f) + 20 > before);
+    // One that was asked for more often.
+    let admitted = (0..200).filter(|&n| f.warm(page(3, n), 15) == OfferOutcome::Admitted);
+    assert!(admitted.count() > 150);
+    f.check_books();
 }
 
 /// The hottest class of a list stands for 4, the next for 3.
 #[test]
 fn a_page_that_was_read_twice_goes_for_a_warm_one() {
-    for policy in POLICIES {
-        let f = full(policy, 2);
-        let admitted = |count, file| {
-            let of = (0..200).filter(|&n| f.warm(page(file, n), count) == OfferOutcome::Admitted);
-            of.count()
-        };
-        // Look-alikes, and what the store could still take.
-        assert!(admitted(1, 2) < 40, "{policy}: {}", admitted(1, 3));
-        assert!(admitted(3, 4) > 150, "{policy}: {}", admitted(3, 5));
-        f.check_books();
-    }
+    let f = full(2);
+    let admitted = |count, file| {
+        let of = (0..200).filter(|&n| f.warm(page(file, n), count) == OfferOutcome::Admitted);
+        of.count()
+    };
+    // Look-alikes, and what the store could still take.
+    assert!(admitted(1, 2) < 40, "{}", admitted(1, 3));
+    assert!(admitted(3, 4) > 150, "{}", admitted(3, 5));
+    f.check_books();
 }
 
 #[test]
 fn a_page_that_is_written_meanwhile_is_turned_away() {
-    let f = one_instance(PolicyName::Frequency);
+    let f = one_instance();
     let p = page(1, 5);
     let ticket = f.generations.begin_read(1, 5).unwrap();
     f.write(p, 2, LENGTH);
@@ -176,7 +163,7 @@ fn a_page_that_is_written_meanwhile_is_turned_away() {
 
 #[test]
 fn half_of_staging_is_left_to_the_server() {
-    let f = one_instance(PolicyName::Frequency);
+    let f = one_instance();
     let mut admitted = 0u64;
     let full = (0..10_000).find_map(|n| {
         let p = page(1, n);

@@ -9,7 +9,7 @@ use bpe::calls;
 use bpe::process::CORE;
 use bpe::switch::{Active, Bypass};
 use coherence::manifest::{Head, Manifest, Memory, Record};
-use extension::{AdmissionMode, Config, DeviceConfig, Extension, OwnerIdentity};
+use extension::{Config, DeviceConfig, Extension, OwnerIdentity, PolicyName};
 use libc::{size_t, ssize_t};
 
 use crate::instructions::{Act, Prepare};
@@ -244,7 +244,7 @@ fn switch_on(folder: &std::path::Path) -> Outcome {
             owner: OwnerIdentity::default(),
             file_name: "bench.cache".into(),
         }],
-        admission: AdmissionMode::All,
+        policy: PolicyName::SecondChance,
         ..Config::default()
     };
     CORE.requests.disarm_all();

@@ -100,7 +100,6 @@ macro_rules! names {
     };
 }
 
-names!(ADMISSION_NAMES, 3, [c"all": 3, c"frequency": 9, c"density": 7]);
 names!(COMPRESSION_NAMES, 2, [c"off": 3, c"lz4": 3]);
 names!(BYPASS_NAMES, 3, [c"OFF": 3, c"ON": 2, c"REFILL": 6]);
 names!(PERSIST_NAMES, 2, [c"off": 3, c"restart": 7]);
@@ -239,15 +238,6 @@ static BPE_MEMORY_LIMIT: ServerTable<SystemVariable> = variable(
     [0, 0, u64::MAX, 0],
 );
 
-static BPE_ADMISSION: ServerTable<SystemVariable> = variable(
-    ENUM | REQUIRED_ARGUMENT,
-    &variables::ADMISSION,
-    None,
-    Some(update_admission),
-    settings::ADMISSION.as_ptr().cast(),
-    [1, 0, 0, 0],
-);
-
 static BPE_TABLES: ServerTable<SystemVariable> = variable(
     STR | REQUIRED_ARGUMENT, // as `bpe_path`
     &variables::TABLES,
@@ -327,7 +317,6 @@ pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
         VariablePointer(BPE_DAILY_WRITE_LIMIT.get()),
         VariablePointer(BPE_READ_TIMEOUT.get()),
         VariablePointer(BPE_MEMORY_LIMIT.get()),
-        VariablePointer(BPE_ADMISSION.get()),
         VariablePointer(BPE_TABLES.get()),
         VariablePointer(BPE_COMPRESSION.get()),
         VariablePointer(BPE_DIAGNOSTICS_KEY.get()),
@@ -354,7 +343,6 @@ pub fn complete() {
         }
         for (variable, names) in [
             (&BPE_BYPASS, &BYPASS_NAMES),
-            (&BPE_ADMISSION, &ADMISSION_NAMES),
             (&BPE_COMPRESSION, &COMPRESSION_NAMES),
             (&BPE_PERSIST, &PERSIST_NAMES),
             (&BPE_ASYNC_IO, &ASYNC_IO_NAMES),
@@ -806,20 +794,6 @@ unsafe extern "C" fn update_read_timeout(
     });
 }
 
-unsafe extern "C" fn update_admission(
-    _thd: *mut c_void,
-    _variable: *mut SystemVariable,
-    _target: *mut c_void,
-    save: *const c_void,
-) {
-    callback(|| {
-        // SAFETY: the server's default check stores the index as a long.
-        settings::ADMISSION.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
-        controller::settings_changed();
-        Ok(())
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -867,7 +841,6 @@ mod tests {
     fn enumerations_name_their_values() {
         for (list, names) in [
             (&BYPASS_NAMES, &["OFF", "ON", "REFILL"][..]),
-            (&ADMISSION_NAMES, &["all", "frequency", "density"]),
             (&COMPRESSION_NAMES, &["off", "lz4"]),
             (&ASYNC_IO_NAMES, &["auto", "native", "off"]),
         ] {

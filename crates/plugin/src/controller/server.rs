@@ -66,9 +66,6 @@ impl Host for Server {
 
     fn adjust(&self, active: &Active) {
         active.extension.set_io_capacity(settings::io_capacity());
-        let admission = settings::admission();
-        active.extension.set_admission(admission.mode());
-        active.extension.set_policy(admission.policy());
         KNOWN.tables.adjust(&active.extension);
     }
 
@@ -91,7 +88,6 @@ impl Host for Server {
     ) {
         KNOWN.bypassing.look(&CORE);
         watch.note();
-        watch.follow_policy();
         if let Some(look) = self.look.get() {
             look();
         }

@@ -1,7 +1,7 @@
 //! What the log, clients and status are told.
 
 use coherence::controller::{Refused, Shown, Told};
-use extension::{Inherited, PolicyName, Statistics};
+use extension::{Inherited, Statistics};
 
 use crate::linux::Linux;
 use crate::os::Os as _;
@@ -104,22 +104,6 @@ pub fn shown(shown: Shown<'_>, no_thread: Option<String>) -> (State, String) {
         (Shown::Passive(why), _) => (State::Passive, why.into()),
         (Shown::Failed(why), _) => (State::Failed, why.into()),
         (Shown::Broken, _) => (State::Failed, PANIC.into()),
-    }
-}
-
-/// What has become of another `bpe_admission`, if there is something to say. `is_news`: that there is no memory was not said yet.
-pub fn policy(followed: &std::io::Result<Option<PolicyName>>, is_news: bool) -> Option<String> {
-    match followed {
-        Ok(None) => None,
-        Ok(Some(policy)) => Some(format!(
-            "pages compete by {policy} now (bpe_admission); what is cached stays"
-        )),
-        Err(error) => is_news.then(|| {
-            format!(
-                "bpe_admission is not followed in all instances yet, as there is no memory for it: {error}; what is cached stays; \
-                 tried again each minute"
-            )
-        }),
     }
 }
 

@@ -4,7 +4,6 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use coherence::compare::Sample;
-use extension::PolicyName;
 
 use super::building::usual_page;
 use super::disks::Disks;
@@ -13,16 +12,13 @@ use crate::audit::Audit;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
-use crate::{persist, settings, unseen};
+use crate::{persist, unseen};
 
 /// Between two looks at the page size in which most is read.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
 
 /// Between two counts of each file's pages.
 const NOTE_PAUSE: Duration = Duration::from_secs(2);
-
-/// Between two tries to follow `bpe_admission` for which there is no memory.
-const POLICY_PAUSE: Duration = Duration::from_secs(60);
 
 /// What is remembered between two looks.
 pub struct Watch {
@@ -32,27 +28,6 @@ pub struct Watch {
     noted: Option<Instant>,
     disks: Disks,
     inherited: Look,
-    refused: Refused,
-}
-
-/// The policy for which there was no memory, which was said, and when that was found last.
-#[derive(Default)]
-struct Refused(Option<(PolicyName, Instant)>);
-
-impl Refused {
-    /// Whether there may be memory for this policy now.
-    fn may_try(&self, wanted: PolicyName, now: Instant) -> bool {
-        self.0.is_none_or(|(policy, when)| {
-            policy != wanted || now.duration_since(when) >= POLICY_PAUSE
-        })
-    }
-
-    /// There is memory for it, or none. Whether the latter is news.
-    fn note(&mut self, wanted: PolicyName, now: Instant, refused: bool) -> bool {
-        let known = self.0.is_some_and(|(policy, _)| policy == wanted);
-        self.0 = refused.then_some((wanted, now));
-        refused && !known
-    }
 }
 
 /// At pages that were taken over at the server's start.
@@ -76,7 +51,6 @@ impl Default for Watch {
             noted: None,
             disks: Disks::default(),
             inherited: Look::Due(None, 0),
-            refused: Refused::default(),
         }
     }
 }
@@ -109,23 +83,6 @@ impl Watch {
         });
         for text in self.disks.look(devices, Instant::now()) {
             Linux.warning(&text);
-        }
-    }
-
-    /// Lets the extension go on with the policy that `bpe_admission` asks for. That takes memory, so it is done here.
-    pub fn follow_policy(&mut self) {
-        let guard = CORE.switch().active();
-        let Some(active) = &*guard else {
-            return;
-        };
-        let (wanted, now) = (settings::admission().policy(), Instant::now());
-        if !self.refused.may_try(wanted, now) {
-            return;
-        }
-        let followed = active.extension.follow_policy();
-        let is_news = self.refused.note(wanted, now, followed.is_err());
-        if let Some(text) = texts::policy(&followed, is_news) {
-            Linux.note(&text);
         }
     }
 
@@ -198,28 +155,5 @@ impl Watch {
             return None;
         }
         Some(self.unseen.look()?.to_string())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_policy_without_memory_is_tried_again_in_a_minute_and_said_once() {
-        use PolicyName::{Density, Frequency};
-        let mut refused = Refused::default();
-        let now = Instant::now();
-        assert!(refused.may_try(Density, now));
-        assert!(refused.note(Density, now, true), "it is said");
-        let soon = now + POLICY_PAUSE / 2;
-        assert!(!refused.may_try(Density, soon));
-        assert!(refused.may_try(Frequency, soon), "somebody changed it");
-        let later = now + POLICY_PAUSE;
-        assert!(refused.may_try(Density, later));
-        assert!(!refused.note(Density, later, true), "it was said");
-        assert!(!refused.may_try(Density, later + POLICY_PAUSE / 2));
-        assert!(!refused.note(Density, later, false));
-        assert!(refused.may_try(Density, later));
     }
 }

@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn values_are_in_the_order_of_settings() {
         let list = of(
-            json!({"bpe_size": "1G", "bpe_path": "/mnt/o'brien", "bpe_instances": 4, "bpe_admission": "all"}),
+            json!({"bpe_size": "1G", "bpe_path": "/mnt/o'brien", "bpe_instances": 4, "bpe_compression": "lz4"}),
         );
         assert_eq!(
             list.unwrap(),
@@ -226,7 +226,7 @@ mod tests {
                 ("bpe_path", "/mnt/o'brien".to_owned()),
                 ("bpe_size", "1073741824".to_owned()),
                 ("bpe_instances", "4".to_owned()),
-                ("bpe_admission", "all".to_owned()),
+                ("bpe_compression", "lz4".to_owned()),
             ]
         );
     }

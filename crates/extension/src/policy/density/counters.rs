@@ -3,7 +3,7 @@
 //!
 //! A set is one cache line of 26 counters, each a tag of twelve bits and a count of four, the most recently read first. So the
 //! position of a counter says how many other pages were read since: one way stands for 0.07 cache sizes of them. The rest of the
-//! line has three bits of each counter: whether the page was written since its last read, and the class of its file.
+//! line has three bits of each counter: whether the page was written since its last read, and its class.
 //! Counters are halved in the course of ten reads for each page that the instance can hold, a set at a time.
 
 use std::io;
@@ -185,7 +185,7 @@ impl Counters {
         set.position(place.tag).map(|way| set.seen(way))
     }
 
-    /// The page is read. `class` is asked for the class of its file as soon as is known what there was of it: that is
+    /// The page is read. `class` is asked for its class as soon as is known what there was of it: that is
     /// returned too.
     #[inline]
     pub fn read(

@@ -1,7 +1,8 @@
 //! What all instances learn together: how many reads a page in a given state brings, for the time that it stays.
 //!
-//! The state of a page is what its counter shows: the class of its file, whether it was written since its last read, the step of
-//! its count, its position by recency. In each state reads are counted, and the time that pages are in it: at
+//! The state of a page is what its counter shows: its class, whether it was written since its last read, the step of
+//! its count, its position by recency. The class stands for what is known of pages without a history: whether pages of the file are
+//! usually written before they come back; and whether the page is new, at the end of a file that grows, where tables are often read most. In each state reads are counted, and the time that pages are in it: at
 //! regular intervals some pages are looked at. What a page brings from here on is reads by time, until it is best let go: one that
 //! is new is tried for a while, and goes if it does not come back. States that are rarely seen borrow: a count from the one below
 //! it, a class from all classes. A cached page whose counter is gone is in a state, too: how long it has been so. That is learned in the same way.
@@ -13,17 +14,17 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 
 use parking_lot::Mutex;
 
-use super::state::{CELLS, CLASSES, LANES, ROWS, SPAN, SPANS, STATES, STEPS, Seen, WAYS};
+use super::state::{CELLS, CLASSES, LANES, NEW, ROWS, SPAN, SPANS, STATES, STEPS, Seen, WAYS};
 use super::{numbers, shadow};
-use crate::page::{FileId, mix64};
+use crate::page::{FileId, PageId, mix64};
 
 /// Ages of cached pages without a counter that are told apart.
 pub(crate) const AGES: usize = 4;
 /// Files have a place by their hash.
 const FILES: usize = 64;
 
-/// Scores are made anew after so many reads at least.
-const LEAST_READS: u64 = 256;
+/// Scores are made anew after so many reads at least: that takes some 70,000 instructions.
+const LEAST_READS: u64 = 1024;
 
 /// What an instance has counted and not told yet.
 pub(crate) struct Tally {
@@ -118,14 +119,24 @@ pub(crate) struct Model {
     scores: Box<[AtomicU32; ROWS * LANES]>,
     /// The same of cached pages without a counter, by age.
     forgotten: [AtomicU32; AGES],
-    /// Class of the files at each place.
-    classes: [AtomicU8; FILES],
-    /// Like scores and classes it stands for itself: `Relaxed` everywhere. All are written under the lock.
+    files: [File; FILES],
+    /// Pages at the end of a file that grows that are new.
+    new: u32,
+    /// Like scores and files it stands for itself: `Relaxed` everywhere. All but the ends of files are written under the lock.
     changing: AtomicBool,
     /// Of each set of a shadow: what would be cached.
     ways: AtomicU8,
     pages: u64,
     learned: Mutex<Learned>,
+}
+
+/// What is known of the files at a place.
+struct File {
+    /// The highest page that was read.
+    end: AtomicU32,
+    grows: AtomicBool,
+    /// Class of the pages that are not new.
+    class: AtomicU8,
 }
 
 struct Learned {
@@ -135,6 +146,8 @@ struct Learned {
     forgotten: [(f64, f64); AGES],
     /// Of the pages that come back, those that had been written.
     shares: [f64; FILES],
+    /// The ends of files when scores were made last, and by how many pages they have grown of late.
+    growth: [(u32, f64); FILES],
     /// Since scores were made.
     reads: u64,
     /// Pages of all instances: those planned, and those cached.
@@ -152,7 +165,12 @@ impl Model {
         let model = Model {
             scores: Box::new([const { AtomicU32::new(0) }; ROWS * LANES]),
             forgotten: [const { AtomicU32::new(0) }; AGES],
-            classes: [const { AtomicU8::new(0) }; FILES],
+            files: std::array::from_fn(|_| File {
+                end: AtomicU32::new(0),
+                grows: AtomicBool::new(false),
+                class: AtomicU8::new(class_of(0.5)),
+            }),
+            new: (pages as f64 * numbers::new()) as u32,
             changing: AtomicBool::new(false),
             ways: AtomicU8::new(shadow::WAYS as u8),
             pages,
@@ -161,6 +179,7 @@ impl Model {
                 time: [0.0; CELLS],
                 forgotten: [(0.0, 0.0); AGES],
                 shares: [0.5; FILES],
+                growth: [(0, 0.0); FILES],
                 reads: 0,
                 planned: 0,
                 cached: 0,
@@ -168,9 +187,6 @@ impl Model {
                 since: 0,
             }),
         };
-        for class in &model.classes {
-            class.store(class_of(0.5), Ordering::Relaxed);
-        }
         // Nothing is known yet: who was read more often is worth more, and of those who was read last.
         for row in 0..ROWS {
             for way in 0..WAYS {
@@ -201,9 +217,20 @@ impl Model {
         self.scores[row * LANES + way].store(score.to_bits(), Ordering::Relaxed);
     }
 
+    /// The class of a page that is read.
     #[inline]
-    pub fn class(&self, file: FileId) -> u8 {
-        self.classes[place_of(file)].load(Ordering::Relaxed)
+    pub fn class(&self, page: PageId) -> u8 {
+        let file = &self.files[place_of(page.file)];
+        let end = file.end.load(Ordering::Relaxed);
+        if page.page > end {
+            file.end.fetch_max(page.page, Ordering::Relaxed);
+        }
+        let is_new = end.saturating_sub(page.page) < self.new;
+        if is_new && file.grows.load(Ordering::Relaxed) {
+            NEW
+        } else {
+            file.class.load(Ordering::Relaxed)
+        }
     }
 
     /// Whether the working set does.
@@ -237,7 +264,9 @@ impl Model {
                 let weight =
                     1.0 - (1.0 - 1.0 / numbers::returned_averaged()).powi(all.min(1 << 20) as i32);
                 *share += (f64::from(written) / f64::from(all) - *share) * weight;
-                self.classes[place].store(class_of(*share), Ordering::Relaxed);
+                self.files[place]
+                    .class
+                    .store(class_of(*share), Ordering::Relaxed);
             }
         }
         for (sum, counted) in learned.forgotten.iter_mut().zip(&mut tally.forgotten) {
@@ -267,13 +296,21 @@ impl Model {
             for (bits, score) in self.forgotten.iter().zip(learned.worth_of_forgotten()) {
                 bits.store(score.to_bits(), Ordering::Relaxed);
             }
+            for (file, (before, growth)) in self.files.iter().zip(&mut learned.growth) {
+                let end = file.end.load(Ordering::Relaxed);
+                *growth = *growth * numbers::kept() + f64::from(end - *before);
+                *before = end;
+                let grows = *growth > f64::from(end) * numbers::grown();
+                file.grows.store(grows, Ordering::Relaxed);
+            }
             learned.learn(|row, way, score| self.set_score(row, way, score));
         }
     }
 }
 
+/// Of pages that are not new, by the share of those of their file that were written before they came back.
 fn class_of(share: f64) -> u8 {
-    ((share * CLASSES as f64) as u8).min(CLASSES as u8 - 1)
+    u8::from(share >= 0.25) + u8::from(share >= 0.75)
 }
 
 impl Learned {
@@ -520,7 +557,29 @@ mod tests {
             (0..1000).for_each(|_| _ = tally.read(FileId(2), Some(seen(1, 3))));
             model.hear(&mut tally, true);
         }
-        assert_eq!((model.class(FileId(1)), model.class(FileId(2))), (3, 0));
+        let class = |file| model.class(PageId::new(FileId(file), 0));
+        assert_eq!([class(1), class(2), class(3)], [2, 0, 1]);
+    }
+
+    #[test]
+    fn pages_at_the_end_of_a_file_are_new_while_it_grows() {
+        let model = Model::new(2000);
+        let mut tally = Tally::new(1000);
+        let class = |page| model.class(PageId::new(FileId(1), page));
+        let mut scores_are_made = || {
+            (0..LEAST_READS).for_each(|_| _ = tally.read(FileId(2), None));
+            model.hear(&mut tally, true);
+        };
+        let old = class(0);
+        (0..20_000).step_by(100).for_each(|end| _ = class(end));
+        assert_eq!(class(19_900), old, "nothing is known yet");
+        scores_are_made();
+        assert_eq!([class(19_900), class(18_950), class(0)], [NEW, NEW, old]);
+        (0..200).for_each(|_| scores_are_made());
+        assert_eq!(class(19_900), old, "it grows no more");
+        class(20_100);
+        scores_are_made();
+        assert_eq!([class(20_100), class(19_000)], [NEW, old]);
     }
 
     #[test]

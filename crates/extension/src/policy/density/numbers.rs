@@ -75,6 +75,10 @@ numbers! {
     kept: f64 = 0.95;
     /// Parts of a cache size of reads after which scores are made anew.
     part: u64 = 4;
+    /// Pages at the end of a file that grows are new: so many, as a part of the cache.
+    new: f64 = 0.5;
+    /// A file grows by this part of its pages at least while sums fade.
+    grown: f64 = 0.005;
     /// So many pages that come back make the share of their file.
     returned_averaged: f64 = 1024.0;
     /// What LRU may find more than the policy, for each read that is compared, and what it must have found more altogether.

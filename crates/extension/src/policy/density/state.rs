@@ -5,6 +5,8 @@ pub(crate) const WAYS: usize = 26;
 pub(crate) const SPAN: usize = 4;
 pub(crate) const CLASS_BITS: usize = 2;
 pub(crate) const CLASSES: usize = 1 << CLASS_BITS;
+/// The class of pages at the end of a file that grows. The others say how many of the pages of its file are written before they come back.
+pub(crate) const NEW: u8 = CLASSES as u8 - 1;
 pub(crate) const STEPS: usize = 8;
 /// Of a class: written or not, and the step of the count.
 pub(crate) const STATES: usize = 2 * STEPS;
@@ -17,7 +19,7 @@ pub(crate) const LANES: usize = 32;
 /// A counter as scores see it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Seen {
-    /// Class of the file, written or not, step of the count: below [`ROWS`].
+    /// Class of the page, written or not, step of the count: below [`ROWS`].
     pub row: usize,
     pub way: usize,
 }

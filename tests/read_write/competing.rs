@@ -1,4 +1,4 @@
-//! The policies that decide which pages are cached, on servers at work: exchanged under a load, and over a kill.
+//! Pages that compete for a place, on servers at work and over a kill.
 
 use std::time::Duration;
 
@@ -12,30 +12,20 @@ const CACHE: u64 = 16 << 20;
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
-    Suite::new("policies").each("exchanged_under_load", exchanged_under_load)
+    Suite::new("competing").each("killed_with_a_full_cache", killed_with_a_full_cache)
 }
 
-fn exchanged_under_load(place: &Place) -> Outcome {
-    let options = || anyhow::Ok(place.early(CACHE)?.option("--bpe-admission=density"));
-    let server = place.start(options()?)?;
+fn killed_with_a_full_cache(place: &Place) -> Outcome {
+    let server = place.start(place.early(CACHE)?)?;
     sql::expect_state(&server, "active")?;
     let ledger = Ledger::small(&server)?.paced();
     ledger.run_until_above(&server, Duration::from_secs(2), "hits", 100)?;
-    ledger.run_beside(&server, || {
-        for policy in ["frequency", "density", "all", "density"] {
-            std::thread::sleep(Duration::from_millis(1500));
-            server.sql(&format!("SET GLOBAL bpe_admission = '{policy}'"))?;
-            ensure!(server.value("SELECT @@GLOBAL.bpe_admission")?.as_deref() == Some(policy));
-        }
-        std::thread::sleep(Duration::from_millis(1500));
-        Ok(())
-    })?;
+    ledger.run_until_above(&server, Duration::from_secs(4), "rejected", 100)?;
     ledger.verify(&server)?;
     let hits = sql::figure(&server, "hits")?;
-    ledger.run_until_above(&server, Duration::from_secs(1), "hits", hits)?;
     ledger.run_and_kill(server, Duration::from_secs(1))?;
 
-    let server = place.start(options()?)?;
+    let server = place.start(place.early(CACHE)?)?;
     sql::expect_state(&server, "active")?;
     let kept = sql::figure(&server, "pages_inherited")?;
     ensure!(kept > 0, "nothing was kept");
