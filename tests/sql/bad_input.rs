@@ -470,7 +470,7 @@ fn options_of_before(place: &Place) -> Outcome {
     let server = place.start(options)?;
     sql::expect_state(&server, "active")?;
     let log = std::fs::read_to_string(server.log())?;
-    let of_it = |line: &&str| line.contains("bpe-admission") || line.contains("bpe_admission");
+    let of_it = |line: &&str| line.contains("admission");
     let lines: Vec<&str> = log.lines().filter(of_it).collect();
     ensure!(
         lines.len() == 1 && lines[0].contains("[Warning]"),

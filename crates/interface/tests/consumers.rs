@@ -25,7 +25,13 @@ const OTHERS: [&str; 9] = [
     "diagnostics",
 ];
 /// Variables of before, which only the table of the upgrade names.
-const REMOVED: [&str; 4] = ["keep", "scrub_rate", "pages_doubtful", "pages_verified"];
+const REMOVED: [&str; 5] = [
+    "keep",
+    "scrub_rate",
+    "admission",
+    "pages_doubtful",
+    "pages_verified",
+];
 /// What the exporter puts before the names.
 const STATUS_METRIC: &str = "mysql_global_status_bpe_";
 const VARIABLE_METRIC: &str = "mysql_global_variables_bpe_";
