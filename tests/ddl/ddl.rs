@@ -20,6 +20,7 @@ const WIDTH: u32 = 1300;
 pub fn suite() -> Suite {
     Suite::new("ddl")
         .each("truncate", truncate)
+        .each("room_comes_back", room_comes_back)
         .each("drop_and_create_under_the_same_name", drop_and_create)
         .each("rebuild_in_place", rebuild_in_place)
         .each("rebuild_by_copy", rebuild_by_copy)
@@ -79,6 +80,59 @@ fn expect_rows(connection: &mut Conn, table: &str, rows: u32) -> Outcome {
         let seen = sql::verify_pads(connection, table, WIDTH)?;
         ensure!(seen == rows, "{table} has {seen} rows instead of {rows}");
     }
+    Ok(())
+}
+
+/// Pages of a table that is dropped, emptied or rebuilt are no longer counted, whoever has cached them.
+fn room_comes_back(place: &Place) -> Outcome {
+    // Of the server's own tables and undo logs.
+    const LEFT: u64 = 1000;
+    const ROWS: u32 = 24_000;
+    let cached = |server: &Server| sql::figure(server, "pages_cached");
+    let falls = |server: &Server, most: u64, what: &str| {
+        sql::wait_until(
+            what,
+            Duration::from_secs(10),
+            || Ok(cached(server)? <= most),
+        )
+        .with_context(|| format!("{:?} pages are cached, {most} can be", cached(server)))
+    };
+    let table = |connection: &mut Conn| -> anyhow::Result<()> {
+        sql::fill(connection, "d.t", ROWS, WIDTH, "")?;
+        sql::read_all(connection, "d.t", ROWS)?;
+        Ok(())
+    };
+    let server = place.start(place.early(CACHE)?)?;
+    sql::expect_state(&server, "active")?;
+    let mut connection = server.connect()?;
+    table(&mut connection)?;
+    let of_one = cached(&server)?;
+    ensure!(of_one > 2 * LEFT, "only {of_one} pages are cached");
+    for _ in 0..4 {
+        connection.query_drop("ALTER TABLE d.t ENGINE=InnoDB")?;
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+    }
+    falls(&server, of_one * 3 / 2, "one of five rebuilt tables counts")?;
+    connection.query_drop("TRUNCATE TABLE d.t")?;
+    falls(&server, LEFT, "the emptied table is gone")?;
+    connection.query_drop("DROP TABLE d.t")?;
+    table(&mut connection)?;
+    server.stop()?;
+    // Pages that another process has cached.
+    let server = place.start(place.early(CACHE)?)?;
+    sql::expect_state(&server, "active")?;
+    let mut connection = server.connect()?;
+    sql::read_all(&mut connection, "d.t", ROWS)?;
+    let kept = sql::figure(&server, "pages_inherited")?;
+    let all = cached(&server)?;
+    ensure!(kept > LEFT && all > LEFT, "{kept} pages are kept of {all}");
+    connection.query_drop("DROP TABLE d.t")?;
+    falls(&server, LEFT, "the dropped table is gone")?;
+    note(format!(
+        "{of_one} pages, {kept} kept, {} left",
+        cached(&server)?
+    ));
+    server.stop()?;
     Ok(())
 }
 

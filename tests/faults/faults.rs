@@ -394,13 +394,17 @@ fn frozen_file_system_is_told(place: &Place) -> Outcome {
     let hits = sql::figure(&server, "hits")? - before;
     note(format!("{hits} hits while it is frozen: {}", reason()?));
     ensure!(hits > 0, "what is cached is not read while it is frozen");
+    let told = |text: &str| {
+        let log = || Ok(std::fs::read_to_string(server.log())?.contains(text));
+        sql::wait_until("the log tells", Duration::from_secs(10), log)
+    };
+    told("look whether its file system is frozen")?;
     drop(frozen);
     sql::wait_until("it is over", Duration::from_secs(30), || {
         load.run(&server, Duration::from_millis(500))?;
         Ok(reason()?.is_empty() && sql::figure(&server, "devices_failed")? == 0)
     })?;
-    let log = || Ok(std::fs::read_to_string(server.log())?.contains("is used again, after"));
-    sql::wait_until("the log tells", Duration::from_secs(10), log)?;
+    told("is used again, after")?;
     load.stop_and_verify(place, server)
 }
 

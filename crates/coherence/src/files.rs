@@ -99,6 +99,9 @@ pub struct DataFile {
     /// system tablespace); `u32::MAX` until learned. Stands for itself, so `Relaxed` everywhere: who sees no value yet learns it
     /// from another page, or takes nothing in.
     base: AtomicU32,
+    /// Pages that it had when it was opened, if some of them were left by another process; `u32::MAX` otherwise. Stands for itself, so
+    /// `Relaxed` everywhere.
+    left: AtomicU32,
     details: Mutex<Details>,
 }
 
@@ -137,6 +140,7 @@ impl DataFile {
             hits: Figure::new(0),
             misses: Figure::new(0),
             base: AtomicU32::new(0),
+            left: AtomicU32::new(u32::MAX),
             details: Mutex::new(Details::default()),
         }
     }
@@ -351,7 +355,9 @@ impl DataFile {
             }
         }
         if let Some(active) = &*self.switch.active() {
-            active.extension.forget_file(FileId(old));
+            let left = self.left.swap(u32::MAX, Ordering::Relaxed);
+            let left = (left != u32::MAX).then_some(left);
+            active.extension.forget_file(FileId(old), left);
         }
     }
 
@@ -768,6 +774,7 @@ impl<O: Os> Files<O> {
     pub fn forget_unlinked(&'static self, file: &'static DataFile) {
         let mut registry = self.registry.lock();
         if !file.is_open() {
+            file.replace_contents();
             self.rest(&mut registry, file);
         }
     }
@@ -950,6 +957,11 @@ impl<O: Os> Files<O> {
             self.recoveries
                 .opened(file.owner, &persisted, file_is, outcome);
             same |= outcome.is_ok();
+            if outcome.is_ok() {
+                let pages = stat.size / i64::from(persisted.page_size.max(1));
+                let pages = u32::try_from(pages).unwrap_or(u32::MAX - 1);
+                file.left.store(pages, Ordering::Relaxed);
+            }
         }
         details.closed_stamp = None;
         // One that has no place in the table is never released.
@@ -1152,6 +1164,7 @@ impl DataFile {
         self.hits.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         self.inherited.store(false, Ordering::SeqCst);
+        self.left.store(u32::MAX, Ordering::Relaxed);
         self.stamped.store(false, Ordering::SeqCst);
         let id = self.switch.new_file_id();
         if let Some((_, record)) = self.record() {

@@ -27,12 +27,13 @@
 //!    bound, which is only tried.
 //!
 //! No lock is held during I/O or while a page is copied, but for that of the slot which is read into. Calls other than `open`, `statistics` and their like allocate
-//! nothing, but for the memory of a slot at its first use and the table of files as that grows.
+//! nothing, but for the memory of a slot at its first use, and the tables of files and of forgotten files as they grow.
 
 use std::fs::File;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -404,12 +405,14 @@ impl Extension {
         self.shared.wake.stop(patience)
     }
 
-    /// The file will never be asked for again; its pages count as garbage from now on.
-    pub fn forget_file(&self, file: FileId) {
+    /// The file will never be asked for again; its pages give their room back. Those that were inherited are below `left`; `None`: that is
+    /// not known, and they go when others need their room.
+    pub fn forget_file(&self, file: FileId, left: Option<u32>) {
         self.shared
             .instances
             .iter()
-            .for_each(|instance| instance.0.lock().forget(file));
+            .for_each(|instance| instance.0.lock().forget(file, left));
+        self.shared.has_forgotten.store(true, Ordering::Relaxed);
     }
 
     /// Bytes that may be written to all devices together per second; 0: no limit.

@@ -12,6 +12,7 @@ use crate::device::Device;
 use crate::directory::tags::Tags;
 use crate::directory::{Directory, Entry, Kind, Slot};
 use crate::findings::Findings;
+use crate::forgotten::Forgotten;
 use crate::group::Group;
 use crate::page::{FileId, NumberHasher, PageId};
 use crate::policy::list::Chosen;
@@ -93,6 +94,11 @@ pub(crate) struct InstanceState {
     pub policy: Chosen,
     /// The bucket where the search goes on for a page that has to go for one that another server wants.
     pub warm_hand: u32,
+    /// Which instance it is, and of how many.
+    pub at: usize,
+    pub instances: u32,
+    /// Files that are asked for no more, and may have entries.
+    pub forgotten: Vec<Forgotten>,
     /// Every file that has had a page here and is not forgotten.
     files: HashMap<FileId, FilePages, BuildHasherDefault<NumberHasher>>,
     staged: FrameList,
@@ -135,13 +141,17 @@ pub(crate) enum Found<'a> {
 }
 
 impl Instance {
-    pub fn new(directory: Directory, policy: Chosen) -> Instance {
+    /// The instance `at` of so many.
+    pub fn new(directory: Directory, policy: Chosen, at: usize, instances: u32) -> Instance {
         Instance {
             state: Mutex::new(InstanceState {
                 learn_every: policy.learn_every(),
                 directory,
                 policy,
                 warm_hand: 0,
+                at,
+                instances,
+                forgotten: Vec::new(),
                 files: HashMap::default(),
                 staged: FrameList::EMPTY,
                 most: [0; Group::COUNT],
@@ -613,8 +623,17 @@ impl InstanceState {
         self.files.entry(file).or_default().highest = 0;
     }
 
-    pub fn forget(&mut self, file: FileId) {
-        self.files.remove(&file);
+    /// The file is asked for no more. Its inherited pages, if it has any, are below `left`; `None`: that is not known.
+    pub fn forget(&mut self, file: FileId, left: Option<u32>) {
+        let Some(FilePages { highest, .. }) = self.files.remove(&file) else {
+            return;
+        };
+        let end = if highest == u32::MAX {
+            left.unwrap_or(0).into()
+        } else {
+            u64::from(highest) + 1
+        };
+        self.forgotten.push(Forgotten { file, next: 0, end });
     }
 
     /// Entries have been removed without knowing whose: brings the counts of pages in line.

@@ -20,6 +20,7 @@ mod directory;
 mod extension;
 mod findings;
 mod flight;
+mod forgotten;
 #[cfg(feature = "fuzz")]
 pub mod fuzzing;
 mod generation;

@@ -67,7 +67,7 @@ impl Extension {
         if let Some(why) = self.cannot_take(bytes) {
             return why;
         }
-        {
+        let is_full = {
             let mut state = instance.lock();
             if !self.is_current(ticket) {
                 return OfferOutcome::Stale;
@@ -79,15 +79,19 @@ impl Extension {
                 return OfferOutcome::AlreadyCached;
             }
             let is_at_limit = state.is_at_limit(group);
-            let is_free = source == Source::Write { was_cached: true }
-                || state.directory.used() < state.directory.capacity()
-                    && shared.store.has_spare_room();
+            let is_full = state.directory.used() >= state.directory.capacity()
+                || !shared.store.has_spare_room();
+            let is_free = source == Source::Write { was_cached: true } || !is_full;
             let welcome =
                 is_free && !is_at_limit || self.wins_place(&mut state, page, group, source);
             if !welcome {
                 instance.counters.limited.add(u64::from(is_at_limit));
                 return OfferOutcome::Rejected;
             }
+            is_full
+        };
+        if is_full {
+            self.clear_for(page);
         }
         let Some(mut filling) = self.find_frame(instance, page, bytes.len(), source) else {
             return OfferOutcome::StagingFull;

@@ -134,11 +134,12 @@ impl Plan {
     fn instances(&self, directories: Vec<Directory>) -> io::Result<Box<[Padded<Instance>]>> {
         let pages = directories.iter().map(Directory::capacity).sum();
         let model = self.policy.model(pages);
-        let instance = |directory: Directory| {
+        let instances = directories.len() as u32;
+        let instance = |(at, directory): (usize, Directory)| {
             let policy = model.policy(self.pages, self.thrift)?;
-            Ok(Padded(Instance::new(directory, policy)))
+            Ok(Padded(Instance::new(directory, policy, at, instances)))
         };
-        directories.into_iter().map(instance).collect()
+        directories.into_iter().enumerate().map(instance).collect()
     }
 }
 

@@ -148,7 +148,7 @@ fn groups_are_forgotten_piece_by_piece() {
     let policy = PolicyName::SecondChance
         .model(pages)
         .policy(pages, Thrift::Usual);
-    let instance = Instance::new(Directory::new(pages).unwrap(), policy.unwrap());
+    let instance = Instance::new(Directory::new(pages).unwrap(), policy.unwrap(), 0, 1);
     let (limited, most) = (Group::limited(0).unwrap(), [0; Group::COUNT]);
     let mut used = [false; Group::COUNT];
     used[Group::PREFERRED.number()] = true;

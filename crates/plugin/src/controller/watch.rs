@@ -17,6 +17,9 @@ use crate::{persist, unseen};
 /// Between two looks at the page size in which most is read.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
 
+/// For so long pages of files that are asked for no more are dropped at each look. Switching off waits for that.
+const CLEARING: Duration = Duration::from_millis(20);
+
 /// Between two counts of each file's pages.
 const NOTE_PAUSE: Duration = Duration::from_secs(2);
 
@@ -68,10 +71,14 @@ impl Watch {
         Some(usual_page(nominal)).filter(|page| *page < nominal)
     }
 
-    /// Notes for the next process what time it is, and now and then how many pages of each file are cached. Ends writes whose end was
+    /// Notes for the next process what time it is, and now and then how many pages of each file are cached. Drops pages of files that are
+    /// asked for no more. Ends writes whose end was
     /// not seen. Tells of cache disks that are not used.
     pub fn note(&mut self) {
         persist::note_life();
+        if let Some(active) = &*CORE.switch().active() {
+            active.extension.clear_forgotten(CLEARING);
+        }
         if self.noted.is_some_and(|when| when.elapsed() < NOTE_PAUSE) {
             return;
         }
