@@ -33,7 +33,6 @@ use std::fs::File;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -403,16 +402,6 @@ impl Extension {
             device.health.overdue.submissions.stop();
         }
         self.shared.wake.stop(patience)
-    }
-
-    /// The file will never be asked for again; its pages give their room back. Those that were inherited are below `left`; `None`: that is
-    /// not known, and they go when others need their room.
-    pub fn forget_file(&self, file: FileId, left: Option<u32>) {
-        self.shared
-            .instances
-            .iter()
-            .for_each(|instance| instance.0.lock().forget(file, left));
-        self.shared.has_forgotten.store(true, Ordering::Relaxed);
     }
 
     /// Bytes that may be written to all devices together per second; 0: no limit.

@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::directory::tags::Tags;
 use crate::directory::{Directory, Entry, Kind, Slot};
 use crate::findings::Findings;
-use crate::forgotten::Forgotten;
+use crate::forgotten::{Forgotten, MOST_LOOKUPS};
 use crate::group::Group;
 use crate::page::{FileId, NumberHasher, PageId};
 use crate::policy::list::Chosen;
@@ -116,8 +116,9 @@ pub(crate) struct InstanceState {
 struct FilePages {
     /// Pages of the file in segments, garbage included: which pages the clock evicts is not known.
     records: u64,
-    /// Highest page number entered.
-    highest: u32,
+    /// Highest page number entered by this process, and by the one whose pages it has inherited: `u32::MAX` if that is not known.
+    entered: Option<u32>,
+    inherited: Option<u32>,
 }
 
 /// A page on a device, as it was found.
@@ -404,16 +405,15 @@ impl InstanceState {
 
     /// Pages of the file up to this one may have entries that were inherited; about so many.
     pub fn inherit(&mut self, page: PageId, records: u64) {
-        self.may_have(page);
-        if let Some(file) = self.files.get_mut(&page.file) {
-            file.records += records;
-        }
+        let file = self.files.entry(page.file).or_default();
+        file.inherited = file.inherited.max(Some(page.page));
+        file.records += records;
     }
 
     /// Pages of the file up to this one may have entries.
     pub fn may_have(&mut self, page: PageId) {
         let file = self.files.entry(page.file).or_default();
-        file.highest = file.highest.max(page.page);
+        file.entered = file.entered.max(Some(page.page));
     }
 
     /// Tells the policy of a read of a page of this group, whose entry was just found at this place or not, and lets it learn from time to
@@ -614,26 +614,35 @@ impl InstanceState {
 
     /// The highest page of a file that may have an entry here; `None` if there is none, or the file was forgotten.
     pub fn highest_page(&self, file: FileId) -> Option<u32> {
-        self.files.get(&file).map(|pages| pages.highest)
+        let pages = self.files.get(&file)?;
+        pages.entered.max(pages.inherited)
     }
 
     /// Breaks it: pages are above what is known to be the highest.
     #[cfg(test)]
     pub fn lower_highest(&mut self, file: FileId) {
-        self.files.entry(file).or_default().highest = 0;
+        self.files.entry(file).or_default().entered = Some(0);
     }
 
-    /// The file is asked for no more. Its inherited pages, if it has any, are below `left`; `None`: that is not known.
-    pub fn forget(&mut self, file: FileId, left: Option<u32>) {
-        let Some(FilePages { highest, .. }) = self.files.remove(&file) else {
-            return;
+    /// The file is asked for no more. Its inherited pages, if it has any, are below `left`; `None`: that is not known, or they are looked
+    /// up by [`drain`](crate::Extension::drain). Whether its pages are to be cleared: not if so many would be looked up for so few that others
+    /// lose more.
+    pub fn forget(&mut self, file: FileId, left: Option<u32>) -> bool {
+        let Some(pages) = self.files.remove(&file) else {
+            return false;
         };
-        let end = if highest == u32::MAX {
-            left.unwrap_or(0).into()
-        } else {
-            u64::from(highest) + 1
+        let after = |page: u32| u64::from(page) + 1;
+        let inherited = match pages.inherited {
+            Some(u32::MAX) => left.unwrap_or(0).into(),
+            known => known.map_or(0, after),
         };
-        self.forgotten.push(Forgotten { file, next: 0, end });
+        let end = pages.entered.map_or(0, after).max(inherited);
+        let lookups = end / u64::from(self.instances);
+        let is_worth_it = end > 0 && lookups < MOST_LOOKUPS * (pages.records + 1);
+        if is_worth_it {
+            self.forgotten.push(Forgotten { file, next: 0, end });
+        }
+        is_worth_it
     }
 
     /// Entries have been removed without knowing whose: brings the counts of pages in line.

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::AtomicUsize;
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -37,8 +37,9 @@ pub(crate) struct Shared {
     pub written: Written,
     /// Bytes of all memory whose size is fixed when the extension is opened, and all that is reserved for staging.
     pub memory_bytes: u64,
-    /// There may be files that are asked for no more and have entries. Stands for itself: `Relaxed` everywhere.
-    pub has_forgotten: AtomicBool,
+    /// Files that are asked for no more and may have entries, of all instances. Stands for itself: `Relaxed` everywhere. One that is cleared
+    /// before it is counted lets it wrap for a moment.
+    pub forgotten: AtomicUsize,
     /// Held while groups are exchanged.
     limits: Mutex<Limits>,
     /// What was taken over when it was opened.
@@ -110,7 +111,7 @@ impl Shared {
             latency: LatencyHistogram::new(),
             written: Written::default(),
             memory_bytes: parts.memory_bytes,
-            has_forgotten: AtomicBool::new(false),
+            forgotten: AtomicUsize::new(0),
             limits: Mutex::new([0; Group::COUNT]),
             inherited: Inherited::default(),
             arena: parts.arena,

@@ -231,25 +231,49 @@ fn forgotten_files_are_no_longer_counted() {
     f.check_books();
 }
 
-/// Its highest page is not known, so pages are looked up as far as it goes.
+/// Those that this process has entered go, and of those that it has inherited as many as are known.
 #[test]
 fn inherited_pages_of_forgotten_files_go_as_far_as_is_known() {
-    let left = |known| {
-        let f = inline(|_| {});
+    let left = |known, entered: u32| {
+        let f = inline(|c| c.instances = 3);
         for n in 0..200 {
             f.offer(page(1, n), 1, 16384);
             f.pump();
         }
+        // As if they were inherited.
+        for instance in &f.extension.shared.instances {
+            let mut state = instance.0.lock();
+            state.forget(FileId(1), None);
+            state.forgotten.clear();
+        }
         f.extension.inherit_file(FileId(1), u32::MAX, 200);
+        for n in 0..entered {
+            f.write(page(1, 150 + n), 2, 16384);
+            f.pump();
+        }
         f.extension.forget_file(FileId(1), known);
         while f.extension.clear_forgotten(Duration::from_secs(1)) {}
         f.check_books();
         f.extension.statistics().pages_cached
     };
     assert_eq!(
-        [left(None), left(Some(100)), left(Some(200))],
+        [left(None, 0), left(Some(100), 0), left(Some(200), 0)],
         [200, 100, 0]
     );
+    assert_eq!(left(Some(100), 64), 0, "it has grown since it was opened");
+}
+
+/// A file of which next to nothing is cached would cost others more.
+#[test]
+fn forgotten_files_that_are_hardly_cached_are_left_alone() {
+    let f = inline(|c| c.instances = 1);
+    for n in [0, 20_000_000] {
+        f.offer(page(1, n), 1, 16384);
+        f.pump();
+    }
+    f.extension.forget_file(FileId(1), None);
+    assert!(!f.extension.clear_forgotten(Duration::ZERO));
+    assert_eq!(f.extension.statistics().pages_cached, 2);
 }
 
 #[test]

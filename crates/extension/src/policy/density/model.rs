@@ -298,7 +298,9 @@ impl Model {
             }
             for (file, (before, growth)) in self.files.iter().zip(&mut learned.growth) {
                 let end = file.end.load(Ordering::Relaxed);
-                *growth = *growth * numbers::kept() + f64::from(end - *before);
+                // What was found first has not grown.
+                let more = if *before > 0 { end - *before } else { 0 };
+                *growth = *growth * numbers::kept() + f64::from(more);
                 *before = end;
                 let grows = *growth > f64::from(end) * numbers::grown();
                 file.grows.store(grows, Ordering::Relaxed);
@@ -571,8 +573,10 @@ mod tests {
             model.hear(&mut tally, true);
         };
         let old = class(0);
-        (0..20_000).step_by(100).for_each(|end| _ = class(end));
-        assert_eq!(class(19_900), old, "nothing is known yet");
+        class(10_000);
+        scores_are_made();
+        assert_eq!(class(10_000), old, "it was found so");
+        (10_000..20_000).step_by(100).for_each(|end| _ = class(end));
         scores_are_made();
         assert_eq!([class(19_900), class(18_950), class(0)], [NEW, NEW, old]);
         (0..200).for_each(|_| scores_are_made());
