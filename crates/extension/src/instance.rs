@@ -12,7 +12,7 @@ use crate::device::Device;
 use crate::directory::tags::Tags;
 use crate::directory::{Directory, Entry, Kind, Slot};
 use crate::findings::Findings;
-use crate::forgotten::{Forgotten, MOST_LOOKUPS};
+use crate::forgotten::{Forgotten, Next};
 use crate::group::Group;
 use crate::page::{FileId, NumberHasher, PageId};
 use crate::policy::list::Chosen;
@@ -26,6 +26,9 @@ use crate::sync::{AtomicU64, Mutex, MutexGuard, Ordering};
 const DISPLACED_AMONG: usize = 16;
 /// Pages that may have to go for one.
 const MOST_EVICTIONS: u64 = 4;
+
+/// Pages of forgotten files that are looked up under one hold of the lock: less than 20 us.
+const PIECE: usize = 32;
 
 /// Buckets whose groups are looked at under one hold of the lock, when groups are forgotten; and walks over all of them at most.
 const WALKED: usize = 4096;
@@ -94,11 +97,8 @@ pub(crate) struct InstanceState {
     pub policy: Chosen,
     /// The bucket where the search goes on for a page that has to go for one that another server wants.
     pub warm_hand: u32,
-    /// Which instance it is, and of how many.
-    pub at: usize,
-    pub instances: u32,
     /// Files that are asked for no more, and may have entries.
-    pub forgotten: Vec<Forgotten>,
+    pub forgotten: Forgotten,
     /// Every file that has had a page here and is not forgotten.
     files: HashMap<FileId, FilePages, BuildHasherDefault<NumberHasher>>,
     staged: FrameList,
@@ -141,6 +141,14 @@ pub(crate) enum Found<'a> {
     DeviceFailed,
 }
 
+/// What a look at pages of forgotten files has come to.
+#[derive(Default)]
+pub(crate) struct Piece {
+    pub removed: usize,
+    /// Files of which no entry is left.
+    pub ended: usize,
+}
+
 impl Instance {
     /// The instance `at` of so many.
     pub fn new(directory: Directory, policy: Chosen, at: usize, instances: u32) -> Instance {
@@ -150,9 +158,7 @@ impl Instance {
                 directory,
                 policy,
                 warm_hand: 0,
-                at,
-                instances,
-                forgotten: Vec::new(),
+                forgotten: Forgotten::new(at, instances),
                 files: HashMap::default(),
                 staged: FrameList::EMPTY,
                 most: [0; Group::COUNT],
@@ -625,8 +631,7 @@ impl InstanceState {
     }
 
     /// The file is asked for no more. Its inherited pages, if it has any, are below `left`; `None`: that is not known, or they are looked
-    /// up by [`drain`](crate::Extension::drain). Whether its pages are to be cleared: not if so many would be looked up for so few that others
-    /// lose more.
+    /// up by [`drain`](crate::Extension::drain). Whether its pages are to be cleared.
     pub fn forget(&mut self, file: FileId, left: Option<u32>) -> bool {
         let Some(pages) = self.files.remove(&file) else {
             return false;
@@ -637,12 +642,26 @@ impl InstanceState {
             known => known.map_or(0, after),
         };
         let end = pages.entered.map_or(0, after).max(inherited);
-        let lookups = end / u64::from(self.instances);
-        let is_worth_it = end > 0 && lookups < MOST_LOOKUPS * (pages.records + 1);
-        if is_worth_it {
-            self.forgotten.push(Forgotten { file, next: 0, end });
+        self.forgotten.add(file, end, pages.records)
+    }
+
+    /// Removes entries of forgotten files, as many as a piece of pages has.
+    pub fn clear_piece(&mut self, store: &Store) -> Piece {
+        let mut piece = Piece::default();
+        for _ in 0..PIECE {
+            match self.forgotten.next() {
+                Next::Page(page) => {
+                    if let Some((slot, _)) = self.find(store, page) {
+                        self.remove(store, slot);
+                        piece.removed += 1;
+                    }
+                }
+                Next::Passed => {}
+                Next::Ended => piece.ended += 1,
+                Next::Nothing => break,
+            }
         }
-        is_worth_it
+        piece
     }
 
     /// Entries have been removed without knowing whose: brings the counts of pages in line.

@@ -13,6 +13,7 @@ pub mod benching;
 mod budget;
 #[cfg(debug_assertions)]
 pub mod canary;
+mod clearing;
 mod compression;
 mod config;
 mod device;
