@@ -83,7 +83,7 @@ fn expect_rows(connection: &mut Conn, table: &str, rows: u32) -> Outcome {
     Ok(())
 }
 
-/// Pages of a table that is dropped, emptied or rebuilt are no longer counted, whoever has cached them.
+/// `Bpe_pages_cached` leaves out dropped, truncated and rebuilt tables, also with inherited pages.
 fn room_comes_back(place: &Place) -> Outcome {
     // Of the server's own tables and undo logs.
     const LEFT: u64 = 1000;

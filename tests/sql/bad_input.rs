@@ -464,7 +464,7 @@ fn sizes(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// An option file names a variable that there is no more.
+/// An option file sets a removed variable.
 fn options_of_before(place: &Place) -> Outcome {
     let options = place.early(CACHE)?.option("--loose-bpe-admission=density");
     let server = place.start(options)?;

@@ -99,9 +99,8 @@ pub struct DataFile {
     /// system tablespace); `u32::MAX` until learned. Stands for itself, so `Relaxed` everywhere: who sees no value yet learns it
     /// from another page, or takes nothing in.
     base: AtomicU32,
-    /// Pages that it had when it was opened, if some of them were left by another process; `u32::MAX` otherwise. Stands for itself, so
-    /// `Relaxed` everywhere.
-    left: AtomicU32,
+    /// Length in pages at the open that proved its inherited pages; 0 without such pages. Guards no other memory: `Relaxed` everywhere.
+    inherited_end: AtomicU32,
     details: Mutex<Details>,
 }
 
@@ -140,7 +139,7 @@ impl DataFile {
             hits: Figure::new(0),
             misses: Figure::new(0),
             base: AtomicU32::new(0),
-            left: AtomicU32::new(u32::MAX),
+            inherited_end: AtomicU32::new(0),
             details: Mutex::new(Details::default()),
         }
     }
@@ -355,9 +354,8 @@ impl DataFile {
             }
         }
         if let Some(active) = &*self.switch.active() {
-            let left = self.left.swap(u32::MAX, Ordering::Relaxed);
-            let left = (left != u32::MAX).then_some(left);
-            active.extension.forget_file(FileId(old), left);
+            let inherited_end = self.inherited_end.swap(0, Ordering::Relaxed);
+            active.extension.forget_file(FileId(old), inherited_end);
         }
     }
 
@@ -959,8 +957,8 @@ impl<O: Os> Files<O> {
             same |= outcome.is_ok();
             if outcome.is_ok() {
                 let pages = stat.size / i64::from(persisted.page_size.max(1));
-                let pages = u32::try_from(pages).unwrap_or(u32::MAX - 1);
-                file.left.store(pages, Ordering::Relaxed);
+                let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+                file.inherited_end.store(pages, Ordering::Relaxed);
             }
         }
         details.closed_stamp = None;
@@ -1164,7 +1162,7 @@ impl DataFile {
         self.hits.store(0, Ordering::Relaxed);
         self.misses.store(0, Ordering::Relaxed);
         self.inherited.store(false, Ordering::SeqCst);
-        self.left.store(u32::MAX, Ordering::Relaxed);
+        self.inherited_end.store(0, Ordering::Relaxed);
         self.stamped.store(false, Ordering::SeqCst);
         let id = self.switch.new_file_id();
         if let Some((_, record)) = self.record() {

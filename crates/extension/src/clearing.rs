@@ -1,4 +1,4 @@
-//! Clears the pages of files that are asked for no more from all instances: in the background, and where room is needed.
+//! Removes the cached pages of forgotten files from all instances, in the background and before an eviction.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -7,23 +7,23 @@ use crate::extension::Extension;
 use crate::instance::Instance;
 use crate::page::{FileId, PageId};
 
-/// Pieces that a thread of the server looks up for one page.
+/// Pieces that an insertion clears at most.
 const MOST_PIECES: usize = 4;
 
 impl Extension {
-    /// The file will never be asked for again; its pages give their room back. Those that were inherited are below `left`; `None`: that is
-    /// not known, and they go when others need their room.
-    pub fn forget_file(&self, file: FileId, left: Option<u32>) {
+    /// Marks the file as forgotten: no read will name it again. Its inherited pages have numbers below `inherited_end`; 0 leaves them to
+    /// eviction.
+    pub fn forget_file(&self, file: FileId, inherited_end: u32) {
         let instances = self.shared.instances.iter();
-        let forgotten = instances.filter(|instance| instance.0.lock().forget(file, left));
+        let forgotten = instances.filter(|instance| instance.0.lock().forget(file, inherited_end));
         let lists = forgotten.count();
         self.shared.forgotten.fetch_add(lists, Ordering::Relaxed);
     }
 
-    /// Removes entries of files that are asked for no more, for so long. Whether there are more.
+    /// Removes entries of forgotten files for this time. Returns whether more remain.
     pub fn clear_forgotten(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
-        // In turns, so that nobody waits for one lock throughout.
+        // Instances take turns, so that no reader waits for one lock all the time.
         while self.has_forgotten() {
             for instance in &self.shared.instances {
                 self.clear(&instance.0);
@@ -36,7 +36,7 @@ impl Extension {
         self.has_forgotten()
     }
 
-    /// Removes some of them, those of the page's own instance first: no room is left for it.
+    /// Makes room for the page: removes some of these entries, first in the page's own instance.
     pub(crate) fn clear_for(&self, page: PageId) {
         if !self.has_forgotten() {
             return;
@@ -55,7 +55,7 @@ impl Extension {
         self.shared.forgotten.load(Ordering::Relaxed) > 0
     }
 
-    /// How many entries one hold of the instance's lock has removed.
+    /// Clears one piece under the instance's lock. Returns the number of removed entries.
     fn clear(&self, instance: &Instance) -> usize {
         let piece = instance.lock().clear_piece(&self.shared.store);
         if piece.ended > 0 {

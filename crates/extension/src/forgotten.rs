@@ -1,40 +1,39 @@
-//! Files that are asked for no more: dropped, emptied, rebuilt, or closed for too long. Their pages give their room back.
+//! Forgotten files: dropped, truncated, rebuilt, or evicted from the table of closed files. No read names them again.
 //!
-//! An entry does not name its file. So the pages of such a file are looked up one by one, up to the highest that may have an entry: by
-//! whoever needs room for a page, before any other page has to go, and in the background (`clearing.rs`). A processor looks up some 3
-//! million pages a second.
+//! A directory entry does not name its file. So `clearing.rs` looks up each page number of a forgotten file, up to the highest entered
+//! one, and removes the entry. One processor looks up about 3 million pages a second.
 //!
-//! A page with the same fingerprint may go with them: of pages without an entry that are looked up, one in some 1,400. That
-//! loses a page of the cache and nothing else. A file of which few pages are cached is left alone, so that others do not lose more.
+//! A lookup of an absent page finds the entry of another page with the same fingerprint once in about 1,400 times. The cache then loses
+//! that page. A file with few cached pages is skipped, because its lookups would cost more pages than they free.
 
 use crate::page::{EXTENT_SHIFT, FileId, PageId, extent_instance};
 
-/// Pages that are looked up for each that is cached.
+/// Lookups for each cached page.
 const MOST_LOOKUPS: u64 = 500;
 
 struct File {
     id: FileId,
-    /// Pages below have no entry any more.
+    /// Number of the next page to look up.
     next: u64,
-    /// Pages from here on have none.
+    /// Number after the last page to look up.
     end: u64,
 }
 
-/// Those of one instance.
+/// The forgotten files of one instance.
 pub(crate) struct Forgotten {
-    /// Which instance it is, and of how many.
+    /// Index of the instance, and number of instances.
     at: usize,
     instances: u32,
     files: Vec<File>,
 }
 
-/// What comes next.
+/// Result of one step.
 pub(crate) enum Next {
-    /// This page may have an entry.
+    /// The page may have an entry.
     Page(PageId),
-    /// An extent of another instance was passed over.
+    /// The extent belongs to another instance.
     Passed,
-    /// No page of a file has an entry any more.
+    /// All pages of a file were looked up.
     Ended,
     Nothing,
 }
@@ -48,8 +47,7 @@ impl Forgotten {
         }
     }
 
-    /// Pages of this file are below `end`, and so many are cached, or a little more. Whether they are to be cleared: not if so many would be
-    /// looked up for so few that others lose more.
+    /// Adds a file with pages below `end`, of which at most `cached` have entries. Returns false if the file is skipped.
     pub fn add(&mut self, id: FileId, end: u64, cached: u64) -> bool {
         let lookups = end / u64::from(self.instances);
         let is_worth_it = end > 0 && lookups < MOST_LOOKUPS * (cached + 1);

@@ -97,7 +97,7 @@ pub(crate) struct InstanceState {
     pub policy: Chosen,
     /// The bucket where the search goes on for a page that has to go for one that another server wants.
     pub warm_hand: u32,
-    /// Files that are asked for no more, and may have entries.
+    /// Forgotten files whose pages may have entries.
     pub forgotten: Forgotten,
     /// Every file that has had a page here and is not forgotten.
     files: HashMap<FileId, FilePages, BuildHasherDefault<NumberHasher>>,
@@ -116,7 +116,7 @@ pub(crate) struct InstanceState {
 struct FilePages {
     /// Pages of the file in segments, garbage included: which pages the clock evicts is not known.
     records: u64,
-    /// Highest page number entered by this process, and by the one whose pages it has inherited: `u32::MAX` if that is not known.
+    /// Highest page number that this process has entered, and highest inherited one: `u32::MAX` if unknown.
     entered: Option<u32>,
     inherited: Option<u32>,
 }
@@ -141,11 +141,11 @@ pub(crate) enum Found<'a> {
     DeviceFailed,
 }
 
-/// What a look at pages of forgotten files has come to.
+/// Result of clearing one piece.
 #[derive(Default)]
 pub(crate) struct Piece {
     pub removed: usize,
-    /// Files of which no entry is left.
+    /// Files whose pages were all looked up.
     pub ended: usize,
 }
 
@@ -423,7 +423,7 @@ impl InstanceState {
     }
 
     /// Tells the policy of a read of a page of this group, whose entry was just found at this place or not, and lets it learn from time to
-    /// time. Whether the page was asked for before, of late.
+    /// time. Returns whether the policy remembers an earlier read.
     #[inline]
     pub fn record_access(
         &mut self,
@@ -630,22 +630,22 @@ impl InstanceState {
         self.files.entry(file).or_default().entered = Some(0);
     }
 
-    /// The file is asked for no more. Its inherited pages, if it has any, are below `left`; `None`: that is not known, or they are looked
-    /// up by [`drain`](crate::Extension::drain). Whether its pages are to be cleared.
-    pub fn forget(&mut self, file: FileId, left: Option<u32>) -> bool {
+    /// Forgets the file. Its inherited pages have numbers below `inherited_end`; 0 leaves them to eviction or to
+    /// [`drain`](crate::Extension::drain). Returns whether [`clear_piece`](Self::clear_piece) will remove its pages.
+    pub fn forget(&mut self, file: FileId, inherited_end: u32) -> bool {
         let Some(pages) = self.files.remove(&file) else {
             return false;
         };
         let after = |page: u32| u64::from(page) + 1;
         let inherited = match pages.inherited {
-            Some(u32::MAX) => left.unwrap_or(0).into(),
+            Some(u32::MAX) => inherited_end.into(),
             known => known.map_or(0, after),
         };
         let end = pages.entered.map_or(0, after).max(inherited);
         self.forgotten.add(file, end, pages.records)
     }
 
-    /// Removes entries of forgotten files, as many as a piece of pages has.
+    /// Looks up one piece of pages of forgotten files, and removes their entries.
     pub fn clear_piece(&mut self, store: &Store) -> Piece {
         let mut piece = Piece::default();
         for _ in 0..PIECE {

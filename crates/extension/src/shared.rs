@@ -37,8 +37,8 @@ pub(crate) struct Shared {
     pub written: Written,
     /// Bytes of all memory whose size is fixed when the extension is opened, and all that is reserved for staging.
     pub memory_bytes: u64,
-    /// Files that are asked for no more and may have entries, of all instances. Stands for itself: `Relaxed` everywhere. One that is cleared
-    /// before it is counted lets it wrap for a moment.
+    /// Number of forgotten files, summed over the instances. Guards no other memory: `Relaxed` everywhere. Clearing a file before `forget_file`
+    /// has counted it makes the number wrap for a moment.
     pub forgotten: AtomicUsize,
     /// Held while groups are exchanged.
     limits: Mutex<Limits>,

@@ -197,7 +197,7 @@ fn forgotten_files_make_room_for_others() {
         f.read(page(1, n), 1, 16384);
     }
     assert_eq!(f.extension.file_pages(&[FileId(1)]), [300]);
-    f.extension.forget_file(FileId(1), None);
+    f.extension.forget_file(FileId(1), 0);
     assert_eq!(f.extension.file_pages(&[FileId(1)]), [0]);
     for n in 0..512 {
         f.offer(page(2, n), 1, 16384);
@@ -210,7 +210,7 @@ fn forgotten_files_make_room_for_others() {
     assert!(s.evicted < 100, "the 300 pages of file 1 go first: {s:?}");
 }
 
-/// In the background, before anybody needs the room; what others have stays.
+/// The background clears them before an insertion needs the room. Other files keep their pages.
 #[test]
 fn forgotten_files_are_no_longer_counted() {
     let f = inline(|c| c.instances = 1);
@@ -221,7 +221,7 @@ fn forgotten_files_are_no_longer_counted() {
     }
     // One more is staged only.
     f.offer(page(1, 5000), 1, 16384);
-    f.extension.forget_file(FileId(1), None);
+    f.extension.forget_file(FileId(1), 0);
     while f.extension.clear_forgotten(Duration::ZERO) {}
     let s = f.extension.statistics();
     assert!((195..=200).contains(&s.pages_cached), "{s:?}");
@@ -231,7 +231,7 @@ fn forgotten_files_are_no_longer_counted() {
     f.check_books();
 }
 
-/// Those that this process has entered go, and of those that it has inherited as many as are known.
+/// Clearing removes the pages that this process has entered, and the inherited pages below the given end.
 #[test]
 fn inherited_pages_of_forgotten_files_go_as_far_as_is_known() {
     let left = |known, entered: u32| {
@@ -240,10 +240,10 @@ fn inherited_pages_of_forgotten_files_go_as_far_as_is_known() {
             f.offer(page(1, n), 1, 16384);
             f.pump();
         }
-        // As if they were inherited.
+        // Makes the entries inherited ones.
         for instance in &f.extension.shared.instances {
             let mut state = instance.0.lock();
-            state.forget(FileId(1), None);
+            state.forget(FileId(1), 0);
             state.forgotten.clear();
         }
         f.extension.inherit_file(FileId(1), u32::MAX, 200);
@@ -256,11 +256,8 @@ fn inherited_pages_of_forgotten_files_go_as_far_as_is_known() {
         f.check_books();
         f.extension.statistics().pages_cached
     };
-    assert_eq!(
-        [left(None, 0), left(Some(100), 0), left(Some(200), 0)],
-        [200, 100, 0]
-    );
-    assert_eq!(left(Some(100), 64), 0, "it has grown since it was opened");
+    assert_eq!([left(0, 0), left(100, 0), left(200, 0)], [200, 100, 0]);
+    assert_eq!(left(100, 64), 0, "it has grown since it was opened");
 }
 
 /// A file of which next to nothing is cached would cost others more.
@@ -271,7 +268,7 @@ fn forgotten_files_that_are_hardly_cached_are_left_alone() {
         f.offer(page(1, n), 1, 16384);
         f.pump();
     }
-    f.extension.forget_file(FileId(1), None);
+    f.extension.forget_file(FileId(1), 0);
     assert!(!f.extension.clear_forgotten(Duration::ZERO));
     assert_eq!(f.extension.statistics().pages_cached, 2);
 }

@@ -248,7 +248,7 @@ impl Model {
     fn drop_file(&self, owner: u32, file: &File) {
         let mut id = file.id.write();
         self.generations.bump(owner, 0, u32::MAX);
-        self.extension.forget_file(*id, None);
+        self.extension.forget_file(*id, 0);
         self.extension.clear_forgotten(Duration::ZERO);
         *id = FileId(self.next_file.fetch_add(1, Ordering::SeqCst));
         file.pages

@@ -17,7 +17,7 @@ use crate::{persist, unseen};
 /// Between two looks at the page size in which most is read.
 const RESIZE_PAUSE: Duration = Duration::from_secs(30);
 
-/// For so long pages of files that are asked for no more are dropped at each look. Switching off waits for that.
+/// Time for clearing forgotten files at each look. Switching off waits for it.
 const CLEARING: Duration = Duration::from_millis(20);
 
 /// Between two counts of each file's pages.
@@ -71,8 +71,8 @@ impl Watch {
         Some(usual_page(nominal)).filter(|page| *page < nominal)
     }
 
-    /// Notes for the next process what time it is, and now and then how many pages of each file are cached. Drops pages of files that are
-    /// asked for no more. Ends writes whose end was
+    /// Notes for the next process what time it is, and now and then how many pages of each file are cached. Clears forgotten files.
+    /// Ends writes whose end was
     /// not seen. Tells of cache disks that are not used.
     pub fn note(&mut self) {
         persist::note_life();

@@ -185,8 +185,7 @@ impl Counters {
         set.position(place.tag).map(|way| set.seen(way))
     }
 
-    /// The page is read. `class` is asked for its class as soon as is known what there was of it: that is
-    /// returned too.
+    /// Counts a read of the page, and returns its state before. `class` gets that state and gives the page's class.
     #[inline]
     pub fn read(
         &mut self,

@@ -1,8 +1,8 @@
 //! What all instances learn together: how many reads a page in a given state brings, for the time that it stays.
 //!
 //! The state of a page is what its counter shows: its class, whether it was written since its last read, the step of
-//! its count, its position by recency. The class stands for what is known of pages without a history: whether pages of the file are
-//! usually written before they come back; and whether the page is new, at the end of a file that grows, where tables are often read most. In each state reads are counted, and the time that pages are in it: at
+//! its count, its position by recency. The class rates pages without a history. It holds the share of the file's pages that are written between two reads,
+//! or marks the page as new: at the end of a growing file. In each state reads are counted, and the time that pages are in it: at
 //! regular intervals some pages are looked at. What a page brings from here on is reads by time, until it is best let go: one that
 //! is new is tried for a while, and goes if it does not come back. States that are rarely seen borrow: a count from the one below
 //! it, a class from all classes. A cached page whose counter is gone is in a state, too: how long it has been so. That is learned in the same way.
@@ -122,7 +122,7 @@ pub(crate) struct Model {
     files: [File; FILES],
     /// Pages at the end of a file that grows that are new.
     new: u32,
-    /// Like scores and files it stands for itself: `Relaxed` everywhere. All but the ends of files are written under the lock.
+    /// Like scores and files it guards no other memory: `Relaxed` everywhere. The lock covers all writes but those of the ends of files.
     changing: AtomicBool,
     /// Of each set of a shadow: what would be cached.
     ways: AtomicU8,
@@ -130,7 +130,7 @@ pub(crate) struct Model {
     learned: Mutex<Learned>,
 }
 
-/// What is known of the files at a place.
+/// The state of all files that share a place.
 struct File {
     /// The highest page that was read.
     end: AtomicU32,
@@ -146,7 +146,7 @@ struct Learned {
     forgotten: [(f64, f64); AGES],
     /// Of the pages that come back, those that had been written.
     shares: [f64; FILES],
-    /// The ends of files when scores were made last, and by how many pages they have grown of late.
+    /// Ends of files at the last update of the scores, and their recent growth in pages.
     growth: [(u32, f64); FILES],
     /// Since scores were made.
     reads: u64,
@@ -298,7 +298,7 @@ impl Model {
             }
             for (file, (before, growth)) in self.files.iter().zip(&mut learned.growth) {
                 let end = file.end.load(Ordering::Relaxed);
-                // What was found first has not grown.
+                // The first end that is found is a baseline, not growth.
                 let more = if *before > 0 { end - *before } else { 0 };
                 *growth = *growth * numbers::kept() + f64::from(more);
                 *before = end;
