@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 mod crashes;
 mod damage;
+mod disk_incidents;
 mod faults;
 mod life;
 
@@ -11,6 +12,7 @@ fn main() -> ExitCode {
     integration_tests::harness::run([
         faults::suite(),
         damage::suite(),
+        disk_incidents::suite(),
         crashes::suite(),
         life::suite(),
     ])

@@ -13,7 +13,8 @@ use integration_tests::ledger::Ledger;
 use integration_tests::mysql::Conn;
 use integration_tests::ordinary::{self, EVENTS, Month, REST};
 use integration_tests::place::ROOMY;
-use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, trace};
+use integration_tests::verification::{Compared, compare_cached};
+use integration_tests::{Options, Outcome, Place, Server, Suite, checksums, note, sql, trace};
 
 const CACHE: u64 = 64 << 20;
 const PAGE: usize = 16384;
@@ -30,6 +31,7 @@ pub fn suite() -> Suite {
             "the_same_bytes_are_a_suspicion",
             the_same_bytes_are_a_suspicion,
         )
+        .each("damaged_pages_are_kept", damaged_pages_are_kept)
         .each("a_quiet_table_may_grow", a_quiet_table_may_grow)
         .each("the_servers_own_are_not", the_servers_own_are_not)
         .each("an_ordinary_month", an_ordinary_month)
@@ -103,6 +105,8 @@ fn a_foreign_write_is_noticed(place: &Place) -> Outcome {
     for (_, page) in &mut others {
         let byte = &mut page[PAGE / 2];
         *byte = !*byte;
+        // Without it the file would be damaged, and the cache right.
+        checksums::set(page, place.is_mysql());
     }
     write(&file, &others)?;
     let noticed = sql::wait_until("passive", Duration::from_secs(60), || {
@@ -246,6 +250,48 @@ fn table_hits(server: &Server) -> anyhow::Result<u64> {
         .filter_map(|file| file["hits"].as_u64())
         .sum();
     Ok(hits)
+}
+
+/// Pages lose their checksums in the file, and the cache has them whole. It keeps them, serves nothing of the file, and goes on when
+/// they are well again. Nothing reads the table meanwhile: MySQL would not bear it.
+fn damaged_pages_are_kept(place: &Place) -> Outcome {
+    let server = with_a_table_at_rest(place)?;
+    let file = data_file(place)?;
+    let pages = some_pages(&file)?;
+    let mut damaged = pages.clone();
+    for (_, page) in &mut damaged {
+        page[PAGE / 2..PAGE / 2 + 512].fill(0xa5);
+    }
+    write(&file, &damaged)?;
+    let log = || -> anyhow::Result<String> { Ok(std::fs::read_to_string(server.log())?) };
+    let noticed = sql::wait_until("compared", Duration::from_secs(60), || {
+        Ok(log()?.contains("are damaged in the file, and the others equal"))
+    });
+    let told = noticed.and_then(|()| {
+        ensure!(state(&server)? == ("active".into(), String::new()));
+        let known = sql::figure(&server, "damaged_pages")?;
+        note(format!("{known} of {} pages written", pages.len()));
+        ensure!(known > 0 && sql::figure(&server, "suspended_files")? == 1);
+        Ok(())
+    });
+    write(&file, &pages)?;
+    told?;
+    ensure!(log()?.contains("d/t.ibd' is damaged: its checksum is wrong"));
+    sql::wait_until("all are well", Duration::from_secs(30), || {
+        let mut sums = Compared::default();
+        compare_cached(&server, &mut sums)?;
+        ensure!(sums.wrong == 0, "{sums:?}");
+        Ok(sql::figure(&server, "damaged_pages")? == 0)
+    })?;
+    let mut connection = server.connect()?;
+    sql::wait_until("cached again", Duration::from_secs(120), || {
+        let before = table_hits(&server)?;
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+        Ok(table_hits(&server)? > before + 100)
+    })?;
+    ensure!(sql::verify_pads(&mut connection, "d.t", WIDTH)? == ROWS);
+    server.stop()?;
+    Ok(())
 }
 
 /// A table at rest gets more rows: the file grows, and with a pool that holds them its new pages are written much later.

@@ -5,6 +5,7 @@
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::mysql::Conn;
@@ -27,7 +28,51 @@ const MOST_LOST: f64 = 2.0;
 
 /// The tests of this subject.
 pub fn suite() -> Suite {
-    Suite::new("scans").each("a_hot_set_stays", a_hot_set_stays)
+    Suite::new("scans")
+        .each("a_hot_set_stays", a_hot_set_stays)
+        .each("read_ahead_is_answered", read_ahead_is_answered)
+}
+
+/// Room for the whole table that is read ahead.
+const ROOMY_CACHE: u64 = 192 << 20;
+/// Percent of its reads that the cache answers at least, whether pages are compressed or not.
+const LEAST_ANSWERED: f64 = 98.0;
+
+/// A table whose pages are all cached is scanned, so that the server reads ahead asynchronously.
+fn read_ahead_is_answered(place: &Place) -> Outcome {
+    for compression in ["off", "lz4"] {
+        let options = place
+            .early(ROOMY_CACHE)?
+            .option(format!("--bpe-compression={compression}"));
+        let server = place.start(options)?;
+        let mut connection = server.connect()?;
+        sql::fill(&mut connection, "d.t", 20_000, WIDTH, "")?;
+        let scan = "SELECT COUNT(*), SUM(LENGTH(pad)) FROM d.t FORCE INDEX (PRIMARY)";
+        (0..3).try_for_each(|_| statement(&server, scan))?;
+        // Pages that were read last are compressed by then.
+        std::thread::sleep(Duration::from_secs(2));
+        let figures = || -> anyhow::Result<[u64; 3]> {
+            let of = |name| sql::figure(&server, name);
+            Ok([of("hits")?, of("misses")?, of("data_reads")?])
+        };
+        let before = figures()?;
+        (0..10).try_for_each(|_| statement(&server, scan))?;
+        let after = figures()?;
+        let [hits, misses, data_reads] = std::array::from_fn(|n| (after[n] - before[n]) as f64);
+        let percent = |others: f64| hits * 100.0 / (hits + others);
+        let (answered, shown) = (percent(data_reads), percent(misses));
+        note(format!(
+            "{compression}: {hits} hits, {misses} misses, {data_reads} data reads; {answered:.1} % answered, {shown:.1} % shown"
+        ));
+        ensure!(
+            hits > 5000.0 && answered >= LEAST_ANSWERED,
+            "{answered:.1} %"
+        );
+        ensure!((answered - shown).abs() < 1.0, "the ratio hides reads");
+        server.stop()?;
+        place.initialise_again(&[])?;
+    }
+    Ok(())
 }
 
 /// Hits and misses of the hot table.

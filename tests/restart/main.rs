@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 mod attacks;
+mod changed_paths;
 mod fence;
 mod image;
 mod tripwire;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         image::suite(),
         fence::suite(),
         attacks::suite(),
+        changed_paths::suite(),
         tripwire::suite(),
     ]);
     attacks::print_table();

@@ -36,6 +36,7 @@
 pub mod altered;
 pub mod browser;
 pub mod cached_pages;
+pub mod checksums;
 pub mod churn;
 pub mod cluster;
 pub mod console;

@@ -83,7 +83,7 @@ export class PretendedServer {
       capacity_bytes: on ? this.settings.bpe_size : 0, memory_bytes: on ? 4.9 * MIB : 0.2 * MIB, pool_bytes: this.pool,
       admitted_per_s: writes / 16384, rejected_per_s: on ? data * 0.4 : 0, evicted_per_s: on && this.filled > 0.95 ? 120 : 0,
       invalidated_per_s: on ? 3 : 0, dropped_staging_full_per_s: 0, write_limit_rejected_per_s: 0, lock_accesses_per_s: on ? cache + data : 0,
-      lock_wait_percent: on ? 0.02 : null, device_errors: this.errors, reads_given_up: 0, failed_proofs: 0, audit_suspicions: 0, suspended_files: 0,
+      lock_wait_percent: on ? 0.02 : null, device_errors: this.errors, reads_given_up: 0, failed_proofs: 0, audit_suspicions: 0, suspended_files: 0, damaged_pages: 0,
     };
     this.history.push(figures);
     this.history.splice(0, this.history.length - 900);

@@ -14,6 +14,7 @@ mod demo;
 mod experience;
 mod policies;
 mod replay;
+mod settled;
 mod stream;
 mod volume;
 

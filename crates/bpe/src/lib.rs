@@ -44,6 +44,7 @@ mod ready;
 mod record;
 mod recording;
 mod report;
+mod rescue;
 pub mod server;
 mod server_options;
 pub mod servers_file;

@@ -1,8 +1,9 @@
 //! `bpe verify`: compares the cached pages of a live server with its data files, and says how many differ: none may.
 //!
-//! The plugin compares (`bpe_report('verify-next ...')`), a bounded number of pages at a time; this asks until all files have
-//! been gone through.
+//! The plugin compares (`bpe_report('verify-next ...')`), a bounded number of pages at a time; this asks until all open files have
+//! been gone through. Pages of files that the server does not have open are cached as well, and are not compared.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use interface::untrusted::visible_json;
@@ -13,6 +14,7 @@ use crate::diagnostics;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::report;
+use crate::rescue::Rescue;
 use crate::server::Server;
 use crate::state::is_on;
 use crate::terminal::{complain, say};
@@ -25,6 +27,9 @@ pub struct Args {
     /// Percentage of the pages to compare
     #[arg(long, value_name = "PERCENT", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100))]
     sample: u32,
+    /// Save the cached copies of pages that are damaged in the data files, in this folder, which is made
+    #[arg(long, value_name = "DIRECTORY")]
+    save_pages: Option<PathBuf>,
     /// Print the result as JSON
     #[arg(long)]
     json: bool,
@@ -38,7 +43,11 @@ struct Sums {
     skipped: u64,
     unproven: u64,
     wrong: u64,
+    damaged: u64,
     pages: Vec<Value>,
+    damaged_pages: Vec<Value>,
+    /// Cached pages of files that are not open; `None` where they cannot be told.
+    not_open: Option<u64>,
 }
 
 impl Sums {
@@ -48,9 +57,13 @@ impl Sums {
         self.skipped += number("skipped");
         self.unproven += number("unproven");
         self.wrong += number("wrong");
-        let pages = answer["pages"].as_array().into_iter().flatten();
-        self.pages
-            .extend(pages.take(LISTED.saturating_sub(self.pages.len())).cloned());
+        self.damaged += number("damaged");
+        let list = |name: &str, listed: &mut Vec<Value>| {
+            let pages = answer[name].as_array().into_iter().flatten();
+            listed.extend(pages.take(LISTED.saturating_sub(listed.len())).cloned());
+        };
+        list("pages", &mut self.pages);
+        list("damaged_pages", &mut self.damaged_pages);
     }
 
     fn json(&self) -> Value {
@@ -59,7 +72,10 @@ impl Sums {
             "skipped": self.skipped,
             "unproven": self.unproven,
             "wrong": self.wrong,
+            "damaged": self.damaged,
             "pages": self.pages,
+            "damaged_pages": self.damaged_pages,
+            "not_open": self.not_open,
         })
     }
 }
@@ -83,16 +99,39 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         .into());
     }
     let cached = status.get("bpe_pages_cached").and_then(|n| n.parse().ok());
-    let sums = ask(&mut server, &args, cached.unwrap_or(0))?;
+    let mut rescue = args.save_pages.as_deref().map(Rescue::begin).transpose()?;
+    let compared = ask(&mut server, &args, cached.unwrap_or(0), rescue.as_mut());
+    // Whatever stopped it, what was saved has its list.
+    let saved = rescue.map(Rescue::end).transpose()?;
+    let mut sums = compared?;
+    if args.sample == 100 {
+        sums.not_open = pages_of_closed_files(&mut server, &sums)?;
+    }
     if args.json {
         say!("{}", visible_json(&sums.json().to_string()));
     } else {
-        print(&sums);
+        print(&sums, saved);
     }
-    Ok(if sums.wrong == 0 { Exit::Ok } else { Exit::No }.into())
+    let is_well = sums.wrong == 0 && sums.damaged == 0;
+    Ok(if is_well { Exit::Ok } else { Exit::No }.into())
 }
 
-fn ask(server: &mut Server, args: &Args, cached: u64) -> Result<Sums, Failure> {
+/// Cached pages that no open file has. The server goes on meanwhile, so it is about so many.
+fn pages_of_closed_files(server: &mut Server, sums: &Sums) -> Result<Option<u64>, Failure> {
+    let status = server.status("bpe\\_pages\\_cached")?;
+    let cached: Option<u64> = status
+        .get("bpe_pages_cached")
+        .and_then(|text| text.parse().ok());
+    let seen = sums.compared - sums.wrong.min(sums.compared) + sums.skipped + sums.unproven;
+    Ok(cached.map(|cached| cached.saturating_sub(seen)))
+}
+
+fn ask(
+    server: &mut Server,
+    args: &Args,
+    cached: u64,
+    mut rescue: Option<&mut Rescue>,
+) -> Result<Sums, Failure> {
     let every = 100 / args.sample;
     let expected = cached / u64::from(every);
     let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {pos} of about {len} pages";
@@ -108,6 +147,12 @@ fn ask(server: &mut Server, args: &Args, cached: u64) -> Result<Sums, Failure> {
             return Err(Failure::step(format!("the verification stopped: {why}")));
         }
         sums.add(&answer);
+        let name = argument.split(' ').nth(1).unwrap_or_default().to_owned();
+        if let Some(rescue) = &mut rescue {
+            for page in answer["damaged_pages"].as_array().into_iter().flatten() {
+                rescue.fetch(server, &name, page)?;
+            }
+        }
         let compared = sums.compared;
         progress.show(Some(compared), "", || {
             format!("{compared} of about {expected} pages")
@@ -122,20 +167,30 @@ fn ask(server: &mut Server, args: &Args, cached: u64) -> Result<Sums, Failure> {
                 next.clone_into(&mut argument);
             }
             Some(_) => return Err(Failure::step("the server's answer cannot be understood")),
-            None => return Ok(sums),
+            None => {
+                // It has ended, but for one that found damaged pages.
+                report::ask(server, &format!("verify-stop {name}"), "cannot end")?;
+                return Ok(sums);
+            }
         }
     }
 }
 
-fn print(sums: &Sums) {
+fn print(sums: &Sums, saved: Option<(usize, u64)>) {
     say!(
-        "Compared    {} cached pages with the data files",
+        "Compared    {} cached pages of open files with the data files",
         sums.compared
     );
     say!(
         "Left out    {} that were just being written or moved",
         sums.skipped + sums.unproven
     );
+    if let Some(not_open) = sums.not_open {
+        say!(
+            "Not open    about {not_open} cached pages are of files that the server does not have open now"
+        );
+    }
+    print_damaged(sums, saved);
     if sums.wrong == 0 {
         say!("Different   none");
         return;
@@ -157,6 +212,38 @@ fn print(sums: &Sums) {
     );
 }
 
+fn print_damaged(sums: &Sums, saved: Option<(usize, u64)>) {
+    if let Some((pages, gone)) = saved.filter(|saved| saved.0 + saved.1 as usize > 0) {
+        let gone = match gone {
+            0 => String::new(),
+            gone => format!("; {gone} were no longer cached"),
+        };
+        say!("Saved       {pages} pages, listed in pages.json{gone}");
+    }
+    if sums.damaged == 0 {
+        return;
+    }
+    say!(
+        "Damaged     {} in the data files, whole in the cache, which keeps them",
+        sums.damaged
+    );
+    for page in &sums.damaged_pages {
+        say!(
+            "            page {} of {}",
+            page["page"],
+            page["file"].as_str().unwrap_or("?")
+        );
+    }
+    let advice = if saved.is_some() {
+        "Copy the tables (mysqldump) before the server is restarted"
+    } else {
+        "Save the pages (bpe verify --save-pages DIRECTORY), and copy the tables (mysqldump), before the server is restarted"
+    };
+    complain!(
+        "bpe: the data disk has damaged pages, which the cache has whole. {advice}. What to do then: docs/damaged-pages.md"
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -166,13 +253,15 @@ mod tests {
         let mut sums = Sums::default();
         let pages: Vec<Value> = (0..15).map(|n| serde_json::json!({"page": n})).collect();
         let answer = serde_json::json!({
-            "compared": 10, "skipped": 1, "unproven": 2, "wrong": 15, "pages": pages, "next": null
+            "compared": 10, "skipped": 1, "unproven": 2, "wrong": 15, "pages": pages, "damaged": 1,
+            "damaged_pages": [{"file": "./d/t.ibd", "number": 1, "page": 7}], "next": null
         });
         sums.add(&answer);
         sums.add(&answer);
         assert_eq!((sums.compared, sums.skipped), (20, 2));
         assert_eq!((sums.unproven, sums.wrong), (4, 30));
         assert_eq!(sums.pages.len(), LISTED);
+        assert_eq!((sums.damaged, sums.damaged_pages.len()), (2, 2));
         sums.add(&Value::Null);
         assert_eq!(sums.json()["compared"], 20);
     }

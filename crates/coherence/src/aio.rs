@@ -38,9 +38,6 @@ use requests::{PREAD, PWRITE, PWRITEV, Purpose, Request, Vector, Words, is_tag, 
 pub use late::SLICE;
 pub use requests::{IoEvent, Iocb};
 
-/// The alignment that a buffer needs to take a direct read from any cache file.
-const BUFFER_ALIGNMENT: u64 = 4096;
-
 /// How long a write counts as under way whose end may have passed unseen.
 pub const UNSEEN: Duration = Duration::from_secs(60);
 
@@ -241,18 +238,18 @@ impl<O: Os> Core<O> {
             active.extension.count_access(target.page);
         }
         let may_be_located = mode.serves() && !is_control;
-        let located = if may_be_located && iocb.buffer % BUFFER_ALIGNMENT == 0 {
-            let group = target.file.group();
+        let located = may_be_located.then(|| {
+            let (group, to) = (target.file.group(), iocb.buffer as usize);
             active
                 .extension
-                .locate_of(group, target.page, iocb.length as usize)
-        } else {
-            None
-        };
+                .locate_of(group, target.page, iocb.length as usize, to)
+        });
+        let located = located.flatten();
         let words = Words::of(iocb);
         let redirected = located.as_ref().map(|located| Words {
             fd: located.fd,
             offset: located.offset as i64,
+            length: located.length.into(),
             buffer: located.buffer().map_or(words.buffer, |start| start as u64),
             rw_flags: words.rw_flags | located.flags(),
             ..words
@@ -464,7 +461,7 @@ impl<O: Os> Core<O> {
         self.requests.expects_tags() || bounded && self.switch().mode().is_active()
     }
 
-    fn complete(&'static self, event: &IoEvent, request: Request) -> Completed {
+    fn complete(&'static self, event: &mut IoEvent, request: Request) -> Completed {
         let guard = self.switch().active();
         let active = guard
             .as_deref()
@@ -478,18 +475,16 @@ impl<O: Os> Core<O> {
                 target, located, ..
             } => {
                 let proven = match active {
-                    Some(active) if whole => {
+                    Some(active) if event.result == i64::from(located.length) => {
                         // SAFETY: the server's buffer for this read, which is complete and not yet given back.
                         let bytes = unsafe {
                             std::slice::from_raw_parts_mut(words.buffer as *mut u8, length)
                         };
                         // SAFETY: the read has completed.
-                        if let Some(read) = unsafe { located.bytes() } {
-                            bytes.copy_from_slice(read);
-                        }
-                        left_out!("proof")
-                            || active.extension.prove(&located, bytes)
-                                && self.is_the_page(active, target, bytes)
+                        let read = unsafe { located.bytes() };
+                        let proven = active.extension.prove(&located, read, bytes)
+                            && self.is_the_page(active, target, bytes);
+                        proven || left_out!("proof")
                     }
                     Some(active) => {
                         let errno = i32::try_from(-event.result.min(0)).unwrap_or(Errno::IO.0);
@@ -499,6 +494,7 @@ impl<O: Os> Core<O> {
                     None => false,
                 };
                 if proven {
+                    event.result = length as i64;
                     target.file.hits.fetch_add(1, Ordering::Relaxed);
                     active.and_then(ended);
                     return Completed::AsItIs;

@@ -7,7 +7,8 @@
 //!
 //! A suspicion costs the file and nothing else. From that moment none of its pages is served or inserted; a sample of what is
 //! cached of it is compared with the data file; then all of it is dropped. If a page differs, the extension is not to be
-//! trusted any more: it drops everything, and stays off until an administrator asks for it again. If none does, the file is
+//! trusted any more: it drops everything, and stays off until an administrator asks for it again. If a page is damaged in the file
+//! ([`crate::damage`]), nothing of the file is served or dropped until it is damaged no more. If none of that is so, the file is
 //! cached again once it has been at rest, looking the same, for as long as it takes to be remembered, or after a longer time
 //! in which the server was seen to change it again and again.
 //!
@@ -65,6 +66,8 @@ struct Suspicion {
 enum Stage {
     /// Its pages are still to be compared. How it looked otherwise.
     Open(String),
+    /// They were, and some are damaged in the file. All stay, for an administrator to save.
+    Damaged,
     /// They were, and dropped; it has to come to rest. Since when nothing suspicious was seen.
     Cleared(Duration),
 }
@@ -212,6 +215,12 @@ impl<O: Os> Audit<O> {
                 }
             }
             (seen, Some(suspicion)) => {
+                if matches!(suspicion.stage, Stage::Damaged)
+                    && !self.core.damage.is_of(file.owner, file.id())
+                {
+                    file.replace_contents();
+                    suspicion.stage = Stage::Cleared(now);
+                }
                 let Stage::Cleared(since) = &mut suspicion.stage else {
                     return;
                 };
@@ -239,7 +248,7 @@ impl<O: Os> Audit<O> {
                 .iter()
                 .find_map(|(owner, known)| match &known.suspicion.as_ref()?.stage {
                     Stage::Open(difference) => Some((*owner, difference.clone())),
-                    Stage::Cleared(_) => None,
+                    Stage::Damaged | Stage::Cleared(_) => None,
                 });
         let Some((owner, difference)) = open else {
             return;
@@ -273,6 +282,7 @@ impl<O: Os> Audit<O> {
         let Sample {
             compared,
             different,
+            damaged,
         } = thread.join().unwrap_or_default();
         if !self.still_serves() {
             return None;
@@ -294,6 +304,15 @@ impl<O: Os> Audit<O> {
             .suspicion
             .as_mut()
             .filter(|suspicion| matches!(suspicion.stage, Stage::Open(_)))?;
+        if damaged > 0 {
+            suspicion.stage = Stage::Damaged;
+            suspicion.listed.cleared(compared, now);
+            self.core.os().warning(&format!(
+                "{what}. {damaged} of {compared} cached pages that were compared are damaged in the file, and the others equal. Nothing \
+                 of the file is served, and the cache keeps its pages until these are well"
+            ));
+            return None;
+        }
         file.replace_contents();
         suspicion.stage = Stage::Cleared(now);
         suspicion.listed.cleared(compared, now);

@@ -10,9 +10,11 @@ use std::time::Duration;
 
 use extension::{FileId, Inspected, PageId};
 
+use crate::checksum;
 use crate::core::Core;
+use crate::damage::Damaged;
 use crate::files::DataFile;
-use crate::os::Os;
+use crate::os::{Errno, Os};
 
 /// Between two looks at the clock, pages.
 const PAGES_A_LOOK: u32 = 64;
@@ -22,6 +24,8 @@ const SAMPLE: u64 = 2048;
 const LOOKED_FOR: u32 = 1 << 18;
 /// Time that it takes at most, but for a disk that does not answer.
 const SAMPLE_TIME: Duration = Duration::from_secs(2);
+/// A page that looks damaged is read again after this.
+const AGAIN_AFTER: Duration = Duration::from_millis(20);
 
 /// Where to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,8 @@ pub enum Compared {
     /// Written meanwhile, or not readable just then.
     Skipped,
     Equal,
+    /// The page is damaged in the data file, or cannot be read there, and whole in the cache, which keeps it.
+    Damaged,
     /// The page in the cache is not that of the data file. It is dropped.
     Different,
 }
@@ -55,6 +61,8 @@ pub struct Sample {
     pub compared: u64,
     /// Of them: other bytes than the data file has.
     pub different: u64,
+    /// Of `compared`: damaged in the data file.
+    pub damaged: u64,
 }
 
 /// Page-aligned memory for direct reads.
@@ -101,7 +109,10 @@ impl<O: Os> Core<O> {
                 let last =
                     pages.min(page.saturating_add(PAGES_A_LOOK.saturating_mul(cursor.every)));
                 for number in (page..last).step_by(cursor.every as usize) {
-                    if let Some(id) = file.cacheable() {
+                    // Of a suspended file those that are damaged are asked for.
+                    let suspended =
+                        || Some(file.id()).filter(|id| self.damage.is_of(file.owner, *id));
+                    if let Some(id) = file.cacheable().or_else(suspended) {
                         tell(file, number, self.compare(file, id, fd, number, buffers));
                     }
                 }
@@ -154,31 +165,99 @@ impl<O: Os> Core<O> {
             return Compared::Absent; // it is being written, so it is not cached
         };
         match active.extension.inspect(page, cached) {
-            Inspected::Absent => return Compared::Absent,
+            Inspected::Absent => {
+                self.forget_damage(file, number);
+                return Compared::Absent;
+            }
             Inspected::Unproven | Inspected::Unanswered => return Compared::Unproven,
             Inspected::Copied => {}
         }
         let offset = u64::from(number) * length as u64;
-        // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
-        let read = unsafe {
-            self.os()
-                .read(fd, stored.as_mut_ptr(), length, offset as i64)
+        let read = |stored: &mut [u8]| {
+            // SAFETY: a read into our own buffer; if the descriptor stands for another file by now, that shows below.
+            unsafe {
+                self.os()
+                    .read(fd, stored.as_mut_ptr(), length, offset as i64)
+            }
         };
+        let was_read = read(stored);
         // Whoever changes the whole file gives it another identity before.
-        let unchanged = self.switch().generations().is_current(ticket)
-            && file.id() == id
-            && self
-                .files
-                .of_descriptor(fd)
-                .is_some_and(|now| std::ptr::eq(now, file));
-        if read != Ok(length) || !unchanged {
+        let is_unchanged = || {
+            self.switch().generations().is_current(ticket)
+                && file.id() == id
+                && self
+                    .files
+                    .of_descriptor(fd)
+                    .is_some_and(|now| std::ptr::eq(now, file))
+        };
+        let is_unreadable = was_read == Err(Errno::IO);
+        if was_read != Ok(length) && !is_unreadable || !is_unchanged() {
             return Compared::Skipped;
         }
-        if cached == stored {
+        if !is_unreadable && cached == stored {
+            self.forget_damage(file, number);
             return Compared::Equal;
+        }
+        let looks_damaged = match is_unreadable {
+            true => checksum::is_right(cached),
+            false => checksum::is_damaged(stored, cached),
+        };
+        if looks_damaged {
+            // Somebody else may just be writing it.
+            let sum = was_read.map(|_| crc32c::crc32c(stored));
+            self.os().pause(AGAIN_AFTER);
+            let is_same = read(stored).map(|_| crc32c::crc32c(stored)) == sum;
+            if !is_same || !is_unchanged() {
+                return Compared::Skipped;
+            }
+            self.note_damage(file, id, number, is_unreadable);
+            return Compared::Damaged;
+        }
+        if is_unreadable {
+            return Compared::Skipped;
         }
         active.extension.invalidate(id, number, 1);
         Compared::Different
+    }
+
+    fn forget_damage(&self, file: &DataFile, page: u32) {
+        if self.damage.any() {
+            self.damage.forget(file.owner, page, 1);
+        }
+    }
+
+    fn note_damage(&self, file: &DataFile, id: FileId, page: u32, is_unreadable: bool) {
+        let damaged = Damaged {
+            owner: file.owner,
+            id,
+            page,
+        };
+        if !self.damage.note(damaged) {
+            return;
+        }
+        let how = match is_unreadable {
+            true => "the data disk cannot read it",
+            false => "its checksum is wrong in the data file",
+        };
+        self.os().error(&format!(
+            "page {page} of '{}' is damaged: {how}, and the cache has it whole. Save it with `bpe verify --save-pages DIRECTORY`, and copy \
+             the table, before this server is restarted",
+            file.name()
+        ));
+    }
+
+    /// Copies a page that is known to be damaged, if it is still cached.
+    pub fn copy_of_damaged(&'static self, owner: u32, page: u32) -> Option<Vec<u8>> {
+        let damaged = self.damage.find(owner, page)?;
+        let mut all = self.files.all().into_iter();
+        let file = all.find(|file| file.owner == owner && file.id() == damaged.id)?;
+        let guard = self.switch().active();
+        let mut bytes = vec![0; file.page_size() as usize];
+        let found = guard
+            .as_ref()?
+            .extension
+            .inspect(PageId::new(damaged.id, page), &mut bytes);
+        (found == Inspected::Copied && checksum::is_right(&bytes)).then_some(bytes)
     }
 
     /// Compares some of the pages that are cached under this identity of a file with the file, from all over it. To be called
@@ -224,14 +303,13 @@ impl<O: Os> Core<O> {
             {
                 break;
             }
-            match self.compare(file, id, fd, number, &mut buffers) {
-                Compared::Equal => sample.compared += 1,
-                Compared::Different => {
-                    sample.compared += 1;
-                    sample.different += 1;
-                }
+            let compared = self.compare(file, id, fd, number, &mut buffers);
+            match compared {
+                Compared::Equal | Compared::Different | Compared::Damaged => sample.compared += 1,
                 Compared::Absent | Compared::Unproven | Compared::Skipped => {}
             }
+            sample.different += u64::from(compared == Compared::Different);
+            sample.damaged += u64::from(compared == Compared::Damaged);
         }
         sample
     }

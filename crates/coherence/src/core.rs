@@ -1,6 +1,7 @@
 //! Everything that the rules of coherence know of a server's process, as one value.
 
 use crate::aio::requests::Requests;
+use crate::damage::Damage;
 use crate::files::{Files, Slot};
 use crate::notes::Notes;
 use crate::os::Os;
@@ -13,6 +14,7 @@ pub struct Core<O: 'static> {
     pub files: Files<O>,
     pub notes: Notes,
     pub requests: Requests,
+    pub damage: Damage,
 }
 
 impl<O: Os> Core<O> {
@@ -22,6 +24,7 @@ impl<O: Os> Core<O> {
             files: Files::new(os, table),
             notes: Notes::new(),
             requests: Requests::new(),
+            damage: Damage::new(),
         }
     }
 
@@ -29,6 +32,16 @@ impl<O: Os> Core<O> {
     #[inline(always)]
     pub fn switch(&self) -> &Switch {
         &self.files.switch
+    }
+
+    /// Pages of data files that are known to be damaged.
+    pub fn damaged_pages(&self) -> u64 {
+        if self.damage.any() {
+            let all = self.files.all().into_iter();
+            let now: Vec<_> = all.map(|file| (file.owner, file.id())).collect();
+            self.damage.keep_of(&now);
+        }
+        self.damage.count()
     }
 
     /// The machine.

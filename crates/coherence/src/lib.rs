@@ -8,8 +8,8 @@
 //! 1. [`sync`] and [`os`]: locks and atomics; the machine. [`control`]: reads that are compared.
 //! 2. [`stamp`]: the proof that a file is what it was. [`manifest`], [`recovery`]: the records of the files over restarts. [`switch`]: the
 //!    mode that every hook reads first, requests under way, the active extension. [`treatment`]: what the rules for tables say of a file.
-//! 3. [`files`]: which descriptors are data files, and what became of them. [`header`], [`print`]: what a page says of itself.
-//! 4. [`notes`]: what hooks note for a recording. [`target`]: what is read or written. `aio::requests`: what is under way.
+//! 3. [`files`]: which descriptors are data files, and what became of them. [`header`], [`print`], [`checksum`]: what a page says of itself.
+//! 4. [`notes`]: what hooks note for a recording. [`damage`]: pages that only the cache has. [`target`]: what is read or written. `aio::requests`: what is under way.
 //! 5. [`core`]: the value.
 //! 6. [`rules`]: around a read and a write. [`scan`]: the files that are open already. [`aio`]: asynchronous I/O from submit to
 //!    harvest. [`compare`]: cached pages and data files. [`warm`]: pages that another server has cached. [`audit`]: whether somebody else writes to them.
@@ -19,7 +19,7 @@
 //!
 //! # Order of locks
 //! Controller's thread → controller → file registry → file identity → reads given up → in-flight table shard → (the extension's
-//! locks). The list of suspended files is a leaf, and so are the outcomes of a recovery and the rules for tables.
+//! locks). The list of suspended files is a leaf, and so are that of damaged pages, the outcomes of a recovery and the rules for tables.
 
 /// Whether a build for tests leaves out a rule of [`canary`]; `false` in every other build.
 #[macro_export]
@@ -47,10 +47,12 @@ pub mod aio;
 pub mod audit;
 #[cfg(debug_assertions)]
 pub mod canary;
+pub mod checksum;
 pub mod compare;
 pub mod control;
 pub mod controller;
 pub mod core;
+pub mod damage;
 #[cfg(debug_assertions)]
 #[doc(hidden)]
 pub mod failpoint;

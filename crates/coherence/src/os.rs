@@ -75,6 +75,9 @@ pub trait Os: Send + Sync + 'static {
     /// `to` must be valid for writes of `length` bytes.
     unsafe fn read(&self, fd: i32, to: *mut u8, length: usize, at: i64) -> Result<usize, Errno>;
 
+    /// Waits for so long.
+    fn pause(&self, _time: Duration) {}
+
     /// Descriptors that the process has, without order.
     fn open_descriptors(&self) -> Vec<i32>;
 

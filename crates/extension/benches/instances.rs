@@ -336,7 +336,7 @@ impl Subject {
     fn locate(&self, load: &Load) -> Figures {
         self.of_extension(|| {
             drive(load, |page, _| {
-                if let Some(located) = self.cache.extension.locate(page, PAGE) {
+                if let Some(located) = self.cache.extension.locate(page, PAGE, 0) {
                     self.cache.extension.release(located);
                 }
             })

@@ -186,12 +186,12 @@ fn other(criterion: &mut Criterion, directory: &Path) -> Outcome {
             drop(
                 cache
                     .extension
-                    .locate(PageId::new(FILE, random.u32(..PAGES)), PAGE),
+                    .locate(PageId::new(FILE, random.u32(..PAGES)), PAGE, 0),
             )
         });
     });
     group.bench_function("locate, miss", |bench| {
-        bench.iter(|| drop(cache.extension.locate(absent(&mut random), PAGE)));
+        bench.iter(|| drop(cache.extension.locate(absent(&mut random), PAGE, 0)));
     });
     group.bench_function("generation begin and end of a write", |bench| {
         bench.iter(|| {

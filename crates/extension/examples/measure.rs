@@ -108,7 +108,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (what, file) in [("absent", 2), ("present", 1)] {
         let r = rate(1, Duration::from_secs(2), |state, _| {
             let page = PageId::new(FileId(file), random(state) as u32 % pages);
-            drop(cache.locate(page, PAGE));
+            drop(cache.locate(page, PAGE, 0));
         });
         writeln!(
             out,
@@ -118,7 +118,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     }
 
     let located = (0..pages)
-        .find_map(|n| cache.locate(PageId::new(FileId(1), n), PAGE))
+        .find_map(|n| cache.locate(PageId::new(FileId(1), n), PAGE, 0))
         .ok_or("nothing is cached")?;
     // SAFETY: the descriptor is valid as long as `located` lives; the file made of it is never dropped, and so not closed.
     let file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(located.fd) });

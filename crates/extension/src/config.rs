@@ -187,6 +187,11 @@ pub enum OpenError {
     #[error("'{path}' is in use by another server; give each server its own file")]
     InUse { path: PathBuf },
     #[error(
+        "'{path}' is in use by another process whose data directory has the same path, on a host of the same name; if two servers \
+         were started on one data directory, or the one before has not ended, stop one; otherwise give each its own file"
+    )]
+    SameData { path: PathBuf },
+    #[error(
         "'{path}' is open in this server already: it is named twice, or the cache of before still waits for a disk that does \
          not answer; try again when it does, or leave it out"
     )]

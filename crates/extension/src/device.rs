@@ -5,6 +5,7 @@
 //! numbers tell readers that were busy throughout.
 
 pub(crate) mod bounded;
+mod directness;
 pub(crate) mod exposure;
 pub(crate) mod file;
 pub(crate) mod health;
@@ -243,7 +244,6 @@ impl Device {
                     offset: start,
                     bytes: whole,
                     bound,
-                    slots: self.slots(),
                     overdue: &self.health.overdue,
                 };
                 match bounded::read(&request, &mut pass) {
@@ -252,7 +252,7 @@ impl Device {
                 }
             }
             // Its memory is one of a limited number of slots: without a free one the page is not read from here.
-            let mut slot = bounded::lend(whole, self.slots()).ok_or(Unread::Busy)?;
+            let mut slot = bounded::lend(whole).ok_or(Unread::Busy)?;
             read_exact(&*file.storage, slot.bytes_mut(), start).map_err(Unread::Failed)?;
             // SAFETY: the read has ended.
             Ok(pass(unsafe { slot.bytes() }))
@@ -266,11 +266,6 @@ impl Device {
         self.read_timeout
             .get()
             .filter(|_| bounded && file.storage.raw_fd() >= 0)
-    }
-
-    /// Slots to choose from for a read with a bound.
-    pub fn slots(&self) -> usize {
-        bounded::slots_for(self.geometry.file_bytes())
     }
 
     fn guarded<R>(

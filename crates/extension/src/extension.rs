@@ -30,22 +30,18 @@
 //! nothing, but for the memory of a slot at its first use, and the tables of files and of forgotten files as they grow.
 
 use std::fs::File;
-use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use crate::arena::Inherited;
 use crate::config::{Config, OpenError};
 use crate::device::Device;
-use crate::device::bounded::{Counted, GivenUp, LentSlot};
-use crate::device::file::{CacheFile, Wrap};
-use crate::device::submission::is_flag_refused;
+use crate::device::file::Wrap;
 use crate::generation::Generations;
 use crate::group::{Group, Limits};
-use crate::instance::Spot;
 use crate::left_out::{Rule, leaves_out};
 use crate::measure::histogram::HistogramSnapshot;
 use crate::page::{EXTENT_SHIFT, FileId, PageId};
@@ -127,95 +123,6 @@ pub enum Inspected {
     /// Its device has failed, or does not answer just now.
     Unanswered,
     Copied,
-}
-
-/// Where a page lies uncompressed on a device: `length` bytes at `offset` of `fd`, which stays open as long as this value
-/// lives. The caller's buffer must be aligned to `alignment`, as the offset and the length are.
-///
-/// If reads of the device are bounded in time, the page must be read into [`buffer`](Located::buffer): a read that takes
-/// longer than its [bound](Located::bound) can then be [given up](Extension::give_up).
-pub struct Located {
-    pub fd: RawFd,
-    pub offset: u64,
-    pub length: u32,
-    pub alignment: u32,
-    pub(crate) bounded: Option<Bounded>,
-    pub(crate) page: PageId,
-    pub(crate) spot: Spot,
-    pub(crate) started: Instant,
-    /// Keeps the descriptor open.
-    pub(crate) _file: Arc<CacheFile>,
-}
-
-/// What a read with a bound needs besides.
-pub(crate) struct Bounded {
-    pub slot: LentSlot,
-    /// How long the read is waited for.
-    pub bound_micros: u32,
-    pub counted: Counted,
-    /// For its request.
-    pub flags: u32,
-}
-
-impl Located {
-    pub fn page(&self) -> PageId {
-        self.page
-    }
-
-    /// Where the page must be read to; `None`: anywhere.
-    pub fn buffer(&self) -> Option<*mut u8> {
-        self.bounded.as_ref().map(|bounded| bounded.slot.as_ptr())
-    }
-
-    /// What was read into [`buffer`](Located::buffer).
-    ///
-    /// # Safety
-    /// The read must have completed.
-    pub unsafe fn bytes(&self) -> Option<&[u8]> {
-        // SAFETY: the caller's promise.
-        let bytes = |bounded: &'_ Bounded| unsafe { &*std::ptr::from_ref(bounded.slot.bytes()) };
-        self.bounded.as_ref().map(bytes)
-    }
-
-    /// How long the read is waited for once it was submitted.
-    pub fn bound(&self) -> Option<Duration> {
-        let bounded = self.bounded.as_ref();
-        bounded.map(|bounded| Duration::from_micros(bounded.bound_micros.into()))
-    }
-
-    /// Flags (`RWF_...`) that the request needs, so that whoever submits it is not kept waiting.
-    pub fn flags(&self) -> u32 {
-        self.bounded.as_ref().map_or(0, |bounded| bounded.flags)
-    }
-
-    /// The kernel has taken the request.
-    pub fn submitted(&mut self) {
-        if let Some(bounded) = &mut self.bounded {
-            bounded.counted.submitted();
-        }
-    }
-
-    /// The kernel has refused the request with this errno. Whether that, or an answer with it, is about the flags, or says
-    /// that it would have to wait, and so nothing about the disk.
-    pub fn refused(&self, errno: i32) -> bool {
-        let Some(bounded) = self.bounded.as_ref().filter(|bounded| bounded.flags != 0) else {
-            return false;
-        };
-        if is_flag_refused(errno) {
-            bounded.counted.submissions().leave_flag_out();
-        }
-        let busy = errno == libc::EAGAIN || is_flag_refused(errno);
-        if busy {
-            bounded.counted.submissions().busy.add(1);
-        }
-        busy
-    }
-
-    /// Gives up the read. What is returned must be kept until it was answered. `None` if it has no buffer of its own.
-    pub fn give_up(self) -> Option<GivenUp> {
-        let Bounded { slot, counted, .. } = self.bounded?;
-        Some(GivenUp::new(counted, slot, self._file))
-    }
 }
 
 /// What outlives the process, at rest.
@@ -509,6 +416,6 @@ impl Drop for Extension {
                 arena.discard();
             }
         }
-        crate::device::bounded::give_memory_back();
+        crate::device::bounded::give_all_memory_back();
     }
 }

@@ -58,8 +58,8 @@ pub(crate) struct Counters {
     pub failed_proof: Counter,
     pub collision: Counter,
     pub unsuitable: Counter,
-    /// Read elsewhere, because what is cached had to be compared first.
-    pub not_locatable: Counter,
+    /// The page is cached, and neither a request to its device nor memory for it was free.
+    pub no_request: Counter,
     pub offered: Counter,
     pub admitted: Counter,
     pub rejected: Counter,
@@ -85,6 +85,7 @@ impl Counters {
             &self.failed_proof,
             &self.collision,
             &self.unsuitable,
+            &self.no_request,
         ]
         .iter()
         .map(|counter| counter.get())

@@ -28,6 +28,7 @@ mod generation;
 mod group;
 mod instance;
 mod left_out;
+mod locating;
 mod log;
 mod measure;
 mod memory;
@@ -69,15 +70,14 @@ pub use config::{
     Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError, OwnerIdentity,
     ReadTimeout,
 };
-pub use device::bounded::GivenUp;
+pub use device::bounded::{GivenUp, give_idle_memory_back};
 pub use device::exposure::{Exposure, Who, exposures};
-pub use device::file::{check_device, make_own, open_own, reserve, room};
+pub use device::file::{check_device, make_own, open_own, remove_left, reserve, room};
 pub use device::kernel::aio_contexts;
-pub use extension::{
-    Extension, Frozen, Inspected, Located, MissReason, OfferOutcome, ReadOutcome, Source,
-};
+pub use extension::{Extension, Frozen, Inspected, MissReason, OfferOutcome, ReadOutcome, Source};
 pub use generation::{Generations, ReadTicket};
 pub use group::{Group, Limits};
+pub use locating::Located;
 pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};
 pub use open::fits;
 #[cfg(any(checker, debug_assertions))]

@@ -2,19 +2,18 @@
 
 use std::time::Instant;
 
-use crate::device::bounded::{self, Counted, GivenUp};
 use crate::device::{Device, Fault};
 use crate::directory::Kind;
-use crate::extension::{Bounded, Extension, Inspected, Located, MissReason, ReadOutcome};
+use crate::extension::{Extension, Inspected, MissReason, ReadOutcome};
 use crate::group::Group;
-use crate::instance::{Found, Instance, Spot};
+use crate::instance::{Counters, Found, Instance, Spot};
 use crate::page::{PageId, check, identity_of, is_page_length};
 use crate::segment::format::{PACKED_HEADER, packed_page_length, unpack};
 use crate::statistics::Counter;
 
 /// Bytes read for an entry, before their proof.
 #[derive(Clone, Copy)]
-enum Content<'a> {
+pub(crate) enum Content<'a> {
     /// A page of the requested length.
     Page(&'a [u8]),
     /// An intact page of another length is this one. An entry does not name its page, and files differ in the length of
@@ -22,6 +21,22 @@ enum Content<'a> {
     OtherLength(PageId),
     /// Decompression failed at every length.
     Damaged,
+}
+
+impl Counters {
+    /// The misses of this reason.
+    pub fn of(&self, reason: MissReason) -> &Counter {
+        match reason {
+            MissReason::Absent => &self.absent,
+            MissReason::DeviceFailed => &self.device_failed,
+            MissReason::DeviceError => &self.device_error,
+            MissReason::Reclaimed => &self.reclaimed,
+            MissReason::Invalidated => &self.invalidated_during,
+            MissReason::FailedProof => &self.failed_proof,
+            MissReason::Collision => &self.collision,
+            MissReason::Unsuitable => &self.unsuitable,
+        }
+    }
 }
 
 impl Extension {
@@ -72,19 +87,7 @@ impl Extension {
                 shared.latency.record(started.elapsed().as_nanos() as u64);
                 ReadOutcome::Hit
             }
-            Err(reason) => {
-                let counter = match reason {
-                    MissReason::Absent => &counters.absent,
-                    MissReason::DeviceFailed => &counters.device_failed,
-                    MissReason::DeviceError => &counters.device_error,
-                    MissReason::Reclaimed => &counters.reclaimed,
-                    MissReason::Invalidated => &counters.invalidated_during,
-                    MissReason::FailedProof => &counters.failed_proof,
-                    MissReason::Collision => &counters.collision,
-                    MissReason::Unsuitable => &counters.unsuitable,
-                };
-                miss(counter, reason)
-            }
+            Err(reason) => miss(counters.of(reason), reason),
         }
     }
 
@@ -143,7 +146,7 @@ impl Extension {
     }
 
     /// Proves the bytes read from a spot.
-    fn verify(
+    pub(crate) fn verify(
         &self,
         instance: &Instance,
         page: PageId,
@@ -205,7 +208,7 @@ impl Extension {
         instance.removals() != found_at
     }
 
-    fn verify_staged(
+    pub(crate) fn verify_staged(
         &self,
         instance: &Instance,
         page: PageId,
@@ -214,12 +217,13 @@ impl Extension {
         removals: u64,
         bytes: &[u8],
     ) -> Result<(), MissReason> {
-        // The frame is pinned: if the entry was turned to a device meanwhile the bytes are still the page's. But whether that
-        // or a write has removed it cannot be told, so a miss it is.
-        if self.removals_moved(instance, removals)
-            && instance.lock().still(page, frame, Kind::STAGED).is_none()
-        {
-            return Err(MissReason::Invalidated);
+        // If the entry was turned to a device meanwhile the bytes are still the page's. But whether that or a write has removed
+        // it cannot be told, so a miss it is. The bytes may be a copy, and the frame that of a later version.
+        if self.removals_moved(instance, removals) {
+            let entry = instance.lock().still(page, frame, Kind::STAGED);
+            if entry.is_none_or(|(_, entry)| entry.check != expected) {
+                return Err(MissReason::Invalidated);
+            }
         }
         if check(page, bytes) == expected {
             return Ok(());
@@ -229,159 +233,6 @@ impl Extension {
             state.remove(&self.shared.store, slot);
         }
         Err(MissReason::FailedProof)
-    }
-
-    /// Where the page lies, for asynchronous I/O, if it lies uncompressed and suitably aligned on a device. Counts the access
-    /// if so, and a miss if the page is not cached at all; if it is, but not so, `read` will serve and count it.
-    ///
-    /// The caller reads, and then calls `prove`; or `release` if the read was not made, `release_failed` if it failed.
-    pub fn locate(&self, page: PageId, length: usize) -> Option<Located> {
-        self.locate_of(Group::NORMAL, page, length)
-    }
-
-    /// As [`locate`](Self::locate), a page of this group.
-    pub fn locate_of(&self, group: Group, page: PageId, length: usize) -> Option<Located> {
-        let started = Instant::now();
-        let shared = &*self.shared;
-        let instance = shared.instance(page);
-        let counters = &instance.counters;
-        if !is_page_length(length) {
-            counters.unsuitable.add(1);
-            return None;
-        }
-        let mut state = instance.lock();
-        let mut found_at = state.slot_of(&shared.store, page);
-        let found = state.look_up(&shared.store, instance, page, group, found_at);
-        let spot = match found {
-            Found::OnDevice(spot) if spot.kind == Kind::raw(length) => spot,
-            Found::Absent | Found::DeviceFailed => {
-                let known = state.record_access(page, group, found_at, &shared.store);
-                if matches!(found, Found::DeviceFailed) {
-                    counters.device_failed.add(1);
-                } else {
-                    counters.absent.add(1);
-                    counters.returned.add(u64::from(known));
-                }
-                return None;
-            }
-            Found::Staged(..) | Found::OnDevice(_) => {
-                counters.not_locatable.add(1);
-                // Not under the lock: a staged page may be freed here.
-                drop(state);
-                drop(found);
-                return None;
-            }
-        };
-        let device = &shared.store.devices[spot.device as usize];
-        let file = device.file();
-        if !device.suits(&file, spot.location, 0, length) || file.storage.raw_fd() < 0 {
-            counters.not_locatable.add(1);
-            return None;
-        }
-        let bounded = match device.bound(&file) {
-            None => None,
-            Some(bound) => {
-                // To look for a slot takes long beside what else is done under the lock. What was found is proven later
-                // in any case.
-                drop(state);
-                let overdue = &device.health.overdue;
-                let lent = Counted::begin(overdue)
-                    .and_then(|counted| Some((counted, bounded::lend(length, device.slots())?)));
-                let Some((counted, slot)) = lent else {
-                    counters.not_locatable.add(1);
-                    return None;
-                };
-                state = instance.lock();
-                found_at = state.slot_of(&shared.store, page);
-                Some(Bounded {
-                    slot,
-                    bound_micros: u32::try_from(bound.as_micros()).unwrap_or(u32::MAX),
-                    flags: counted.submissions().flags(),
-                    counted,
-                })
-            }
-        };
-        state.record_access(page, group, found_at, &shared.store);
-        drop(state);
-        Some(Located {
-            bounded,
-            fd: file.storage.raw_fd(),
-            offset: device.geometry.offset_of(spot.location),
-            length: length as u32,
-            alignment: file.alignment as u32,
-            page,
-            spot,
-            started,
-            _file: file,
-        })
-    }
-
-    /// After the read of a located page: whether these bytes are the page. Counts a hit or a miss, and drops the entry if
-    /// it leads astray.
-    pub fn prove(&self, located: &Located, bytes: &[u8]) -> bool {
-        let instance = self.shared.instance(located.page);
-        let counters = &instance.counters;
-        if bytes.len() != located.length as usize {
-            counters.unsuitable.add(1);
-            return false;
-        }
-        let device = &self.shared.store.devices[located.spot.device as usize];
-        match self.verify(instance, located.page, located.spot, Content::Page(bytes)) {
-            Ok(()) => {
-                device.reads.add(1);
-                device.bytes_read.add(bytes.len() as u64);
-                device.health.note_success();
-                counters.hits.add(1);
-                counters.hit_bytes.add(bytes.len() as u64);
-                counters.hits_located.add(1);
-                self.shared
-                    .latency
-                    .record(located.started.elapsed().as_nanos() as u64);
-                true
-            }
-            Err(reason) => {
-                (match reason {
-                    MissReason::Reclaimed => &counters.reclaimed,
-                    MissReason::Invalidated => &counters.invalidated_during,
-                    MissReason::Collision => &counters.collision,
-                    _ => &counters.failed_proof,
-                })
-                .add(1);
-                false
-            }
-        }
-    }
-
-    /// The read of a located page was not made.
-    pub fn release(&self, located: Located) {
-        drop(located);
-    }
-
-    /// The read of a located page has taken too long. Counts a miss. What is returned must be kept until the read was
-    /// answered; `None` if it was not made into the page's own buffer, so that it cannot be given up.
-    pub fn give_up(&self, located: Located) -> Option<GivenUp> {
-        let counters = &self.shared.instance(located.page).counters;
-        counters.device_failed.add(1);
-        located.give_up()
-    }
-
-    /// The read of a located page failed with this errno, or came short (0). Counts a miss, and an error of the device unless
-    /// the kernel only says that whoever submitted it would have had to wait.
-    pub fn release_failed(&self, located: Located, errno: i32) {
-        if located.refused(errno) {
-            let counters = &self.shared.instance(located.page).counters;
-            return counters.device_failed.add(1);
-        }
-        self.shared
-            .instance(located.page)
-            .counters
-            .device_error
-            .add(1);
-        let health = &self.shared.store.devices[located.spot.device as usize].health;
-        match errno {
-            0 => health.note_error(&"a read came short"),
-            _ => health.note_error(&std::io::Error::from_raw_os_error(errno)),
-        }
     }
 }
 
@@ -404,7 +255,7 @@ fn read_stored(
 /// Identifies the page at a spot that holds no page of `length`. This takes up to two more reads, and is rare: one lookup
 /// of an absent page in 1,400 finds the entry of another page.
 #[cold]
-fn read_other_length(
+pub(crate) fn read_other_length(
     device: &Device,
     spot: Spot,
     length: usize,
@@ -417,12 +268,11 @@ fn read_other_length(
         return Ok(Content::Damaged);
     }
     let mut bytes = vec![0; own_length];
-    Ok(
-        match read_stored(device, spot.location, spot.kind, &mut bytes).transpose()? {
-            Some(true) => Content::OtherLength(identity_of(spot.check, &bytes)),
-            Some(false) | None => Content::Damaged,
-        },
-    )
+    let read = read_stored(device, spot.location, spot.kind, &mut bytes).transpose()?;
+    Ok(match read {
+        Some(true) => Content::OtherLength(identity_of(spot.check, &bytes)),
+        Some(false) | None => Content::Damaged,
+    })
 }
 
 impl From<Fault> for MissReason {

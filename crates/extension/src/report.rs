@@ -46,7 +46,7 @@ pub(crate) fn statistics(shared: &Shared) -> Statistics {
         s.misses_failed_proof += c.failed_proof.get();
         s.misses_collision += c.collision.get();
         s.misses_unsuitable += c.unsuitable.get();
-        s.not_locatable += c.not_locatable.get();
+        s.misses_no_request += c.no_request.get();
         s.offered += c.offered.get();
         s.admitted += c.admitted.get();
         s.rejected += c.rejected.get();

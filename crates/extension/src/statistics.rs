@@ -58,8 +58,8 @@ pub struct Statistics {
     pub misses_failed_proof: u64,
     pub misses_collision: u64,
     pub misses_unsuitable: u64,
-    /// `locate` answered no although the page is cached (staged, compressed, not aligned). Not a miss: the caller may `read`.
-    pub not_locatable: u64,
+    /// Cached pages that `locate` did not give, as no request to the device or no memory for one was free.
+    pub misses_no_request: u64,
     pub pages_cached: u64,
     /// Bytes the cached pages take on the devices (approximate) and in staging.
     pub bytes_cached: u64,

@@ -50,6 +50,7 @@ pub mod linux;
 mod mount;
 #[cfg(debug_assertions)]
 mod naive;
+mod owned_files;
 mod persist;
 pub mod plan;
 pub mod pool;

@@ -50,6 +50,10 @@ impl Os for Linux {
         fs::statat(directory, path, AtFlags::empty()).ok().map(seen)
     }
 
+    fn pause(&self, time: Duration) {
+        std::thread::sleep(time);
+    }
+
     unsafe fn read(&self, fd: i32, to: *mut u8, length: usize, at: i64) -> Result<usize, Errno> {
         // SAFETY: the caller's promise; the slot was patched before anything could get here.
         let read = unsafe { PREAD.get::<Pread>()(fd, to.cast(), length, at) };

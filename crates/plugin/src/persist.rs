@@ -34,7 +34,7 @@ use crate::plan::{self, Plan};
 use crate::process::{CORE, KNOWN};
 use crate::settings::{self, Persist, Settings};
 use crate::token::{Token, TokenFile};
-use crate::{clock, fence, scan, unseen};
+use crate::{clock, fence, owned_files, scan, unseen};
 
 /// Bytes before the records: a page of memory.
 const HEAD: usize = 4096;
@@ -243,6 +243,9 @@ pub fn end(how: End) {
     let is_used_up = is_kept() && !plan::kept_in(&owner, "arena").exists();
     if matches!(how, End::Uninstalled | End::Stopped) || is_used_up {
         remove(&owner);
+    }
+    if how == End::Uninstalled {
+        owned_files::forget();
     }
 }
 

@@ -297,6 +297,7 @@ impl Plan {
                 Err(
                     OpenError::HeldHere { path }
                     | OpenError::InUse { path }
+                    | OpenError::SameData { path }
                     | OpenError::NoSpace { path, .. },
                 ) if own.contains(&path) => {
                     errors.extend(enough_room(device, &path).err());

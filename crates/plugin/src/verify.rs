@@ -3,7 +3,8 @@
 //! | argument | answer, a JSON object |
 //! |---|---|
 //! | `verify-start KEY EVERY` | begins a verification of every so many pages with a [key](crate::keys); `next` is the argument to go on with |
-//! | `verify-next NAME FILE PAGE` | looks at some pages from there on; counts, `pages` that differ, and `next`, null at the end |
+//! | `verify-next NAME FILE PAGE` | looks at some pages from there on; counts, `pages` that differ, `damaged_pages`, and `next`, null at the end |
+//! | `verify-page NAME FILE PAGE` | the `bytes` of a page that is known to be damaged in the data file, in Base64; null if it is not, or no longer cached |
 //! | `verify-stop NAME` | ends it |
 //!
 //! `error` stands in an answer when something could not be done. The name of a verification is random; it ends [`LEASE`]
@@ -16,6 +17,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use coherence::compare::{Buffers, Compared, Cursor};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
@@ -30,6 +33,8 @@ use crate::process::CORE;
 const TIME: Duration = Duration::from_millis(200);
 /// Pages that are listed as wrong by one call at most.
 const LISTED: usize = 64;
+/// Damaged pages that are listed by one call at most.
+const LISTED_DAMAGED: usize = 1024;
 
 /// A verification ends by itself when nobody has asked it to go on for this long.
 pub const LEASE: Duration = Duration::from_secs(10);
@@ -91,7 +96,10 @@ struct Counts {
     /// In the cache, but they failed their proof, so they would not have been served.
     unproven: u64,
     wrong: u64,
+    /// Damaged in the data file.
+    damaged: u64,
     listed: Vec<Value>,
+    listed_damaged: Vec<Value>,
 }
 
 impl Verifications {
@@ -136,6 +144,13 @@ impl Verifications {
             ] => self
                 .next(name, file.parse().ok()?, page.parse().ok()?)
                 .transpose()?,
+            [
+                Some("verify-page"),
+                Some(name),
+                Some(file),
+                Some(page),
+                None,
+            ] => self.page(name, file.parse().ok()?, page.parse().ok()?),
             [Some("verify-stop"), Some(name), None, None, None] => {
                 self.0.lock().retain(|one| one.name != name);
                 Ok(json!({}))
@@ -181,7 +196,8 @@ impl Verifications {
         let add = |file: &DataFile, page, compared| counts.add(file, page, compared);
         let next = CORE.compare_from(from, TIME, &mut buffers, add);
         drop(call);
-        if next.is_none() {
+        // Whoever has found damaged pages may ask for them.
+        if next.is_none() && counts.damaged == 0 {
             self.0.lock().retain(|one| one.name != name);
         }
         Ok(Some(json!({
@@ -189,9 +205,20 @@ impl Verifications {
             "skipped": counts.skipped,
             "unproven": counts.unproven,
             "wrong": counts.wrong,
+            "damaged": counts.damaged,
             "pages": counts.listed,
+            "damaged_pages": counts.listed_damaged,
             "next": next.map(|next| format!("verify-next {name} {} {}", next.file, next.page)),
         })))
+    }
+}
+
+impl Verifications {
+    fn page(&self, name: &str, file: u32, page: u32) -> Result<Value, String> {
+        let call = Call::begin(self, name)?;
+        let bytes = CORE.copy_of_damaged(file, page);
+        drop(call);
+        Ok(json!({ "bytes": bytes.map(|bytes| BASE64.encode(bytes)) }))
     }
 }
 
@@ -202,6 +229,14 @@ impl Counts {
             Compared::Unproven => self.unproven += 1,
             Compared::Skipped => self.skipped += 1,
             Compared::Equal => self.compared += 1,
+            Compared::Damaged => {
+                self.compared += 1;
+                self.damaged += 1;
+                if self.listed_damaged.len() < LISTED_DAMAGED {
+                    self.listed_damaged
+                        .push(json!({ "file": file.name(), "number": file.owner, "page": number }));
+                }
+            }
             Compared::Different => {
                 self.compared += 1;
                 self.wrong += 1;
@@ -244,6 +279,8 @@ mod tests {
             "verify-next a 1 99999999999",
             "verify-next a 1 2 3",
             "verify-stop",
+            "verify-page a 1",
+            "verify-page a 1 x",
             "summary",
         ] {
             assert_eq!(answer(unknown), None, "{unknown}");
@@ -255,7 +292,9 @@ mod tests {
                 "{nobodys}"
             );
         }
-        assert!(error(answer("verify-next 00 0 0")).contains("no such verification"));
+        for of_none in ["verify-next 00 0 0", "verify-page 00 0 0"] {
+            assert!(error(answer(of_none)).contains("no such verification"));
+        }
     }
 
     #[test]

@@ -103,6 +103,8 @@ export interface Figures {
   audit_suspicions: number;
   /** Data files that are not cached for that reason now. */
   suspended_files: number;
+  /** Pages that are damaged in the data files, and whole in the cache. */
+  damaged_pages: number;
 }
 
 /** How welcome it is. */

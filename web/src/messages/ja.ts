@@ -496,6 +496,7 @@ export const ja: Messages = {
     "trouble.comparing": "データファイル {file} は {suspended_minutes} 前からキャッシュされていません: {why}。サーバーの呼び出しによるものではありません。キャッシュにあるページをファイルと比べています。1 ページでも違えば、拡張はすべてを捨てて passive になります。",
     "trouble.suspended": "データファイル {file} は {suspended_minutes} 前からキャッシュされていません: {why}。サーバーの呼び出しによるものではありません。キャッシュにあった {compared_pages} ページをファイルと比べ、違いはありませんでした。{rest_s} 秒間何も変わらなければ、またはサーバーだけが変え続けて {latest_minutes} たてば、再びキャッシュされます。データファイルの時刻を変えるもの (コピー、リストア、`touch`) を探してください。SET GLOBAL bpe_enabled = OFF と ON ですぐにキャッシュされますが、キャッシュは空になります。",
     "trouble.suspended_more": "ほかに {more_files} 個のデータファイルが、サーバーの呼び出しによらず変わったためにキャッシュされていません。SELECT bpe_report('suspended') がすべてを、エラーログが最初のものを挙げます。",
+    "trouble.damaged": "データファイルの {damaged_pages} ページが壊れていますが、キャッシュには正しい内容があります。データディスクまたはドライバーがデータを失っています。このサーバーを再起動する前に `bpe verify --save-pages DIRECTORY` を実行し、テーブルをコピーしてください。ページはエラーログにあります。",
     "trouble.suspicions": "サーバーの起動以来、データファイルがサーバーの呼び出しによらず {audit_suspicions} 回変わりました。キャッシュのページに違いはなく、ファイルは再びキャッシュされています。名前はエラーログにあります。何が書き込むか、時刻を変えるかを調べてください。",
     "trouble.denied": "アカウント {account} に PROCESS 権限がないため、テーブル、ファイル、キャッシュディスク、レイテンシーは表示されません。管理者は次を実行できます: GRANT PROCESS ON *.* TO {account}",
     "bottleneck.disk": "キャッシュディスクはデータディスクとほとんど変わらない速さです。典型的な読み取りは {cache_p50_us} 対 {data_p50_us}。bpe_path により速いディスクを使えば効果が増します。",

@@ -496,6 +496,7 @@ export const zhTW: Messages = {
     "trouble.comparing": "資料檔 {file} 已有 {suspended_minutes} 未被快取：{why}，但不是伺服器的呼叫所致。正在將快取中的頁面與檔案比對；只要有一頁不同，擴充就會捨棄全部內容並轉為 passive。",
     "trouble.suspended": "資料檔 {file} 已有 {suspended_minutes} 未被快取：{why}，但不是伺服器的呼叫所致。已將快取中的 {compared_pages} 頁與檔案比對，沒有不同。檔案 {rest_s} 秒內沒有任何變更，或只有伺服器持續變更並經過 {latest_minutes} 之後，會再次快取。請找出是什麼更改資料檔的時間：複製、還原或 `touch`。SET GLOBAL bpe_enabled = OFF 再 ON 可立即快取，但會清空快取。",
     "trouble.suspended_more": "另有 {more_files} 個資料檔因非伺服器的呼叫所致的變更而未被快取。SELECT bpe_report('suspended') 會全部列出，錯誤記錄列出最先的幾個。",
+    "trouble.damaged": "資料檔中有 {damaged_pages} 個頁面損壞，快取中的內容完好。資料磁碟或其驅動程式遺失資料。重新啟動此伺服器之前，請執行 `bpe verify --save-pages DIRECTORY` 並複製資料表。頁面列於錯誤記錄。",
     "trouble.suspicions": "自伺服器啟動以來，資料檔有 {audit_suspicions} 次非伺服器的呼叫所致的變更。快取中的頁面沒有不同，檔案已再次快取。錯誤記錄有檔名：請找出是什麼寫入或更改時間。",
     "trouble.denied": "帳號 {account} 沒有 PROCESS 權限，因此不顯示資料表、檔案、快取磁碟與延遲。管理員可以執行：GRANT PROCESS ON *.* TO {account}",
     "bottleneck.disk": "快取磁碟幾乎不比資料磁碟快：一般讀取 {cache_p50_us} 對 {data_p50_us}。bpe_path 使用更快的磁碟效果更好。",

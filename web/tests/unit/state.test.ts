@@ -17,7 +17,7 @@ const figures = (at: number, more: Partial<Figures> = {}): Figures => ({
   saved_bytes_total: 0, gain_us: 900, saved_ms_per_s: 0, cache_written_bytes_per_s: 0, cache_written_bytes_24h: 0, data_written_bytes_per_s: 0,
   pages_cached: 0, bytes_cached: 100, capacity_bytes: 100, memory_bytes: 1, pool_bytes: 1, admitted_per_s: 0, rejected_per_s: 0,
   evicted_per_s: 0, invalidated_per_s: 0, dropped_staging_full_per_s: 0, write_limit_rejected_per_s: 0,
-  lock_accesses_per_s: 0, lock_wait_percent: null, device_errors: 0, reads_given_up: 0, failed_proofs: 0, audit_suspicions: 0, suspended_files: 0, ...more,
+  lock_accesses_per_s: 0, lock_wait_percent: null, device_errors: 0, reads_given_up: 0, failed_proofs: 0, audit_suspicions: 0, suspended_files: 0, damaged_pages: 0, ...more,
 });
 
 test("the verdict follows the figures", () => {

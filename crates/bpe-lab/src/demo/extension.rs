@@ -14,11 +14,13 @@ use super::bench::Bench;
 use super::observer::Observer;
 use super::sysbench::Sysbench;
 use super::volume::Volume;
+use crate::settled::Rule;
 
-/// Filling is over when the hit ratio of a window of this many seconds ...
-const WINDOW: usize = 8;
-/// ... exceeds that of the window before by less than this many points.
-const RISE: f64 = 0.5;
+/// Filling is over when the hit ratio meets this.
+const FILLED: Rule = Rule {
+    window: 8,
+    rise: 0.5,
+};
 
 const MIB: u64 = 1 << 20;
 
@@ -192,7 +194,7 @@ pub fn warm_up(
             size::human(now.bytes_cached())
         ));
         before = now;
-        settled = has_settled(&points);
+        settled = FILLED.is_met(points.iter().map(|point| point.hit_ratio));
         Ok(if settled {
             ControlFlow::Break(())
         } else {
@@ -212,43 +214,4 @@ pub fn warm_up(
         seconds,
         settled,
     })
-}
-
-fn has_settled(points: &[WarmPoint]) -> bool {
-    let Some(start) = points.len().checked_sub(2 * WINDOW) else {
-        return false;
-    };
-    let mean = |points: &[WarmPoint]| {
-        points.iter().map(|point| point.hit_ratio).sum::<f64>() / points.len() as f64
-    };
-    let (before, after) = points[start..].split_at(WINDOW);
-    // Zero is not a hit ratio that has settled but a cache that has not begun.
-    mean(after) > 0.0 && mean(after) - mean(before) < RISE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn points(ratios: impl Iterator<Item = f64>) -> Vec<WarmPoint> {
-        ratios
-            .map(|hit_ratio| WarmPoint {
-                hit_ratio,
-                ..WarmPoint::default()
-            })
-            .collect()
-    }
-
-    #[test]
-    fn a_rising_ratio_has_not_settled() {
-        assert!(!has_settled(&points((0..40).map(|i| f64::from(i) * 2.0))));
-        assert!(!has_settled(&points((0..5).map(|_| 90.0))));
-        assert!(!has_settled(&points((0..40).map(|_| 0.0))));
-    }
-
-    #[test]
-    fn a_flat_ratio_has_settled() {
-        let noisy = (0..40).map(|i| 88.0 + f64::from(i % 2) * 0.6);
-        assert!(has_settled(&points(noisy)));
-    }
 }

@@ -50,8 +50,10 @@ pub struct Tables {
 /// Durations in seconds.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// Load before each measured test, not counted.
+    /// The least load before each measured test, not counted.
     pub lead: u64,
+    /// The most, while hit ratio or throughput rise.
+    pub lead_max: u64,
     /// Each measured test.
     pub test: u64,
     /// The most that filling the cache may take.
@@ -69,6 +71,7 @@ pub fn plans(args: &Args) -> Vec<Plan> {
             40 * MIB,
             Times {
                 lead: 3,
+                lead_max: 3,
                 test: 10,
                 warm_max: 30,
                 switch: 20,
@@ -80,6 +83,7 @@ pub fn plans(args: &Args) -> Vec<Plan> {
             128 * MIB,
             Times {
                 lead: 8,
+                lead_max: 120,
                 test: 30,
                 warm_max: 150,
                 switch: 60,
@@ -184,7 +188,8 @@ impl Plan {
             let one = self.times.warm_max / 2 + lead + test + AROUND + after;
             return load + (gib * 5.0) as u64 + 6 + 3 * one;
         }
-        let one_side = 3 * (self.times.lead + self.times.test) + (gib * 5.0) as u64 + 6;
+        let lead = (self.times.lead + self.times.lead_max) / 2;
+        let one_side = 3 * (lead + self.times.test) + (gib * 5.0) as u64 + 6;
         let on = one_side + self.times.warm_max / 2 + self.times.switch;
         load + args
             .sides
@@ -255,6 +260,7 @@ mod tests {
     fn the_ratios_are_the_references() {
         let times = Times {
             lead: 1,
+            lead_max: 1,
             test: 1,
             warm_max: 1,
             switch: 1,

@@ -85,7 +85,13 @@ pub struct Test {
     pub workload: Workload,
     /// Seconds of load before, not counted in the summary.
     pub lead: Vec<Interval>,
+    /// Whether hit ratio and throughput had settled at the end of the lead.
+    #[serde(default)]
+    pub settled: bool,
     pub intervals: Vec<Interval>,
+    /// Percent of each second's page reads that the extension served, in the lead and the test; empty without the extension.
+    #[serde(default)]
+    pub hits: Vec<f64>,
     pub summary: Summary,
     pub work: Work,
 }

@@ -14,6 +14,17 @@ use super::rig::{Rig, live};
 use super::sysbench::Sysbench;
 use super::volume::Volume;
 use super::{extension, phases};
+use crate::settled::Rule;
+
+/// The load before a test is over when the hit ratio meets this, and the throughput in percent of its mean the other.
+const HITS_SETTLED: Rule = Rule {
+    window: 20,
+    rise: 0.5,
+};
+const THROUGHPUT_SETTLED: Rule = Rule {
+    window: 20,
+    rise: 2.0,
+};
 
 impl Bench<'_> {
     /// Runs one plan.
@@ -87,17 +98,36 @@ impl Bench<'_> {
         let (title, script) = (name.title(), workload.script());
         let stage = self
             .progress
-            .stage(&format!("{title}: {script}"), times.lead + times.test);
+            .stage(&format!("{title}: {script}"), times.lead_max + times.test);
         let log = |part: &str| self.log_name(&format!("{title}-{script}{part}"));
-        let (lead, _) = sysbench.run(workload, times.lead, &log("-lead"), &mut |interval| {
+        let (mut throughput, mut hits) = (Vec::new(), Vec::new());
+        let mut settled = false;
+        let mut seen = observer.snapshot(volume)?;
+        // Sides without the extension ask for the same figures.
+        let mut look = |observer: &mut Observer, hits: &mut Vec<f64>| -> Result<()> {
+            let now = observer.snapshot(volume)?;
+            if name == SideName::On {
+                hits.push(now.since(&seen).hit_ratio().unwrap_or(0.0));
+            }
+            seen = now;
+            Ok(())
+        };
+        let (lead, _) = sysbench.run(workload, times.lead_max, &log("-lead"), &mut |interval| {
             stage.message(&live(interval));
-            Ok(ControlFlow::Continue(()))
+            look(observer, &mut hits)?;
+            throughput.push(interval.qps);
+            settled = has_settled(&throughput, &hits);
+            Ok(if settled && interval.t >= times.lead as f64 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            })
         })?;
         let before = observer.snapshot(volume)?;
         let (intervals, summary) =
             sysbench.run(workload, times.test, &log(""), &mut |interval| {
                 stage.message(&live(interval));
-                Ok(ControlFlow::Continue(()))
+                look(observer, &mut hits).map(|()| ControlFlow::Continue(()))
             })?;
         let work = observer.snapshot(volume)?.since(&before);
         let summary = summary.context("the test ended early")?;
@@ -111,11 +141,21 @@ impl Bench<'_> {
         Ok(Test {
             workload,
             lead,
+            settled,
             intervals,
+            hits,
             summary,
             work,
         })
     }
+}
+
+/// Whether throughput and hits of so many seconds rise no more; `hits` is empty without the extension.
+fn has_settled(throughput: &[f64], hits: &[f64]) -> bool {
+    let mean = throughput.iter().sum::<f64>() / throughput.len().max(1) as f64;
+    let shares = throughput.iter().map(|qps| qps / mean.max(1.0) * 100.0);
+    THROUGHPUT_SETTLED.is_met(shares)
+        && (hits.is_empty() || HITS_SETTLED.is_met(hits.iter().copied()))
 }
 
 /// Runs one plan; see [`Bench::run`].

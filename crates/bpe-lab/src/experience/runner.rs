@@ -17,14 +17,17 @@ use super::held::Experience;
 use super::load::{Load, Side, mean};
 use super::run::{Mode, Phase, Point, State, Work};
 use crate::demo::sysbench::Interval;
+use crate::settled::Rule;
 
 /// Seconds of load before a phase that is measured, and not counted.
 const LEAD: u64 = 3;
 /// Filling the cache takes at most so long, and at least as long as a phase.
 const LONGEST_WARM: u64 = 150;
-/// It is over when the hit ratio of so many seconds exceeds that of as many before by less than this many points.
-const WINDOW: usize = 5;
-const RISE: f64 = 1.0;
+/// It is over when the hit ratio meets this.
+const FILLED: Rule = Rule {
+    window: 5,
+    rise: 1.0,
+};
 /// How long the switch is waited for when somebody else is turning it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -223,7 +226,9 @@ impl Experience {
                 None => idle += 1,
             }
             let go_on = self.second(Phase::Warm, interval);
-            if interval.t >= least && (idle >= 2 * WINDOW || has_settled(&ratios)) {
+            if interval.t >= least
+                && (idle >= 2 * FILLED.window || FILLED.is_met(ratios.iter().copied()))
+            {
                 return ControlFlow::Break(());
             }
             go_on
@@ -314,28 +319,9 @@ fn gain(off: Option<Side>, on: Option<Side>) -> Option<f64> {
     (off.qps > 0.0).then(|| (on.qps / off.qps - 1.0) * 100.0)
 }
 
-fn has_settled(ratios: &[f64]) -> bool {
-    let Some(start) = ratios.len().checked_sub(2 * WINDOW) else {
-        return false;
-    };
-    let mean = |ratios: &[f64]| ratios.iter().sum::<f64>() / ratios.len() as f64;
-    let (before, after) = ratios[start..].split_at(WINDOW);
-    // Zero is not a hit ratio that has settled but a cache that has not begun.
-    mean(after) > 0.0 && mean(after) - mean(before) < RISE
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn filling_ends_when_the_ratio_is_flat() {
-        assert!(!has_settled(&[90.0; 3]));
-        assert!(!has_settled(&[0.0; 30]));
-        let rising: Vec<f64> = (0..30).map(|n| f64::from(n) * 2.0).collect();
-        assert!(!has_settled(&rising));
-        assert!(has_settled(&[88.0; 10]));
-    }
 
     #[test]
     fn a_phase_is_of_one_state() {

@@ -506,10 +506,24 @@ fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     sentences
 }
 
+/// Pages that only the cache has.
+fn damaged(figures: &Figures) -> Option<Sentence> {
+    (figures.damaged_pages > 0).then(|| {
+        Sentence::new(
+            "trouble.damaged",
+            Level::Bad,
+            "{damaged_pages} pages are damaged in the data files, and whole in the cache. The data disk or its driver loses data. Run `bpe \
+             verify --save-pages DIRECTORY` and copy the tables before this server is restarted. The error log names the pages.",
+            &[("damaged_pages", json!(figures.damaged_pages))],
+        )
+    })
+}
+
 /// Data files that somebody else seems to write to.
 fn suspicions(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     let minutes = |seconds: u64| json!(seconds as f64 / 60.0);
-    let mut sentences: Vec<_> = about
+    let mut sentences: Vec<_> = damaged(figures).into_iter().collect();
+    let suspended: Vec<_> = about
         .suspended
         .iter()
         .map(|suspended| {
@@ -546,7 +560,8 @@ fn suspicions(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
             }
         })
         .collect();
-    let told = sentences.len() as u64;
+    let told = suspended.len() as u64;
+    sentences.extend(suspended);
     if figures.suspended_files > told {
         sentences.push(Sentence::new(
             "trouble.suspended_more",

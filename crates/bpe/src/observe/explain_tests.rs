@@ -60,6 +60,7 @@ pub fn good() -> Figures {
         failed_proofs: 0,
         audit_suspicions: 0,
         suspended_files: 0,
+        damaged_pages: 0,
     }
 }
 
@@ -349,6 +350,9 @@ fn files_that_somebody_else_seems_to_write_to() {
     // The function is missing: the number is known all the same.
     rule("trouble.suspended_more", &["7 more"], |f, _| {
         f.suspended_files = 7
+    });
+    rule("trouble.damaged", &["3 pages", "--save-pages"], |f, _| {
+        f.damaged_pages = 3
     });
     rule("trouble.suspicions", &["2 times", "error log"], |f, _| {
         f.audit_suspicions = 2

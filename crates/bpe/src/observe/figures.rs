@@ -98,6 +98,8 @@ pub struct Figures {
     pub audit_suspicions: u64,
     /// Data files that are not cached for that reason now.
     pub suspended_files: u64,
+    /// Pages that are damaged in the data files, and whole in the cache.
+    pub damaged_pages: u64,
 }
 
 impl Figures {
@@ -191,6 +193,7 @@ impl Figures {
             failed_proofs: now.count("bpe_failed_proofs"),
             audit_suspicions: now.count("bpe_audit_suspicions"),
             suspended_files: now.count("bpe_suspended_files"),
+            damaged_pages: now.count("bpe_damaged_pages"),
         }
     }
 }

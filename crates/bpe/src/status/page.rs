@@ -140,6 +140,14 @@ impl Snapshot {
             );
             line("", paint.yellow(&text));
         }
+        let damaged = self.number("bpe_damaged_pages");
+        if damaged > 0.0 {
+            let text = format!(
+                "{} pages are damaged in the data files, and whole in the cache (`bpe status --explain`)",
+                grouped(damaged)
+            );
+            line("", paint.red(&text));
+        }
         self.device_lines(&mut line, paint);
         self.instance_lines(&mut line);
         if let Some(account) = &self.denied {

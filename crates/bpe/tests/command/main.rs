@@ -9,6 +9,7 @@ mod compare;
 mod hostile;
 mod record;
 mod rogue;
+mod verify;
 mod warming;
 
 fn main() -> ExitCode {
@@ -17,6 +18,7 @@ fn main() -> ExitCode {
         compare::suite(),
         hostile::suite(),
         record::suite(),
+        verify::suite(),
         warming::suite(),
     ])
 }

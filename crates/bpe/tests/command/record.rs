@@ -48,7 +48,7 @@ pub fn start_as(
 }
 
 /// Waits for the end; returns what was printed.
-fn finish(child: Child, code: i32, parts: &[&str]) -> anyhow::Result<String> {
+pub fn finish(child: Child, code: i32, parts: &[&str]) -> anyhow::Result<String> {
     let output = child.wait_with_output()?;
     let text = [output.stdout, output.stderr].concat();
     let text = String::from_utf8_lossy(&text).into_owned();

@@ -129,6 +129,7 @@ pub struct Words {
     pub rw_flags: u32,
     pub fd: c_int,
     pub buffer: u64,
+    pub length: u64,
     pub offset: i64,
 }
 
@@ -140,6 +141,7 @@ impl Words {
             rw_flags: iocb.rw_flags,
             fd: iocb.fd,
             buffer: iocb.buffer,
+            length: iocb.length,
             offset: iocb.offset,
         }
     }
@@ -147,7 +149,7 @@ impl Words {
     #[inline]
     pub fn restore(self, iocb: &mut Iocb) {
         (iocb.data, iocb.rw_flags, iocb.fd) = (self.data, self.rw_flags, self.fd);
-        (iocb.buffer, iocb.offset) = (self.buffer, self.offset);
+        (iocb.buffer, iocb.length, iocb.offset) = (self.buffer, self.length, self.offset);
     }
 }
 

@@ -142,6 +142,48 @@ fn a_page_that_somebody_else_wrote_is_found() {
 }
 
 #[test]
+fn a_damaged_page_stays_in_the_cache_and_is_not_served() {
+    let mut watched = Watched::new();
+    // A page whose checksum is right, and later half of it on the disk.
+    let mut whole = page(4, 7);
+    let sum = crc32c::crc32c(&whole[..16380]);
+    whole[16380..].copy_from_slice(&sum.to_be_bytes());
+    let offset = 4 * 16384;
+    watched.server.write(&whole, offset as i64, 16384);
+    assert_eq!(watched.look_for(QUIET + 3 * EVERY), None);
+    assert!(watched.server.has(4));
+    let garbage = [0xa5; 8192];
+    watched.server.file.write_all_at(&garbage, offset).unwrap();
+    watched.touch(1_000_000_000);
+    assert_eq!(watched.look_for(EVERY), None);
+    let row = watched.compared().expect("no page is another version");
+    assert_eq!(row.cleared.map(|(compared, _)| compared), Some(9));
+    let core = watched.server.core;
+    assert_eq!(core.damaged_pages(), 1);
+    assert!(watched.server.has(4) && watched.server.has(5), "all stay");
+    assert!(!watched.serves(3), "nothing is served");
+    assert_eq!(watched.look_for(LONGEST + 3 * EVERY), None);
+    assert!(watched.server.has(4) && !watched.serves(3), "however long");
+    let owner = watched.server.known.owner;
+    assert_eq!(core.copy_of_damaged(owner, 4).as_deref(), Some(&whole[..]));
+    assert_eq!(core.copy_of_damaged(owner, 5), None, "only what is damaged");
+    // Put back, and found equal by a verification, it is a file like others.
+    watched.server.file.write_all_at(&whole, offset).unwrap();
+    let mut buffers = crate::compare::Buffers::new().unwrap();
+    let all = crate::compare::Cursor {
+        file: 0,
+        page: 0,
+        every: 1,
+    };
+    core.compare_from(all, Duration::from_secs(9), &mut buffers, |_, _, _| ());
+    assert_eq!(core.damaged_pages(), 0);
+    assert_eq!(watched.look_for(QUIET + 6 * EVERY), None);
+    assert_eq!(watched.list.count(), 0);
+    assert!(!watched.server.has(5), "it was dropped");
+    assert!(watched.serves(3));
+}
+
+#[test]
 fn nothing_is_known_of_the_time_before_another_switching_on() {
     let mut watched = Watched::new();
     let before = watched.audit.epoch;

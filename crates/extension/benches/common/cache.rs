@@ -138,7 +138,7 @@ impl Cache {
         let (mut pages, mut fd): (_, Option<RawFd>) = (Vec::new(), None);
         for number in numbers {
             let page = PageId::new(file, number);
-            if let Some(located) = self.extension.locate(page, PAGE) {
+            if let Some(located) = self.extension.locate(page, PAGE, 0) {
                 fd = Some(located.fd);
                 pages.push((page, located.offset));
                 self.extension.release(located);

@@ -56,7 +56,7 @@ fn filled() -> Outcome<(Cache, Box<Buffer>)> {
 fn locate_hit() -> Outcome<Box<Act>> {
     let (cache, _) = filled()?;
     Ok(Box::new(move |n| {
-        let located = cache.extension.locate(page(n), PAGE);
+        let located = cache.extension.locate(page(n), PAGE, 0);
         assert!(located.is_some());
         drop(located);
     }))
@@ -65,7 +65,7 @@ fn locate_hit() -> Outcome<Box<Act>> {
 fn locate_miss() -> Outcome<Box<Act>> {
     let (cache, _) = filled()?;
     Ok(Box::new(move |n| {
-        drop(black_box(cache.extension.locate(absent(n), PAGE)));
+        drop(black_box(cache.extension.locate(absent(n), PAGE, 0)));
     }))
 }
 

@@ -33,11 +33,8 @@ use super::submission::{self, Handed, Order, Submissions, is_flag_refused, would
 use crate::memory::{Bounce, add_bounce_bytes, page};
 use crate::statistics::{Counter, Padded};
 
-const LEAST_SLOTS: usize = 32;
-/// Bytes of a device for which there is a slot: what slots take must be little beside what the device asks for.
-const DEVICE_BYTES_A_SLOT: u64 = 32 << 20;
-/// One of so many is never lent: whoever reads asynchronously must leave some to those who wait for a page.
-const KEPT_BACK: usize = 4;
+/// Slots that are never lent: whoever reads asynchronously must leave some to those who wait for a page.
+const KEPT_BACK: usize = MOST_SLOTS / 4;
 /// How long a reader waits for another one to leave a slot when all are taken.
 const SLOT_WAIT: Duration = Duration::from_millis(5);
 /// Rest of a device after its overdue answers have come: at first, and at most. It doubles each time unless the device has
@@ -176,17 +173,12 @@ impl Overdue {
     }
 }
 
-/// Slots that readers of a device of so many bytes share with those of others.
-pub(crate) fn slots_for(device_bytes: u64) -> usize {
-    usize::try_from(device_bytes / DEVICE_BYTES_A_SLOT)
-        .unwrap_or(MOST_SLOTS)
-        .clamp(LEAST_SLOTS, MOST_SLOTS)
-}
-
 struct Slot {
     /// Of the kernel; 0: not set up.
     context: libc::c_ulong,
     memory: Bounce,
+    /// Since memory was last given back.
+    used: bool,
     state: State,
 }
 
@@ -206,6 +198,7 @@ static SLOTS: [Padded<Mutex<Slot>>; MOST_SLOTS] = [const {
     Padded(Mutex::new(Slot {
         context: 0,
         memory: Bounce::NONE,
+        used: false,
         state: State::Free,
     }))
 }; MOST_SLOTS];
@@ -302,12 +295,12 @@ fn collect_answers() {
     }
 }
 
-/// A free slot in a range, with its number.
-fn free_slot(range: Range<usize>) -> Option<(usize, MutexGuard<'static, Slot>)> {
-    let home = range.start + home() % range.len().max(1);
-    for number in (home..range.end).chain(range.start..home) {
+/// A free slot in a range, with its number, looked for from this one on.
+fn free_slot(range: Range<usize>, from: usize) -> Option<(usize, MutexGuard<'static, Slot>)> {
+    for number in (from..range.end).chain(range.start..from) {
         if let Some(mut slot) = SLOTS[number].0.try_lock() {
             if slot.is_free(number) {
+                slot.used = true;
                 return Some((number, slot));
             }
         }
@@ -353,21 +346,30 @@ impl Drop for LentSlot {
     }
 }
 
-/// Gives the memory of all slots back that are not in use; it is taken anew when it is needed.
-pub(crate) fn give_memory_back() {
+/// Gives the memory back of all slots that were not used since this was last called; it is taken anew when it is needed. A burst of
+/// reads takes the memory of 256 pages.
+pub fn give_idle_memory_back() {
+    give_memory_back(|slot| std::mem::take(&mut slot.used));
+}
+
+/// Gives the memory of all slots back that are not in use.
+pub(crate) fn give_all_memory_back() {
+    give_memory_back(|_| false);
+}
+
+fn give_memory_back(keeps: impl Fn(&mut Slot) -> bool) {
     for (number, slot) in SLOTS.iter().enumerate() {
         if let Some(mut slot) = slot.0.try_lock() {
-            if slot.is_free(number) {
+            if !keeps(&mut slot) && slot.is_free(number) {
                 slot.memory = Bounce::NONE;
             }
         }
     }
 }
 
-/// Lends the memory of a slot, if one is free.
-pub(crate) fn lend(bytes: usize, among: usize) -> Option<LentSlot> {
-    let among = among.min(MOST_SLOTS);
-    let (number, mut slot) = free_slot(among / KEPT_BACK..among)?;
+/// Lends the memory of a slot, if one is free: the first one, so that few have memory.
+pub(crate) fn lend(bytes: usize) -> Option<LentSlot> {
+    let (number, mut slot) = free_slot(KEPT_BACK..MOST_SLOTS, KEPT_BACK)?;
     if !slot.memory.grow(bytes.next_multiple_of(page())) {
         return None;
     }
@@ -459,21 +461,18 @@ pub(crate) struct Request<'a> {
     pub offset: u64,
     pub bytes: usize,
     pub bound: Duration,
-    /// Slots to choose from.
-    pub slots: usize,
     pub overdue: &'a Arc<Overdue>,
 }
 
 /// A slot for a read that is waited for.
-fn wait_for_slot(among: usize) -> Option<(usize, MutexGuard<'static, Slot>)> {
-    let among = among.min(MOST_SLOTS);
-    let kept_back = among / KEPT_BACK;
-    let free = free_slot(0..kept_back).or_else(|| free_slot(kept_back..among));
+fn wait_for_slot() -> Option<(usize, MutexGuard<'static, Slot>)> {
+    let number = home() % KEPT_BACK;
+    let free =
+        free_slot(0..KEPT_BACK, number).or_else(|| free_slot(KEPT_BACK..MOST_SLOTS, KEPT_BACK));
     if free.is_some() {
         return free;
     }
     // One of those that others wait for in turn.
-    let number = home() % kept_back.max(1);
     let mut slot = SLOTS[number].0.try_lock_for(SLOT_WAIT)?;
     slot.is_free(number).then_some((number, slot))
 }
@@ -497,7 +496,7 @@ enum Lost {
 /// Reads into a slot and passes the bytes on. A read that comes short is an error.
 pub(crate) fn read<R>(request: &Request<'_>, pass: impl FnOnce(&[u8]) -> R) -> Result<R, Unread> {
     let until = Instant::now() + request.bound;
-    let (number, mut slot) = wait_for_slot(request.slots).ok_or(Unread::Busy)?;
+    let (number, mut slot) = wait_for_slot().ok_or(Unread::Busy)?;
     slot.set_up()?;
     if !slot.memory.grow(request.bytes.next_multiple_of(page())) {
         return Err(Unread::Unsupported);
@@ -667,7 +666,6 @@ mod tests {
             offset: page * 16384,
             bytes: 16384,
             bound: Duration::from_secs(60),
-            slots: LEAST_SLOTS,
             overdue,
         }
     }
@@ -678,7 +676,7 @@ mod tests {
         let Some(file) = file() else { return };
         let overdue = Arc::new(Overdue::new());
         std::thread::scope(|scope| {
-            for thread in 0..2 * LEAST_SLOTS as u64 {
+            for thread in 0..64 {
                 let (file, overdue) = (&file, &overdue);
                 scope.spawn(move || {
                     for n in 0..200 {
@@ -836,19 +834,24 @@ mod tests {
     #[test]
     fn a_slot_is_lent_to_one_at_a_time() {
         let _turn = TURN.lock();
-        let lendable = LEAST_SLOTS - LEAST_SLOTS / KEPT_BACK;
-        let lent: Vec<LentSlot> = (0..lendable)
-            .map(|_| lend(16384, LEAST_SLOTS).unwrap())
-            .collect();
-        assert!(lend(16384, LEAST_SLOTS).is_none());
+        let lendable = MOST_SLOTS - KEPT_BACK;
+        let lent: Vec<LentSlot> = (0..lendable).map(|_| lend(16384).unwrap()).collect();
+        assert!(lend(16384).is_none());
         let mut starts: Vec<_> = lent.iter().map(LentSlot::as_ptr).collect();
         starts.sort_unstable();
         starts.dedup();
         assert_eq!(starts.len(), lendable);
         // There is room for those who wait all the same.
-        assert!(wait_for_slot(LEAST_SLOTS).is_some());
+        assert!(wait_for_slot().is_some());
         drop(lent);
-        assert!(lend(16384, LEAST_SLOTS).is_some());
+        assert!(lend(16384).is_some());
+        // Slots that were used since the last time keep their memory. Other tests use the first ones.
+        let last = || SLOTS[MOST_SLOTS - 1].0.lock();
+        assert!(last().used);
+        give_idle_memory_back();
+        assert!(!last().used);
+        give_idle_memory_back();
+        assert!(last().memory.bytes().is_empty());
     }
 
     #[test]

@@ -17,9 +17,10 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
+use super::directness::{is_in_page_cache, take_copy_on_write};
 use super::exposure::{Who, exposures};
 use super::storage::{Storage, read_exact, write_all};
-use crate::config::{DeviceConfig, DeviceFacts, OpenError};
+use crate::config::{DeviceConfig, DeviceFacts, OpenError, OwnerIdentity};
 use crate::memory::with_buffer;
 use crate::segment::LEAST_DEVICE_BYTES;
 use crate::segment::format::{BLOCK, HEADER_BYTES, Header, HeaderError, PROBE_OFFSET, VERSION};
@@ -51,6 +52,7 @@ pub(crate) type Wrap = dyn Fn(File) -> Box<dyn Storage> + Send + Sync;
 /// An open cache file.
 pub(crate) struct CacheFile {
     pub storage: Box<dyn Storage>,
+    /// Reads and writes pass the kernel's page cache by.
     pub direct: bool,
     /// Offsets, lengths and addresses of direct reads must be multiples of this.
     pub alignment: usize,
@@ -290,6 +292,40 @@ pub fn make_own(path: &Path) -> Result<File, OpenError> {
     checked(path, file)
 }
 
+/// Removes a cache file that this server has left under former settings; one that an administrator has put there under a name of his own
+/// is emptied. Returns whether it did: a file of another server, or none of ours, stays.
+///
+/// # Errors
+/// It is in use, or the kernel's.
+pub fn remove_left(path: &Path, owner: OwnerIdentity) -> io::Result<bool> {
+    let config = DeviceConfig {
+        path: path.to_path_buf(),
+        bytes: 0,
+        owner,
+        file_name: String::new(),
+    };
+    let refused = |error: OpenError| io::Error::other(error.to_string());
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(error),
+        Ok(metadata) if !metadata.is_file() || metadata.len() == 0 => return Ok(false),
+        Ok(_) => {}
+    }
+    let (file, _) = open_existing(path).map_err(refused)?;
+    let is_ours = matches!(check_header(path, &file, &config), Ok(Some(_)));
+    if !is_ours {
+        return Ok(false);
+    }
+    lock(path, &file, FlockOperation::NonBlockingLockExclusive).map_err(refused)?;
+    let is_made_by_us = path.extension() == Some(OsStr::new("cache"));
+    if is_made_by_us {
+        fs::remove_file(path)?;
+    } else {
+        file.set_len(0)?;
+    }
+    Ok(true)
+}
+
 fn checked(path: &Path, file: File) -> Result<File, OpenError> {
     let metadata = file.metadata();
     check_file(
@@ -322,7 +358,8 @@ pub fn check_device(config: &DeviceConfig) -> Result<DeviceFacts, OpenError> {
         Some(_) => {
             let (file, direct) = open_existing(&survey.path)?;
             // Several may look at it at once.
-            lock(&survey.path, &file, FlockOperation::NonBlockingLockShared)?;
+            lock(&survey.path, &file, FlockOperation::NonBlockingLockShared)
+                .map_err(|error| by_whom(error, &file, config))?;
             check_header(&survey.path, &file, config)?;
             direct
         }
@@ -424,6 +461,16 @@ fn lock(path: &Path, file: &File, operation: FlockOperation) -> Result<(), OpenE
     })
 }
 
+/// Whether the file that is in use elsewhere is of the same data directory.
+fn by_whom(error: OpenError, file: &File, config: &DeviceConfig) -> OpenError {
+    match error {
+        OpenError::InUse { path } if matches!(check_header(&path, file, config), Ok(Some(_))) => {
+            OpenError::SameData { path }
+        }
+        other => other,
+    }
+}
+
 /// Whether another descriptor of this process has the file open. By names: a look at the files could wait for any disk.
 fn is_held_here(file: &File) -> bool {
     let own = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
@@ -511,7 +558,7 @@ impl CacheFile {
             }
             Some(_) => {
                 let (file, direct) = open_existing(path)?;
-                lock_alone(path, &file)?;
+                lock_alone(path, &file).map_err(|error| by_whom(error, &file, config))?;
                 let found = check_header(path, &file, config)?;
                 let length = file.metadata().map_or(0, |metadata| metadata.len());
                 kept = contents && found == Some(header) && length == header.file_bytes;
@@ -544,7 +591,10 @@ impl CacheFile {
         // recognise as ours, and that would be refused from then on.
         let begun = match kept {
             true => Ok(()),
-            false => handle.set_len(0).and_then(|()| opened.write_header(header)),
+            false => handle.set_len(0).and_then(|()| {
+                take_copy_on_write(&handle);
+                opened.write_header(header)
+            }),
         };
         if begun.is_ok() && !kept {
             let _ = handle.sync_all();
@@ -571,7 +621,12 @@ impl CacheFile {
             "write to and read from",
             "see the system log for errors of that disk",
         ))?;
-        opened.alignment = opened.find_alignment();
+        opened.direct = direct && !is_in_page_cache(&handle, PROBE_OFFSET);
+        if direct {
+            opened.alignment = opened.find_alignment(&handle);
+        } else {
+            opened.alignment = 1;
+        }
         undo.keep();
         Ok(opened)
     }
@@ -608,20 +663,18 @@ impl CacheFile {
         .unwrap_or(Err(io::ErrorKind::OutOfMemory.into()))
     }
 
-    /// Direct reads of many devices may be aligned to 512 bytes only, which spares small pages a copy.
-    fn find_alignment(&self) -> usize {
-        if !self.direct {
-            return 1;
-        }
+    /// Direct reads of many devices may be aligned to 512 bytes only, which spares small pages a copy. btrfs makes such reads through
+    /// the page cache.
+    fn find_alignment(&self, file: &File) -> usize {
         let small = with_buffer(|buffer| {
             self.storage
                 .read_at(&mut buffer[512..1024], PROBE_OFFSET + 512)
         });
-        if matches!(small, Some(Ok(512))) {
-            512
-        } else {
-            BLOCK
+        if matches!(small, Some(Ok(512))) && !is_in_page_cache(file, PROBE_OFFSET) {
+            return 512;
         }
+        let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
+        BLOCK
     }
 
     /// Makes the file as long as it should be again. Fails if it has lost its name.

@@ -114,15 +114,22 @@ fn a_file_left_behind_is_taken_over_by_its_owner_alone() {
         assert!(begin.elapsed() < Duration::from_secs(10));
         std::thread::sleep(Duration::from_millis(20));
     }
-    refused(&path, "in use by another server");
-    holder.kill().unwrap();
-    holder.wait().unwrap();
+    refused(&path, "data directory has the same path");
     let mut other = config(&path);
     other.owner = OwnerIdentity([4; 16]);
-    let error = CacheFile::open(&other, header(4), false, &|file| Box::new(file))
-        .map(drop)
-        .unwrap_err();
-    assert!(matches!(error, OpenError::OtherOwner { .. }));
+    let open_other = || {
+        CacheFile::open(&other, header(4), false, &|file| Box::new(file))
+            .map(drop)
+            .unwrap_err()
+    };
+    assert!(
+        open_other()
+            .to_string()
+            .contains("in use by another server")
+    );
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert!(matches!(open_other(), OpenError::OtherOwner { .. }));
     assert!(matches!(
         check_device(&other),
         Err(OpenError::OtherOwner { .. })

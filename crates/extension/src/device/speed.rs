@@ -22,7 +22,7 @@ const NEAR: u64 = 500_000;
 /// A write under way for so long, and four times the best average, means that its device lags.
 const LONG: Duration = Duration::from_millis(100);
 /// A device that has not completed a write for so long takes none.
-const SILENT: Duration = Duration::from_secs(5);
+const SILENT: Duration = Duration::from_secs(3);
 
 /// `Relaxed` everywhere: each stands for itself, and older ones do no harm.
 pub(crate) struct Speed {

@@ -26,6 +26,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::directness::reads_without_waiting;
 use super::file::CacheFile;
 use super::kernel::{Destination, MOST_SLOTS, submit};
 use crate::statistics::{Counter, Padded};
@@ -57,7 +58,7 @@ pub(crate) struct Submissions {
     limit: AtomicU32,
     /// Requests that the disk has; 0: not known.
     pub slots: AtomicU32,
-    /// The file system refuses `RWF_NOWAIT`.
+    /// The file system refuses `RWF_NOWAIT`, or does not read with it.
     without_flag: AtomicBool,
     /// Reads that were not made because the disk could take no more just then.
     pub busy: Counter,
@@ -101,7 +102,8 @@ impl Submissions {
     /// The file was opened.
     pub fn begin_with(&self, file: BorrowedFd<'_>) {
         self.set_slots(request_slots(file));
-        self.without_flag.store(false, Ordering::Relaxed);
+        let without = !reads_without_waiting(file);
+        self.without_flag.store(without, Ordering::Relaxed);
     }
 
     pub fn set_slots(&self, slots: Option<u32>) {
@@ -264,7 +266,7 @@ impl Submissions {
     /// For people: what limits reads of the device; empty if nothing is special.
     pub fn describe(&self) -> &'static str {
         if self.without_flag.load(Ordering::Relaxed) {
-            "; its file system does not know RWF_NOWAIT"
+            "; its file system does not read with RWF_NOWAIT"
         } else {
             ""
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::segment::format::DATA_OFFSET;
-use crate::{Compression, Inspected, MissReason, OpenError};
+use crate::{Compression, Inspected, Located, MissReason, OpenError};
 
 const ALL_LENGTHS: [usize; 7] = [1024, 2048, 4096, 8192, 16384, 32768, 65536];
 const ABSENT: ReadOutcome = ReadOutcome::Miss(MissReason::Absent);
@@ -86,7 +86,7 @@ fn odd_lengths_are_refused() {
             f.extension.offer(page(0, 0), &buffer, ticket, Source::Read),
             OfferOutcome::Unsuitable
         );
-        assert!(f.extension.locate(page(0, 0), length).is_none());
+        assert!(f.extension.locate(page(0, 0), length, 0).is_none());
     }
 }
 
@@ -290,44 +290,49 @@ fn staging_is_bounded() {
     assert_eq!(f.offer(page(1, 299), 1, 16384), OfferOutcome::Admitted);
 }
 
+/// What the caller of `locate` reads, as he would.
+fn read_of(f: &Fixture, located: &Located) -> Vec<u8> {
+    let file = std::fs::File::open(f.directory.path().join("cache")).unwrap();
+    let mut bytes = vec![0; located.length as usize];
+    file.read_exact_at(&mut bytes, located.offset).unwrap();
+    bytes
+}
+
 #[test]
 fn located_pages_are_read_by_the_caller_and_proven() {
     let f = inline(|_| {});
     f.offer(page(1, 1), 1, 16384);
-    assert!(f.extension.locate(page(1, 1), 16384).is_none(), "staged");
     f.pump();
+    let locate = || f.extension.locate(page(1, 1), 16384, 0);
     assert!(
-        f.extension.locate(page(1, 1), 8192).is_none(),
+        f.extension.locate(page(1, 1), 8192, 0).is_none(),
         "of another length"
     );
-    assert!(f.extension.locate(page(1, 2), 16384).is_none(), "absent");
-    let located = f.extension.locate(page(1, 1), 16384).unwrap();
-    let file = std::fs::File::open(f.directory.path().join("cache")).unwrap();
-    let mut bytes = vec![0; located.length as usize];
-    file.read_exact_at(&mut bytes, located.offset).unwrap();
+    assert!(f.extension.locate(page(1, 2), 16384, 0).is_none(), "absent");
+    let located = locate().unwrap();
+    let mut bytes = read_of(&f, &located);
     assert!(bytes == content(page(1, 1), 1, 16384));
-    assert!(f.extension.prove(&located, &bytes));
-    f.extension
-        .release(f.extension.locate(page(1, 1), 16384).unwrap());
-    f.extension
-        .release_failed(f.extension.locate(page(1, 1), 16384).unwrap(), libc::EIO);
+    assert!(f.extension.prove(&located, None, &mut bytes));
+    f.extension.release(locate().unwrap());
+    f.extension.release_failed(locate().unwrap(), libc::EIO);
     let s = f.extension.statistics();
     assert_eq!(
-        (s.hits, s.hits_located, s.not_locatable, s.misses_absent),
-        (1, 1, 2, 1)
+        (s.hits, s.hits_located, s.misses_unsuitable, s.misses_absent),
+        (1, 1, 1, 1)
     );
     assert_eq!(s.hit_bytes, 16384);
     assert_eq!((s.misses_device_error, s.device_errors), (1, 1));
+    assert_eq!(s.misses, 3, "each locate but one was a hit, or counts");
     // Written meanwhile.
-    let located = f.extension.locate(page(1, 1), 16384).unwrap();
+    let located = locate().unwrap();
     f.write(page(1, 1), 2, 16384);
-    assert!(!f.extension.prove(&located, &bytes));
+    assert!(!f.extension.prove(&located, None, &mut bytes));
     f.pump();
     // Damaged.
-    let located = f.extension.locate(page(1, 1), 16384).unwrap();
+    let located = locate().unwrap();
     let mut bytes = content(page(1, 1), 2, 16384);
     bytes[5000] ^= 1;
-    assert!(!f.extension.prove(&located, &bytes));
+    assert!(!f.extension.prove(&located, None, &mut bytes));
     assert_eq!(
         f.read(page(1, 1), 2, 16384),
         ABSENT,
@@ -337,16 +342,104 @@ fn located_pages_are_read_by_the_caller_and_proven() {
 }
 
 #[test]
+fn a_located_page_in_staging_was_copied() {
+    let f = inline(|_| {});
+    let mut bytes = vec![0; 16384];
+    let locate = || f.extension.locate(page(1, 1), 16384, 0);
+    // SAFETY: nothing is read into the memory.
+    let copy = |located: &Located| unsafe { located.bytes() }.map(<[u8]>::to_vec);
+    f.offer(page(1, 1), 1, 16384);
+    let located = locate().unwrap();
+    assert_eq!(located.length, 0, "nothing is left to be read");
+    assert!(f.extension.locate(page(1, 1), 8192, 0).is_none());
+    assert!(
+        f.extension
+            .prove(&located, copy(&located).as_deref(), &mut bytes)
+    );
+    assert!(bytes == content(page(1, 1), 1, 16384));
+    // Written to the device meanwhile.
+    let located = locate().unwrap();
+    f.pump();
+    assert!(
+        f.extension
+            .prove(&located, copy(&located).as_deref(), &mut bytes)
+    );
+    let s = f.extension.statistics();
+    assert_eq!((s.hits, s.hits_staged, s.hits_located), (2, 2, 0));
+    // Written by the server meanwhile, and staged anew, perhaps in the same frame.
+    f.write(page(1, 1), 2, 16384);
+    let located = locate().unwrap();
+    assert_eq!(located.length, 0);
+    f.write(page(1, 1), 3, 16384);
+    assert!(
+        !f.extension
+            .prove(&located, copy(&located).as_deref(), &mut bytes)
+    );
+    // What the kernel says of a read of nothing is no error of the device.
+    f.extension.release_failed(locate().unwrap(), libc::EINVAL);
+    let s = f.extension.statistics();
+    assert_eq!((s.misses_invalidated, s.device_errors), (1, 0));
+}
+
+#[test]
+fn a_located_page_that_is_compressed_is_decompressed() {
+    let f = inline(|config| config.compression = Compression::Lz4);
+    let repeated = |version: u8| {
+        let mut bytes = vec![version; 16384];
+        bytes[4..8].copy_from_slice(&1_u32.to_be_bytes());
+        bytes
+    };
+    let offer = |version| {
+        let ticket = f.generations.begin_read(1, 1).unwrap();
+        let outcome = f
+            .extension
+            .offer(page(1, 1), &repeated(version), ticket, Source::Read);
+        assert_eq!(outcome, OfferOutcome::Admitted);
+        f.pump();
+    };
+    offer(1);
+    let located = f.extension.locate(page(1, 1), 16384, 0).unwrap();
+    assert!(located.length < 16384 && located.buffer().is_some());
+    let read = read_of(&f, &located);
+    let mut bytes = vec![0; 16384];
+    assert!(f.extension.prove(&located, Some(&read), &mut bytes));
+    assert!(bytes == repeated(1));
+    // Asked for with another length it is the page of somebody else, as far as can be told.
+    let located = f.extension.locate(page(1, 1), 8192, 0).unwrap();
+    let read_again = read_of(&f, &located);
+    assert!(
+        !f.extension
+            .prove(&located, Some(&read_again), &mut bytes[..8192])
+    );
+    assert_eq!(f.extension.statistics().misses_unsuitable, 1);
+    // Damaged.
+    let located = f.extension.locate(page(1, 1), 16384, 0).unwrap();
+    assert!(
+        !f.extension
+            .prove(&located, Some(&vec![0; read.len()]), &mut bytes)
+    );
+    let s = f.extension.statistics();
+    assert_eq!((s.hits_located, s.failed_proofs), (1, 1));
+    assert!(
+        f.extension.locate(page(1, 1), 16384, 0).is_none(),
+        "the entry was dropped"
+    );
+}
+
+#[test]
 fn a_located_page_whose_segment_was_reused_is_not_believed() {
     let f = inline(|_| {});
     f.offer(page(1, 1), 1, 16384);
     f.pump();
-    let located = f.extension.locate(page(1, 1), 16384).unwrap();
+    let located = f.extension.locate(page(1, 1), 16384, 0).unwrap();
     for n in 2..3000 {
         f.offer(page(1, n), 1, 16384);
         f.pump();
     }
-    assert!(!f.extension.prove(&located, &content(page(1, 1), 1, 16384)));
+    assert!(
+        !f.extension
+            .prove(&located, None, &mut content(page(1, 1), 1, 16384))
+    );
     assert_eq!(f.extension.statistics().misses_reclaimed, 1);
 }
 
@@ -529,7 +622,7 @@ fn a_cached_page_is_inspected_only_with_its_length_and_if_it_is_proven() {
     assert!(matches!(inspect(16384), (Inspected::Copied, true)));
     assert!(matches!(inspect(8192), (Inspected::Unproven, _)));
     assert!(matches!(inspect(1000), (Inspected::Absent, _)));
-    let located = f.extension.locate(page(1, 1), 16384).unwrap();
+    let located = f.extension.locate(page(1, 1), 16384, 0).unwrap();
     let cache = std::fs::File::options()
         .write(true)
         .open(f.directory.path().join("cache"))

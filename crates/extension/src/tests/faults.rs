@@ -266,7 +266,7 @@ fn a_device_that_cannot_be_read_is_given_up_and_taken_back() {
         f.read(page(1, 9), 1, 4096),
         ReadOutcome::Miss(MissReason::DeviceFailed)
     );
-    assert!(f.extension.locate(page(1, 9), 4096).is_none());
+    assert!(f.extension.locate(page(1, 9), 4096, 0).is_none());
     assert_eq!(f.offer(page(1, 99), 1, 4096), OfferOutcome::Unsuitable);
     f.pump();
     let s = f.extension.statistics();

@@ -161,7 +161,7 @@ impl World {
     fn read_located(&self, n: usize) {
         use std::os::unix::fs::FileExt;
         let before = *self.pages[n].read().unwrap();
-        let Some(located) = self.extension.locate(Self::page(n), LENGTH) else {
+        let Some(located) = self.extension.locate(Self::page(n), LENGTH, 0) else {
             return;
         };
         // SAFETY: the descriptor stays open as long as `located` lives, and is not closed here.
@@ -171,15 +171,19 @@ impl World {
         // Aligned for direct I/O.
         let mut block = vec![0; 2 * LENGTH];
         let shift = block.as_ptr().align_offset(LENGTH);
-        if FileExt::read_at(&*file, &mut block[shift..shift + LENGTH], located.offset).is_err() {
+        // SAFETY: nobody reads into the memory; a page in staging is there.
+        let lent = unsafe { located.bytes() };
+        assert_eq!(lent.is_some(), located.length == 0);
+        let to = &mut block[shift..shift + located.length as usize];
+        if FileExt::read_at(&*file, to, located.offset).is_err() {
             return self.extension.release_failed(located, libc::EIO);
         }
-        let bytes = &block[shift..shift + LENGTH];
+        let bytes = &mut block[shift..shift + LENGTH];
         // The disk takes its time.
         (0..20).for_each(|_| thread::yield_now());
         // What is proven is what the page is while it is proven, not only while it was read.
         let before = before.max(*self.pages[n].read().unwrap());
-        if self.extension.prove(&located, bytes) {
+        if self.extension.prove(&located, lent, bytes) {
             LOCATED.fetch_add(1, Ordering::Relaxed);
             self.check(n, bytes, before);
         }

@@ -175,14 +175,22 @@ impl Model {
         let id = file.id.read();
         let page = PageId::new(*id, n as u32);
         let before = file.pages[n].version.load(Ordering::SeqCst);
-        let Some(located) = self.extension.locate(page, file.length) else {
+        let Some(located) = self.extension.locate(page, file.length, 0) else {
             return;
         };
         let Located { offset, length, .. } = located;
-        let mut bytes = vec![0; length as usize];
-        if self.cache.read_exact_at(&mut bytes, offset).is_err() {
+        let mut read = vec![0; length as usize];
+        let mut bytes = vec![0; file.length];
+        let is_read = self.cache.read_exact_at(&mut read, offset).is_ok();
+        // SAFETY: nobody reads into the memory; a page in staging is there.
+        let copy = unsafe { located.bytes() }.filter(|_| length == 0);
+        let lent = located.buffer().map(|_| copy.unwrap_or(&read));
+        if lent.is_none() {
+            bytes.copy_from_slice(&read);
+        }
+        if !is_read {
             self.extension.release_failed(located, 0);
-        } else if self.extension.prove(&located, &bytes) {
+        } else if self.extension.prove(&located, lent, &mut bytes) {
             self.check_hit(
                 page,
                 &bytes,

@@ -179,6 +179,7 @@ fn figures() -> Vec<(Status, Figure)> {
             Status::DevicesFailed => Number(totals.devices_failed),
             Status::AuditSuspicions => Number(KNOWN.suspensions.suspicions()),
             Status::SuspendedFiles => Number(KNOWN.suspensions.count()),
+            Status::DamagedPages => Number(CORE.damaged_pages()),
             Status::WarmState => text(warm.state),
             Status::WarmPercent => Real(warm.percent),
             Status::WarmAgeSeconds => Number(warm.age_seconds),

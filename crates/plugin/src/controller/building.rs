@@ -12,11 +12,11 @@ use extension::{DeviceStatistics, Extension};
 use super::texts;
 use crate::linux::Linux;
 use crate::os::Os as _;
-use crate::persist;
 use crate::plan::Plan;
 use crate::process::{CORE, KNOWN};
 use crate::settings::Settings;
 use crate::switch::Active;
+use crate::{owned_files, persist};
 
 /// The page size for which the extension can always be laid out.
 const DEFAULT_PAGE: u32 = 16384;
@@ -69,7 +69,10 @@ pub fn lay_out(
     warnings.extend(kept.err().map(|why| texts::not_kept(&why)));
     let mut opened = |engine: Engine, page| {
         warnings.extend(engine.device_failures());
-        note_beside_data(plan.data(), &engine.extension.device_statistics());
+        let devices = engine.extension.device_statistics();
+        note_beside_data(plan.data(), &devices);
+        let files = devices.into_iter().map(|device| device.path);
+        owned_files::note(plan.owner(), plan.data(), files.collect());
         let refused = engine.extension.inherited().refused.as_ref();
         warnings.extend(refused.map(|why| texts::not_kept(why)));
         persist::hand_over(&engine.extension, settings, &plan, page);

@@ -72,8 +72,7 @@ impl Watch {
     }
 
     /// Notes for the next process what time it is, and now and then how many pages of each file are cached. Clears forgotten files.
-    /// Ends writes whose end was
-    /// not seen. Tells of cache disks that are not used.
+    /// Gives memory of reads back. Ends writes whose end was not seen. Tells of cache disks that are not used.
     pub fn note(&mut self) {
         persist::note_life();
         if let Some(active) = &*CORE.switch().active() {
@@ -83,6 +82,7 @@ impl Watch {
             return;
         }
         self.noted = Some(Instant::now());
+        extension::give_idle_memory_back();
         CORE.end_unseen(crate::aio::UNSEEN);
         let devices = CORE.switch().active().as_ref().map(|active| {
             persist::note(&active.extension);
@@ -117,6 +117,7 @@ impl Watch {
                 let Sample {
                     compared,
                     different,
+                    damaged: _,
                 } = thread.join().unwrap_or_default();
                 if different > 0 {
                     let why = format!(

@@ -14,15 +14,17 @@ use crate::demo::bench::Bench;
 use crate::demo::dataset::Dataset;
 use crate::demo::numbers::percent;
 use crate::demo::progress::Stage;
+use crate::settled::Rule;
 
 /// The nodes' parts.
 const PRIMARY: usize = 0;
 const STANDBY: usize = 1;
 
-/// Filling is over when the hit ratio of so many seconds ...
-const WINDOW: usize = 10;
-/// ... exceeds that of as many before by less than this many points.
-const RISE: f64 = 1.0;
+/// Filling is over when the hit ratio meets this.
+const FILLED: Rule = Rule {
+    window: 10,
+    rise: 1.0,
+};
 /// Seconds from the promotion in which the new primary's hit ratio is looked at.
 const FIRST: f64 = 10.0;
 
@@ -150,12 +152,12 @@ fn fill(
             load.recent(1.0),
             percent(ratios.last().copied(), false, 1)
         ));
-        let is_served = load.recent(WINDOW as f64) > plan.demand.statements() * 0.98;
-        if standby != Standby::Off && is_served && has_settled(&ratios) {
+        let is_served = load.recent(FILLED.window as f64) > plan.demand.statements() * 0.98;
+        if standby != Standby::Off && is_served && FILLED.is_met(ratios.iter().copied()) {
             break;
         }
     }
-    let served = load.recent(WINDOW as f64);
+    let served = load.recent(FILLED.window as f64);
     if served == 0.0 {
         bail!("the primary answers nothing");
     }
@@ -166,27 +168,4 @@ fn fill(
         percent(ratios.last().copied(), false, 1)
     ));
     Ok(())
-}
-
-fn has_settled(ratios: &[f64]) -> bool {
-    let Some(start) = ratios.len().checked_sub(2 * WINDOW) else {
-        return false;
-    };
-    let mean = |some: &[f64]| some.iter().sum::<f64>() / WINDOW as f64;
-    let (before, after) = ratios[start..].split_at(WINDOW);
-    mean(after) > 0.0 && mean(after) - mean(before) < RISE
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_rising_ratio_has_not_settled() {
-        let rising: Vec<f64> = (0..40).map(f64::from).collect();
-        assert!(!has_settled(&rising));
-        assert!(!has_settled(&[90.0; 2 * WINDOW - 1]));
-        assert!(!has_settled(&[0.0; 2 * WINDOW]));
-        assert!(has_settled(&[90.0; 2 * WINDOW]));
-    }
 }

@@ -88,6 +88,7 @@ impl ClusterPlan {
         };
         let times = Times {
             lead: 0,
+            lead_max: 0,
             test: args.time.unwrap_or(before),
             warm_max: fill,
             switch: 0,

@@ -127,6 +127,7 @@ fn times(args: &Args) -> Times {
     let (test, lead, warm_max) = if args.quick { (4, 1, 8) } else { (10, 2, 30) };
     Times {
         lead,
+        lead_max: lead,
         test: args.time.unwrap_or(test),
         warm_max,
         switch: 0,

@@ -54,6 +54,10 @@ pub fn run(run: &PoolRun) -> Markup {
                     }
                 }
             }
+            @if run.side(SideName::On).is_some_and(|side| side.tests.iter().any(|test| !test.hits.is_empty())) {
+                h3 { "Hit ratio over time" }
+                div.charts { @for workload in Workload::ALL { (hits_over_time(run, workload)) } }
+            }
             @if run.warmup.is_some() {
                 h3 { "Filling the empty cache" }
                 div.charts { (warmup(run)) }
@@ -173,6 +177,26 @@ fn over_time(
         marks: Vec::new(),
         lead,
         top: None,
+    }
+    .markup()
+}
+
+fn hits_over_time(run: &PoolRun, workload: Workload) -> Markup {
+    let Some(test) = run.test(SideName::On, workload) else {
+        return html! {};
+    };
+    let seconds = (1..).map(f64::from);
+    Chart {
+        title: workload.title().into(),
+        unit: "%",
+        series: vec![Series {
+            name: "page reads served by the extension".into(),
+            class: "hit",
+            points: seconds.zip(test.hits.iter().copied()).collect(),
+        }],
+        marks: Vec::new(),
+        lead: lead_end(test),
+        top: Some(100.0),
     }
     .markup()
 }

@@ -1,0 +1,51 @@
+//! When a hit ratio has stopped rising.
+
+/// How long a ratio is compared with itself, and what counts as no rise.
+#[derive(Clone, Copy, Debug)]
+pub struct Rule {
+    /// Values in each of the two windows that are compared: one a second.
+    pub window: usize,
+    /// Points by which the later window exceeds the earlier one at most.
+    pub rise: f64,
+}
+
+impl Rule {
+    /// Whether the last window exceeds the one before by less than the rule's rise. A mean of zero is a cache that has not begun.
+    pub fn is_met(self, ratios: impl DoubleEndedIterator<Item = f64>) -> bool {
+        let mut latest_first = ratios.rev();
+        let mut next = || -> Option<f64> {
+            let window: Vec<f64> = latest_first.by_ref().take(self.window).collect();
+            let is_whole = window.len() == self.window;
+            is_whole.then(|| window.iter().sum::<f64>() / self.window as f64)
+        };
+        match (next(), next()) {
+            (Some(after), Some(before)) => after > 0.0 && after - before < self.rise,
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: Rule = Rule {
+        window: 8,
+        rise: 0.5,
+    };
+
+    #[test]
+    fn a_rising_or_short_ratio_is_not_settled() {
+        assert!(!RULE.is_met((0..40).map(|second| f64::from(second) * 2.0)));
+        assert!(!RULE.is_met([90.0; 15].into_iter()));
+        assert!(!RULE.is_met([0.0; 40].into_iter()));
+    }
+
+    #[test]
+    fn a_flat_ratio_is_settled() {
+        assert!(RULE.is_met([90.0; 16].into_iter()));
+        assert!(RULE.is_met((0..40).map(|second| 88.0 + f64::from(second % 2) * 0.6)));
+        let fell_and_rose = [95.0; 16].into_iter().chain([90.0; 16]);
+        assert!(RULE.is_met(fell_and_rose));
+    }
+}

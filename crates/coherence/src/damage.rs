@@ -1,0 +1,135 @@
+//! Pages that are damaged in a data file while the cache has them as the server wrote them.
+//!
+//! A comparison of both finds them ([`crate::compare`]), and keeps the page in the cache: it may be the last good one. A page leaves
+//! the list when the server writes it, when a comparison finds it equal or no longer cached, and when its file gets another identity.
+//!
+//! Lock: a leaf.
+
+use extension::FileId;
+
+use crate::sync::{AtomicBool, Mutex, Ordering};
+
+/// Pages that are remembered.
+const MOST: usize = 1024;
+
+/// A page of a data file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged {
+    /// [`crate::files::DataFile::owner`].
+    pub owner: u32,
+    /// The identity of the file's contents when it was found.
+    pub id: FileId,
+    pub page: u32,
+}
+
+/// Those that are known.
+pub struct Damage {
+    pages: Mutex<Vec<Damaged>>,
+    /// Whether there are any, for writers: `Relaxed`, as a page that is noted beside its write is found equal later.
+    any: AtomicBool,
+}
+
+impl Damage {
+    pub const fn new() -> Damage {
+        Damage {
+            pages: Mutex::new(Vec::new()),
+            any: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns whether the page was not known to be damaged, and is remembered.
+    pub fn note(&self, page: Damaged) -> bool {
+        let mut known = self.pages.lock();
+        let is_new = !known.contains(&page) && known.len() < MOST;
+        if is_new {
+            known.push(page);
+            self.any.store(true, Ordering::Relaxed);
+        }
+        is_new
+    }
+
+    /// Whether there is one.
+    #[inline]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// So many pages of a file from this one on are written, or known to be well.
+    #[cold]
+    pub fn forget(&self, owner: u32, first: u32, pages: u32) {
+        self.retain(|one| one.owner != owner || one.page.wrapping_sub(first) >= pages);
+    }
+
+    /// Keeps what is still of its file: of those that are left, number and identity.
+    pub fn keep_of(&self, files: &[(u32, FileId)]) {
+        self.retain(|one| files.contains(&(one.owner, one.id)));
+    }
+
+    fn retain(&self, keeps: impl Fn(&Damaged) -> bool) {
+        let mut known = self.pages.lock();
+        known.retain(keeps);
+        self.any.store(!known.is_empty(), Ordering::Relaxed);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.pages.lock().len() as u64
+    }
+
+    /// The page of this file and number.
+    pub fn find(&self, owner: u32, page: u32) -> Option<Damaged> {
+        let known = self.pages.lock();
+        let mut all = known.iter();
+        all.find(|one| one.owner == owner && one.page == page)
+            .copied()
+    }
+
+    /// Whether a page of these contents of a file is among them.
+    pub fn is_of(&self, owner: u32, id: FileId) -> bool {
+        let is_of = |one: &Damaged| (one.owner, one.id) == (owner, id);
+        self.any() && self.pages.lock().iter().any(is_of)
+    }
+}
+
+impl Default for Damage {
+    fn default() -> Damage {
+        Damage::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn page(owner: u32, page: u32) -> Damaged {
+        Damaged {
+            owner,
+            id: FileId(10 * owner),
+            page,
+        }
+    }
+
+    #[test]
+    fn a_page_is_known_until_it_is_written_or_its_file_is_another() {
+        let damage = Damage::new();
+        assert!(!damage.any());
+        assert!(damage.note(page(1, 7)) && !damage.note(page(1, 7)));
+        assert!(damage.note(page(2, 7)) && damage.note(page(1, 8)));
+        assert!(damage.any() && damage.is_of(1, FileId(10)) && !damage.is_of(1, FileId(11)));
+        assert_eq!(damage.find(1, 8), Some(page(1, 8)));
+        damage.forget(1, 8, 1);
+        damage.forget(1, 0, 7);
+        assert_eq!((damage.find(1, 8), damage.count()), (None, 2));
+        damage.keep_of(&[(1, FileId(11)), (2, FileId(20))]);
+        assert_eq!((damage.count(), damage.is_of(1, FileId(10))), (1, false));
+        damage.forget(2, 0, u32::MAX);
+        assert!(!damage.any());
+    }
+
+    #[test]
+    fn what_is_remembered_has_a_bound() {
+        let damage = Damage::new();
+        let noted = (0..2 * MOST as u32).filter(|number| damage.note(page(3, *number)));
+        assert_eq!(noted.count(), MOST);
+    }
+}

@@ -1,0 +1,76 @@
+//! The cache on each file system that this machine can make: how its reads are made, and how many the cache answers.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, ensure};
+use integration_tests::place::extended;
+use integration_tests::volumes::{FileSystem, Mounted, Volume};
+use integration_tests::{Outcome, Place, Suite, note, sql, trace};
+
+const CACHE: u64 = 64 << 20;
+const DISK: u64 = 512 << 20;
+const ROWS: u32 = 10_000;
+const WIDTH: u32 = 1800;
+/// Percent of the reads that the cache answers at least.
+const LEAST_ANSWERED: f64 = 97.0;
+
+/// The tests of this subject.
+pub fn suite() -> Suite {
+    Suite::new("file_systems").each("reads_are_answered_on_each", reads_are_answered_on_each)
+}
+
+/// Starts a server with the cache in this folder, and reads a table that fits. `direct`: reads pass the page cache by.
+fn answered(place: &Place, name: &str, folder: &Path, direct: bool) -> Outcome {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(folder)?;
+    std::fs::set_permissions(folder, PermissionsExt::from_mode(0o700))?;
+    place.initialise_again(&[])?;
+    let options = extended(place.options(), place.library()?, folder, CACHE);
+    let server = place.start(options)?;
+    server.sql(trace::CREATE_FUNCTION)?;
+    let mut connection = server.connect()?;
+    sql::fill(&mut connection, "d.t", ROWS, WIDTH, "")?;
+    for _ in 0..3 {
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+    }
+    let before = [
+        sql::figure(&server, "hits")?,
+        sql::figure(&server, "data_reads")?,
+    ];
+    for _ in 0..5 {
+        sql::read_all(&mut connection, "d.t", ROWS)?;
+    }
+    let hits = (sql::figure(&server, "hits")? - before[0]) as f64;
+    let data_reads = (sql::figure(&server, "data_reads")? - before[1]) as f64;
+    let percent = hits * 100.0 / (hits + data_reads);
+    let devices = trace::ask(&mut server.connect()?, "devices")?;
+    let is_direct = devices[0]["direct_io"].as_bool().context("no device")?;
+    note(format!(
+        "{name}: direct I/O {is_direct}, {percent:.1} % of {} reads answered, p50 {} us, {} busy",
+        hits + data_reads,
+        sql::status(&server, "cache_read_p50_us")?,
+        sql::figure(&server, "reads_busy")?,
+    ));
+    ensure!(is_direct == direct, "{name}: {devices}");
+    ensure!(
+        hits > 1000.0 && percent >= LEAST_ANSWERED,
+        "{name}: {percent:.1} %"
+    );
+    server.stop()?;
+    Ok(())
+}
+
+fn reads_are_answered_on_each(place: &Place) -> Outcome {
+    for file_system in [FileSystem::Ext4, FileSystem::Xfs, FileSystem::Btrfs] {
+        let name = file_system.name();
+        let volume = Volume::create(place.root(), name, file_system, DISK)?;
+        answered(place, name, &volume.folder().join("cache"), true)?;
+    }
+    // Nothing but page cache, whatever it is asked for.
+    let folder: PathBuf = place.root().join("memory-disk");
+    std::fs::create_dir(&folder)?;
+    let mounted = Mounted::at(&["-t", "tmpfs", "-o", "size=200m", "tmpfs"], &folder)?;
+    answered(place, "tmpfs", &folder.join("cache"), false)?;
+    drop(mounted);
+    Ok(())
+}
