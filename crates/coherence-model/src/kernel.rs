@@ -622,7 +622,8 @@ fn spoil(event: &mut IoEvent) {
             event.result = -i64::from([libc::EAGAIN, libc::EOPNOTSUPP][below(2)]);
             return;
         }
-        if !one_in(120) {
+        // Of a staged page nothing is read, and nothing can be spoiled.
+        if copy.length == 0 || !one_in(120) {
             return;
         }
         coverage::reached(Reached::SpoiledRedirects);

@@ -76,6 +76,11 @@ impl UnderWay {
     fn is_of_the_cache(&self) -> bool {
         self.words.fd as usize >= DESCRIPTORS
     }
+
+    /// A read of a staged page: no disk has to answer.
+    fn reads_nothing(&self) -> bool {
+        self.length == 0
+    }
 }
 
 pub struct Kernel {
@@ -234,7 +239,9 @@ impl Kernel {
                     );
                     known.late |= known.request == new.request;
                 }
-                seen("cache reads", new.is_of_the_cache().into());
+                let is_read = new.is_of_the_cache() && !new.reads_nothing();
+                seen("cache reads", is_read.into());
+                seen("copied", new.reads_nothing().into());
                 state.under_way.push(new);
             }
             accepted.len() as i32
@@ -248,7 +255,9 @@ impl Kernel {
         self.step();
         let events = self.with(|state| {
             let answers = state.answers;
-            let over = |request: &mut UnderWay| answers || !request.is_of_the_cache();
+            let over = |request: &mut UnderWay| {
+                answers || request.reads_nothing() || !request.is_of_the_cache()
+            };
             let over: Vec<UnderWay> = state.under_way.extract_if(.., over).collect();
             over.into_iter().map(|over| state.end(over)).collect()
         });
@@ -328,7 +337,9 @@ impl State {
         // SAFETY: the memory of a request is there until its event was taken.
         let memory =
             unsafe { std::slice::from_raw_parts_mut(over.words.buffer as *mut u8, over.length) };
-        if over.is_of_the_cache() {
+        if over.reads_nothing() {
+            // Nor is anything written to its memory.
+        } else if over.is_of_the_cache() {
             // SAFETY: the descriptor is open as long as the request is under way.
             let file = unsafe { ManuallyDrop::new(File::from_raw_fd(over.words.fd)) };
             let at = over.words.offset as u64;
@@ -353,7 +364,7 @@ impl State {
             bytes = content(inode, page, version);
         }
         seen("late", over.late.into());
-        if over.opcode != PWRITE && !over.late {
+        if over.opcode != PWRITE && !over.late && !over.reads_nothing() {
             memory.copy_from_slice(&bytes);
         }
         IoEvent {

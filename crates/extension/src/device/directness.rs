@@ -1,7 +1,6 @@
 //! Whether reads and writes of a cache file pass the kernel's page cache by.
 //!
-//! `O_DIRECT` does not promise it. From Linux 6.15 on, btrfs buffers direct I/O of files whose data have checksums, and a tmpfs is
-//! nothing but page cache. What is buffered cannot be submitted without waiting: the thread sleeps inside `io_submit`. So a cache
+//! `O_DIRECT` does not promise it. From Linux 6.15 on, btrfs buffers direct I/O of files whose data have checksums. What is buffered cannot be submitted without waiting: the thread sleeps inside `io_submit`. So a cache
 //! file is made without copy-on-write where the file system knows that, and then has no checksums there either: the extension
 //! proves each page by its own. What is buffered all the same is found out by a look at the page cache.
 //!
@@ -20,8 +19,9 @@ use crate::segment::format::DATA_OFFSET;
 /// Bytes of a usual page.
 const PAGE: usize = 16 << 10;
 
-/// `BTRFS_SUPER_MAGIC` of linux/magic.h.
+/// `BTRFS_SUPER_MAGIC` and `TMPFS_MAGIC` of linux/magic.h.
 const BTRFS: u64 = 0x9123_683e;
+const TMPFS: u64 = 0x0102_1994;
 
 /// Takes copy-on-write, and with it checksums, from an empty file. A file system that refuses keeps them.
 pub(super) fn take_copy_on_write(file: &File) {
@@ -46,8 +46,14 @@ pub(super) fn reads_without_waiting(file: BorrowedFd<'_>) -> bool {
     refuses != Some(true)
 }
 
+/// Whether a direct read of this offset, just made, went through the page cache. A tmpfs has nothing else, and no request to it waits.
+pub(super) fn is_buffered(file: &File, offset: u64) -> bool {
+    let is_memory = fstatfs(file).is_ok_and(|about| about.f_type as u64 == TMPFS);
+    !is_memory && is_in_page_cache(file, offset)
+}
+
 /// Whether the page cache holds the file's page at this offset; `false` if the kernel does not tell.
-pub(super) fn is_in_page_cache(file: &File, offset: u64) -> bool {
+fn is_in_page_cache(file: &File, offset: u64) -> bool {
     let page = crate::memory::page();
     let offset = offset / page as u64 * page as u64;
     // SAFETY: a new mapping of a file, which is not touched, so it may end before the page.
@@ -85,7 +91,7 @@ mod tests {
         file.sync_all().unwrap();
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         let is_kept = is_in_page_cache(&file, 4096);
-        let is_tmpfs = fstatfs(&file).unwrap().f_type as u64 == 0x0102_1994;
+        let is_tmpfs = fstatfs(&file).unwrap().f_type as u64 == TMPFS;
         assert_eq!(is_kept, is_tmpfs);
         assert!(!is_in_page_cache(&File::open("/dev/null").unwrap(), 0));
     }

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::directness::{is_in_page_cache, take_copy_on_write};
+use super::directness::{is_buffered, take_copy_on_write};
 use super::exposure::{Who, exposures};
 use super::storage::{Storage, read_exact, write_all};
 use crate::config::{DeviceConfig, DeviceFacts, OpenError, OwnerIdentity};
@@ -621,7 +621,7 @@ impl CacheFile {
             "write to and read from",
             "see the system log for errors of that disk",
         ))?;
-        opened.direct = direct && !is_in_page_cache(&handle, PROBE_OFFSET);
+        opened.direct = direct && !is_buffered(&handle, PROBE_OFFSET);
         if direct {
             opened.alignment = opened.find_alignment(&handle);
         } else {
@@ -670,7 +670,7 @@ impl CacheFile {
             self.storage
                 .read_at(&mut buffer[512..1024], PROBE_OFFSET + 512)
         });
-        if matches!(small, Some(Ok(512))) && !is_in_page_cache(file, PROBE_OFFSET) {
+        if matches!(small, Some(Ok(512))) && !is_buffered(file, PROBE_OFFSET) {
             return 512;
         }
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
