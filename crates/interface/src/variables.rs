@@ -1,7 +1,7 @@
 //! The system variables `bpe_<name>`: names, defaults, and what the server says of them.
 //!
-//! What a variable does lies in the plugin's `abi/variables.rs`, whose tables take name and comment from here. README.md
-//! describes them; `tests/consumers.rs` holds its table against this list.
+//! What a variable does lies in the plugin's `abi/variables.rs`, whose tables take name and comment from here.
+//! `docs/reference.md` describes them; `tests/consumers.rs` compares its table with this list.
 
 use std::ffi::CStr;
 

@@ -242,10 +242,10 @@ fn rates_are_of_counters() {
     assert!(seen > 20, "{seen}");
 }
 
-/// README's table of variables has a row for each, in the same order, with the same default.
+/// The reference's table of variables has a row for each, in the same order, with the same default.
 #[test]
-fn the_readme_has_every_variable() {
-    let text = fs::read_to_string(repository("README.md")).unwrap();
+fn reference_lists_every_variable() {
+    let text = fs::read_to_string(repository("docs/reference.md")).unwrap();
     let rows: Vec<(&str, &str)> = text
         .lines()
         .filter_map(|line| {
