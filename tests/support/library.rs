@@ -32,7 +32,24 @@ pub fn canary() -> anyhow::Result<PathBuf> {
             .canonicalize()
             .context("BPE_CANARY_LIBRARY names no file");
     }
-    build("debug", &[])
+    // Beside the command it would be the library that the command installs.
+    let folder = target_folder().join("debug").join("canary");
+    std::fs::create_dir_all(&folder)?;
+    let (own, library) = (
+        folder.join(format!("libbpe.so.{}", std::process::id())),
+        folder.join("libbpe.so"),
+    );
+    // Another test program may move it first.
+    let built = build("debug", &[]);
+    let moved = built.and_then(|built| {
+        std::fs::copy(&built, &own)?;
+        std::fs::rename(&own, &library)?;
+        Ok(std::fs::remove_file(&built)?)
+    });
+    if !library.is_file() {
+        moved?;
+    }
+    Ok(library.canonicalize()?)
 }
 
 fn build(profile: &str, options: &[&str]) -> anyhow::Result<PathBuf> {
