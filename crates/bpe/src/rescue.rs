@@ -1,7 +1,7 @@
 //! Saves pages that are damaged in the data files, and that the cache has as the server wrote them.
 //!
-//! The folder is a new one, for this user alone, and each file in it is made anew: neither the server's names nor another user
-//! choose what is written to.
+//! `bpe` creates the folder and each file in it, with mode 0700 and 0600: no name from the server and no other user chooses where it
+//! writes.
 
 use std::ffi::OsStr;
 use std::io;
@@ -16,11 +16,11 @@ use crate::files::Directory;
 use crate::report;
 use crate::server::Server;
 
-/// Pages that are saved at most: a server cannot fill the disk.
+/// The largest number of saved pages. The limit keeps a server from filling the disk.
 const MOST: usize = 16384;
 /// Bytes of the largest page of InnoDB.
 const LARGEST: usize = 64 << 10;
-/// What says which file holds which page.
+/// The list: the saved file of each page.
 const LIST: &str = "pages.json";
 
 /// A new folder for pages.

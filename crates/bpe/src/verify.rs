@@ -101,7 +101,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let cached = status.get("bpe_pages_cached").and_then(|n| n.parse().ok());
     let mut rescue = args.save_pages.as_deref().map(Rescue::begin).transpose()?;
     let compared = ask(&mut server, &args, cached.unwrap_or(0), rescue.as_mut());
-    // Whatever stopped it, what was saved has its list.
+    // A comparison that fails lists the saved pages too.
     let saved = rescue.map(Rescue::end).transpose()?;
     let mut sums = compared?;
     if args.sample == 100 {
@@ -116,7 +116,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     Ok(if is_well { Exit::Ok } else { Exit::No }.into())
 }
 
-/// Cached pages that no open file has. The server goes on meanwhile, so it is about so many.
+/// An estimate of the cached pages that no open file has: the server opens and closes files during the comparison.
 fn pages_of_closed_files(server: &mut Server, sums: &Sums) -> Result<Option<u64>, Failure> {
     let status = server.status("bpe\\_pages\\_cached")?;
     let cached: Option<u64> = status
@@ -199,17 +199,22 @@ fn print(sums: &Sums, saved: Option<(usize, u64)>) {
         "Different   {} - they were dropped from the cache",
         sums.wrong
     );
-    for page in &sums.pages {
+    list(&sums.pages);
+    complain!(
+        "bpe: the cache held pages that differ from the data files. This must never happen: switch the extension off \
+         (SET GLOBAL bpe_enabled = OFF), check your tables, and report it."
+    );
+}
+
+/// A line for each page of an answer.
+fn list(pages: &[Value]) {
+    for page in pages {
         say!(
             "            page {} of {}",
             page["page"],
             page["file"].as_str().unwrap_or("?")
         );
     }
-    complain!(
-        "bpe: the cache held pages that differ from the data files. This must never happen: switch the extension off \
-         (SET GLOBAL bpe_enabled = OFF), check your tables, and report it."
-    );
 }
 
 fn print_damaged(sums: &Sums, saved: Option<(usize, u64)>) {
@@ -227,13 +232,7 @@ fn print_damaged(sums: &Sums, saved: Option<(usize, u64)>) {
         "Damaged     {} in the data files, whole in the cache, which keeps them",
         sums.damaged
     );
-    for page in &sums.damaged_pages {
-        say!(
-            "            page {} of {}",
-            page["page"],
-            page["file"].as_str().unwrap_or("?")
-        );
-    }
+    list(&sums.damaged_pages);
     let advice = if saved.is_some() {
         "Copy the tables (mysqldump) before the server is restarted"
     } else {

@@ -166,7 +166,7 @@ impl<O: Os> Core<O> {
         };
         match active.extension.inspect(page, cached) {
             Inspected::Absent => {
-                self.forget_damage(file, number);
+                self.damage.forget(file.owner, number, 1);
                 return Compared::Absent;
             }
             Inspected::Unproven | Inspected::Unanswered => return Compared::Unproven,
@@ -195,7 +195,7 @@ impl<O: Os> Core<O> {
             return Compared::Skipped;
         }
         if !is_unreadable && cached == stored {
-            self.forget_damage(file, number);
+            self.damage.forget(file.owner, number, 1);
             return Compared::Equal;
         }
         let looks_damaged = match is_unreadable {
@@ -218,12 +218,6 @@ impl<O: Os> Core<O> {
         }
         active.extension.invalidate(id, number, 1);
         Compared::Different
-    }
-
-    fn forget_damage(&self, file: &DataFile, page: u32) {
-        if self.damage.any() {
-            self.damage.forget(file.owner, page, 1);
-        }
     }
 
     fn note_damage(&self, file: &DataFile, id: FileId, page: u32, is_unreadable: bool) {

@@ -48,15 +48,23 @@ impl Damage {
         is_new
     }
 
-    /// Whether there is one.
+    /// Whether a page is damaged.
     #[inline]
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// So many pages of a file from this one on are written, or known to be well.
-    #[cold]
+    /// Removes `pages` pages of a file from `first` on: the server writes them, or a comparison found them whole. Takes the lock
+    /// only if a page is damaged.
+    #[inline]
     pub fn forget(&self, owner: u32, first: u32, pages: u32) {
+        if self.any() {
+            self.remove(owner, first, pages);
+        }
+    }
+
+    #[cold]
+    fn remove(&self, owner: u32, first: u32, pages: u32) {
         self.retain(|one| one.owner != owner || one.page.wrapping_sub(first) >= pages);
     }
 
@@ -71,7 +79,7 @@ impl Damage {
         self.any.store(!known.is_empty(), Ordering::Relaxed);
     }
 
-    /// How many there are.
+    /// The number of damaged pages.
     pub fn count(&self) -> u64 {
         self.pages.lock().len() as u64
     }

@@ -265,9 +265,7 @@ impl<O: Os> Core<O> {
         if pages > PAGES_BY_PAGE {
             return Some(whole_file(file, end));
         }
-        if self.damage.any() {
-            self.damage.forget(file.owner, first, pages);
-        }
+        self.damage.forget(file.owner, first, pages);
         let generations = self.switch().generations();
         let early = left_out!("id-before-bump").then(|| file.id());
         match end {

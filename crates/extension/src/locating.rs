@@ -1,6 +1,6 @@
-//! Locating: tells a caller who reads asynchronously by himself where a page lies, and proves what he has read.
+//! Locating: gives the place of a page to a caller that reads asynchronously, and proves the bytes of that read.
 //!
-//! The caller takes [`Located`] and reads. Then he calls [`Extension::prove`]; or [`Extension::release`] if the read was not made,
+//! The caller takes [`Located`] and reads. Then it calls [`Extension::prove`]; or [`Extension::release`] if the read was not made,
 //! [`Extension::release_failed`] if it failed, [`Extension::give_up`] if it takes too long.
 //!
 //! The page comes into the caller's own buffer if it lies there as it is, and reads of the device have no bound in time. Otherwise

@@ -5,7 +5,7 @@
 //! this server's name and a lock that nobody holds. A path that cannot be looked at now, as of a disk that is not mounted, stays in
 //! the list.
 //!
-//! It works in a thread of its own, since a disk that is named no more may not answer.
+//! A thread of its own does the work, since a disk of former settings may not answer.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -59,7 +59,7 @@ pub fn note(owner: OwnerIdentity, data: &Path, cache_files: Vec<PathBuf>) {
     drop(swept);
 }
 
-/// Nothing is left that the list could name.
+/// Removes the list, when none of its files is left.
 pub fn forget() {
     let _ = std::fs::remove_file(plan::data_directory().join(NAME));
 }

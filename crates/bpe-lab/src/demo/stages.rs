@@ -150,7 +150,7 @@ impl Bench<'_> {
     }
 }
 
-/// Whether throughput and hits of so many seconds rise no more; `hits` is empty without the extension.
+/// Whether throughput and hit ratio, one value a second, have stopped rising. `hits` is empty without the extension.
 fn has_settled(throughput: &[f64], hits: &[f64]) -> bool {
     let mean = throughput.iter().sum::<f64>() / throughput.len().max(1) as f64;
     let shares = throughput.iter().map(|qps| qps / mean.max(1.0) * 100.0);

@@ -3,7 +3,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::wish::{Args, Wish};
@@ -247,7 +246,7 @@ pub fn check_paths(
                  data: choose another place",
                 path.display()
             ));
-        } else if is_on_one_disk(&process.seen(below), &process.seen(Path::new(data))) {
+        } else if disk::share_disk(&process.seen(below), &process.seen(Path::new(data))) {
             notes.push(format!(
                 "{} is on the file system of the data directory, so pages would be read from the same disk: is the fast disk \
                  mounted there?",
@@ -273,11 +272,6 @@ pub fn check_paths(
         }
     }
     Ok(folders)
-}
-
-fn is_on_one_disk(cache: &Path, data: &Path) -> bool {
-    let device = |path: &Path| fs::metadata(path).ok().map(|meta| meta.dev());
-    device(cache).is_some_and(|cache| device(data) == Some(cache))
 }
 
 /// What of the cache is kept over a restart, in words. Why nothing is goes into `notes`: the extension works without.

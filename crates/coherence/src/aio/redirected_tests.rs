@@ -21,19 +21,9 @@ fn the_kernel_reads_a_cached_page_from_its_place_in_the_cache_file() {
     served.active.extension.pump();
     served.core.entering_harvest(CONTEXT);
     for number in [3, 4] {
-        let mut buffer = Box::new(Buffer([0; PAGE]));
-        // SAFETY: numbers, for which zero is a value.
-        let mut iocb: Box<Iocb> = Box::new(unsafe { std::mem::zeroed() });
-        (iocb.opcode, iocb.fd) = (PREAD, served.file.as_raw_fd());
-        (iocb.buffer, iocb.length) = (buffer.0.as_mut_ptr() as u64, PAGE as u64);
-        iocb.offset = i64::from(number) * PAGE as i64;
-        iocb.data = 77;
-        let request = &raw mut *iocb;
-        let by = Submission {
-            mode: served.core.switch().mode(),
-            context: CONTEXT,
-            redirects: true,
-        };
+        let mut asked = Asked::new(&served, number);
+        let request = &raw mut *asked.iocb;
+        let by = submission(&served);
         let real = || {
             // SAFETY: the request lives, and is the kernel's now.
             let given = unsafe { &*request };
@@ -60,11 +50,11 @@ fn the_kernel_reads_a_cached_page_from_its_place_in_the_cache_file() {
         assert_eq!(kept, 1);
         assert_eq!(events[0].data, 77);
         assert_eq!(
-            (iocb.fd, iocb.offset),
+            (asked.iocb.fd, asked.iocb.offset),
             (served.file.as_raw_fd(), i64::from(number) * PAGE as i64)
         );
-        let header = u32::from_be_bytes(buffer.0[4..8].try_into().unwrap());
-        assert_eq!((header, buffer.0[PAGE - 1]), (number, 1));
+        let header = u32::from_be_bytes(asked.buffer.0[4..8].try_into().unwrap());
+        assert_eq!((header, asked.buffer.0[PAGE - 1]), (number, 1));
     }
 }
 
@@ -101,7 +91,7 @@ impl Asked {
     }
 }
 
-/// Served, and its first ten pages read once: they are in staging.
+/// A core whose extension has this page in staging.
 fn with_staged_page(number: u32) -> Served {
     let served = Served::new();
     served.core.requests.disarm_all();
