@@ -4,15 +4,15 @@
 //! |---|---|
 //! | `heat` | the list from its beginning |
 //! | `heat:FILE:PAGE` | the list from there on: what stood in `next` |
-//! | `heat-prints KEY SECRET FILES` | fingerprints ([`coherence::print`]) of cached leaf pages, keyed by `SECRET` (32 hexadecimal digits): `FILES` is JSON, `[[FILE, [PAGE, ...]], ...]` |
+//! | `heat-prints SECRET FILES` | fingerprints ([`coherence::print`]) of cached leaf pages, keyed by `SECRET` (32 hexadecimal digits): `FILES` is JSON, `[[FILE, [PAGE, ...]], ...]` |
 //!
 //! A list has `files`: for each its name below the data directory and that of its table, `page_size`, `pages` (how many the file has), `space` and `flags`
 //! as page 0 says, `from`, and `list` ([`interface::heat`], in base64); `next`, null at the end. It takes [`TIME`] and
-//! [`MOST_BYTES`] of lists, about, reads no data file but the first page of each file once, and changes nothing. So it needs no key: it shows
+//! [`MOST_BYTES`] of lists, about, reads no data file but the first page of each file once, and changes nothing. So `PROCESS` is enough: it shows
 //! names and numbers, as `bpe_report('files')` does.
 //!
-//! Fingerprints need a [key](crate::keys), used up by one answer. An account that chooses the secret can find short keys by trying them
-//! all, so `PROCESS` alone is not enough.
+//! Fingerprints need the right to `SET GLOBAL`. An account that chooses the secret can find short keys by trying them all, so `PROCESS`
+//! alone is not enough.
 //!
 //! Lock: what is known of the first pages is a leaf.
 
@@ -30,7 +30,6 @@ use serde_json::{Value, json};
 
 use crate::controller;
 use crate::files::DataFile;
-use crate::keys::Keys;
 use crate::process::{CORE, KNOWN};
 use crate::switch::Active;
 use crate::table_name;
@@ -70,12 +69,10 @@ impl Prints {
         *asked <= READS_A_SECOND
     }
 
-    /// The answer to `KEY SECRET FILES`, about cached pages.
-    pub fn of_cached(&self, keys: &Keys, argument: &str) -> Option<Result<Value, String>> {
-        let (key, asked) = argument.split_once(' ')?;
-        let asked = Asked::parse(asked)?;
-        let spent = keys.spend(Some(key), "comparing pages with another server", "bpe warm");
-        Some(spent.map(|()| asked.answer(false)))
+    /// The answer to `SECRET FILES`, about cached pages.
+    pub fn of_cached(&self, argument: &str) -> Option<Result<Value, String>> {
+        let asked = Asked::parse(argument)?;
+        Some(crate::settings::check_installed().map(|()| asked.answer(false)))
     }
 
     /// The answer to `SECRET FILES`. Pages that are not cached are read from the data files.
@@ -359,14 +356,6 @@ mod tests {
         ] {
             assert_eq!(parse(&wrong), None, "{wrong:.100}");
         }
-    }
-
-    #[test]
-    fn prints_need_a_key() {
-        let (prints, keys) = (Prints::new(), Keys::new());
-        let argument = "0123456789abcdef 0123456789abcdef0123456789abcdef []";
-        let refused = prints.of_cached(&keys, argument);
-        assert!(refused.is_some_and(|answer| answer.is_err()));
     }
 
     #[test]

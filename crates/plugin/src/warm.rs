@@ -2,7 +2,7 @@
 //!
 //! | argument | answer, a JSON object |
 //! |---|---|
-//! | `warm-start KEY` | begins a warming with a [key](crate::keys); `warming` is its name |
+//! | `warm-start` | begins a warming; `warming` is its name |
 //! | `warm-files NAME NAMES` | what this server knows of files, a JSON array of names: `open`, `page_size`, `pages`, `space`, `flags` |
 //! | `warm-prints NAME SECRET FILES` | as `heat-prints` ([`crate::heat`]), and of pages that are not cached |
 //! | `warm-put NAME GRANULES` | takes a part of the list, in the place of what was there of it: `[{file, page_size, granule, list}, ...]` |
@@ -12,7 +12,7 @@
 //!
 //! `error` stands in an answer when something could not be done.
 //!
-//! Whoever has a key can bring about no more than this: one warming at a time, [`list::MOST_MEMORY`] twice, as many reads of the data
+//! An account that may `SET GLOBAL` can bring about no more than this: one warming at a time, [`list::MOST_MEMORY`] twice, as many reads of the data
 //! disk in a second as `bpe_warm_io_capacity` says (none by default), and an end by itself [`LEASE`] after the client was last heard of.
 //!
 //! Pages are read from the server's own files ([`coherence::warm`]). What another server says decides which of them, and nothing else.
@@ -28,7 +28,6 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::heat::{Heads, Prints, io_capacity};
-use crate::keys::Keys;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
@@ -188,9 +187,9 @@ impl Warming {
     }
 
     /// The answer to an argument of `bpe_report()` that begins with `warm-` or `heat`; `None` for one that is not known.
-    pub fn answer(&'static self, keys: &Keys, argument: &str) -> Option<Value> {
+    pub fn answer(&'static self, argument: &str) -> Option<Value> {
         if let Some(asked) = argument.strip_prefix("heat-prints ") {
-            let result = self.prints.of_cached(keys, asked)?;
+            let result = self.prints.of_cached(asked)?;
             return Some(result.unwrap_or_else(|reason| json!({ "error": reason })));
         }
         if argument.starts_with("heat") {
@@ -202,7 +201,7 @@ impl Warming {
             .unwrap_or((argument.strip_prefix("warm-")?, ""));
         let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
         let result = match (what, name, rest) {
-            ("start", key, "") => self.start(keys, key),
+            ("start", "", "") => self.start(),
             ("files", name, names) if !names.is_empty() => self.files(name, names),
             ("prints", name, asked) if !asked.is_empty() => match self.hear(name) {
                 Ok(()) => self.prints.of_all(asked)?,
@@ -218,8 +217,8 @@ impl Warming {
         Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
     }
 
-    fn start(&'static self, keys: &Keys, key: &str) -> Result<Value, String> {
-        keys.spend(Some(key), "loading pages", "bpe warm")?;
+    fn start(&'static self) -> Result<Value, String> {
+        crate::settings::check_installed()?;
         let capacity = io_capacity().ok_or(REFUSED)?;
         if let Some(why) = off() {
             return Err(format!("{why}, so nothing can be loaded"));

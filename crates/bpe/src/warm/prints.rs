@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::diagnostics;
 use crate::failure::Failure;
+use crate::random::random;
 use crate::report;
 use crate::server::Server;
 
@@ -37,7 +37,7 @@ impl Secret {
     /// # Errors
     /// The system gives no random numbers.
     pub fn new() -> Result<Secret, Failure> {
-        let bytes = diagnostics::random::<16>()?;
+        let bytes = random::<16>()?;
         Ok(Secret(format!("{:032x}", u128::from_be_bytes(bytes))))
     }
 
@@ -52,7 +52,7 @@ impl Secret {
     }
 }
 
-/// Asks the server whose cache is listed for fingerprints of cached pages. That needs a key of the server's, and so the right to SET GLOBAL.
+/// Asks the server whose cache is listed for fingerprints of cached pages. That needs the right to SET GLOBAL.
 ///
 /// # Errors
 /// The account lacks the right, or the server went away.
@@ -61,9 +61,7 @@ pub fn of_cached(
     secret: &Secret,
     files: &[(&str, &[u32])],
 ) -> Result<Vec<Vec<Option<Print>>>, Failure> {
-    let key = diagnostics::key(server, "comparing pages with another server")
-        .map_err(|failure| server.without_answer(failure))?;
-    let argument = format!("heat-prints {key} {} {}", secret.text(), json!(files));
+    let argument = format!("heat-prints {} {}", secret.text(), json!(files));
     ask(server, &argument, files)
 }
 

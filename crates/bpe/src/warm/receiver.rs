@@ -11,7 +11,6 @@ use super::list::{Granule, List, Measures, Table, encoded};
 use super::prints;
 use super::prints::misunderstood;
 use crate::connection::plain;
-use crate::diagnostics;
 use crate::failure::Failure;
 use crate::quote::sql_name;
 use crate::report;
@@ -122,7 +121,6 @@ impl Receiver {
             )
             .advise("install the bpe.so that belongs to this command, and restart the server")
         })?;
-        let key = diagnostics::key(&mut server, "loading pages")?;
         let before = match capacity {
             Some(capacity) if capacity != now => {
                 let set = format!("SET GLOBAL bpe_warm_io_capacity = {capacity}");
@@ -133,11 +131,7 @@ impl Receiver {
             }
             _ => None,
         };
-        let asked = report::ask(
-            &mut server,
-            &format!("warm-start {key}"),
-            "cannot load pages",
-        );
+        let asked = report::ask(&mut server, "warm-start", "cannot load pages");
         let answer = asked.inspect_err(|_| put_back(&mut server, before))?;
         if let Some(why) = answer["error"].as_str() {
             let refused = Failure::refused(why);
