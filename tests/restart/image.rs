@@ -349,7 +349,7 @@ fn whoever_does_not_use_it(place: &Place) -> Outcome {
     let mut machine = Machine::new(place)?;
     let (server, ledger) = machine.filled()?;
     let mut server = Some(server);
-    for option in ["--bpe-enabled=OFF", "--bpe-persist=off"] {
+    for option in ["--bpe-enabled=OFF", "--bpe-persist-path="] {
         stop(server.take().context("a server")?)?;
         machine.image()?;
         machine.restart()?;

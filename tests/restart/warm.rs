@@ -45,16 +45,11 @@ fn a_crash_soon_after(place: &Place) -> Outcome {
         server = start()?;
         ensure!(inherited(&server)? > 500, "cold for more than once");
         server.stop()?;
-        server = place.start(place.early(CACHE)?.option("--loose-bpe-persist=off"))?;
+        server = place.start(place.early(CACHE)?.option("--loose-bpe-persist-path="))?;
         ledger.run(&server, Duration::from_secs(2))?;
-        server.sql("SET GLOBAL bpe_persist = restart")?;
-        sql::run(
-            &server,
-            &[
-                "SET GLOBAL bpe_enabled = OFF",
-                "SET GLOBAL bpe_enabled = ON",
-            ],
-        )?;
+        server.stop()?;
+        server = start()?;
+        ensure!(inherited(&server)? == 0, "something was left");
         ledger.verify(&server)?;
     }
     server.stop()?;

@@ -467,7 +467,7 @@ fn cache_disk_absent(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Another size begins anew, and says so. With `bpe_persist=off` in between nothing is left.
+/// Another size begins anew, and says so. With an empty `bpe_persist_path` in between nothing is left.
 fn other_settings(place: &Place) -> Outcome {
     let (server, ledger) = filled(place, &["rest"])?;
     server.stop()?;
@@ -479,7 +479,7 @@ fn other_settings(place: &Place) -> Outcome {
         ("larger", larger()?, false),
         ("as large", larger()?, true),
         ("as before", options(place)?, false),
-        ("off", options(place)?.option("--bpe-persist=off"), false),
+        ("off", options(place)?.option("--bpe-persist-path="), false),
         ("on again", options(place)?, false),
         (
             "instances",

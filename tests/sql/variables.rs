@@ -38,14 +38,14 @@ fn listed_with_defaults(place: &Place) -> Outcome {
     server.sql(place.install_statement())?;
     let shown = server.variables("bpe\\_%")?;
     for one in variables::ALL {
-        let name = format!("bpe_{}", one.name());
+        let name = one.name;
         let found = shown
-            .get(&name)
+            .get(name)
             .with_context(|| format!("there is no {name}"))?;
         ensure!(
-            found == one.default,
+            *found == one.default(),
             "{name} is '{found}', expected '{}'",
-            one.default
+            one.default()
         );
     }
     ensure!(shown.len() == variables::ALL.len(), "{shown:?}");
@@ -54,7 +54,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
         ("bpe_daily_write_limit", ["107374182400", "0"]),
         ("bpe_io_capacity", ["200", "0"]),
         ("bpe_memory_limit", ["1073741824", "0"]),
-        ("bpe_read_timeout", ["0", "250"]),
+        ("bpe_bypass_timeout", ["60", "0"]),
         ("bpe_warm_io_capacity", ["0", "1000"]),
         ("bpe_instances", ["16", "0"]),
         ("bpe_size", ["8589934592", "0"]),
@@ -82,7 +82,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
     ] {
         server.sql(&format!("SET GLOBAL {name} = DEFAULT"))?;
     }
-    sql::refusal(&server, "SET GLOBAL bpe_async_io = 'native'")?;
+    sql::refusal(&server, "SET GLOBAL bpe_persist_path = '/tmp'")?;
     server.stop()?;
     Ok(())
 }

@@ -168,7 +168,6 @@ fn refill_keeps_what_is_written(place: &Place) -> Outcome {
 fn ends_by_itself(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     set(&server, "bypass_timeout", "2")?;
-    set(&server, "control_group", "ON")?;
     let mut last = Instant::now();
     for value in ["ON", "ON", "REFILL"] {
         std::thread::sleep(Duration::from_millis(700));
@@ -183,7 +182,6 @@ fn ends_by_itself(place: &Place) -> Outcome {
     ensure!(lasted >= Duration::from_secs(2), "after {lasted:?}");
     sql::expect_state(&server, "active")?;
     ensure!(sql::status(&server, "bypass")? == "off");
-    expect(&server, "control_group", "0")?;
     expect(&server, "bypass_timeout", "2")?;
     log_says(place, "(bpe_bypass_timeout)")?;
     set(&server, "bypass_timeout", "0")?;
@@ -305,13 +303,11 @@ fn bad_values(place: &Place) -> Outcome {
         "SET GLOBAL bpe_bypass = ''",
         "SET GLOBAL bpe_bypass = NULL",
         "SET SESSION bpe_bypass = OFF",
-        "SET GLOBAL bpe_control_group = 'sometimes'",
         "SET GLOBAL bpe_bypass_timeout = 'soon'",
         "SET GLOBAL bpe_bypass_timeout = 1.5",
     ] {
         sql::refusal(&server, statement)?;
         expect(&server, "bypass", "ON")?;
-        expect(&server, "control_group", "0")?;
         expect(&server, "bypass_timeout", "0")?;
     }
     for (given, taken) in [
@@ -371,8 +367,13 @@ fn control_group(place: &Place) -> Outcome {
     ensure!(timed(&server)? == [0; 4], "there is no control group yet");
     let scan = || server.sql("SELECT SUM(LENGTH(pad)) FROM d.t FORCE INDEX (PRIMARY)");
 
-    set(&server, "control_group", "ON")?;
-    expect(&server, "control_group", "1")?;
+    set(&server, "bypass_timeout", "3600")?;
+    read(&server)?;
+    ensure!(
+        timed(&server)? == [0; 4],
+        "a timeout alone compares nothing"
+    );
+    set(&server, "bypass", "OFF")?;
     let data_reads = sql::figure(&server, "data_reads")?;
     let (hits, _) = read(&server)?;
     scan()?;
@@ -396,8 +397,8 @@ fn control_group(place: &Place) -> Outcome {
         "{read_there} data reads, {bypassed:?}"
     );
     nothing_differs(&server)?;
-    set(&server, "control_group", "OFF")?;
     set(&server, "bypass", "OFF")?;
+    set(&server, "bypass_timeout", "0")?;
     let before = timed(&server)?;
     let (with_all, _) = read(&server)?;
     ensure!(
@@ -436,7 +437,7 @@ fn switched_at_random(place: &Place) -> Outcome {
                         "bypass",
                         ["OFF", "ON", "OFF", "REFILL"][random.usize(..4)],
                     )?;
-                    set(&server, "control_group", ["ON", "OFF"][random.usize(..2)])?;
+                    set(&server, "bypass_timeout", ["3600", "0"][random.usize(..2)])?;
                     switched += 1;
                     std::thread::sleep(Duration::from_millis(random.u64(..250)));
                 }

@@ -21,7 +21,7 @@ export class PretendedServer {
     this.latencyOf = "interval";
     this.settings = {
       bpe_path: "/mnt/nvme/bpe", bpe_size: GIB, bpe_instances: 8, bpe_io_capacity: 0, bpe_memory_limit: 0,
-      bpe_compression: "off", bpe_async_io: "auto", bpe_read_timeout: 1000, bpe_daily_write_limit: 0,
+      bpe_compression: "off", bpe_daily_write_limit: 0,
       bpe_tables: "",
     };
     /** What the rules say of tables, by name. @type {Record<string, {action: string, percent: number | undefined}>} */

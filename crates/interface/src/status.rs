@@ -162,7 +162,7 @@ status! {
     Devices "devices" Gauge Number "cache disks"
     DevicesFailed "devices_failed" Gauge Number "cache disks that are not in use now"
     DeviceErrors "device_errors" Counter Number "errors of the cache disks"
-    ReadsGivenUp "reads_given_up" Counter Reads "reads of the cache disks that were not answered within `bpe_read_timeout`"
+    ReadsGivenUp "reads_given_up" Counter Reads "reads of the cache disks that were not answered within a second"
     ReadsBusy "reads_busy" Counter Reads "reads that went to the data files because a cache disk had too many under way"
     FailedProofs "failed_proofs" Counter Pages "pages that came back from a cache disk altered; the data file was read instead"
     AuditSuspicions "audit_suspicions" Counter Number "how often a data file changed, but not by the server"

@@ -148,7 +148,7 @@ pub fn summary() -> Value {
         "bypass_seconds": bypass.seconds,
         "bypass_seconds_left": bypass.left,
         "bypass_dropped": bypass.dropped,
-        "control_group": bypass.control_group,
+        "compares": bypass.compares,
         "load_mode": if controller::loaded_early() { "early" } else { "runtime" },
         "async_mode": controller::async_mode(),
         "switched_on": controller::switched_on(),

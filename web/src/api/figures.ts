@@ -96,7 +96,7 @@ export interface Figures {
   /** Of the accesses to locks of instances, those that found it held; `null` if there were none. */
   lock_wait_percent: number | null;
   device_errors: number;
-  /** Reads of cache disks that were not answered within bpe_read_timeout. */
+  /** Reads of cache disks that were not answered within a second. */
   reads_given_up: number;
   failed_proofs: number;
   /** How often a data file looked otherwise without a change by the server, since it started. */
@@ -362,7 +362,7 @@ export interface Device {
   write_us: number;
   /** Reads and writes that failed. */
   errors: number;
-  /** Reads that were not answered within bpe_read_timeout. */
+  /** Reads that were not answered within a second. */
   reads_given_up: number;
   /** Reads not made because the disk could take no more just then. */
   reads_busy: number;

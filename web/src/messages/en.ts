@@ -377,18 +377,6 @@ export const en = {
     saved: "Applied.",
     unchanged: "Nothing was changed.",
     confirm: "The cache is rebuilt and starts empty. Apply anyway?",
-    hints: {
-      bpe_path: "Folders or files on fast disks, separated by :.",
-      bpe_size: "All disks together, such as 100G.",
-      bpe_instances: "Parts of the cache, each with its own lock; 0: by the number of cores.",
-      bpe_io_capacity: "16 KiB writes a second to the cache disks; 0: no limit.",
-      bpe_memory_limit: "Such as 64M; 0: what the size needs.",
-      bpe_compression: "Pages that shrink by an eighth are stored compressed.",
-      bpe_tables: "Rules for tables: exclude shop.log_*, limit 20% reports.*, prefer shop.orders.",
-      bpe_async_io: "Only at the server's start.",
-      bpe_read_timeout: "Milliseconds before a page is read from the data file instead; 0: as long as it takes.",
-      bpe_daily_write_limit: "Bytes written to the cache disks in 24 hours, such as 500G; 0: no limit.",
-    },
   },
 
   events: {
@@ -494,7 +482,7 @@ export const en = {
     "disk.remark": "The cache disk {path} is used, but: {disk_state}.",
     "trouble.errors": "The cache disks have returned {device_errors} errors since the cache was opened. No statement failed because of it, but check the disk (dmesg, smartctl).",
     "trouble.proofs": "{failed_proofs} pages read from a cache disk were not as they had been written. They were read from the data files instead, but the disk or its driver loses data: replace it.",
-    "trouble.given_up": "{reads_given_up} reads of the cache disks took longer than bpe_read_timeout ({read_timeout_ms} ms) since the cache was opened. Their pages came from the data files instead: the disk hangs at times.",
+    "trouble.given_up": "{reads_given_up} reads of the cache disks took longer than a second since the cache was opened. Their pages came from the data files instead: the disk hangs at times.",
     "trouble.comparing": "The data file {file} has not been cached for {suspended_minutes}: {why}, but not by a call of the server. Its cached pages are now compared with it. If one differs, the extension drops everything and goes passive.",
     "trouble.suspended": "The data file {file} has not been cached for {suspended_minutes}: {why}, but not by a call of the server. {compared_pages} cached pages of it were compared with the file, and none differed. It is cached again once nothing has changed it for {rest_s} seconds, or after {latest_minutes} in which only the server changes it. Find out what sets the times of data files: a copy, a restore, `touch`. SET GLOBAL bpe_enabled = OFF and ON caches it at once, but empties the cache.",
     "trouble.suspended_more": "{more_files} more data files are not cached because they were changed, but not by a call of the server. SELECT bpe_report('suspended') names them all, and the error log each of the first.",

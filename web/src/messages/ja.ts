@@ -379,18 +379,6 @@ export const ja: Messages = {
     saved: "適用しました。",
     unchanged: "変更はありません。",
     confirm: "キャッシュは作り直され、空から始まります。適用しますか。",
-    hints: {
-      bpe_path: "高速ディスク上のフォルダーまたはファイル。: で区切ります。",
-      bpe_size: "全ディスクの合計。例: 100G。",
-      bpe_instances: "それぞれロックを持つ部分の数。0 はコア数に応じて決定。",
-      bpe_io_capacity: "キャッシュディスクへの 16 KiB 書き込みの毎秒上限。0 は無制限。",
-      bpe_memory_limit: "例: 64M。0 はサイズに応じた量。",
-      bpe_compression: "8 分の 1 以上縮むページを圧縮して保存します。",
-      bpe_tables: "テーブルのルール。例: exclude shop.log_*, limit 20% reports.*, prefer shop.orders",
-      bpe_async_io: "サーバーの起動時だけ設定できます。",
-      bpe_read_timeout: "データファイルから読み直すまでのミリ秒。0 は待ち続けます。",
-      bpe_daily_write_limit: "キャッシュディスクへの 24 時間の書き込み上限。例: 500G。0 は無制限。",
-    },
   },
 
   events: {
@@ -492,7 +480,7 @@ export const ja: Messages = {
     "disk.remark": "キャッシュディスク {path} は使われていますが、注意があります: {disk_state}",
     "trouble.errors": "キャッシュを開いてから、キャッシュディスクが {device_errors} 回エラーを返しました。失敗した文はありませんが、ディスクを調べてください (dmesg、smartctl)。",
     "trouble.proofs": "{failed_proofs} ページが、書いたとおりにキャッシュディスクから読めませんでした。代わりにデータファイルから読みましたが、ディスクかドライバーがデータを失っています。交換してください。",
-    "trouble.given_up": "キャッシュを開いてから、キャッシュディスクの {reads_given_up} 回の読み取りが bpe_read_timeout ({read_timeout_ms} ms) を超え、データファイルから読み直されました。ディスクが時々止まっています。",
+    "trouble.given_up": "キャッシュを開いてから、キャッシュディスクの {reads_given_up} 回の読み取りが 1 秒を超え、データファイルから読み直されました。ディスクが時々止まっています。",
     "trouble.comparing": "データファイル {file} は {suspended_minutes} 前からキャッシュされていません: {why}。サーバーの呼び出しによるものではありません。キャッシュにあるページをファイルと比べています。1 ページでも違えば、拡張はすべてを捨てて passive になります。",
     "trouble.suspended": "データファイル {file} は {suspended_minutes} 前からキャッシュされていません: {why}。サーバーの呼び出しによるものではありません。キャッシュにあった {compared_pages} ページをファイルと比べ、違いはありませんでした。{rest_s} 秒間何も変わらなければ、またはサーバーだけが変え続けて {latest_minutes} たてば、再びキャッシュされます。データファイルの時刻を変えるもの (コピー、リストア、`touch`) を探してください。SET GLOBAL bpe_enabled = OFF と ON ですぐにキャッシュされますが、キャッシュは空になります。",
     "trouble.suspended_more": "ほかに {more_files} 個のデータファイルが、サーバーの呼び出しによらず変わったためにキャッシュされていません。SELECT bpe_report('suspended') がすべてを、エラーログが最初のものを挙げます。",

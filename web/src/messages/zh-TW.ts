@@ -379,18 +379,6 @@ export const zhTW: Messages = {
     saved: "已套用。",
     unchanged: "沒有任何變更。",
     confirm: "快取會重建並從空的開始。仍要套用嗎？",
-    hints: {
-      bpe_path: "高速磁碟上的資料夾或檔案，以 : 分隔。",
-      bpe_size: "所有磁碟合計，例如 100G。",
-      bpe_instances: "各有一把鎖的部分數；0：依核心數決定。",
-      bpe_io_capacity: "每秒寫入快取磁碟的 16 KiB 次數；0：不限。",
-      bpe_memory_limit: "例如 64M；0：依大小所需。",
-      bpe_compression: "能縮小八分之一以上的頁面會壓縮儲存。",
-      bpe_tables: "資料表的規則，例如 exclude shop.log_*, limit 20% reports.*, prefer shop.orders。",
-      bpe_async_io: "只能在伺服器啟動時設定。",
-      bpe_read_timeout: "改從資料檔讀取之前等待的毫秒數；0：一直等待。",
-      bpe_daily_write_limit: "24 小時內寫入快取磁碟的位元組，例如 500G；0：不限。",
-    },
   },
 
   events: {
@@ -492,7 +480,7 @@ export const zhTW: Messages = {
     "disk.remark": "快取磁碟 {path} 使用中，但是：{disk_state}。",
     "trouble.errors": "自快取開啟以來，快取磁碟傳回 {device_errors} 次錯誤。沒有陳述式因此失敗，但請檢查磁碟（dmesg、smartctl）。",
     "trouble.proofs": "有 {failed_proofs} 頁從快取磁碟讀出的內容與寫入時不同，已改由資料檔讀取。磁碟或其驅動程式會遺失資料，請更換。",
-    "trouble.given_up": "自快取開啟以來，有 {reads_given_up} 次快取磁碟讀取超過 bpe_read_timeout（{read_timeout_ms} ms）而改由資料檔讀取：磁碟偶爾會停住。",
+    "trouble.given_up": "自快取開啟以來，有 {reads_given_up} 次快取磁碟讀取超過 1 秒而改由資料檔讀取：磁碟偶爾會停住。",
     "trouble.comparing": "資料檔 {file} 已有 {suspended_minutes} 未被快取：{why}，但不是伺服器的呼叫所致。正在將快取中的頁面與檔案比對；只要有一頁不同，擴充就會捨棄全部內容並轉為 passive。",
     "trouble.suspended": "資料檔 {file} 已有 {suspended_minutes} 未被快取：{why}，但不是伺服器的呼叫所致。已將快取中的 {compared_pages} 頁與檔案比對，沒有不同。檔案 {rest_s} 秒內沒有任何變更，或只有伺服器持續變更並經過 {latest_minutes} 之後，會再次快取。請找出是什麼更改資料檔的時間：複製、還原或 `touch`。SET GLOBAL bpe_enabled = OFF 再 ON 可立即快取，但會清空快取。",
     "trouble.suspended_more": "另有 {more_files} 個資料檔因非伺服器的呼叫所致的變更而未被快取。SELECT bpe_report('suspended') 會全部列出，錯誤記錄列出最先的幾個。",

@@ -26,8 +26,6 @@ pub struct Circumstances {
     pub daily_write_limit: u64,
     /// As set: 0 is a number that fits the machine.
     pub instances: u64,
-    /// Milliseconds.
-    pub read_timeout: u64,
     pub devices: Vec<Device>,
     /// The data files that the audit has suspended, the oldest first; no more than are told of.
     pub suspended: Vec<SuspendedFile>,
@@ -117,7 +115,6 @@ impl Circumstances {
             io_capacity: number("bpe_io_capacity"),
             daily_write_limit: number("bpe_daily_write_limit"),
             instances: number("bpe_instances"),
-            read_timeout: number("bpe_read_timeout"),
             devices: devices
                 .as_array()
                 .into_iter()
@@ -162,7 +159,7 @@ pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     sentences.extend(about.rules.iter().flat_map(Rules::sentences));
     sentences.extend(unseen(figures));
     sentences.extend(disks(about));
-    sentences.extend(troubles(figures, about));
+    sentences.extend(troubles(figures));
     sentences.extend(suspicions(figures, about));
     let bottlenecks = bottlenecks(figures, about);
     if bottlenecks.is_empty() && reads >= IDLE {
@@ -471,7 +468,7 @@ fn disks(about: &Circumstances) -> Vec<Sentence> {
 }
 
 /// What went wrong since the cache was opened.
-fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
+fn troubles(figures: &Figures) -> Vec<Sentence> {
     let mut sentences = Vec::new();
     if figures.device_errors > 0 {
         sentences.push(Sentence::new(
@@ -495,12 +492,9 @@ fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
         sentences.push(Sentence::new(
             "trouble.given_up",
             Level::Bad,
-            "{reads_given_up} reads of the cache disks took longer than bpe_read_timeout ({read_timeout_ms} ms) since \
-             the cache was opened. Their pages came from the data files instead: the disk hangs at times.",
-            &[
-                ("reads_given_up", json!(figures.reads_given_up)),
-                ("read_timeout_ms", json!(about.read_timeout)),
-            ],
+            "{reads_given_up} reads of the cache disks took longer than a second since the cache was opened. Their pages came from the \
+             data files instead: the disk hangs at times.",
+            &[("reads_given_up", json!(figures.reads_given_up))],
         ));
     }
     sentences

@@ -91,7 +91,7 @@ pub struct Figures {
     pub lock_wait_percent: Option<f64>,
 
     pub device_errors: u64,
-    /// Reads of cache disks that were not answered within bpe_read_timeout.
+    /// Reads of cache disks that were not answered within a second.
     pub reads_given_up: u64,
     pub failed_proofs: u64,
     /// How often a data file looked otherwise without a change by the server, since it started.

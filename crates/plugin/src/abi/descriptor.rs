@@ -13,7 +13,7 @@ use crate::diagnostics::DIAGNOSTICS;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
-use crate::settings::{self, AsyncIo};
+use crate::settings;
 use crate::{calls, controller, got, persist, scan, unseen};
 
 const DAEMON: c_int = 3;
@@ -226,7 +226,7 @@ fn start() {
     };
     let early = passive.is_none() && !scan::innodb_is_running(&Linux);
     if let Some(verdict) = verdict {
-        let chooses = early && settings::async_io() == AsyncIo::Auto && !crate::uring::seen();
+        let chooses = early && !crate::uring::seen();
         let fails = unseen::to_make_fail(&verdict);
         calls::MAKE_URING_FAIL.store(chooses && fails.io_uring, Ordering::SeqCst);
         calls::MAKE_LIBAIO_FAIL.store(chooses && fails.libaio, Ordering::SeqCst);
