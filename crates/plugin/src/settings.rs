@@ -216,6 +216,22 @@ pub fn read_timeout() -> Option<Duration> {
     (milliseconds != 0).then(|| Duration::from_millis(milliseconds))
 }
 
+/// MariaDB takes `bpe_persist`, which is gone, for the beginning of `bpe_persist_path`. Gives the latter what was meant, and returns a
+/// warning.
+pub fn take_former_persist() -> Option<String> {
+    let former = text_of(&PERSIST_PATH);
+    let meant = match former.as_str() {
+        "off" => c"",
+        "restart" => DEFAULT_PERSIST_PATH,
+        _ => return None,
+    };
+    PERSIST_PATH.store(intern(meant), Ordering::SeqCst);
+    Some(format!(
+        "bpe_persist={former} is set, which is gone: bpe_persist_path='{}' takes its place",
+        meant.to_string_lossy()
+    ))
+}
+
 /// Where what is cached outlives the process, while the machine runs; `None`: nowhere.
 pub fn persist_path() -> Option<PathBuf> {
     let path = text_of(&PERSIST_PATH);

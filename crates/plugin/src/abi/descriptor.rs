@@ -213,6 +213,9 @@ fn too_old() -> Result<(), interface::Refusal> {
 fn start() {
     // SAFETY: the server is initialising the plugin; the values of the variables are there, and valid.
     unsafe { settings::load() };
+    if let Some(warning) = settings::take_former_persist() {
+        Linux.warning(&warning);
+    }
     let rules = &KNOWN.tables;
     // SAFETY: as above.
     unsafe { settings::set_text(&rules.text, rules.text.load(Ordering::SeqCst)) };
