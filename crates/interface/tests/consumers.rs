@@ -24,13 +24,37 @@ const OTHERS: [&str; 9] = [
     "data_read",
     "diagnostics",
 ];
-/// Variables of before, which only the table of the upgrade names.
-const REMOVED: [&str; 5] = [
+/// Removed variables. Only the tables in `docs/upgrade.md` name them.
+const REMOVED: [&str; 29] = [
     "keep",
     "scrub_rate",
     "admission",
     "pages_doubtful",
     "pages_verified",
+    "bypass_seconds",
+    "bypass_seconds_left",
+    "bypass_dropped",
+    "instances_active",
+    "compression_ratio",
+    "rejected_by_limit",
+    "bytes_rejected",
+    "bytes_kept_out",
+    "reinserted",
+    "write_amplification",
+    "cache_read_p50_us",
+    "cache_read_p95_us",
+    "cache_read_p99_us",
+    "data_read_p50_us",
+    "data_read_p95_us",
+    "data_read_p99_us",
+    "attach_ms",
+    "pages_dropped_at_start",
+    "warm_pages_listed",
+    "warm_pages_skipped",
+    "warm_reads",
+    "reads_busy",
+    "tables_error",
+    "devices",
 ];
 /// What the exporter puts before the names.
 const STATUS_METRIC: &str = "mysql_global_status_bpe_";
