@@ -49,7 +49,7 @@ fn answered(place: &Place, name: &str, folder: &Path) -> Outcome {
     note(format!(
         "{name}: direct I/O {is_direct}, {percent:.1} % of {} reads answered, p50 {:.0} us, {} busy",
         hits + data_reads,
-        summary["cache_read_us"]["p50"],
+        summary["cache_read_us"]["p50"].as_f64().unwrap_or_default(),
         summary["cache"]["reads_busy"],
     ));
     ensure!(is_direct, "{name}: {devices}");
