@@ -130,7 +130,7 @@ fn hangs(place: &Place, volume: &Volume, cache: &Path) -> Outcome {
     let handed_over = number(&server, "reads_handed_over")?;
     note(format!(
         "{handed_over} reads were handed over, {} turned away",
-        sql::figure(&server, "reads_busy")?
+        sql::summary_figure(&server, "/cache/reads_busy")?
     ));
     ensure!(
         handed_over > 0,

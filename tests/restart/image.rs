@@ -198,7 +198,7 @@ fn the_machine_restarts(place: &Place) -> Outcome {
         let log = log_of(server.log())?;
         let recovered = "cached pages of before the machine's restart or the remount";
         ensure!(log.contains(recovered), "{log}");
-        let summary = taken::report(&server, "summary")?;
+        let summary = sql::report(&server, "summary")?;
         ensure!(summary["inherited"]["after_restart_of_machine"] == true);
         ledger.run(&server, Duration::from_secs(1))?;
         if round == 1 {
@@ -208,7 +208,7 @@ fn the_machine_restarts(place: &Place) -> Outcome {
             let server = machine.start()?;
             let (taken, _) = machine.taken(&server, &ledger)?;
             ensure!(taken.pages > 500, "{taken:?}");
-            let summary = taken::report(&server, "summary")?;
+            let summary = sql::report(&server, "summary")?;
             ensure!(summary["inherited"]["after_restart_of_machine"] == false);
             stop(server)?;
         } else {

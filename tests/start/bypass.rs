@@ -105,7 +105,7 @@ fn contents_stay_and_writes_drop(place: &Place) -> Outcome {
     // Each page that is written is dropped, and none comes in.
     server.sql("UPDATE d.t SET v = v + 1 WHERE id % 200 < 20")?;
     sql::write_dirty_pages(&server)?;
-    let dropped = sql::figure(&server, "bypass_dropped")?;
+    let dropped = sql::summary_figure(&server, "/bypass_dropped")?;
     let left = sql::figure(&server, "pages_cached")?;
     note(format!("{dropped} of {cached} pages dropped, {left} left"));
     ensure!(dropped > 100 && left < kept - 100, "{dropped}, {left}");
@@ -186,7 +186,7 @@ fn ends_by_itself(place: &Place) -> Outcome {
     log_says(place, "(bpe_bypass_timeout)")?;
     set(&server, "bypass_timeout", "0")?;
     set(&server, "bypass", "ON")?;
-    ensure!(sql::figure(&server, "bypass_seconds_left")? == 0);
+    ensure!(sql::report(&server, "summary")?["bypass_seconds_left"].is_null());
     sql::expect_state(&server, "bypass")?;
     server.stop()?;
     Ok(())
@@ -198,7 +198,7 @@ fn set_in_the_configuration(place: &Place) -> Outcome {
     let server = place.start(options)?;
     sql::expect_state(&server, "bypass")?;
     expect(&server, "bypass", "REFILL")?;
-    let left = sql::figure(&server, "bypass_seconds_left")?;
+    let left = sql::summary_figure(&server, "/bypass_seconds_left")?;
     ensure!((3000..=3600).contains(&left), "{left} s left");
     sql::fill(&mut server.connect()?, "d.t", ROWS, 1000, "")?;
     sql::write_dirty_pages(&server)?;
@@ -236,7 +236,7 @@ fn off_and_on_while_bypassed(place: &Place) -> Outcome {
     // A rebuild.
     set(&server, "instances", "3")?;
     sql::wait_until("it is rebuilt", Duration::from_secs(30), || {
-        Ok(sql::figure(&server, "instances_active")? == 3)
+        Ok(sql::summary_figure(&server, "/instances")? == 3)
     })?;
     sql::expect_state(&server, "bypass")?;
     set(&server, "bypass", "OFF")?;

@@ -74,8 +74,8 @@ pub struct Device {
 }
 
 impl Circumstances {
-    /// Takes two statements; one more where files are suspended, and in the server's first hour. Devices and files are not known where an older plugin has no
-    /// function `bpe_report`.
+    /// Takes two statements; one more where files are suspended, and in the server's first hour; two more with rules for tables. Reports need
+    /// the PROCESS privilege. Without it devices, files and rules stay unknown.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -108,7 +108,10 @@ impl Circumstances {
         let has_rules = variables
             .get("bpe_tables")
             .is_some_and(|text| !text.is_empty());
-        let rules = has_rules.then(|| Rules::read(server)).transpose()?;
+        let rules = match has_rules {
+            true => Rules::read(server)?,
+            false => None,
+        };
         Ok(Self {
             denied: report::denied_account(server),
             rules,
@@ -379,15 +382,7 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
             )
         };
     }
-    let Some(returned) = figures.misses_returned_per_s else {
-        return Sentence::new(
-            "larger.unknown",
-            Level::Note,
-            "It is not known whether a larger cache would help. The cache is full ({used_percent}, {evicted_per_s} \
-             pages a second make room for others), but this plugin does not count misses of pages that come back.",
-            &[used_value, ("evicted_per_s", json!(figures.evicted_per_s))],
-        );
-    };
+    let returned = figures.misses_returned_per_s;
     // What is missed after a write, or because the writer was behind, a larger cache would miss as well.
     let for_room = figures.evicted_per_s + figures.rejected_per_s;
     let more = returned.min(for_room) * 100.0 / reads;

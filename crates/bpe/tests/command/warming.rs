@@ -122,8 +122,8 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
     let told = expect(told, 0, &["Loaded", "Warm"])?;
     note(told.lines().collect::<Vec<_>>().join("; "));
     let loaded = sql::figure(&second, "warm_pages_loaded")?;
-    let reads = sql::figure(&second, "warm_reads")?;
-    let listed = sql::figure(&second, "warm_pages_listed")?;
+    let reads = sql::summary_figure(&second, "/warm/reads")?;
+    let listed = sql::summary_figure(&second, "/warm/listed")?;
     ensure!(
         listed > 800 && loaded > 800,
         "{listed} listed, {loaded} loaded"
@@ -193,7 +193,7 @@ fn follows(first: &Server, second: &Server) -> Outcome {
         .arg("--to")
         .arg(second.socket())
         .spawn()?;
-    let listed = || sql::figure(second, "warm_pages_listed");
+    let listed = || sql::summary_figure(second, "/warm/listed");
     let state = || sql::status(second, "warm_state");
     let done = (|| {
         sql::wait_until("the first round", Duration::from_secs(60), || {
@@ -274,7 +274,7 @@ fn what_the_pool_holds_is_listed(place: &Place, first: &Server, second: &Server)
         let told = warm(first, second, &[&["--io-capacity", "5000"], more].concat())?;
         let told = expect(told, 0, &["Warm"])?;
         note(told.lines().collect::<Vec<_>>().join("; "));
-        sql::figure(second, "warm_pages_listed")
+        sql::summary_figure(second, "/warm/listed")
     };
     let cached = listed(&[])?;
     let loaded = sql::figure(second, "warm_pages_loaded")?;
@@ -493,9 +493,9 @@ fn a_standby_that_falls_behind(place: &Place) -> Outcome {
     loads(&second)?;
     // The command looks every two seconds, and one look alone tells nothing.
     pause(7);
-    let before = sql::figure(&second, "warm_reads")?;
+    let before = sql::summary_figure(&second, "/warm/reads")?;
     pause(10);
-    let slowed = sql::figure(&second, "warm_reads")? - before;
+    let slowed = sql::summary_figure(&second, "/warm/reads")? - before;
     ensure!(
         slowed <= 12 && sql::status(&second, "warm_state")? != "loaded",
         "{slowed} reads in 10 s, after {before}"
@@ -550,7 +550,7 @@ fn loads_by(command: &mut std::process::Child, server: &Server) -> Outcome {
 }
 
 fn is_loading(server: &Server) -> anyhow::Result<bool> {
-    let listed = sql::figure(server, "warm_pages_listed")?;
+    let listed = sql::summary_figure(server, "/warm/listed")?;
     Ok(listed > 0 && sql::status(server, "warm_state")? == "loading")
 }
 

@@ -193,7 +193,6 @@ fn interface_of(lines: &[&str], (file, name, ours): Sent) -> Result<String, Stri
         {
             let kind = match (ours, field) {
                 ("Figures", "state") => "State".to_owned(),
-                ("Figures", "latency_of") => "\"interval\" | \"total\"".to_owned(),
                 _ => {
                     type_of(file, kind).ok_or_else(|| format!("{name}.{field}: what is {kind}?"))?
                 }
