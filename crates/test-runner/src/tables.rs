@@ -1,4 +1,4 @@
-//! Tables of `docs/reliability.md`, written from the evidence of a whole run.
+//! Tables of `docs/evidence/reliability.md`, written from the evidence of a whole run.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 use serde::Deserialize;
 
-const DOCUMENT: &str = "docs/reliability.md";
+const DOCUMENT: &str = "docs/evidence/reliability.md";
 const BEGIN: &str = "<!-- from the evidence: make tables -->\n";
 const END: &str = "<!-- end -->\n";
 
