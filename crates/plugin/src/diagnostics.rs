@@ -30,7 +30,7 @@ impl Diagnostics {
     pub fn answer(&'static self, argument: &str) -> Option<Value> {
         let verified = self.verifications.answer(&self.keys, argument);
         verified
-            .or_else(|| self.warming.answer(&self.keys, argument))
+            .or_else(|| self.warming.answer(argument))
             .or_else(|| self.recordings.answer(&self.keys, argument))
     }
 

@@ -14,7 +14,7 @@
 //!    a server.
 //!
 //! [`recorder`] notes the stream of page reads and writes for `bpe record`; [`keys`] says who may begin that, or [`verify`], or [`warm`],
-//! which loads what another server has cached, as that one's [`heat`] says.
+//! which loads a list of another server's [`heat`].
 //!
 //! How pages are stored is the business of the crate `extension`.
 //!
@@ -22,7 +22,7 @@
 //! An outer lock may be held while taking an inner one, never the reverse:
 //! recording session → controller's thread → controller → file registry → file identity → reads given up →
 //! in-flight table shard → (extension's locks, slots of bounded reads last).
-//! A warming's session comes before its list, and both before leaves only.
+//! The load of a heat list comes before the reload after a restart, and both before leaves only.
 //! The state text, the log, keys for diagnostics, verifications under way, what bypass is set to and the list of suspended files
 //! are leaves.
 

@@ -1,8 +1,8 @@
-//! A standby that falls behind needs its data disk for that, so loading slows down until it has caught up. A takeover waits for what is not
-//! applied yet, and no warmth makes up for that.
+//! Whether a standby falls behind. It needs its data disk for catching up, so loading slows down until it has: a takeover waits for what
+//! is not applied yet, and a warm cache does not make up for that.
 //!
-//! It is advice: what cannot be seen slows nothing down, and a connection of its own asks, so that a server that does not answer this
-//! question delays nothing.
+//! This is advice: an unknown lag slows nothing down. A connection of its own asks, so that a server that does not answer this question
+//! delays nothing.
 
 use std::time::{Duration, Instant};
 
@@ -10,26 +10,23 @@ use crate::cluster::membership::Membership;
 use crate::connection::Target;
 use crate::server::Server;
 
-/// What is left to loading meanwhile, of `bpe_warm_io_capacity`.
-pub const PERCENT: u64 = 10;
-/// Between two looks at the server, and between two attempts to reach it.
-const EVERY: Duration = Duration::from_secs(2);
-const AGAIN: Duration = Duration::from_secs(30);
-/// How long an answer is waited for.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Seconds that do not count yet, and by how many it must be further behind than at the look before.
+/// How often the server is asked, and how often a connection is tried.
+const INTERVAL: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
+/// A shorter lag does not count, seconds; and the growth between two answers that does.
 const NEAR: f64 = 2.0;
 const FURTHER: f64 = 0.5;
-/// Write sets that wait at a node of Galera; from 16 on it makes the whole cluster wait.
+/// Write sets that wait at a node of Galera. From 16 on it makes the whole cluster wait.
 const WRITE_SETS: u64 = 8;
 
-/// Looks at a server from time to time.
+/// Asks a server at intervals.
 pub struct Watch {
     target: Target,
     server: Option<Server>,
     next: Instant,
     behind: Behind,
-    /// What the account may not see.
+    /// What the account lacks the right to see.
     pub unseen: Vec<String>,
 }
 
@@ -44,26 +41,31 @@ impl Watch {
         }
     }
 
-    /// Whether the server falls behind, as far as is known.
+    /// Whether the server is known to fall behind.
     pub fn falls(&mut self) -> bool {
         if Instant::now() < self.next {
             return self.behind.is_falling;
         }
         let server = match self.server.take() {
             Some(server) => Some(server),
-            None => Server::open(&mut self.target, Some(PATIENCE)).ok(),
+            None => Server::open(&mut self.target, Some(ANSWER_TIMEOUT)).ok(),
         };
         let mut looked = None;
         if let Some(mut server) = server {
-            server.wait_for_answers(Some(PATIENCE));
+            server.wait_for_answers(Some(ANSWER_TIMEOUT));
             looked = Membership::look(&mut server).ok();
             self.server = Some(server).filter(|server| looked.is_some() && server.lost().is_none());
         }
-        self.next = Instant::now() + if looked.is_some() { EVERY } else { AGAIN };
+        self.next = Instant::now()
+            + if looked.is_some() {
+                INTERVAL
+            } else {
+                RETRY_INTERVAL
+            };
         match looked {
             Some(membership) => {
                 let crowded = membership.write_sets.is_some_and(|n| n > WRITE_SETS);
-                // One that is late on purpose gets further behind whenever its source writes.
+                // The lag of a delayed replica grows with each write of its source.
                 let lag = membership.lag_s.filter(|_| membership.delay_s == 0);
                 self.unseen = membership.unseen;
                 self.behind.take(lag, crowded)
@@ -73,10 +75,10 @@ impl Watch {
     }
 }
 
-/// What is known of how far behind it is.
+/// The lag so far.
 #[derive(Default)]
 struct Behind {
-    /// Seconds, at the look before.
+    /// Seconds, by the answer before.
     last: Option<f64>,
     is_falling: bool,
 }
@@ -98,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_falls_behind_and_catches_up() {
+    fn growing_lag_counts_until_caught_up() {
         let mut behind = Behind::default();
         for lag in [0.0, 1.0, 1.9] {
             assert!(!behind.take(Some(lag), false), "near");
@@ -110,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn a_steady_distance_and_what_cannot_be_told_are_nothing() {
+    fn steady_or_unknown_lag_does_not_count() {
         let mut behind = Behind::default();
         for lag in [3600.0, 3600.2, 3599.9, 3600.0] {
             assert!(!behind.take(Some(lag), false));

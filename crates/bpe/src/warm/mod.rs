@@ -1,8 +1,8 @@
-//! `bpe warm`: hands the warmth of one server's cache over to another, once, or again and again, so that a standby stays as warm as
-//! the server that it may have to stand in for.
+//! `bpe warm`: keeps a standby's cache as warm as another server's, once or at intervals.
 //!
-//! This command holds both connections; the servers do not know each other. One says which pages it has cached and how hot they are
-//! (`bpe_report('heat')`), the other loads those that it has not from its own data files (`bpe_report('warm-...')`).
+//! The command holds both connections; the servers do not know each other. One lists the pages that it has cached and their heat
+//! (`bpe_report('heat')`). The other takes the list (`warm-put`), loads those pages from its own data files (`warm-load`), and reports
+//! progress (`warm-status`). The list is whole in each round, about a byte a page. If the command dies, the server loads the list to its end.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,24 +23,25 @@ mod file;
 mod list;
 mod pool;
 mod prints;
-mod receiver;
+mod standby;
 
-use behind::Watch;
 use list::List;
 use pool::Looks;
-use receiver::{LeftOut, Progress, Receiver};
+use prints::Compared;
+use standby::{LeftOuts, Progress, Standby};
 
 /// Files that are named for each reason.
 const NAMED: usize = 5;
-/// Between two attempts to reach a server that went away.
-const AGAIN: Duration = Duration::from_secs(5);
-/// How long an answer of the serving server is waited for, and that to what its pool holds.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PATIENCE_FOR_POOL: Duration = Duration::from_secs(600);
-/// How long the list of before stays when the new one is much shorter: a cache that was emptied fills again.
-const STAYS: Duration = Duration::from_secs(3600);
-/// Between two questions while nothing is loaded: the server forgets a command that it does not hear of for 15 s.
-const HEARTBEAT: Duration = Duration::from_secs(3);
+/// The longest time until a failed round is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// How long the source may take for an answer, and for the list of its pool.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const POOL_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long the last list stays when the new one is much shorter: a cache that was emptied fills again.
+const EMPTIED_TIMEOUT: Duration = Duration::from_secs(3600);
+/// How often the progress of loading is asked for: once, and with `--follow`.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(300);
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub struct Args {
@@ -79,7 +80,7 @@ pub struct Args {
     connection: connection::Args,
 }
 
-/// The two servers, and how to reach them. A file may stand for either.
+/// The two servers. A file may take the place of either.
 struct Ends {
     from: Option<Target>,
     to: Option<Target>,
@@ -106,7 +107,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Says of which server a failure is.
+/// Adds the server to a failure.
 fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
     let whose = format!("{end} ({})", target.address);
     move |mut failure| {
@@ -117,18 +118,16 @@ fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
 
 fn log_in_to_source(from: &mut Target) -> Result<Server, Failure> {
     let mut server = Server::log_in(from)?;
-    server.wait_for_answers(Some(PATIENCE));
+    server.wait_for_answers(Some(ANSWER_TIMEOUT));
     Ok(server)
 }
 
-/// `compares`: with fingerprints of pages. `pool`: what InnoDB's pool held of late, if that is to be listed, too, and why it could not be
-/// asked for. `meanwhile` is called again and again.
+/// Fetches the source's list. `known`: with fingerprints of the files that were not compared before. `pool`: with the pages of InnoDB's
+/// pool. Returns why those could not be listed, too.
 fn fetch(
     from: &mut Target,
-    before: Option<&List>,
-    compares: bool,
+    known: Option<&Compared>,
     pool: Option<&mut Looks>,
-    meanwhile: &mut dyn FnMut(),
 ) -> Result<(List, Option<Failure>), Failure> {
     let at_source = of("--from", from);
     let fetched = || {
@@ -139,25 +138,25 @@ fn fetch(
         let held = pool.and_then(|looks| {
             let text = "asking what InnoDB's pool holds";
             bar.show(None, text, || text.to_owned());
-            server.wait_for_answers(Some(PATIENCE_FOR_POOL));
+            server.wait_for_answers(Some(POOL_TIMEOUT));
             why = looks.look(&mut server).err();
-            server.wait_for_answers(Some(PATIENCE));
+            server.wait_for_answers(Some(ANSWER_TIMEOUT));
             looks.held.as_ref()
         });
         if server.lost().is_some() {
-            // The list can be asked for all the same.
             server = log_in_to_source(from)?;
         }
-        let add = |list: &mut List| {
-            if let Some(held) = held {
-                held.add_to(list);
-            }
-        };
-        let list = List::fetch(&mut server, before, compares, add, |pages| {
+        let mut list = List::fetch(&mut server, |pages| {
             let text = format!("{pages} hot pages so far");
             bar.show(None, &text, || text.clone());
-            meanwhile();
         })?;
+        // Before pages are added that are not cached.
+        if let Some(known) = known {
+            list.fetch_prints(&mut server, known)?;
+        }
+        if let Some(held) = held {
+            held.add_to(&mut list);
+        }
         Ok((list, why))
     };
     let (list, why) = fetched().map_err(&at_source)?;
@@ -173,7 +172,8 @@ fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<Exi
     let list = match (&mut ends.from, &args.load) {
         (Some(from), _) => {
             let pool = args.pool.then_some(&mut looks);
-            match fetch(from, None, !args.by_name, pool, &mut || ())? {
+            let known = Compared::new();
+            match fetch(from, (!args.by_name).then_some(&known), pool)? {
                 (_, Some(failure)) => return Err(failure),
                 (list, None) => list,
             }
@@ -211,50 +211,39 @@ fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<Exi
         return Ok(Exit::Ok.into());
     };
     let at_target = of("--to", to);
-    let server = Server::log_in(to).map_err(&at_target)?;
-    let mut receiver =
-        Receiver::begin(server, args.io_capacity, args.by_name).map_err(&at_target)?;
+    let mut standby = Standby::connect(to, args.io_capacity, args.by_name).map_err(&at_target)?;
     let began = Instant::now();
-    let result = load(&mut receiver, &list, &mut Watch::new(to), interruption);
-    let denied = receiver.denied.clone();
-    receiver.end();
-    let (progress, left_out) = result.map_err(&at_target)?;
-    let fit = list
-        .files
-        .iter()
-        .filter(|(name, _)| !left_out.contains_key(*name));
-    let listed = match args.by_name {
-        true => 0,
-        false => fit.map(|(_, file)| file.hot.len() as u64).sum(),
-    };
+    let result = load(&mut standby, &list, interruption);
+    let denied = standby.denied.clone();
+    standby.end();
+    let (progress, put, left_out) = result.map_err(&at_target)?;
     tell(
         &progress,
-        listed,
+        put,
         &left_out,
         denied.as_deref(),
         began.elapsed(),
     );
-    let nothing = progress.listed == 0;
-    Ok(if nothing { Exit::No } else { Exit::Ok }.into())
+    Ok(if put == 0 { Exit::No } else { Exit::Ok }.into())
 }
 
+/// Returns the progress at the end, the pages that were put, and the files that are left out.
 fn load(
-    receiver: &mut Receiver,
+    standby: &mut Standby,
     list: &List,
-    watch: &mut Watch,
     interruption: &Interruption,
-) -> Result<(Progress, BTreeMap<String, LeftOut>), Failure> {
-    let before = receiver.progress(false)?;
-    let left_out = receiver.hand_over(list)?;
+) -> Result<(Progress, u64, LeftOuts), Failure> {
+    let before = standby.progress()?;
+    let (put, left_out) = standby.hand_over(list)?;
     let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {msg}";
     let mut bar = Bar::new(1000, template);
     loop {
-        let mut now = receiver.progress(watch.falls())?;
+        let mut now = standby.progress()?;
         let text = format!(
             "{:.1} % warm, {} pages loaded{}",
             now.percent.max(0.0),
             now.loaded.saturating_sub(before.loaded),
-            if now.slowed {
+            if now.is_slowed {
                 ", slowed down: the server falls behind"
             } else if now.state == "paused" {
                 ", waits: the server needs its data disk, or was switched on less than a minute ago"
@@ -265,35 +254,29 @@ fn load(
         bar.show(Some((now.percent.max(0.0) * 10.0) as u64), &text, || {
             text.clone()
         });
-        if now.done {
+        if now.is_done() {
             now.loaded = now.loaded.saturating_sub(before.loaded);
             now.reads = now.reads.saturating_sub(before.reads);
-            return Ok((now, left_out));
+            return Ok((now, put, left_out));
         }
-        interruption.wait(Receiver::PAUSE);
+        interruption.wait(PROGRESS_INTERVAL);
         if interruption.came() {
             return Err(Failure::step("interrupted; what was loaded stays"));
         }
     }
 }
 
-/// `listed`: pages of the files that are not left out.
-fn tell(
-    progress: &Progress,
-    listed: u64,
-    left_out: &BTreeMap<String, LeftOut>,
-    denied: Option<&str>,
-    took: Duration,
-) {
+/// `put`: pages of the files that are not left out.
+fn tell(progress: &Progress, put: u64, left_out: &LeftOuts, denied: Option<&str>, took: Duration) {
     say!(
         "Loaded      {} pages in {} reads of the data disk, {:.1} s",
         progress.loaded,
         progress.reads,
         took.as_secs_f64()
     );
-    if progress.listed < listed {
+    if progress.listed < put {
         say!(
-            "Cut         the cache there takes {} of {listed} pages: the hottest are loaded",
+            "Cut         the cache there takes {} of {put} pages: the hottest are loaded",
             progress.listed
         );
     }
@@ -312,8 +295,8 @@ fn tell(
     say!("Warm        {:.1} %", progress.percent.max(0.0));
 }
 
-fn tell_left_out(left_out: &BTreeMap<String, LeftOut>, denied: Option<&str>) {
-    let mut reasons: BTreeMap<&LeftOut, Vec<&str>> = BTreeMap::new();
+fn tell_left_out(left_out: &LeftOuts, denied: Option<&str>) {
+    let mut reasons: BTreeMap<_, Vec<&str>> = BTreeMap::new();
     for (name, why) in left_out {
         reasons.entry(why).or_default().push(name);
     }
@@ -333,17 +316,17 @@ fn tell_left_out(left_out: &BTreeMap<String, LeftOut>, denied: Option<&str>) {
     }
 }
 
-/// What to say once, and not in each round.
+/// Logs a message once, and not in each round.
 #[derive(Default)]
-struct Said(String);
+struct Log(String);
 
-impl Said {
+impl Log {
     fn say(&mut self, text: String) {
-        self.say_anew(text.clone(), &text);
+        self.say_if_new(text.clone(), &text);
     }
 
-    /// `text`, unless what is new of it is as it was.
-    fn say_anew(&mut self, new: String, text: &str) {
+    /// Logs `text` if what is new of it has changed.
+    fn say_if_new(&mut self, new: String, text: &str) {
         if self.0 != new {
             complain!("bpe: {text}");
             self.0 = new;
@@ -351,9 +334,120 @@ impl Said {
     }
 }
 
-/// A list that is so much shorter than the one before is that of a server whose cache was emptied.
-fn was_emptied(list: &List, before: Option<&List>) -> bool {
-    before.is_some_and(|before| list.cached < before.cached / 2)
+/// `--follow`: what it knows from one round to the next.
+struct Follower<'a> {
+    args: &'a Args,
+    from: &'a mut Target,
+    to: &'a mut Target,
+    standby: Option<Standby>,
+    pool: Looks,
+    /// The list that was handed over last, and since when much shorter ones have come.
+    last: Option<List>,
+    shorter_since: Option<Instant>,
+    rounds: u64,
+    log: Log,
+    pool_log: Log,
+    lag_log: Log,
+}
+
+impl Follower<'_> {
+    /// Hands the list over, and follows its loading until the next round.
+    fn round(&mut self, until: Instant, interruption: &Interruption) -> Result<(), Failure> {
+        let at_target = of("--to", self.to);
+        // First the standby: without it there is no use for a list.
+        let standby = connect(&mut self.standby, self.to, self.args).map_err(&at_target)?;
+        let known = (!self.args.by_name).then_some(&standby.compared);
+        let pool = self.args.pool.then_some(&mut self.pool);
+        let (list, reason) = match fetch(self.from, known, pool) {
+            Err(failure) if self.rounds == 0 => return Err(failure),
+            Err(failure) => {
+                let text = format!(
+                    "{}; what was loaded stays, and it is tried again",
+                    failure.what
+                );
+                (None, text)
+            }
+            Ok((_, Some(failure))) if self.rounds == 0 && failure.exit != Exit::Connect => {
+                return Err(failure);
+            }
+            Ok((list, failure)) => {
+                if let Some(failure) = failure {
+                    let text = format!("{}; it is tried again later", failure.what);
+                    self.pool_log.say(text);
+                }
+                let before = self.last.as_ref();
+                let is_shorter = before.is_some_and(|before| list.cached < before.cached / 2);
+                let since = self.shorter_since.or(Some(Instant::now()));
+                self.shorter_since = since.filter(|_| is_shorter);
+                let waits = self
+                    .shorter_since
+                    .is_some_and(|since| since.elapsed() < EMPTIED_TIMEOUT);
+                let text = "the cache of --from was emptied, and the list of before stays until it has filled again by half, for an \
+                            hour at most";
+                (Some(list).filter(|_| !waits), text.to_owned())
+            }
+        };
+        let mut loaded = || {
+            let mut progress = standby.progress()?;
+            let mut left_out = BTreeMap::new();
+            // A server that was restarted has no list.
+            let old = self.last.as_ref().filter(|_| progress.listed == 0);
+            if let Some(list) = list.as_ref().or(old) {
+                (_, left_out) = standby.hand_over(list)?;
+                progress = standby.progress()?;
+            }
+            while !progress.is_done() && Instant::now() < until && !interruption.came() {
+                interruption.wait(FOLLOW_INTERVAL);
+                progress = standby.progress()?;
+            }
+            Ok((progress, left_out))
+        };
+        let (progress, left_out) = loaded().map_err(&at_target)?;
+        if !standby.watch.unseen.is_empty() {
+            self.lag_log.say(format!(
+                "how far --to is behind cannot be seen, so loading does not slow down for that: {}",
+                standby.watch.unseen.join("; ")
+            ));
+        }
+        let Some(list) = list else {
+            self.log.say_if_new(
+                reason.clone(),
+                &format!("{reason}; {:.1} % warm", progress.percent.max(0.0)),
+            );
+            return Ok(());
+        };
+        self.rounds += 1;
+        if self.rounds == 1 {
+            tell_left_out(&left_out, None);
+        }
+        // A page or two that are accessed again in each round are no news.
+        let new = format!(
+            "{} pages, {:.0} %, {} files left out, {}",
+            list.pages(),
+            progress.percent,
+            left_out.len(),
+            progress.is_slowed
+        );
+        let text = round_text(&list, &progress, left_out.len());
+        self.log.say_if_new(new, &text);
+        self.last = Some(list);
+        Ok(())
+    }
+}
+
+/// Connects to the standby, or again.
+fn connect<'a>(
+    standby: &'a mut Option<Standby>,
+    to: &mut Target,
+    args: &Args,
+) -> Result<&'a mut Standby, Failure> {
+    match standby {
+        Some(standby) => {
+            standby.connect_again()?;
+            Ok(standby)
+        }
+        none => Ok(none.insert(Standby::connect(to, args.io_capacity, args.by_name)?)),
+    }
 }
 
 /// Until it is interrupted.
@@ -361,162 +455,40 @@ fn follow(args: &Args, ends: &mut Ends, interruption: &Interruption) -> anyhow::
     let (Some(from), Some(to)) = (&mut ends.from, &mut ends.to) else {
         return Err(Failure::usage("--follow needs --from and --to").into());
     };
-    let at_target = of("--to", to);
-    let (mut said, mut receiver, mut rounds) = (Said::default(), None::<Receiver>, 0u64);
-    // The list that was handed over last, and since when much shorter ones have come.
-    let (mut last, mut shorter_since) = (None::<List>, None::<Instant>);
-    let (mut looks, mut said_of_pool) = (Looks::default(), Said::default());
-    let (mut watch, mut said_of_lag) = (Watch::new(to), Said::default());
-    let (mut failures, mut began) = (0, None::<Instant>);
+    let mut follower = Follower {
+        args,
+        from,
+        to,
+        standby: None,
+        pool: Looks::default(),
+        last: None,
+        shorter_since: None,
+        rounds: 0,
+        log: Log::default(),
+        pool_log: Log::default(),
+        lag_log: Log::default(),
+    };
+    let interval = Duration::from_secs(args.every);
+    let mut result = Ok(());
     while !interruption.came() {
-        let round = Instant::now();
-        // First the one that is to be made warm: without it nobody need be asked for a list.
-        let begun = match receiver.take() {
-            Some(receiver) => Ok(receiver),
-            None => begin_again(args, to, began),
-        };
-        let mut with = match begun {
-            Ok(with) => with,
-            Err(failure) => {
-                // What will never work without somebody's doing.
-                if rounds == 0 && failure.exit != Exit::Connect {
-                    return Err(at_target(failure).into());
-                }
-                said.say(format!("{}; it is tried again", at_target(failure).what));
-                interruption.wait(pause_after(failures, args.every));
-                failures += 1;
-                continue;
+        let mut until = Instant::now() + interval;
+        if let Err(failure) = follower.round(until, interruption) {
+            // It will not work without an administrator.
+            if follower.rounds == 0 && failure.exit != Exit::Connect {
+                result = Err(failure.into());
+                break;
             }
-        };
-        began.get_or_insert(round);
-        // By what pages were told long ago says nothing to a server that has forgotten what it was told then.
-        let before = last.as_ref().filter(|_| !with.is_new());
-        let mut meanwhile = || {
-            // If that fails, so does what comes next.
-            let _ = with.is_here();
-        };
-        let fetched = fetch(
-            from,
-            before,
-            !args.by_name,
-            args.pool.then_some(&mut looks),
-            &mut meanwhile,
-        );
-        let list = match fetched {
-            // What will never work without somebody's doing.
-            Ok((_, Some(failure))) if rounds == 0 && failure.exit != Exit::Connect => {
-                with.end();
-                return Err(failure.into());
-            }
-            Ok((list, why)) => {
-                if let Some(failure) = why {
-                    said_of_pool.say(format!("{}; it is tried again later", failure.what));
-                }
-                Ok(list)
-            }
-            Err(failure) => Err(failure),
-        };
-        let is_shorter = list
-            .as_ref()
-            .is_ok_and(|list| was_emptied(list, last.as_ref()));
-        shorter_since = shorter_since.or(Some(round)).filter(|_| is_shorter);
-        let waits = shorter_since.is_some_and(|since| since.elapsed() < STAYS);
-        let new = list.as_ref().ok().filter(|_| !waits);
-        let mut handed = || {
-            // A server that has forgotten what it was given gets all of it.
-            let give = new.or(last.as_ref().filter(|_| with.is_new()));
-            let left_out = give.map(|list| with.hand_over(list)).transpose()?;
-            let until = round + Duration::from_secs(args.every);
-            let mut progress = with.progress(watch.falls())?;
-            while Instant::now() < until && !interruption.came() {
-                let pause = if progress.done {
-                    HEARTBEAT
-                } else {
-                    Receiver::PAUSE * 3
-                };
-                interruption.wait(pause.min(until.saturating_duration_since(Instant::now())));
-                progress = with.progress(watch.falls())?;
-            }
-            Ok((progress, left_out))
-        };
-        let handed = handed().map_err(&at_target);
-        match &handed {
-            Ok(_) => receiver = Some(with),
-            // What an administrator has done to end it stays as it is.
-            Err(_) if with.server.lost().is_some() || with.is_stopped() => {}
-            Err(_) => {
-                began = None;
-                with.end();
-            }
+            follower
+                .log
+                .say(format!("{}; it is tried again", failure.what));
+            until = Instant::now() + interval.min(RETRY_INTERVAL);
         }
-        if !watch.unseen.is_empty() {
-            said_of_lag.say(format!(
-                "how far --to is behind cannot be seen, so loading does not slow down for that: {}",
-                watch.unseen.join("; ")
-            ));
-        }
-        match (&list, handed) {
-            (Ok(_), Ok((progress, _))) if new.is_none() => said.say(format!(
-                "the cache of --from was emptied, and the list of before stays until it has filled again by half, for an hour at most; {:.1} % warm",
-                progress.percent.max(0.0)
-            )),
-            (Ok(list), Ok((progress, left_out))) => {
-                rounds += 1;
-                failures = 0;
-                let left_out = left_out.unwrap_or_default();
-                if rounds == 1 {
-                    tell_left_out(&left_out, None);
-                }
-                // A page or two that are asked for again in each round are no news.
-                let new = format!(
-                    "{} pages, {:.0} %, {} files left out, {}",
-                    list.pages(),
-                    progress.percent,
-                    left_out.len(),
-                    progress.slowed
-                );
-                said.say_anew(new, &round_text(list, &progress, left_out.len()));
-            }
-            (Err(failure), Ok(_)) => said.say(format!(
-                "{}; what was loaded stays, and it is tried again",
-                failure.what
-            )),
-            (_, Err(failure)) => {
-                // What will never work without somebody's doing.
-                if rounds == 0 && failure.exit != Exit::Connect {
-                    return Err(failure.into());
-                }
-                said.say(format!("{}; it is tried again", failure.what));
-                interruption.wait(pause_after(failures, args.every));
-                failures += 1;
-            }
-        }
-        if new.is_some() {
-            last = list.ok();
-        }
+        interruption.wait(until.saturating_duration_since(Instant::now()));
     }
-    if let Some(receiver) = receiver {
-        receiver.end();
+    if let Some(standby) = follower.standby {
+        standby.end();
     }
-    Ok(Exit::Ok.into())
-}
-
-/// Begins a warming, `began`: as one did before. What an administrator has set `bpe_warm_io_capacity` to meanwhile stays, unless the server
-/// was started anew.
-fn begin_again(args: &Args, to: &mut Target, began: Option<Instant>) -> Result<Receiver, Failure> {
-    let mut server = Server::log_in(to)?;
-    let uptime = server.number_of_status("uptime");
-    let uptime = uptime.map_err(|failure| server.without_answer(failure))?;
-    let ran_then = began
-        .zip(uptime)
-        .is_some_and(|(began, uptime)| uptime > began.elapsed().as_secs());
-    Receiver::begin(server, args.io_capacity.filter(|_| !ran_then), args.by_name)
-}
-
-/// After so many failures one after the other: longer and longer, up to the time of a round.
-fn pause_after(failures: u32, every_s: u64) -> Duration {
-    let longest = Duration::from_secs(every_s).max(AGAIN);
-    (AGAIN * 2u32.pow(failures.min(10))).min(longest)
+    result.map(|()| Exit::Ok.into())
 }
 
 fn round_text(list: &List, progress: &Progress, left_out: usize) -> String {
@@ -524,7 +496,7 @@ fn round_text(list: &List, progress: &Progress, left_out: usize) -> String {
         0 => String::new(),
         files => format!(", {files} files left out"),
     };
-    let slowed = match progress.slowed {
+    let slowed = match progress.is_slowed {
         true => ", slowed down as the server falls behind",
         false => "",
     };

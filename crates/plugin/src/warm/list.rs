@@ -1,4 +1,4 @@
-//! The list of pages that another server has cached, as it was handed over: kept encoded, about a byte a page.
+//! A heat list as the server keeps it: encoded, about a byte a page, at most [`MAX_MEMORY`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,33 +6,53 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use extension::is_page_length;
-use interface::heat::{
-    BITS_TAKEN, CLASSES, Decoder, Encoder, GRANULE_PAGES, MOST_BYTES, is_listed,
-};
+use interface::heat::{CLASSES, Decoder, LEVELS, MAX_BYTES, classes, is_listed, pieces};
 use serde::Deserialize;
 
-/// Bytes that a list takes at most, and what is counted for each granule besides its pages.
-pub const MOST_MEMORY: usize = 64 << 20;
-const OF_A_GRANULE: usize = 96;
+/// Memory limit of a list, bytes.
+pub const MAX_MEMORY: usize = 64 << 20;
+/// What is counted for a piece besides its bytes, and for a file besides its name.
+const OVERHEAD: usize = 160;
+/// One page of the cache in so many is left to the server's own pages.
+const OWN_SHARE: u64 = 32;
+/// Files of one part.
+const MAX_FILES: usize = 1024;
 
-/// A granule as a client gives it. An empty list: there is nothing of it any more.
+/// The argument of `warm-put`. A member that is not named here is ignored, so what `heat` answers is one.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Given {
-    file: String,
-    page_size: u32,
-    granule: u32,
-    list: String,
+    #[serde(default)]
+    first: bool,
+    files: Vec<GivenFile>,
 }
 
-/// Pages of a file that begin at the same multiple of [`GRANULE_PAGES`].
+#[derive(Deserialize)]
+struct GivenFile {
+    file: String,
+    #[serde(default)]
+    page_size: u32,
+    #[serde(default)]
+    from: u32,
+    list: Option<String>,
+}
+
+/// A part of a list.
+pub struct Part {
+    /// It begins a new list.
+    pub is_first: bool,
+    /// Names of files. A file without a piece is only asked about.
+    pub files: Vec<(String, Option<(u32, Piece)>)>,
+}
+
+/// Pages of a file in ascending order, and their heat.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Granule {
-    /// Number of it in its file.
-    pub number: u32,
+pub struct Piece {
+    from: u32,
     bytes: Box<[u8]>,
-    /// Pages of each class.
-    pub counts: [u32; CLASSES],
+    /// The first page number after it.
+    end: u64,
+    /// Pages of each level of heat.
+    pub counts: [u32; LEVELS],
 }
 
 /// A file of the list.
@@ -40,145 +60,207 @@ pub struct Granule {
 pub struct Listed {
     /// Bytes.
     pub page_size: u32,
-    pub granules: BTreeMap<u32, Arc<Granule>>,
+    /// In ascending order of their pages.
+    pub pieces: Vec<Arc<Piece>>,
 }
 
-/// Which pages another server has cached.
+/// Pages to load.
 #[derive(Clone, Debug, Default)]
 pub struct List {
     pub files: BTreeMap<Arc<str>, Listed>,
     memory: usize,
+    /// The class of each level of heat: see [`rank`](Self::rank).
+    pub classes: [u8; LEVELS],
+    /// Pages to load of each class.
+    pub listed: [u64; CLASSES],
 }
 
-impl Granule {
-    /// # Errors
-    /// Says what is wrong with it.
-    fn new(number: u32, bytes: Vec<u8>) -> Result<Granule, String> {
-        let wrong = || "a list of pages cannot be understood".to_owned();
-        let from = number.checked_mul(GRANULE_PAGES).ok_or_else(wrong)?;
-        let mut counts = [0; CLASSES];
-        for entry in Decoder::new(&bytes, from, BITS_TAKEN) {
-            let (page, class) = entry.map_err(|_| wrong())?;
-            if page / GRANULE_PAGES != number {
-                return Err(wrong());
-            }
-            counts[usize::from(class)] += 1;
+impl Piece {
+    fn new(from: u32, bytes: Vec<u8>) -> Option<Piece> {
+        let (mut counts, mut end) = ([0; LEVELS], from.into());
+        for entry in Decoder::new(&bytes, from) {
+            let (page, heat) = entry.ok()?;
+            end = u64::from(page) + 1;
+            counts[usize::from(heat)] += 1;
         }
-        Ok(Granule {
-            number,
+        Some(Piece {
+            from,
             bytes: bytes.into_boxed_slice(),
+            end,
             counts,
         })
     }
 
-    /// Its pages and their classes, in ascending order.
+    /// Its pages and their heat.
     pub fn pages(&self) -> impl Iterator<Item = (u32, u8)> {
-        Decoder::new(&self.bytes, self.number * GRANULE_PAGES, BITS_TAKEN).map_while(Result::ok)
+        Decoder::new(&self.bytes, self.from).map_while(Result::ok)
     }
 
     fn memory(&self) -> usize {
-        self.bytes.len() + OF_A_GRANULE
+        self.bytes.len() + OVERHEAD
+    }
+}
+
+impl Listed {
+    fn memory(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.memory()).sum()
+    }
+
+    /// Its pages and their heat.
+    pub fn pages(&self) -> impl Iterator<Item = (u32, u8)> {
+        self.pieces.iter().flat_map(|piece| piece.pages())
+    }
+}
+
+impl Part {
+    /// # Errors
+    /// Says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Part, String> {
+        let given: Given = serde_json::from_str(text)
+            .map_err(|error| format!("the list is malformed: {error}"))?;
+        if given.files.len() > MAX_FILES {
+            return Err(format!("a part of a list has at most {MAX_FILES} files"));
+        }
+        let mut files = Vec::new();
+        for one in given.files {
+            if !is_listed(&one.file) {
+                return Err("the list has an invalid file name".into());
+            }
+            let decoded = one.list.map(|list| {
+                if !is_page_length(one.page_size as usize) {
+                    return Err(format!("{} is not a page size", one.page_size));
+                }
+                if list.len() > MAX_BYTES * 4 / 3 + 4 {
+                    return Err("the list of pages of a file is too long".into());
+                }
+                let bytes = BASE64.decode(&list);
+                let bytes = bytes.map_err(|error| format!("a list of pages: {error}"))?;
+                let piece = Piece::new(one.from, bytes).ok_or("a list of pages is malformed")?;
+                Ok((one.page_size, piece))
+            });
+            files.push((one.file, decoded.transpose()?));
+        }
+        Ok(Part {
+            is_first: given.first,
+            files,
+        })
     }
 }
 
 impl List {
-    /// Puts granules in, in the place of those that were there before. Nothing is put in if one of them is wrong.
+    pub const fn new() -> List {
+        List {
+            files: BTreeMap::new(),
+            memory: 0,
+            classes: [0; LEVELS],
+            listed: [0; CLASSES],
+        }
+    }
+
+    /// Adds a part; the first one replaces the list.
     ///
     /// # Errors
-    /// Says what is wrong.
-    pub fn put(&mut self, text: &str) -> Result<(), String> {
-        let given: Vec<Given> = serde_json::from_str(text)
-            .map_err(|error| format!("what was handed over cannot be understood: {error}"))?;
-        let mut granules = Vec::new();
-        for one in given {
-            if !is_listed(&one.file) {
-                return Err("a name that no list may have".into());
-            }
-            if !is_page_length(one.page_size as usize) {
-                return Err(format!("{} is no page size", one.page_size));
-            }
-            if one.list.len() > MOST_BYTES * 4 / 3 + 4 {
-                return Err("a list of pages is too long".into());
-            }
-            let bytes = BASE64
-                .decode(&one.list)
-                .map_err(|error| format!("a list of pages is no base64: {error}"))?;
-            granules.push((one.file, one.page_size, Granule::new(one.granule, bytes)?));
+    /// The list has no room for all of it.
+    pub fn put(&mut self, part: Part) -> Result<(), String> {
+        if part.is_first {
+            *self = List::new();
         }
-        for (name, page_size, granule) in granules {
-            self.put_one(&name, page_size, granule)?;
+        for (name, piece) in part.files {
+            if let Some((page_size, piece)) = piece {
+                self.put_piece(&name, page_size, piece)?;
+            }
         }
         Ok(())
     }
 
-    /// Adds pages of one granule of a file, in ascending order with their classes, in the place of what was there of the granule.
-    ///
-    /// # Errors
-    /// There is no room.
-    pub fn add(&mut self, name: &str, page_size: u32, pages: &[(u32, u8)]) -> Result<(), String> {
-        let Some(&(first, _)) = pages.first() else {
-            return Ok(());
-        };
-        let number = first / GRANULE_PAGES;
-        let mut list = Encoder::new(number * GRANULE_PAGES, BITS_TAKEN);
-        for &(page, class) in pages {
-            list.push(page, class);
-        }
-        self.put_one(name, page_size, Granule::new(number, list.into_bytes())?)
+    /// Adds pages of a file, in ascending order with their heat. Returns their number, or 0 if there is no room.
+    pub fn add(&mut self, name: &str, page_size: u32, pages: &[(u32, u8)]) -> u64 {
+        let put = pieces(pages.iter().copied())
+            .into_iter()
+            .all(|(from, bytes)| {
+                let piece = Piece::new(from, bytes);
+                piece.is_some_and(|piece| self.put_piece(name, page_size, piece).is_ok())
+            });
+        if put { pages.len() as u64 } else { 0 }
     }
 
-    fn put_one(&mut self, name: &str, page_size: u32, granule: Granule) -> Result<(), String> {
-        let name: Arc<str> = match self.files.get_key_value(name) {
-            Some((name, _)) => Arc::clone(name),
-            None => name.into(),
-        };
-        let file = self.files.entry(Arc::clone(&name)).or_default();
-        if file.page_size != page_size {
-            let before = std::mem::take(&mut file.granules);
-            self.memory -= before
-                .values()
-                .map(|granule| granule.memory())
-                .sum::<usize>();
-            file.page_size = page_size;
+    /// Pieces of a file ascend. One that does not is of a newer file of that name, and replaces what was put.
+    fn put_piece(&mut self, name: &str, page_size: u32, piece: Piece) -> Result<(), String> {
+        let before = self.files.get(name);
+        let end = before
+            .and_then(|file| file.pieces.last())
+            .map(|last| last.end);
+        let is_newer = before.is_some_and(|file| file.page_size != page_size)
+            || end.is_some_and(|end| u64::from(piece.from) < end);
+        if is_newer {
+            self.remove(name);
         }
-        if let Some(before) = file.granules.remove(&granule.number) {
-            self.memory -= before.memory();
-        }
-        if granule.bytes.is_empty() {
-            if file.granules.is_empty() {
-                self.files.remove(&name);
-            }
+        if piece.bytes.is_empty() {
             return Ok(());
         }
-        if self.memory + granule.memory() > MOST_MEMORY {
+        let of_name = match self.files.contains_key(name) {
+            true => 0,
+            false => name.len() + OVERHEAD,
+        };
+        let memory = self.memory + of_name + piece.memory();
+        if memory > MAX_MEMORY {
             return Err(format!(
-                "the list takes more than {} MiB of memory; what fits was kept",
-                MOST_MEMORY >> 20
+                "the list takes more than {} MiB of memory",
+                MAX_MEMORY >> 20
             ));
         }
-        self.memory += granule.memory();
-        file.granules.insert(granule.number, Arc::new(granule));
+        self.memory = memory;
+        let file = self.files.entry(name.into()).or_default();
+        file.page_size = page_size;
+        file.pieces.push(Arc::new(piece));
         Ok(())
     }
 
-    /// Pages of each class.
-    pub fn counts(&self) -> [u64; CLASSES] {
-        let mut sums = [0; CLASSES];
-        for granule in self.files.values().flat_map(|file| file.granules.values()) {
-            for (sum, count) in sums.iter_mut().zip(granule.counts) {
-                *sum += u64::from(count);
-            }
+    fn remove(&mut self, name: &str) {
+        if let Some(file) = self.files.remove(name) {
+            self.memory -= name.len() + OVERHEAD + file.memory();
         }
-        sums
     }
 
-    /// The same list with these files alone.
-    pub fn only(&self, is_wanted: impl Fn(&str) -> bool) -> List {
-        let mut list = self.clone();
-        list.files.retain(|name, _| is_wanted(name));
-        let granules = list.files.values().flat_map(|file| file.granules.values());
-        list.memory = granules.map(|granule| granule.memory()).sum();
-        list
+    /// Assigns classes to the levels of heat, and lists the hottest pages that fit. `capacity`: bytes of the cache.
+    pub fn rank(&mut self, capacity: u64) {
+        let (mut levels, mut bytes) = ([0; LEVELS], 0);
+        for file in self.files.values() {
+            for piece in &file.pieces {
+                for (sum, count) in levels.iter_mut().zip(piece.counts) {
+                    *sum += u64::from(count);
+                    bytes += u64::from(count) * u64::from(file.page_size);
+                }
+            }
+        }
+        let page_size = bytes.checked_div(levels.iter().sum()).unwrap_or(0);
+        let fits = capacity / page_size.max(1024);
+        let mut room = fits - fits / OWN_SHARE;
+        self.classes = classes(levels);
+        let mut listed = [0; CLASSES];
+        for (class, pages) in self.classes.iter().zip(levels) {
+            listed[usize::from(*class)] += pages;
+        }
+        self.listed = listed.map(|pages| {
+            let pages = pages.min(room);
+            room -= pages;
+            pages
+        });
+    }
+
+    /// Pages of a class in a piece.
+    pub fn count(&self, piece: &Piece, class: u8) -> u64 {
+        let counts = self.classes.iter().zip(piece.counts);
+        let of_class = counts.filter(|(of, _)| **of == class);
+        of_class.map(|(_, count)| u64::from(count)).sum()
+    }
+
+    /// Keeps these files only.
+    pub fn retain(&mut self, is_wanted: impl Fn(&str) -> bool) {
+        let names: Vec<Arc<str>> = self.files.keys().cloned().collect();
+        for name in names.iter().filter(|name| !is_wanted(name)) {
+            self.remove(name);
+        }
     }
 
     /// Bytes.
@@ -190,90 +272,110 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use interface::heat::Encoder;
+    use serde_json::json;
 
-    fn given(file: &str, granule: u32, pages: &[(u32, u8)]) -> String {
-        let mut list = Encoder::new(granule * GRANULE_PAGES, BITS_TAKEN);
+    fn encoded(from: u32, pages: &[(u32, u8)]) -> String {
+        let mut list = Encoder::new(from);
         pages
             .iter()
-            .for_each(|&(page, class)| assert!(list.push(page, class)));
-        let list = BASE64.encode(list.bytes());
-        format!(r#"[{{"file":"{file}","page_size":16384,"granule":{granule},"list":"{list}"}}]"#)
+            .for_each(|&(page, heat)| assert!(list.push(page, heat)));
+        BASE64.encode(list.bytes())
+    }
+
+    fn put(list: &mut List, file: &str, from: u32, pages: &[(u32, u8)]) -> Result<(), String> {
+        let files = json!([{ "file": file, "page_size": 16384, "from": from, "list": encoded(from, pages), "pages": 9 }]);
+        list.put(Part::parse(
+            &json!({ "files": files, "next": null }).to_string(),
+        )?)
+    }
+
+    fn levels(list: &List) -> Vec<(u32, u8)> {
+        list.files.values().flat_map(Listed::pages).collect()
     }
 
     #[test]
-    fn granules_are_put_in_and_replaced() {
-        let mut list = List::default();
-        list.put(&given("d/t.ibd", 0, &[(3, 0), (4, 1), (90, 3)]))
-            .unwrap();
-        list.put(&given("d/t.ibd", 1, &[(GRANULE_PAGES, 2)]))
-            .unwrap();
-        assert_eq!(list.counts(), [1, 1, 1, 1]);
+    fn parts_add_up_to_a_list() {
+        let mut list = List::new();
+        put(&mut list, "d/t.ibd", 0, &[(3, 15), (4, 1), (90, 3)]).unwrap();
+        put(&mut list, "d/t.ibd", 128, &[(128, 2)]).unwrap();
+        assert_eq!(levels(&list), [(3, 15), (4, 1), (90, 3), (128, 2)]);
         let before = list.memory();
-        list.put(&given("d/t.ibd", 0, &[(3, 0)])).unwrap();
-        assert_eq!(list.counts(), [1, 0, 1, 0]);
+        put(&mut list, "d/u.ibd", 0, &[]).unwrap();
+        assert_eq!(list.memory(), before, "an empty one takes nothing");
+        // A newer file of this name.
+        put(&mut list, "d/t.ibd", 64, &[(70, 0)]).unwrap();
+        assert_eq!(levels(&list), [(70, 0)]);
         assert!(list.memory() < before);
-        let (same, none) = (list.only(|name| name == "d/t.ibd"), list.only(|_| false));
-        assert_eq!(
-            (same.counts(), same.memory()),
-            (list.counts(), list.memory())
-        );
-        assert!(none.files.is_empty() && none.memory() == 0);
-        let pages: Vec<_> = list.files["d/t.ibd"].granules[&1].pages().collect();
-        assert_eq!(pages, [(GRANULE_PAGES, 2)]);
-        list.put(&given("d/t.ibd", 0, &[])).unwrap();
-        list.put(&given("d/t.ibd", 1, &[])).unwrap();
+        assert_eq!(list.add("d/u.ibd", 4096, &[(5, 1), (9, 2)]), 2);
+        let memory = list.memory();
+        list.retain(|name| name == "d/t.ibd");
+        assert!(list.files.len() == 1 && list.memory() < memory);
+        let first = Part::parse(r#"{"first": true, "files": [{"file": "d/t.ibd"}]}"#).unwrap();
+        assert!(first.files[0].1.is_none());
+        list.put(first).unwrap();
         assert!(list.files.is_empty() && list.memory() == 0);
     }
 
     #[test]
-    fn what_is_wrong_changes_nothing() {
-        let mut list = List::default();
-        let one = |file: &str, page_size: u32, granule: u64, list: &str| {
+    fn smaller_cache_gets_the_hottest_pages() {
+        let mut list = List::new();
+        let heat = |n| match n {
+            0..50 => 15,
+            50..200 => 9,
+            200..500 => 4,
+            _ => 1,
+        };
+        let pages: Vec<_> = (0..1000).map(|n| (n, heat(n))).collect();
+        assert_eq!(list.add("d/t.ibd", 16384, &pages), 1000);
+        list.rank(1 << 40);
+        assert_eq!(list.listed, [50, 150, 300, 500]);
+        let piece = &list.files["d/t.ibd"].pieces[0];
+        assert_eq!(
+            [0, 1, 2, 3].map(|class| list.count(piece, class)),
+            list.listed
+        );
+        list.rank(320 * 16384);
+        assert_eq!(list.listed, [50, 150, 110, 0]);
+    }
+
+    #[test]
+    fn malformed_part_changes_nothing() {
+        let one = |file: &str, page_size: u32, from: u64, list: &str| {
             format!(
-                r#"[{{"file":"d/a.ibd","page_size":16384,"granule":0,"list":"AA=="}},
-                    {{"file":"{file}","page_size":{page_size},"granule":{granule},"list":"{list}"}}]"#
+                r#"{{"first": true, "files": [{{"file":"d/a.ibd","page_size":16384,"list":"AA=="}},
+                    {{"file":"{file}","page_size":{page_size},"from":{from},"list":"{list}"}}]}}"#
             )
         };
+        let many = json!({ "files": vec![json!({ "file": "d/t.ibd" }); MAX_FILES + 1] });
         for (text, part) in [
-            ("nonsense".to_owned(), "cannot be understood"),
+            ("nonsense".to_owned(), "malformed"),
+            ("[]".to_owned(), "malformed"),
+            (many.to_string(), "at most"),
             (one("../t.ibd", 16384, 0, "AA=="), "name"),
             (one("undo_001", 16384, 0, "AA=="), "name"),
             (one("d/t.ibd", 12345, 0, "AA=="), "page size"),
-            (one("d/t.ibd", 16384, 0, "AA="), "base64"),
-            (one("d/t.ibd", 16384, 0, "gA=="), "list of pages cannot"),
+            (one("d/t.ibd", 16384, 0, "AA="), "a list of pages"),
+            (one("d/t.ibd", 16384, 0, "gA=="), "malformed"),
+            (one("d/t.ibd", 16384, u32::MAX.into(), "AAA="), "malformed"),
+            (one("d/t.ibd", 16384, 1 << 40, "AA=="), "malformed"),
             (
-                one("d/t.ibd", 16384, u64::from(u32::MAX), "AA=="),
-                "list of pages cannot",
-            ),
-            (
-                one("d/t.ibd", 16384, 1 << 40, "AA=="),
-                "cannot be understood",
-            ),
-            (
-                one("d/t.ibd", 16384, 0, &"A".repeat(MOST_BYTES * 2)),
+                one("d/t.ibd", 16384, 0, &"A".repeat(MAX_BYTES * 2)),
                 "too long",
             ),
-            // A page of the next granule.
-            (one("d/t.ibd", 16384, 0, "gIAE"), "list of pages cannot"),
         ] {
-            let why = list.put(&text).unwrap_err();
-            assert!(why.contains(part), "{text:.200}: {why}");
-            assert!(list.files.is_empty());
+            let why = Part::parse(&text).err();
+            assert!(why.is_some_and(|why| why.contains(part)), "{text:.200}");
         }
     }
 
     #[test]
-    fn memory_has_a_bound() {
-        let mut list = List::default();
-        let pages: Vec<_> = (0..GRANULE_PAGES).map(|page| (page, 1)).collect();
-        let mut refused = None;
-        for n in 0..6000 {
-            if let Err(why) = list.put(&given(&format!("d/t{n}.ibd"), 0, &pages)) {
-                refused = Some(why);
-                break;
-            }
-        }
+    fn list_memory_is_bounded() {
+        let mut list = List::new();
+        let pages: Vec<_> = (0..16_384).map(|page| (page, 1)).collect();
+        let refused =
+            (0..6000).find_map(|n| put(&mut list, &format!("d/t{n}.ibd"), 0, &pages).err());
         assert!(refused.is_some_and(|why| why.contains("64 MiB")));
-        assert!(list.memory() <= MOST_MEMORY);
+        assert!(list.memory() <= MAX_MEMORY && list.add("d/u.ibd", 16384, &pages) == 0);
     }
 }

@@ -1,7 +1,7 @@
-//! Loads the pages of a list that are not cached: in threads that wait for nobody but the data disk.
+//! Loads the pages of a list that are not cached, in threads of its own.
 //!
-//! Class by class, so that the hottest come first; within a class in the order of files and pages. Pages that lie close together are
-//! read at once. How fast is for [`Pace`] to say.
+//! Class by class, the hottest first; within a class in the order of files and pages. One read takes pages that are close together.
+//! [`Pace`] limits the rate.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -9,40 +9,47 @@ use std::time::Duration;
 
 use coherence::warm::{Hot, RUN_BYTES, RunBuffer, Warmed, page_size_of};
 use extension::{EXTENT_PAGES, EXTENT_SHIFT};
-use interface::heat::CLASSES;
+use interface::heat::{CLASSES, LEVELS};
 
-use super::list::{Granule, List};
+use super::list::{List, Listed, Piece};
 use super::pace::Pace;
 use crate::files::DataFile;
 use crate::heat::{Heads, files_by_name};
 use crate::process::CORE;
 
-/// How often pages of each class are taken to have been asked for.
+/// The access count that pages of each class get.
 pub const COUNTS: [u8; CLASSES] = [4, 3, 2, 1];
-/// Pages between two wanted ones that are read along: that costs less than another read.
+/// Unwanted pages between two wanted ones that one read takes along: that costs less than another read.
 const GAP: u32 = 2;
-/// Between two looks whether staging has room.
-const PAUSE: Duration = Duration::from_millis(5);
-/// Names of files that are told of.
-const TOLD: usize = 64;
+/// How often a thread looks whether staging has room.
+const ROOM_INTERVAL: Duration = Duration::from_millis(5);
+/// Files that are named with a reason.
+const MAX_NAMED: usize = 64;
 
 /// Why nothing of a file is loaded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Unfit {
-    /// The server does not have it open.
     NotOpen,
-    /// Its pages are of another size.
     PageSize,
 }
 
-/// One granule, one class of its pages.
+impl Unfit {
+    pub fn text(self) -> &'static str {
+        match self {
+            Unfit::NotOpen => "the server does not have it open",
+            Unfit::PageSize => "its pages have another size",
+        }
+    }
+}
+
+/// Pages of one class in a piece of the list.
 struct Task {
     file: &'static DataFile,
-    granule: Arc<Granule>,
+    piece: Arc<Piece>,
     class: u8,
 }
 
-/// What all passes have brought since the plugin was loaded, the one under way included.
+/// What all passes have loaded since the plugin was loaded.
 pub struct Brought {
     /// Pages.
     pub loaded: AtomicU64,
@@ -54,18 +61,21 @@ pub struct Brought {
 pub struct Pass {
     tasks: Vec<Task>,
     next: AtomicUsize,
+    classes: [u8; LEVELS],
+    /// Pages of each class that are still to be looked at.
+    room: [AtomicU64; CLASSES],
     brought: &'static Brought,
     pub rejected: AtomicU64,
     pub skipped: AtomicU64,
-    /// Pages to be tried again.
+    /// Pages to try again.
     pub postponed: AtomicU64,
     pub is_limited: AtomicBool,
-    /// Files of which nothing is loaded, as far as they are told of, and how many there are.
+    /// The first [`MAX_NAMED`] files of which nothing is loaded, and how many there are.
     pub unfit: Vec<(Arc<str>, Unfit)>,
     pub unfit_files: u64,
 }
 
-/// The page size of a file, bytes; 0 if it is not known. The server may have read nothing of it but its first page: that tells.
+/// The page size of a file, bytes; 0 if unknown. If the server has read only the first page, that page has it.
 pub fn size_of(file: &'static DataFile, heads: &Heads) -> u32 {
     if file.page_size() == 0 {
         let head = heads.of(file);
@@ -96,57 +106,46 @@ fn fitness(
 impl Pass {
     pub fn new(list: &List, heads: &Heads, brought: &'static Brought) -> Pass {
         let files = files_by_name();
-        let (mut tasks, mut unfit) = (Vec::new(), Vec::new());
-        let (mut unfit_files, mut unfit_pages) = (0, 0);
+        let mut pass = Pass {
+            tasks: Vec::new(),
+            next: AtomicUsize::new(0),
+            classes: list.classes,
+            room: list.listed.map(AtomicU64::new),
+            brought,
+            rejected: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            postponed: AtomicU64::new(0),
+            is_limited: AtomicBool::new(false),
+            unfit: Vec::new(),
+            unfit_files: 0,
+        };
         let mut fit = Vec::new();
         for (name, listed) in &list.files {
             match fitness(files.get(&**name).copied(), listed.page_size, heads) {
-                Ok(file) => fit.push((file, listed)),
+                Ok(file) => fit.extend(listed.pieces.iter().map(|piece| (file, piece))),
                 Err(why) => {
-                    unfit_files += 1;
-                    let granules = listed.granules.values();
-                    let pages = granules.flat_map(|granule| granule.counts);
-                    unfit_pages += pages.map(u64::from).sum::<u64>();
-                    if unfit.len() < TOLD {
-                        unfit.push((Arc::clone(name), why));
+                    pass.unfit_files += 1;
+                    let counts = listed.pieces.iter().flat_map(|piece| piece.counts);
+                    let pages: u64 = counts.map(u64::from).sum();
+                    pass.skipped.fetch_add(pages, Ordering::SeqCst);
+                    if pass.unfit.len() < MAX_NAMED {
+                        pass.unfit.push((Arc::clone(name), why));
                     }
                 }
             }
         }
-        for class in 0..CLASSES {
-            for (file, listed) in &fit {
-                let granules = listed.granules.values();
-                tasks.extend(
-                    granules
-                        .filter(|granule| granule.counts[class] > 0)
-                        .map(|granule| Task {
-                            file,
-                            granule: Arc::clone(granule),
-                            class: class as u8,
-                        }),
-                );
-            }
+        for class in 0..CLASSES as u8 {
+            let of_class = fit.iter().filter(|(_, piece)| list.count(piece, class) > 0);
+            pass.tasks.extend(of_class.map(|(file, piece)| Task {
+                file,
+                piece: Arc::clone(piece),
+                class,
+            }));
         }
-        Pass {
-            tasks,
-            next: AtomicUsize::new(0),
-            brought,
-            rejected: AtomicU64::new(0),
-            skipped: AtomicU64::new(unfit_pages),
-            postponed: AtomicU64::new(0),
-            is_limited: AtomicBool::new(false),
-            unfit,
-            unfit_files,
-        }
+        pass
     }
 
-    /// Parts that are done, of all.
-    pub fn progress(&self) -> (usize, usize) {
-        let all = self.tasks.len();
-        (self.next.load(Ordering::SeqCst).min(all), all)
-    }
-
-    /// Works until nothing is left, or the pace says that it is over.
+    /// Works until nothing is left, or the pace ends.
     pub fn work(&self, pace: &Pace) {
         let Some(mut buffer) = RunBuffer::new() else {
             return;
@@ -160,26 +159,37 @@ impl Pass {
         }
     }
 
+    /// Whether one more page of this class is listed: a small cache gets the hottest pages only.
+    fn has_room(&self, class: u8) -> bool {
+        let room = &self.room[usize::from(class)];
+        let less = |room: u64| room.checked_sub(1);
+        room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+            .is_ok()
+    }
+
     fn load(&self, task: &Task, pace: &Pace, buffer: &mut RunBuffer) {
-        let Some((_, pages)) = CORE.open_pages(task.file) else {
-            let left = task.granule.counts[usize::from(task.class)];
-            self.skipped.fetch_add(left.into(), Ordering::SeqCst);
-            return;
-        };
+        // A file that was closed meanwhile has none.
+        let pages = CORE.open_pages(task.file).map_or(0, |(_, pages)| pages);
         let most = (RUN_BYTES / task.file.page_size().max(1) as usize).max(1) as u32;
         let mut run: Vec<Hot> = Vec::with_capacity(most as usize);
         let mut beyond = 0;
-        let mut extents = Extents::new(&task.granule);
-        while let Some(extent) = extents.next() {
+        let mut extents = Extents::new(task.piece.pages(), self.classes);
+        while let Some(mut extent) = extents.next() {
+            let is_own =
+                |n: &usize| extent.classes[*n] == task.class && extent.listed >> n & 1 != 0;
+            let cut = (0..EXTENT_PAGES).filter(is_own);
+            let cut = cut.filter(|_| !self.has_room(task.class));
+            extent.listed &= !cut.fold(0, |bits, n| bits | 1 << n);
             let welcome = self.welcome(task, &extent);
             for n in 0..EXTENT_PAGES as u32 {
                 let page = (extent.number << EXTENT_SHIFT) + n;
                 let class = extent.classes[n as usize];
+                let is_own = class == task.class;
                 if extent.listed >> n & 1 == 0 {
                     continue;
                 }
                 if page >= pages {
-                    beyond += u64::from(class == task.class);
+                    beyond += u64::from(is_own);
                     continue;
                 }
                 if welcome >> n & 1 == 0 {
@@ -194,9 +204,9 @@ impl Pass {
                         return;
                     }
                 }
-                // Hotter ones have had their turn; colder ones come along where a run goes on.
+                // Hotter pages were loaded before; colder ones are taken along inside a run.
                 let comes_along = class > task.class && !run.is_empty();
-                if class == task.class || comes_along {
+                if is_own || comes_along {
                     run.push(Hot {
                         page,
                         count: COUNTS[usize::from(class)],
@@ -230,7 +240,7 @@ impl Pass {
     }
 
     fn read(&self, task: &Task, run: &mut Vec<Hot>, pace: &Pace, buffer: &mut RunBuffer) {
-        // Those at the end that only came along would cost for nothing.
+        // Colder pages at the end of a run are not worth reading.
         let own = |hot: &Hot| hot.count == COUNTS[usize::from(task.class)];
         run.truncate(run.iter().rposition(own).map_or(0, |last| last + 1));
         if run.is_empty() {
@@ -245,7 +255,7 @@ impl Pass {
                 .map(|active| active.extension.warm_room());
             match room {
                 Some(room) if room < bytes + RUN_BYTES as u64 && !pace.is_over() => {
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(ROOM_INTERVAL);
                 }
                 _ => break,
             }
@@ -274,66 +284,61 @@ impl Pass {
     }
 }
 
-/// Pages that the list had before and has no more are worth less from now on.
+/// Lowers the counts of cached pages that the list before had and this one has not.
 pub fn cool(before: &List, list: &List) {
-    let files = files_by_name();
+    let (files, none) = (files_by_name(), Listed::default());
     for (name, had) in &before.files {
         let Some(file) = files.get(&**name) else {
             continue;
         };
-        for (number, granule) in &had.granules {
-            let has = list
-                .files
-                .get(name)
-                .and_then(|listed| listed.granules.get(number));
-            if has.is_some_and(|has| Arc::ptr_eq(has, granule)) {
-                continue;
-            }
+        let has = list.files.get(name).unwrap_or(&none);
+        let mut now = has.pages().map(|(page, _)| page).peekable();
+        let gone = had.pages().filter(|(page, _)| {
+            while now.next_if(|other| other < page).is_some() {}
+            now.peek() != Some(page)
+        });
+        let mut extents = Extents::new(gone, before.classes);
+        while let Some(extent) = extents.next() {
             let guard = CORE.switch().active();
             let (Some(active), Some(id)) = (guard.as_ref(), file.cacheable()) else {
                 break;
             };
-            let mut now = has.into_iter().flat_map(|has| has.pages()).peekable();
-            let gone = granule.pages().filter(|(page, _)| {
-                while now.next_if(|(other, _)| other < page).is_some() {}
-                now.peek().is_none_or(|(other, _)| other != page)
-            });
-            let mut extents = Extents(gone.peekable());
-            while let Some(extent) = extents.next() {
-                active.extension.cool(id, extent.number, extent.listed);
-            }
+            active.extension.cool(id, extent.number, extent.listed);
         }
     }
 }
 
-/// What a list says of an extent.
+/// What a list has of an extent.
 struct Extent {
     number: u32,
     listed: u64,
     classes: [u8; EXTENT_PAGES],
 }
 
-/// The extents of a granule of which pages are listed.
-struct Extents<I: Iterator<Item = (u32, u8)>>(std::iter::Peekable<I>);
-
-impl Extents<std::iter::Empty<(u32, u8)>> {
-    fn new(granule: &Granule) -> Extents<impl Iterator<Item = (u32, u8)>> {
-        Extents(granule.pages().peekable())
-    }
+/// Groups pages, which must ascend, by extents.
+struct Extents<I: Iterator<Item = (u32, u8)>> {
+    pages: std::iter::Peekable<I>,
+    classes: [u8; LEVELS],
 }
 
 impl<I: Iterator<Item = (u32, u8)>> Extents<I> {
+    fn new(pages: I, classes: [u8; LEVELS]) -> Extents<I> {
+        let pages = pages.peekable();
+        Extents { pages, classes }
+    }
+
     fn next(&mut self) -> Option<Extent> {
-        let number = self.0.peek()?.0 >> EXTENT_SHIFT;
+        let number = self.pages.peek()?.0 >> EXTENT_SHIFT;
         let mut extent = Extent {
             number,
             listed: 0,
             classes: [0; EXTENT_PAGES],
         };
-        while let Some((page, class)) = self.0.next_if(|(page, _)| page >> EXTENT_SHIFT == number) {
+        let is_in = |(page, _): &(u32, u8)| page >> EXTENT_SHIFT == number;
+        while let Some((page, heat)) = self.pages.next_if(is_in) {
             let n = page as usize % EXTENT_PAGES;
             extent.listed |= 1 << n;
-            extent.classes[n] = class;
+            extent.classes[n] = self.classes[usize::from(heat) % LEVELS];
         }
         Some(extent)
     }
@@ -346,49 +351,41 @@ pub struct Present {
     pub cached: [u64; CLASSES],
 }
 
-/// What a class counts for, if all have pages.
+/// Weights of the classes.
 const WEIGHTS: [f64; CLASSES] = [50.0, 30.0, 15.0, 5.0];
 
 impl Present {
-    /// Counts them, over the extents that are listed. Reads nothing.
+    /// Counts them. Reads nothing.
     pub fn count(list: &List) -> Present {
         let files = files_by_name();
         let mut present = Present {
-            listed: list.counts(),
+            listed: list.listed,
             ..Present::default()
         };
         for (name, listed) in &list.files {
-            let Some(file) = files
-                .get(&**name)
-                .filter(|file| file.page_size() == listed.page_size)
-            else {
+            let file = files.get(&**name);
+            let Some(file) = file.filter(|file| file.page_size() == listed.page_size) else {
                 continue;
             };
-            for granule in listed.granules.values() {
-                // Taken anew each time, so that whoever switches off waits for none of this.
+            let mut extents = Extents::new(listed.pages(), list.classes);
+            while let Some(extent) = extents.next() {
+                // Taken anew each time, so that switching off does not wait for the whole list.
                 let guard = CORE.switch().active();
                 let (Some(active), Some(id)) = (guard.as_ref(), file.cacheable()) else {
                     break;
                 };
-                let mut extents = Extents::new(granule);
-                while let Some(extent) = extents.next() {
-                    let none = [0; EXTENT_PAGES];
-                    let wanted = active
-                        .extension
-                        .wanted(id, extent.number, extent.listed, &none);
-                    let mut cached = wanted.cached;
-                    while cached != 0 {
-                        let n = cached.trailing_zeros() as usize;
-                        cached &= cached - 1;
-                        present.cached[usize::from(extent.classes[n])] += 1;
-                    }
-                }
+                let none = [0; EXTENT_PAGES];
+                let wanted = active
+                    .extension
+                    .wanted(id, extent.number, extent.listed, &none);
+                let cached = (0..EXTENT_PAGES).filter(|n| wanted.cached >> n & 1 != 0);
+                cached.for_each(|n| present.cached[usize::from(extent.classes[n])] += 1);
             }
         }
         present
     }
 
-    /// 0 to 100, and 100 only if all are cached; the hottest count for most. -1 if none is listed.
+    /// 0 to 100, and 100 only if all are cached; the hottest have most weight. -1 if none is listed.
     pub fn percent(&self) -> f64 {
         let (mut sum, mut of) = (0.0, 0.0);
         for ((weight, listed), cached) in WEIGHTS.iter().zip(self.listed).zip(self.cached) {
@@ -409,7 +406,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hottest_count_for_most() {
+    fn hottest_class_has_most_weight() {
         let present = |listed, cached| Present { listed, cached }.percent();
         assert_eq!(present([0; 4], [0; 4]), -1.0);
         assert_eq!(present([10; 4], [10; 4]), 100.0);
