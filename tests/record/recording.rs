@@ -212,7 +212,7 @@ fn one_at_a_time(place: &Place) -> Outcome {
     );
     server.sql(place.install_statement())?;
     let mut first = Recording::start(&server)?;
-    let second = trace::begin(&mut connection)?;
+    let second = ask(&mut connection, "trace-start")?;
     ensure!(second["error"].to_string().contains("another"), "{second}");
     for wrong in [
         "trace-next 0 0",

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use bpe::abi::report_function::REPORTS;
 use integration_tests::mysql::{self, Conn, prelude::Queryable};
-use integration_tests::trace::{self, CREATE_FUNCTION, ask};
+use integration_tests::trace::{CREATE_FUNCTION, ask};
 use integration_tests::{Outcome, Place, Server, Suite, sql};
 use siphasher::sip::{SipHasher13, SipHasher24};
 
@@ -16,11 +16,11 @@ const DENIED: u16 = 1227;
 const VERBS: [&str; 9] = [
     "heat",
     "heat:0:0",
-    "heat-prints 0123456789abcdef 0123456789abcdef0123456789abcdef []",
-    "trace-start 0123456789abcdef",
+    "heat-prints 0123456789abcdef0123456789abcdef []",
+    "trace-start",
     "trace-next 0123456789abcdef 0",
-    "verify-start 0123456789abcdef",
-    "warm-start 0123456789abcdef",
+    "verify-start",
+    "warm-start",
     "warm-next 0123456789abcdef",
     "nonsense",
 ];
@@ -357,12 +357,10 @@ fn fingerprints(place: &Place) -> Outcome {
 
     let pages: Vec<usize> = leaves.iter().map(|(page, _)| *page).collect();
     let secret = random.u128(..);
-    let asked = |secret: u128, key: &str| {
-        format!("heat-prints {key} {secret:032x} [[\"secret/numbers.ibd\",{pages:?}]]")
-    };
+    let asked =
+        |secret: u128| format!("heat-prints {secret:032x} [[\"secret/numbers.ibd\",{pages:?}]]");
     let mut prints_by = |secret: u128| -> anyhow::Result<Vec<(Vec<u8>, [u64; 2])>> {
-        let key = trace::set_key(&mut root)?;
-        let answer = ask(&mut root, &asked(secret, &key))?;
+        let answer = ask(&mut root, &asked(secret))?;
         let prints = answer["prints"][0].as_array().context(answer.to_string())?;
         let mut known = Vec::new();
         for ((_, key), print) in leaves
@@ -373,12 +371,6 @@ fn fingerprints(place: &Place) -> Outcome {
             let hash = |n: usize| u64::from_str_radix(print[n].as_str().unwrap_or_default(), 16);
             known.push((key.clone(), [hash(0)?, hash(1)?]));
         }
-        // The key is used up.
-        let again = ask(&mut root, &asked(secret, &key))?;
-        ensure!(
-            again["error"].to_string().contains("bpe_diagnostics_key"),
-            "{again}"
-        );
         Ok(known)
     };
     let prints = prints_by(secret)?;
@@ -426,21 +418,16 @@ fn fingerprints(place: &Place) -> Outcome {
                 .all(|(_, print)| !print.iter().any(|hash| learned.contains(hash)))
     );
 
-    // PROCESS alone gives none, nor a key that was never set.
+    // PROCESS alone gives none, with a secret or without, as before there was any.
     server.sql("GRANT PROCESS ON *.* TO weak")?;
     let mut weak = weak(&server)?;
-    for key in ["0123456789abcdef", "''"] {
-        let argument = asked(1, key).replace('\'', "");
-        let answer = ask(&mut weak, &argument)?;
-        ensure!(
-            answer["error"].to_string().contains("SET GLOBAL") && answer["prints"].is_null(),
-            "{answer}"
-        );
+    for argument in [asked(1), "heat-prints secret/numbers.ibd:64,65".to_owned()] {
+        let statement = format!("SELECT bpe_report('{argument}')");
+        match weak.query_first::<Option<String>, _>(statement) {
+            Err(mysql::Error::MySqlError(error)) => ensure!(error.code == DENIED, "{error}"),
+            other => bail!("{other:?}"),
+        }
     }
-    // Without key and secret, as before there were any.
-    let before: Option<Option<String>> =
-        weak.query_first("SELECT bpe_report('heat-prints secret/numbers.ibd:64,65')")?;
-    ensure!(before.flatten().is_none());
     server.stop()?;
     Ok(())
 }

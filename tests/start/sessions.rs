@@ -406,7 +406,7 @@ fn record(
     random: &mut fastrand::Rng,
 ) -> Outcome {
     let Some(name) = recording else {
-        let answer = trace::begin(connection)?;
+        let answer = trace::ask(connection, "trace-start")?;
         *recording = answer["recording"].as_str().map(str::to_owned);
         return Ok(());
     };

@@ -7,7 +7,7 @@ use anyhow::{Context, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use private_server::Server;
-use private_server::mysql::{self, Conn, prelude::Queryable};
+use private_server::mysql::{Conn, prelude::Queryable};
 use serde_json::Value;
 
 /// The statement that makes the function.
@@ -48,31 +48,11 @@ pub fn hook_mode(server: &Server) -> anyhow::Result<u64> {
     summary["hook_mode"].as_u64().context("no hook_mode")
 }
 
-/// Sets a key with which a recording or a verification may begin.
-///
-/// # Errors
-/// What the server says.
-pub fn set_key(connection: &mut Conn) -> Result<String, mysql::Error> {
-    let key = format!("{:032x}", fastrand::u128(..));
-    connection.query_drop(format!("SET GLOBAL bpe_diagnostics_key = '{key}'"))?;
-    Ok(key)
-}
-
-/// The answer to `trace-start` with a key of its own; it holds an error where no key can be set.
-pub fn begin(connection: &mut Conn) -> anyhow::Result<Value> {
-    let key = match set_key(connection) {
-        Ok(key) => key,
-        Err(mysql::Error::MySqlError(_)) => String::new(),
-        Err(error) => return Err(error.into()),
-    };
-    ask(connection, &format!("trace-start {key}"))
-}
-
 impl Recording {
     /// Begins one.
     pub fn start(server: &Server) -> anyhow::Result<Recording> {
         let mut connection = server.connect()?;
-        let answer = begin(&mut connection)?;
+        let answer = ask(&mut connection, "trace-start")?;
         let name = answer["recording"]
             .as_str()
             .with_context(|| answer.to_string())?;

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use interface::reports::is_privileged;
 use interface::untrusted::without_controls;
 use serde_json::Value;
 
@@ -28,7 +29,7 @@ pub fn require_plugin(server: &mut Server) -> Result<(), Failure> {
 pub fn require_function(server: &mut Server) -> Result<(), Failure> {
     match server.value("SELECT bpe_report('status')") {
         Ok(_) => Ok(()),
-        Err(error) => Err(no_report(server, &error)),
+        Err(error) => Err(no_report(server, "status", &error)),
     }
 }
 
@@ -46,7 +47,7 @@ pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure
             Err(Failure::refused(unknown)
                 .advise("install the bpe.so that belongs to this command, and restart the server"))
         }
-        Err(error) => Err(no_report(server, &error)),
+        Err(error) => Err(no_report(server, name, &error)),
     }
 }
 
@@ -83,8 +84,21 @@ pub fn grant(account: &str) -> String {
     format!("GRANT PROCESS ON *.* TO {account}")
 }
 
-fn no_report(server: &mut Server, error: &mysql::Error) -> Failure {
-    if is_denied(error) {
+fn no_report(server: &mut Server, name: &str, error: &mysql::Error) -> Failure {
+    if is_denied(error) && is_privileged(name) {
+        let account = account(server);
+        let right = match server.flavour {
+            Flavour::MariaDb => "SUPER",
+            Flavour::MySql => "SYSTEM_VARIABLES_ADMIN",
+        };
+        Failure::refused(format!(
+            "this takes PROCESS and the right to SET GLOBAL, which the account {account} lacks: {}",
+            plain(error)
+        ))
+        .advise(format!(
+            "log in as an administrator (--user), or let one run: GRANT {right} ON *.* TO {account}"
+        ))
+    } else if is_denied(error) {
         let account = account(server);
         Failure::refused(format!(
             "the account {account} lacks the PROCESS privilege, which reports need"

@@ -10,7 +10,6 @@ use interface::untrusted::visible_json;
 use serde_json::Value;
 
 use crate::connection;
-use crate::diagnostics;
 use crate::failure::{Exit, Failure};
 use crate::progress::Progress;
 use crate::report;
@@ -139,8 +138,7 @@ fn ask(
     let mut sums = Sums::default();
     // First the function is asked for, whose absence has another advice.
     report::ask(server, "summary", "cannot verify")?;
-    let key = diagnostics::key(server, "verifying")?;
-    let mut argument = format!("verify-start {key} {every}");
+    let mut argument = format!("verify-start {every}");
     loop {
         let answer = report::ask(server, &argument, "cannot verify")?;
         if let Some(why) = answer["error"].as_str() {

@@ -5,6 +5,13 @@
 
 use crate::status::Kind;
 
+/// Whether an argument of `bpe_report()` makes the server work for its client, or shows more than InnoDB shows. Such an argument needs
+/// `PROCESS` and the right to `SET GLOBAL`. Every other report needs `PROCESS`.
+pub fn is_privileged(argument: &str) -> bool {
+    let beginnings = ["trace-", "verify-", "warm-", "heat-"];
+    beginnings.iter().any(|begin| argument.starts_with(begin))
+}
+
 /// What a value is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Value {
@@ -130,6 +137,21 @@ impl Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_for_a_client_is_privileged() {
+        for plain in ["heat", "heat:0:0", "", "summary", "files"] {
+            assert!(!is_privileged(plain), "{plain}");
+        }
+        for argument in [
+            "trace-start",
+            "verify-page a 0 0",
+            "warm-next a",
+            "heat-prints 0 []",
+        ] {
+            assert!(is_privileged(argument), "{argument}");
+        }
+    }
 
     #[test]
     fn names_are_their_own() {

@@ -60,8 +60,6 @@ variables! {
         c"Rules for tables, separated by commas: exclude shop.log_*, limit 20% reports.*, prefer shop.orders; include: only what is named is cached; normal: an exception; the first rule that fits counts"
     COMPRESSION c"compression" "off"
         c"Whether pages are stored compressed"
-    DIAGNOSTICS_KEY c"diagnostics_key" ""
-        c"A client that knows this key may start one recording or verification within 60 seconds (bpe record and bpe verify set it themselves); always shown empty; '' revokes all keys and ends whatever is running"
     ASYNC_IO c"async_io" "auto"
         c"auto: make MariaDB use libaio instead of io_uring, so that asynchronous reads can be served; native: leave the server's choice; off: serve synchronous reads only"
     PERSIST c"persist" "restart"

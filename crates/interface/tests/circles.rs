@@ -126,9 +126,8 @@ fn statics(text: &str) -> Vec<String> {
 
 /// The plugin is loaded into one process, which has one of each of these. The list only gets shorter: a static that is gone must
 /// leave it, and a new one becomes a field of a value that is there.
-const STATICS: [&str; 29] = [
+const STATICS: [&str; 27] = [
     "abi::status::SHOWN",
-    "abi::variables::KEYS",
     "abi::variables::LENGTHS",
     "calls::asynchronous::MAKE_LIBAIO_FAIL",
     "calls::asynchronous::MAKE_URING_FAIL",
@@ -148,7 +147,6 @@ const STATICS: [&str; 29] = [
     "settings::IO_CAPACITY",
     "settings::LOADED",
     "settings::MEMORY_LIMIT",
-    "settings::NO_KEY",
     "settings::PATH",
     "settings::PERSIST",
     "settings::PERSIST_PATH",

@@ -13,7 +13,7 @@ use serde_json::Value;
 mod generate;
 
 /// Words that begin like variables and are none: the function, crates, and beginnings of names that are put together.
-const OTHERS: [&str; 9] = [
+const OTHERS: [&str; 8] = [
     "report",
     "report_init",
     "report_deinit",
@@ -22,13 +22,13 @@ const OTHERS: [&str; 9] = [
     "bare",
     "cache_read",
     "data_read",
-    "diagnostics",
 ];
 /// Variables of before, which only the table of the upgrade names.
-const REMOVED: [&str; 5] = [
+const REMOVED: [&str; 6] = [
     "keep",
     "scrub_rate",
     "admission",
+    "diagnostics_key",
     "pages_doubtful",
     "pages_verified",
 ];

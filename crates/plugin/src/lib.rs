@@ -13,8 +13,8 @@
 //! 6. [`controller`] is the one value of the crate `coherence` that builds, replaces and retires the extension, and what it needs of
 //!    a server.
 //!
-//! [`recorder`] notes the stream of page reads and writes for `bpe record`; [`keys`] says who may begin that, or [`verify`], or [`warm`],
-//! which loads a list of another server's [`heat`].
+//! [`recorder`] notes the stream of page reads and writes for `bpe record`; [`verify`] compares cached pages for `bpe verify`, and [`warm`]
+//! loads a list of another server's [`heat`].
 //!
 //! How pages are stored is the business of the crate `extension`.
 //!
@@ -22,8 +22,8 @@
 //! An outer lock may be held while taking an inner one, never the reverse:
 //! recording session → controller's thread → controller → file registry → file identity → reads given up →
 //! in-flight table shard → (extension's locks, slots of bounded reads last).
-//! The load of a heat list comes before the reload after a restart, and both before leaves only.
-//! The state text, the log, keys for diagnostics, verifications under way, what bypass is set to and the list of suspended files
+//! The load of a heat list comes before leaves only.
+//! The state text, the log, verifications under way, what bypass is set to and the list of suspended files
 //! are leaves.
 
 pub use coherence::{
@@ -44,7 +44,6 @@ pub mod heat;
 mod image;
 pub mod innodb;
 pub mod journal;
-pub mod keys;
 pub mod label;
 pub mod linux;
 mod mount;

@@ -6,16 +6,16 @@
 //!
 //! | argument | answer, a JSON object |
 //! |---|---|
-//! | `trace-start KEY` | begins a recording with a [key](crate::keys); `recording` is the name to drain it by |
+//! | `trace-start` | begins a recording; `recording` is the name to drain it by |
 //! | `trace-next RECORDING NUMBER` | acknowledges the events below `NUMBER`; gives those from there on: `first`, `next` (numbers), `records` (base64 of 16-byte records as in a trace file), `more` (ask again at once), `lost`, `page_sizes`, and `ended` (why) once no more events are noted. With the last of them (`done`) the memory is given back |
-//! | `trace-stop RECORDING` | ends the noting of events; what was noted can still be drained |
+//! | `trace-stop [RECORDING]` | ends the noting of events, without a name of whatever recording there is; what was noted can still be drained |
 //!
 //! `error` stands in an answer when something could not be done.
 //!
-//! Whoever has a key can bring about no more than this: one recording at a time, [`MEMORY`], some tens of nanoseconds for
+//! An account that may `SET GLOBAL` can bring about no more than this: one recording at a time, [`MEMORY`], some tens of nanoseconds for
 //! each page read or written, and an end by itself [`LEASE`] after the client was last heard of. The name of a recording is
 //! random, so that nobody else drains or ends it. `SET GLOBAL bpe_enabled = OFF` ends it at once, as it ends everything
-//! that hooks do; so does `SET GLOBAL bpe_diagnostics_key = ''`.
+//! that hooks do.
 //!
 //! Locks: the session comes before the controller's (building, state). Hooks take none: they get the ring from a pointer
 //! that is swapped.
@@ -30,11 +30,11 @@ use parking_lot::{Condvar, Mutex};
 use serde_json::{Value, json};
 
 use crate::controller;
-use crate::keys::Keys;
 use crate::linux::Linux;
 use crate::notes::ring::{RECORD_BYTES, Ring};
 use crate::os::Os as _;
 use crate::process::CORE;
+use crate::settings;
 
 /// Events that wait to be drained. At 16 bytes each this is the memory of a recording, 4 MiB.
 const PLACES: usize = 1 << 18;
@@ -77,7 +77,7 @@ impl Session {
     fn is_over(&mut self) -> bool {
         if self.ended.is_none() && !CORE.switch().mode().records() {
             self.end(
-                "the hooks were switched off (bpe_enabled = OFF, bpe_diagnostics_key = '', or an internal error)",
+                "the hooks were switched off (bpe_enabled = OFF, trace-stop, or an internal error)",
             );
         }
         self.ended.is_some()
@@ -107,20 +107,21 @@ impl Recordings {
     }
 
     /// The answer to an argument of `bpe_report()` that begins with `trace-`; `None` for one that is not known.
-    pub fn answer(&'static self, keys: &Keys, argument: &str) -> Option<Value> {
+    pub fn answer(&'static self, argument: &str) -> Option<Value> {
         let mut words = argument.split_ascii_whitespace();
         let result = match (words.next()?, words.next(), words.next(), words.next()) {
-            ("trace-start", key, None, None) => self.start(keys, key),
+            ("trace-start", None, None, None) => {
+                settings::check_installed().and_then(|()| self.begin())
+            }
             ("trace-next", Some(name), Some(number), None) => self.next(name, number.parse().ok()?),
             ("trace-stop", Some(name), None, None) => self.stop_named(name),
+            ("trace-stop", None, None, None) => {
+                CORE.switch().stop_recording(); // the session sees it when it looks next
+                Ok(json!({}))
+            }
             _ => return None,
         };
         Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
-    }
-
-    fn start(&'static self, keys: &Keys, key: Option<&str>) -> Result<Value, String> {
-        keys.spend(key, "a recording", "bpe record")?;
-        self.begin()
     }
 
     fn begin(&'static self) -> Result<Value, String> {
@@ -224,11 +225,6 @@ impl Recordings {
         self.give_back(&mut self.session.lock());
     }
 
-    /// Ends the noting of events without waiting for anybody: the session sees it when it looks next.
-    pub fn end_soon(&self) {
-        CORE.switch().stop_recording();
-    }
-
     /// Memory of a recording, bytes; 0 while there is none.
     pub fn memory_bytes(&self) -> u64 {
         self.session
@@ -249,18 +245,16 @@ mod tests {
 
     #[test]
     fn only_known_arguments_are_answered() {
-        let (all, keys) = (recordings(), Keys::new());
-        let answer = |argument: &str| all.answer(&keys, argument);
+        let all = recordings();
+        let answer = |argument: &str| all.answer(argument);
         let _turn = crate::process::UNDER_TEST.lock();
         for unknown in [
             "",
             "trace",
-            "trace-start now or never",
-            "trace-start now then",
+            "trace-start now",
             "trace-next x",
             "trace-next x y",
             "trace-next x -1",
-            "trace-stop",
             "trace-stop a b",
         ] {
             assert_eq!(answer(unknown), None, "{unknown}");
@@ -270,7 +264,6 @@ mod tests {
             ("trace-stop 00", "no such recording"),
             // This test is no server.
             ("trace-start", "not installed"),
-            ("trace-start key", "not installed"),
         ] {
             let text = answer(nobodys).map(|value| value["error"].to_string());
             assert!(

@@ -154,7 +154,6 @@ pub fn summary() -> Value {
         "switched_on": controller::switched_on(),
         "recording": CORE.switch().mode().records(),
         "verifications": DIAGNOSTICS.verifications.under_way(),
-        "diagnostics_keys": DIAGNOSTICS.keys.waiting(),
         "hook_mode": CORE.switch().mode().bits(),
         "path": settings::Settings::current().path,
         "size": settings::Settings::current().size,

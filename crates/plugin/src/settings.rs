@@ -31,8 +31,6 @@ pub static READ_TIMEOUT: AtomicU64 = AtomicU64::new(DEFAULT_READ_TIMEOUT);
 pub static MEMORY_LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_compression`.
 pub static COMPRESSION: AtomicU64 = AtomicU64::new(0);
-/// Behind `bpe_diagnostics_key`, which never shows what it was set to.
-pub static NO_KEY: AtomicPtr<c_char> = AtomicPtr::new(c"".as_ptr().cast_mut());
 /// Behind `bpe_async_io`.
 pub static ASYNC_IO: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_persist`, an index: off, restart. The server gives it its default.
@@ -151,6 +149,14 @@ impl Layout for Settings {
 
 /// Whether the server's variables exist: not before the plugin is initialised, nor after it was unloaded.
 pub static LOADED: AtomicBool = AtomicBool::new(false);
+
+/// # Errors
+/// The server has the function `bpe_report` of this library, and not the plugin.
+pub fn check_installed() -> Result<(), String> {
+    let installed = LOADED.load(Ordering::SeqCst);
+    let why = || "the plugin is not installed, only its function is".to_owned();
+    installed.then_some(()).ok_or_else(why)
+}
 
 /// The variables get values from now on. The text of `bpe_path` that the server took from the command line or an option
 /// file lies in memory that the server frees once the plugin is initialised: from now on it is ours.

@@ -2,10 +2,10 @@
 //!
 //! | argument | answer, a JSON object |
 //! |---|---|
-//! | `verify-start KEY EVERY` | begins a verification of every so many pages with a [key](crate::keys); `next` is the argument to go on with |
+//! | `verify-start [EVERY]` | begins a verification of every so many pages; `next` is the argument to go on with |
 //! | `verify-next NAME FILE PAGE` | looks at some pages from there on; counts, `pages` that differ, `damaged_pages`, and `next`, null at the end |
 //! | `verify-page NAME FILE PAGE` | the `bytes` of a page that is known to be damaged in the data file, in Base64; null if it is not, or no longer cached |
-//! | `verify-stop NAME` | ends it |
+//! | `verify-stop [NAME]` | ends it, or without a name all |
 //!
 //! `error` stands in an answer when something could not be done. The name of a verification is random; it ends [`LEASE`]
 //! after its client was last heard of.
@@ -24,10 +24,10 @@ use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 
 use crate::files::DataFile;
-use crate::keys::Keys;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::CORE;
+use crate::settings;
 
 /// Time that a call takes, about.
 const TIME: Duration = Duration::from_millis(200);
@@ -126,15 +126,18 @@ impl Verifications {
 
     /// The answer to an argument of `bpe_report()` that begins with `verify-`; `None` for one that is not known, or if the
     /// machine has no memory left.
-    pub fn answer(&self, keys: &Keys, argument: &str) -> Option<Value> {
+    pub fn answer(&self, argument: &str) -> Option<Value> {
         let mut words = argument.split_ascii_whitespace();
         let words = [(); 5].map(|()| words.next());
         let result = match words {
-            [Some("verify-start"), key, every, None, None] => match every.map(str::parse) {
-                None => self.start(keys, key, 1),
-                Some(Ok(every)) if every > 0 => self.start(keys, key, every),
-                Some(_) => return None,
-            },
+            [Some("verify-start"), every, None, None, None] => {
+                match every.map_or(Ok(1), str::parse) {
+                    Ok(every) if every > 0 => {
+                        settings::check_installed().and_then(|()| self.begin(every))
+                    }
+                    _ => return None,
+                }
+            }
             [
                 Some("verify-next"),
                 Some(name),
@@ -151,18 +154,15 @@ impl Verifications {
                 Some(page),
                 None,
             ] => self.page(name, file.parse().ok()?, page.parse().ok()?),
-            [Some("verify-stop"), Some(name), None, None, None] => {
-                self.0.lock().retain(|one| one.name != name);
+            [Some("verify-stop"), name, None, None, None] => {
+                self.0
+                    .lock()
+                    .retain(|one| name.is_some_and(|name| one.name != name));
                 Ok(json!({}))
             }
             _ => return None,
         };
         Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
-    }
-
-    fn start(&self, keys: &Keys, key: Option<&str>, every: u32) -> Result<Value, String> {
-        keys.spend(key, "a verification", "bpe verify")?;
-        self.begin(every)
     }
 
     fn begin(&self, every: u32) -> Result<Value, String> {
@@ -266,19 +266,20 @@ mod tests {
 
     #[test]
     fn only_known_arguments_are_answered() {
-        let (all, keys) = (Verifications::new(), Keys::new());
-        let answer = |argument: &str| all.answer(&keys, argument);
+        let all = Verifications::new();
+        let answer = |argument: &str| all.answer(argument);
         for unknown in [
             "verify",
             "verify:0:0:1",
-            "verify-start key 0",
-            "verify-start key -1",
-            "verify-start key 1 2",
+            "verify-start 0",
+            "verify-start -1",
+            "verify-start key",
+            "verify-start 1 2",
             "verify-next a",
             "verify-next a 1",
             "verify-next a 1 99999999999",
             "verify-next a 1 2 3",
-            "verify-stop",
+            "verify-stop a b",
             "verify-page a 1",
             "verify-page a 1 x",
             "summary",
@@ -286,7 +287,7 @@ mod tests {
             assert_eq!(answer(unknown), None, "{unknown}");
         }
         // This test is no server.
-        for nobodys in ["verify-start", "verify-start key", "verify-start key 10"] {
+        for nobodys in ["verify-start", "verify-start 10"] {
             assert!(
                 error(answer(nobodys)).contains("not installed"),
                 "{nobodys}"
@@ -299,8 +300,8 @@ mod tests {
 
     #[test]
     fn a_verification_from_its_beginning_to_its_end() {
-        let (all, keys) = (Verifications::new(), Keys::new());
-        let answer = |argument: &str| all.answer(&keys, argument);
+        let all = Verifications::new();
+        let answer = |argument: &str| all.answer(argument);
         let begun = all.begin(3).unwrap();
         let name = begun["verification"].as_str().unwrap();
         assert_eq!(begun["next"], format!("verify-next {name} 0 0"));

@@ -124,6 +124,7 @@ impl Load {
 
 /// Says why pages cannot be loaded.
 fn check() -> Result<(), String> {
+    crate::settings::check_installed()?;
     if io_capacity().is_none() {
         return Err(
             "loading is refused on this server: bpe_warm_io_capacity is 0. It limits the reads of the data disk a second that loading \

@@ -12,10 +12,10 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use interface::left_out;
 use subtle::ConstantTimeEq;
 
-use crate::diagnostics::random;
 use crate::failure::Failure;
 use crate::files;
 use crate::private_file::PrivateFile;
+use crate::random::random;
 
 /// Random bytes of a token that is made here.
 const BYTES: usize = 32;

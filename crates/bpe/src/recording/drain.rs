@@ -6,8 +6,8 @@ use serde_json::Value;
 
 use crate::connection::plain;
 use crate::failure::Failure;
+use crate::report;
 use crate::server::Server;
-use crate::{diagnostics, report};
 
 /// Bytes of a record, here as in a trace file.
 pub const RECORD_BYTES: usize = 16;
@@ -41,8 +41,7 @@ impl<'a> Drain<'a> {
         report::require_plugin(server)?;
         // First the function is asked for, whose absence has another advice.
         report::ask(server, "summary", "cannot record")?;
-        let key = diagnostics::key(server, "recording")?;
-        let answer = report::ask(server, &format!("trace-start {key}"), "cannot record")?;
+        let answer = report::ask(server, "trace-start", "cannot record")?;
         if let Some(why) = answer["error"].as_str() {
             return Err(Failure::step(format!("the recording cannot start: {why}")));
         }

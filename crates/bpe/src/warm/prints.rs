@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashSet};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use crate::diagnostics;
 use crate::failure::Failure;
+use crate::random::random;
 use crate::report;
 use crate::server::Server;
 
@@ -47,7 +47,7 @@ impl Secret {
     /// # Errors
     /// The system gives no random numbers.
     pub fn new() -> Result<Secret, Failure> {
-        let bytes = diagnostics::random::<16>()?;
+        let bytes = random::<16>()?;
         Ok(Secret(format!("{:032x}", u128::from_be_bytes(bytes))))
     }
 

@@ -1,10 +1,13 @@
-//! Reports need the `PROCESS` privilege, as InnoDB's own do (`information_schema.INNODB_BUFFER_PAGE`).
+//! Reports need the `PROCESS` privilege, as InnoDB's own do (`information_schema.INNODB_BUFFER_PAGE`). Those that make the server work, or
+//! show more than InnoDB shows, also need the right to `SET GLOBAL` ([`interface::reports::is_privileged`]).
 //!
 //! The server decides, with its own `check_global_access`: it knows roles, definers of routines, and its internal threads.
 //! It also raises error 1227 in its own words.
 
-use std::ffi::c_void;
+use std::ffi::{CStr, c_char, c_void};
 use std::sync::atomic::Ordering;
+
+use interface::reports::is_privileged;
 
 use super::messages::{self, lookup};
 use crate::linux::Linux;
@@ -13,19 +16,29 @@ use crate::process::KNOWN;
 
 /// `PROCESS_ACL`, the same bit in both servers.
 const PROCESS: u64 = 1 << 8;
+/// `SUPER_ACL`, the same bit in both servers.
+const SUPER: u64 = 1 << 15;
+/// MySQL's right to `SET GLOBAL` apart from `SUPER`.
+const SYSTEM_VARIABLES_ADMIN: &CStr = c"SYSTEM_VARIABLES_ADMIN";
 
-/// Proof that the server granted a session the right to read reports. Reports cannot be made without it.
-pub struct ReadsReports(());
+/// Proof that the server granted a session the right to read one report. No report is made without it.
+pub struct ReadsReport(());
 
-impl ReadsReports {
-    /// Asks the server whether the session has `PROCESS`. `None`: its statement has error 1227 now.
+impl ReadsReport {
+    /// Asks the server whether the session may read the report of this name. `None`: its statement has error 1227 now.
     ///
     /// # Safety
     /// `thd` must be null or the session of the calling thread.
-    pub unsafe fn of(thd: *mut c_void) -> Option<ReadsReports> {
+    pub unsafe fn of(thd: *mut c_void, name: &str) -> Option<ReadsReport> {
         // SAFETY: the caller's promise.
-        match unsafe { is_granted(thd) } {
-            Some(true) => Some(ReadsReports(())),
+        let granted = unsafe {
+            match is_granted(thd, PROCESS) {
+                Some(true) if is_privileged(name) => may_set_global(thd),
+                answer => answer,
+            }
+        };
+        match granted {
+            Some(true) => Some(ReadsReport(())),
             Some(false) => None,
             None => {
                 if !KNOWN.privilege_refusal_logged.swap(true, Ordering::SeqCst) {
@@ -40,22 +53,63 @@ impl ReadsReports {
     }
 
     /// As [`of`](Self::of), for the session of the calling thread. Loadable functions are not given theirs.
-    pub fn of_current_session() -> Option<ReadsReports> {
+    pub fn of_current_session(name: &str) -> Option<ReadsReport> {
         // SAFETY: the server's own answer for this thread, or null.
-        unsafe { ReadsReports::of(current_session()) }
+        unsafe { ReadsReport::of(current_session(), name) }
     }
 
     #[cfg(test)]
-    pub fn for_tests() -> ReadsReports {
-        ReadsReports(())
+    pub fn for_tests() -> ReadsReport {
+        ReadsReport(())
     }
 }
 
-/// `None` if the server cannot be asked. `Some(false)`: the server raised the error.
+/// Whether the session has the right to `SET GLOBAL`; as [`is_granted`].
 ///
 /// # Safety
 /// `thd` must be null or the session of the calling thread.
-unsafe fn is_granted(thd: *mut c_void) -> Option<bool> {
+unsafe fn may_set_global(thd: *mut c_void) -> Option<bool> {
+    // SAFETY: the caller's promise.
+    unsafe {
+        if has_global_grant(thd, SYSTEM_VARIABLES_ADMIN) {
+            return Some(true);
+        }
+        is_granted(thd, SUPER)
+    }
+}
+
+/// Whether MySQL has granted the session this dynamic privilege. MariaDB has none of these.
+///
+/// # Safety
+/// `thd` must be null or the session of the calling thread.
+unsafe fn has_global_grant(thd: *mut c_void, privilege: &CStr) -> bool {
+    type Context = unsafe extern "C" fn(*mut c_void, *mut *mut c_void) -> bool;
+    type HasGrant = unsafe extern "C" fn(*mut c_void, *const c_char, usize) -> u16;
+    let context_of = lookup(&[c"_Z24thd_get_security_contextP3THDPP16Security_context"]);
+    let has_grant = lookup(&[c"_ZN16Security_context16has_global_grantEPKcm"]);
+    if thd.is_null() || context_of.is_null() || has_grant.is_null() {
+        return false;
+    }
+    let mut context = std::ptr::null_mut();
+    // SAFETY: MySQL's `bool thd_get_security_context(THD *, Security_context **)`, which is true for a failure, and
+    // `std::pair<bool, bool> Security_context::has_global_grant(const char *, size_t)`. The pair comes in one register, and its first
+    // member, the lowest byte, says whether the privilege is granted.
+    unsafe {
+        let failed = std::mem::transmute::<*mut c_void, Context>(context_of)(thd, &mut context);
+        if failed || context.is_null() {
+            return false;
+        }
+        let has_grant = std::mem::transmute::<*mut c_void, HasGrant>(has_grant);
+        let granted = has_grant(context, privilege.as_ptr(), privilege.count_bytes());
+        granted & 0xff != 0
+    }
+}
+
+/// Whether the session has this privilege. `None` if the server cannot be asked. `Some(false)`: the server raised the error.
+///
+/// # Safety
+/// `thd` must be null or the session of the calling thread.
+unsafe fn is_granted(thd: *mut c_void, privilege: u64) -> Option<bool> {
     type MariaDb = unsafe extern "C" fn(*mut c_void, u64, bool) -> bool;
     type MySql = unsafe extern "C" fn(*mut c_void, u64) -> bool;
     if thd.is_null() {
@@ -70,9 +124,9 @@ unsafe fn is_granted(thd: *mut c_void) -> Option<bool> {
     // Access_bitmask)`. MySQL's bit mask has 32 or 64 bits, in a register in either width. Both return true for a refusal.
     let refused = unsafe {
         if !mariadb.is_null() {
-            std::mem::transmute::<*mut c_void, MariaDb>(mariadb)(thd, PROCESS, false)
+            std::mem::transmute::<*mut c_void, MariaDb>(mariadb)(thd, privilege, false)
         } else if !mysql.is_null() {
-            std::mem::transmute::<*mut c_void, MySql>(mysql)(thd, PROCESS)
+            std::mem::transmute::<*mut c_void, MySql>(mysql)(thd, privilege)
         } else {
             return None;
         }
@@ -107,7 +161,7 @@ mod tests {
         // No server: nothing can be asked. An address that is not null must not be followed.
         let thd = std::ptr::dangling_mut::<u64>().cast();
         // SAFETY: without a server it is not used.
-        assert!(unsafe { ReadsReports::of(thd) }.is_none());
-        assert!(ReadsReports::of_current_session().is_none());
+        assert!(unsafe { ReadsReport::of(thd, "summary") }.is_none());
+        assert!(ReadsReport::of_current_session("summary").is_none());
     }
 }

@@ -13,7 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use interface::untrusted::visible_json;
 use serde_json::Value;
 
-use super::privilege::ReadsReports;
+use super::privilege::ReadsReport;
 use crate::diagnostics::DIAGNOSTICS;
 use crate::report;
 
@@ -103,14 +103,14 @@ pub unsafe extern "C" fn bpe_report(
     // SAFETY: the server's own structures.
     unsafe {
         free(init);
-        let Some(granted) = ReadsReports::of_current_session() else {
-            (*error, *is_null) = (1, 1);
-            return std::ptr::null_mut();
-        };
         let value = *(*arguments).values;
         let name = (!value.is_null())
             .then(|| std::slice::from_raw_parts(value.cast::<u8>(), *(*arguments).lengths as usize))
             .and_then(|bytes| std::str::from_utf8(bytes).ok());
+        let Some(granted) = ReadsReport::of_current_session(name.unwrap_or_default()) else {
+            (*error, *is_null) = (1, 1);
+            return std::ptr::null_mut();
+        };
         match name.and_then(|name| text_of(&granted, name)) {
             Some(text) => {
                 *length = text.as_bytes().len() as c_ulong;
@@ -126,7 +126,7 @@ pub unsafe extern "C" fn bpe_report(
 }
 
 /// The report of this name as JSON; `None` for a name that is not known.
-pub fn text_of(_granted: &ReadsReports, name: &str) -> Option<CString> {
+pub fn text_of(_granted: &ReadsReport, name: &str) -> Option<CString> {
     let report = catch_unwind(AssertUnwindSafe(|| answer(name)));
     let json = report.ok().flatten()?.to_string();
     CString::new(&*visible_json(&json)).ok()
@@ -173,7 +173,7 @@ mod tests {
     use super::*;
 
     fn text(name: &str) -> Option<String> {
-        let text = text_of(&ReadsReports::for_tests(), name)?;
+        let text = text_of(&ReadsReport::for_tests(), name)?;
         text.into_string().ok()
     }
 

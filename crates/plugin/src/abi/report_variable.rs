@@ -2,12 +2,12 @@
 //!
 //! `SET SESSION bpe_report = 'files'; SELECT @@SESSION.bpe_report`. The report is made while the value is checked, and is what the
 //! server then assigns: it copies the text, and frees the copy with the next value or with the session. Like the function it
-//! needs `PROCESS`, and gives null for a name that is not known.
+//! needs privileges, and gives null for a name that is not known.
 
 use std::ffi::{CStr, c_char, c_void};
 
 use super::messages::lookup;
-use super::privilege::ReadsReports;
+use super::privilege::ReadsReport;
 use super::report_function;
 
 /// What the variable reads as after it was set to `name`, as the server takes it; null for a name that is not known.
@@ -18,7 +18,7 @@ use super::report_function;
 /// # Safety
 /// `thd` must be the session that the server handed to a callback that is still running.
 pub unsafe fn value_of(
-    granted: &ReadsReports,
+    granted: &ReadsReport,
     thd: *mut c_void,
     name: Option<&CStr>,
 ) -> Result<*const c_char, String> {

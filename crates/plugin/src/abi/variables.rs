@@ -4,20 +4,17 @@
 //! assigning it is one store. The other variables are checked for what can be wrong with them; the controller notices the
 //! change of one that the extension is built from, and rebuilds it.
 
-use std::cell::{Cell, UnsafeCell};
-use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use interface::untrusted::refuse_controls;
 use interface::variables::{self, Variable};
 
-use super::privilege::ReadsReports;
+use super::privilege::ReadsReport;
 use super::{ServerTable, messages, report_variable};
 use crate::bypass;
 use crate::controller;
-use crate::diagnostics::DIAGNOSTICS;
-use crate::keys;
 use crate::process::{CORE, KNOWN};
 use crate::settings::{self, Settings};
 use crate::switch::Bypass;
@@ -256,15 +253,6 @@ static BPE_COMPRESSION: ServerTable<SystemVariable> = variable(
     [0, 0, 0, 0],
 );
 
-static BPE_DIAGNOSTICS_KEY: ServerTable<SystemVariable> = variable(
-    STR | NO_OPTION | REQUIRED_ARGUMENT,
-    &variables::DIAGNOSTICS_KEY,
-    Some(check_key),
-    Some(update_key),
-    settings::NO_KEY.as_ptr().cast(),
-    [0; 4], // default: an empty string, see `complete`
-);
-
 static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
     ENUM | READ_ONLY | REQUIRED_ARGUMENT,
     &variables::ASYNC_IO,
@@ -319,7 +307,6 @@ pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
         VariablePointer(BPE_MEMORY_LIMIT.get()),
         VariablePointer(BPE_TABLES.get()),
         VariablePointer(BPE_COMPRESSION.get()),
-        VariablePointer(BPE_DIAGNOSTICS_KEY.get()),
         VariablePointer(BPE_ASYNC_IO.get()),
         VariablePointer(BPE_PERSIST.get()),
         VariablePointer(BPE_PERSIST_PATH.get()),
@@ -335,10 +322,8 @@ pub fn complete() {
         (*BPE_PATH.get()).words[0] = c"".as_ptr() as u64;
         (*BPE_TABLES.get()).words[0] = c"".as_ptr() as u64;
         (*BPE_PERSIST_PATH.get()).words[0] = c"/dev/shm".as_ptr() as u64;
-        (*BPE_DIAGNOSTICS_KEY.get()).words[0] = c"".as_ptr() as u64;
         (*BPE_REPORT.get()).words[0] = c"".as_ptr() as u64;
         if super::server().0 == super::Flavour::MySql {
-            (*BPE_DIAGNOSTICS_KEY.get()).flags |= NOT_PERSISTED;
             (*BPE_REPORT.get()).flags |= NOT_PERSISTED;
         }
         for (variable, names) in [
@@ -572,89 +557,30 @@ unsafe extern "C" fn update_tables(
     });
 }
 
-/// Bytes of the longest key and its end.
-const KEY_BYTES: usize = keys::LONGEST + 1;
-/// Keys that a statement may set; it checks all before it assigns the first.
-const KEYS_AT_ONCE: usize = 8;
-
-/// Keys between check and update of a statement, and which place is next.
-type CheckedKeys = (Cell<usize>, UnsafeCell<[[u8; KEY_BYTES]; KEYS_AT_ONCE]>);
-
-thread_local! {
-    /// One thread checks and updates. The places stay, so that what the server was given always leads to a text.
-    static KEYS: CheckedKeys =
-        const { (Cell::new(0), UnsafeCell::new([[0; KEY_BYTES]; KEYS_AT_ONCE])) };
-}
-
-unsafe extern "C" fn check_key(
-    _thd: *mut c_void,
-    _variable: *mut SystemVariable,
-    save: *mut c_void,
-    value: *mut Value,
-) -> c_int {
-    callback(|| {
-        // SAFETY: called by the server with a value.
-        let text = unsafe { text_of(value, &variables::DIAGNOSTICS_KEY) }?.unwrap_or_default();
-        DIAGNOSTICS.keys.check(&text.to_string_lossy())?;
-        let bytes = text.as_bytes_with_nul();
-        if bytes.len() > KEY_BYTES {
-            return Err("the key is too long".into());
-        }
-        KEYS.with(|(next, places)| {
-            let at = next.get() % KEYS_AT_ONCE;
-            next.set(at + 1);
-            // SAFETY: this thread's own memory, with room for these bytes; and a place for a pointer.
-            unsafe {
-                let place = places.get().cast::<[u8; KEY_BYTES]>().add(at).cast::<u8>();
-                std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len());
-                *save.cast::<*const c_char>() = place.cast();
-            }
-        });
-        Ok(())
-    })
-}
-
-unsafe extern "C" fn update_key(
-    _thd: *mut c_void,
-    _variable: *mut SystemVariable,
-    _target: *mut c_void,
-    save: *const c_void,
-) {
-    callback(|| {
-        // SAFETY: what the check callback stored, or the default.
-        let text = unsafe {
-            let text = *save.cast::<*const c_char>();
-            if text.is_null() {
-                c""
-            } else {
-                CStr::from_ptr(text)
-            }
-        };
-        // The target stays as it is: nobody reads a key.
-        DIAGNOSTICS.set_key(&text.to_string_lossy());
-        Ok(())
-    });
-}
-
 unsafe extern "C" fn check_report(
     thd: *mut c_void,
     _variable: *mut SystemVariable,
     save: *mut c_void,
     value: *mut Value,
 ) -> c_int {
-    // SAFETY: the session that the server calls this for, in its own thread. Without the privilege the statement has its error.
-    let Some(granted) = (unsafe { ReadsReports::of(thd) }) else {
-        return REFUSED;
-    };
-    callback(|| {
-        // SAFETY: called by the server with a value, its session, and a place for a pointer.
+    let mut has_error = false;
+    let answer = callback(|| {
+        // SAFETY: called by the server with a value, its session in that session's thread, and a place for a pointer.
         unsafe {
             let name = text_of(value, &variables::REPORT)?;
+            let text = name
+                .as_deref()
+                .map_or("", |name| name.to_str().unwrap_or_default());
+            let Some(granted) = ReadsReport::of(thd, text) else {
+                has_error = true;
+                return Ok(());
+            };
             *save.cast::<*const c_char>() =
                 report_variable::value_of(&granted, thd, name.as_deref())?;
         }
         Ok(())
-    })
+    });
+    if has_error { REFUSED } else { answer }
 }
 
 /// With the text that was checked, or the default.
@@ -797,6 +723,7 @@ unsafe extern "C" fn update_read_timeout(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::CStr;
 
     #[test]
     fn variables_have_the_servers_layout() {

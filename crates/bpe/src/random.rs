@@ -1,0 +1,20 @@
+//! Random bytes of the system's.
+
+use std::fs::File;
+use std::io::Read;
+
+use crate::failure::Failure;
+
+/// # Errors
+/// The system gives none.
+pub fn random<const BYTES: usize>() -> Result<[u8; BYTES], Failure> {
+    let mut bytes = [0; BYTES];
+    File::open("/dev/urandom")
+        .and_then(|mut random| random.read_exact(&mut bytes))
+        .map_err(|error| {
+            Failure::refused(format!(
+                "cannot read random numbers from /dev/urandom: {error}"
+            ))
+        })?;
+    Ok(bytes)
+}
