@@ -7,7 +7,7 @@
 //! | `heat-prints SECRET FILES` | fingerprints ([`coherence::print`]) of leaf pages, keyed by `SECRET` (32 hexadecimal digits): `FILES` is JSON, `[[FILE, [PAGE, ...]], ...]` |
 //!
 //! A part has `first`, whether it is the first one; `next`, null at the end; and `files`: for each its name below the data directory and that
-//! of its table, `page_size`, `pages` (length of the file), `space` and `flags` of page 0, `from`, and `list` ([`interface::heat`], in base64).
+//! of its table, `page_size`, `pages` (length of the file), `space` by page 0, `from`, and `list` ([`interface::heat`], in base64).
 //! [`warm-put`](crate::warm) takes it as it is. A part takes about [`TIME`] and [`MAX_BYTES`] of lists. It reads no data file, except the first
 //! page of each file once, and changes nothing.
 //!
@@ -16,7 +16,7 @@
 //!
 //! Lock: the known first pages are a leaf.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -43,7 +43,7 @@ const MAX_FILES: usize = 512;
 const MAX_KNOWN: usize = 100_000;
 
 /// What the first pages of files say. It never changes during the life of a file.
-pub struct Heads(Mutex<Option<HashMap<u32, (FileId, Tablespace)>>>);
+pub struct Heads(Mutex<BTreeMap<FileId, Tablespace>>);
 
 /// A file and numbers of its pages.
 type Pages = (String, Vec<u32>);
@@ -97,31 +97,26 @@ pub fn files_by_name() -> HashMap<String, &'static DataFile> {
 
 impl Heads {
     pub(crate) const fn new() -> Heads {
-        Heads(Mutex::new(None))
+        Heads(Mutex::new(BTreeMap::new()))
     }
 
     pub fn of(&self, file: &'static DataFile) -> Option<Tablespace> {
         let id = file.id();
-        let known = |all: &Option<HashMap<u32, (FileId, Tablespace)>>| {
-            let (of, head) = all.as_ref()?.get(&file.owner)?;
-            (*of == id).then_some(*head)
-        };
-        if let Some(head) = known(&self.0.lock()) {
-            return Some(head);
+        if let Some(head) = self.0.lock().get(&id) {
+            return Some(*head);
         }
         let head = CORE.tablespace(file, &mut RunBuffer::new()?)?;
         let mut all = self.0.lock();
-        let all = all.get_or_insert_default();
         if all.len() >= MAX_KNOWN {
             all.clear();
         }
-        all.insert(file.owner, (id, head));
+        all.insert(id, head);
         Some(head)
     }
 
     /// Releases the memory.
     pub fn forget(&self) {
-        *self.0.lock() = None;
+        self.0.lock().clear();
     }
 
     /// The answer to an argument of `bpe_report()` that begins with `heat`; `None` for an unknown one.
@@ -173,7 +168,6 @@ impl Heads {
                     "page_size": file.page_size(),
                     "pages": pages,
                     "space": head.map(|head| head.space),
-                    "flags": head.map(|head| head.flags),
                     "from": from,
                     "count": list.pages(),
                     "list": BASE64.encode(list.bytes()),

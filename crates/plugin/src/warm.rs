@@ -2,22 +2,23 @@
 //!
 //! | argument | effect; the answer is a JSON object |
 //! |---|---|
-//! | `warm-put PART` | adds a part of a list: what `heat` answers ([`crate::heat`]). The first part (`"first": true`) drops the parts that were put before and not loaded. The answer has what this server knows of each file: `open`, `page_size`, `pages`, `space`, `flags`; a file without `list` is only asked about |
-//! | `warm-load SECONDS` | the list is complete and so many seconds old: the server loads it. Nothing was put: loading ends |
-//! | `warm-status` | `state`, `percent`, `age_seconds`, `listed`, `loaded`, `skipped`, `reads`, and the files that are left out with reasons |
+//! | `warm-put PART` | adds a part of a list: what `heat` answers ([`crate::heat`]). The first part (`"first": true`) drops the parts that were put before and not loaded. The answer has `page_size` and `pages` of each file; null for a file that the server does not have open. A file without `list` is only asked about |
+//! | `warm-load SECONDS` | the list is complete and so many seconds old: the server loads it. The answer has `pages`, and how many of them are `listed`: a small cache gets the hottest. If nothing was put, loading ends |
+//! | `warm-status` | `state`, `percent`, `age_seconds`, `listed`, `loaded`, `skipped`, `reads`; `left_out`: the files of which nothing is loaded, by their reasons |
 //!
 //! An answer with `error` says why nothing was done. The arguments need the right to `SET GLOBAL`.
 //!
 //! One list is loaded at a time, hottest pages first, with at most `bpe_warm_io_capacity` reads of the data disk a second; 0 ends loading. A
-//! newer list replaces it. No client has to wait for it: it ends when all pages were looked at. The pages are read from the server's own
-//! files ([`coherence::warm`]), so a wrong list costs reads and nothing else. Two clients that put at the same time mix their lists.
+//! newer list replaces it. No client has to wait: a load ends when it has looked at all pages. They are read from the server's own files
+//! ([`coherence::warm`]), so a wrong list costs reads and nothing else. Two clients that put at the same time mix their lists.
 //!
-//! After a restart the server loads the pages that were not proven in the same way. A client's list goes first.
+//! After a restart the server loads the pages that were not proven in the same way. A client's list goes first, and is shown again afterwards.
 //!
 //! Memory: [`list::MAX_MEMORY`] for the list that is put, and for the one that is loaded.
 //!
-//! Locks: the load, then the reload after a restart; the list that is put is a leaf. All are held for moments only.
+//! Locks: the load and the list that is put are leaves, held for moments only.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -35,8 +36,8 @@ mod load;
 mod pace;
 mod rejected;
 
-use list::{List, Part};
-use load::{Brought, Pass, Present, Unfit};
+use list::List;
+use load::{Brought, LeftOut, Pass, Present};
 use pace::{Busy, Pace};
 
 /// How often a load looks at the clock, the server's reads and the settings.
@@ -51,8 +52,10 @@ const LOADING_COUNT_INTERVAL: Duration = Duration::from_secs(2);
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 /// Counting takes at most one part in so many of the time.
 const COUNT_PART: u32 = 20;
-/// How often the closed files of the list after a restart are looked at.
-const CLOSED_INTERVAL: Duration = Duration::from_secs(5);
+/// Files that are named for a reason.
+const MAX_NAMED: usize = 16;
+/// How often the list after a restart is looked at, while it cannot be loaded: its files are closed, or a client's list is loaded.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 /// How long an unload waits for threads.
 const END_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -76,8 +79,7 @@ struct Load {
     counted: Option<Instant>,
     count_took: Duration,
     skipped: u64,
-    unfit: Vec<(Arc<str>, Unfit)>,
-    unfit_files: u64,
+    left_out: LeftOut,
 }
 
 /// Progress, for people.
@@ -91,24 +93,14 @@ pub struct Figures {
     pub reads: u64,
 }
 
-/// Pages of files that were not proven after a restart.
-struct Reload {
-    list: List,
-    /// They are to be loaded when no other list is.
-    is_due: bool,
-    /// A thread adds to the list.
-    is_listing: bool,
-    /// When none of its files was open.
-    closed_since: Option<Instant>,
-}
-
 pub struct Warming {
     put: Mutex<List>,
     load: Mutex<Option<Load>>,
-    reload: Mutex<Reload>,
     busy: Mutex<Busy>,
     brought: Brought,
+    reloading: AtomicBool,
     counting: AtomicBool,
+    is_ending: AtomicBool,
     threads: AtomicU64,
     heads: Heads,
 }
@@ -149,18 +141,14 @@ impl Warming {
         Warming {
             put: Mutex::new(List::new()),
             load: Mutex::new(None),
-            reload: Mutex::new(Reload {
-                list: List::new(),
-                is_due: false,
-                is_listing: false,
-                closed_since: None,
-            }),
             busy: Mutex::new(Busy::new()),
             brought: Brought {
                 loaded: AtomicU64::new(0),
                 reads: AtomicU64::new(0),
             },
+            reloading: AtomicBool::new(false),
             counting: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             threads: AtomicU64::new(0),
             heads: Heads::new(),
         }
@@ -179,21 +167,13 @@ impl Warming {
 
     fn put(&self, part: &str) -> Result<Value, String> {
         check()?;
-        let part = Part::parse(part)?;
-        let names: Vec<String> = part.files.iter().map(|(name, _)| name.clone()).collect();
-        self.put.lock().put(part)?;
+        let names = self.put.lock().put(part)?;
         let files = files_by_name();
         let known = names.iter().map(|name| {
             let file = files.get(name)?;
+            let (_, pages) = CORE.open_pages(file)?;
             let page_size = load::size_of(file, &self.heads);
-            let head = self.heads.of(file);
-            Some(json!({
-                "open": CORE.files.descriptor_of(file).is_some(),
-                "page_size": page_size,
-                "pages": CORE.open_pages(file).map(|(_, pages)| pages),
-                "space": head.map(|head| head.space),
-                "flags": head.map(|head| head.flags),
-            }))
+            Some(json!({ "page_size": page_size, "pages": pages }))
         });
         Ok(json!({ "files": known.collect::<Vec<_>>() }))
     }
@@ -202,18 +182,33 @@ impl Warming {
         let list = std::mem::replace(&mut *self.put.lock(), List::new());
         if list.files.is_empty() {
             self.end_soon();
-            return Ok(json!({ "listed": 0 }));
+            return Ok(json!({ "listed": 0, "pages": 0 }));
         }
         check()?;
-        let listed = self.begin(list, age, false)?;
-        Ok(json!({ "listed": listed }))
+        let (list, pace, before) = self.begin(list, age, false);
+        let listed: u64 = list.listed.iter().sum();
+        let answer = json!({ "listed": listed, "pages": list.pages });
+        let work = move || {
+            if let Some(before) = before.filter(|before| !before.is_restart) {
+                load::cool(&before.list, &list);
+            }
+            self.run(&list, &pace, false);
+        };
+        if let Err(error) = self.spawn("bpe-warm", work) {
+            self.end_soon();
+            return Err(format!("cannot start a thread: {error}"));
+        }
+        Ok(answer)
     }
 
     fn status(&'static self) -> Value {
         let figures = self.figures();
         let load = self.load.lock();
-        let unfit = load.iter().flat_map(|load| &load.unfit);
-        let unfit = unfit.map(|(name, why)| json!({ "file": &**name, "reason": why.text() }));
+        let left_out = load.iter().flat_map(|load| &load.left_out);
+        let left_out = left_out.map(|(reason, names)| {
+            let some: Vec<&str> = names.iter().take(MAX_NAMED).map(|name| &**name).collect();
+            json!({ "reason": reason, "files": names.len(), "names": some })
+        });
         json!({
             "state": figures.state,
             "percent": figures.percent,
@@ -222,18 +217,18 @@ impl Warming {
             "loaded": figures.loaded,
             "skipped": figures.skipped,
             "reads": figures.reads,
-            "files_left_out": load.as_ref().map_or(0, |load| load.unfit_files),
-            "left_out": unfit.collect::<Vec<_>>(),
+            "left_out": left_out.collect::<Vec<_>>(),
         })
     }
 
-    /// Loads a list, in the place of the one before. Returns the pages to load.
+    /// Puts a list in the place of the one before, whose loading ends. The caller runs it.
     fn begin(
-        &'static self,
+        &self,
         mut list: List,
         age: Duration,
         is_restart: bool,
-    ) -> Result<u64, String> {
+    ) -> (Arc<List>, Arc<Pace>, Option<Load>) {
+        let left_out = load::leave_out(&mut list, &self.heads);
         let capacity = CORE
             .switch()
             .active()
@@ -241,50 +236,32 @@ impl Warming {
             .map_or(0, |active| active.extension.statistics().bytes_capacity);
         list.rank(capacity);
         let (list, pace) = (Arc::new(list), Arc::new(Pace::new()));
-        let listed = list.listed.iter().sum();
         let now = Instant::now();
         let mut current = self.load.lock();
-        let load = Load {
+        let present = current.as_ref().and_then(|before| before.present);
+        let mut before = current.replace(Load {
             list: Arc::clone(&list),
             taken: now.checked_sub(age).unwrap_or(now),
             state: State::Loading,
             is_restart,
             pace: Arc::clone(&pace),
-            present: current.as_ref().and_then(|before| before.present),
+            present,
             counted: None,
             count_took: Duration::ZERO,
             skipped: 0,
-            unfit: Vec::new(),
-            unfit_files: 0,
-        };
-        let mut before = current.replace(load);
+            left_out,
+        });
         if let Some(before) = &mut before {
-            if before.is_restart && before.state == State::Loading {
-                self.reload.lock().is_due = true;
-            }
             before.end();
         }
-        let work = move || match is_restart {
-            true => self.run_restart(&list, &pace, before),
-            false => {
-                if let Some(before) = before.filter(|before| !before.is_restart) {
-                    load::cool(&before.list, &list);
-                }
-                self.run(&list, &pace, false);
-            }
-        };
-        if let Err(error) = self.spawn("bpe-warm", work) {
-            *current = None;
-            return Err(format!("cannot start a thread: {error}"));
-        }
-        Ok(listed)
+        (list, pace, before)
     }
 
     /// Loads a list until it is complete, replaced or ended.
     fn run(&'static self, list: &Arc<List>, pace: &Arc<Pace>, is_restart: bool) {
         let mut state = State::Loaded;
         for _ in 0..MAX_PASSES {
-            let pass = Arc::new(Pass::new(list, &self.heads, &self.brought));
+            let pass = Arc::new(Pass::new(list, &self.brought));
             self.pass(&pass, pace, is_restart);
             self.of(pace, |load| {
                 let skipped = [&pass.skipped, &pass.rejected];
@@ -292,8 +269,6 @@ impl Warming {
                     .map(|pages| pages.load(Ordering::SeqCst))
                     .iter()
                     .sum();
-                load.unfit.clone_from(&pass.unfit);
-                load.unfit_files = pass.unfit_files;
             });
             if pass.is_limited.load(Ordering::SeqCst) {
                 state = State::Limited;
@@ -361,85 +336,78 @@ impl Warming {
         load.map(change)
     }
 
-    /// Loads the pages of a restart, then puts the client's load of before back: the list after a restart says nothing of the working set
-    /// later on.
-    fn run_restart(&'static self, list: &Arc<List>, pace: &Arc<Pace>, before: Option<Load>) {
-        self.run(list, pace, true);
-        let mut load = self.load.lock();
-        if pace.is_over() {
+    /// Loads the pages of files that were not proven after a restart, in a thread. The controller calls this at intervals.
+    pub fn reload_rejected(&'static self) {
+        if CORE.switch().active().is_none()
+            || crate::persist::is_withheld()
+            || !CORE.files.recoveries.has_unlisted()
+            || self.reloading.swap(true, Ordering::SeqCst)
+        {
             return;
         }
+        let work = || {
+            self.reload();
+            self.reloading.store(false, Ordering::SeqCst);
+        };
+        if self.spawn("bpe-warm-list", work).is_err() {
+            self.reloading.store(false, Ordering::SeqCst);
+        }
+    }
+
+    /// Lists rejected files, and loads their pages when they are open, until none is left. InnoDB opens a file, closes it, and opens it again
+    /// when it needs pages.
+    fn reload(&'static self) {
+        let mut list = List::new();
+        loop {
+            rejected::list(&CORE.files.recoveries.take_unlisted(), &mut list);
+            if list.files.is_empty() {
+                return;
+            }
+            let is_loading = |load: &Load| load.state == State::Loading;
+            let is_loading = self.load.lock().as_ref().is_some_and(is_loading);
+            if check().is_ok() && !is_loading && self.reload_open(&mut list) {
+                continue;
+            }
+            let until = Instant::now() + RELOAD_INTERVAL;
+            while Instant::now() < until && !CORE.files.recoveries.has_unlisted() {
+                if self.is_ending.load(Ordering::SeqCst) {
+                    return;
+                }
+                std::thread::sleep(TICK);
+            }
+        }
+    }
+
+    /// Loads the open files of a list, removes them from it, and puts the client's load of before back: the list after a restart says nothing
+    /// of the working set later on. `false`: none is open, or a client's list came first.
+    fn reload_open(&'static self, list: &mut List) -> bool {
+        let files = files_by_name();
+        let mut open = list.clone();
+        open.retain(|name, _| {
+            let file = files.get(&**name);
+            file.is_some_and(|file| CORE.files.descriptor_of(file).is_some())
+        });
+        if open.files.is_empty() {
+            return false;
+        }
+        let names: BTreeSet<_> = open.files.keys().cloned().collect();
+        let (open, pace, before) = self.begin(open, Duration::ZERO, true);
+        let pages: u64 = open.listed.iter().sum();
+        Linux.note(&format!(
+            "{pages} pages that were not proven after the restart are loaded from the data files"
+        ));
+        self.run(&open, &pace, true);
+        let mut load = self.load.lock();
+        if pace.is_over() {
+            return false;
+        }
         *load = before;
-        let mut reload = self.reload.lock();
-        reload.list.retain(|name| !list.files.contains_key(name));
-        reload.is_due = !reload.list.files.is_empty();
+        list.retain(|name, _| !names.contains(name));
         let loaded = self.brought.loaded.load(Ordering::SeqCst);
         Linux.note(&format!(
             "the pages that were not proven after the restart are loaded again: {loaded} pages"
         ));
-    }
-
-    /// Lists the pages of files that were not proven after a restart, and loads them. The controller calls this at intervals.
-    pub fn reload_rejected(&'static self) {
-        if CORE.switch().active().is_none() || crate::persist::is_withheld() {
-            return;
-        }
-        if CORE.files.recoveries.has_unlisted() {
-            self.list_rejected();
-            return;
-        }
-        let is_loading = |load: &Load| load.state == State::Loading;
-        if io_capacity().is_none() || self.load.lock().as_ref().is_some_and(is_loading) {
-            return;
-        }
-        let mut list = {
-            let reload = self.reload.lock();
-            let since = reload.closed_since;
-            if !reload.is_due || since.is_some_and(|since| since.elapsed() < CLOSED_INTERVAL) {
-                return;
-            }
-            reload.list.clone()
-        };
-        // InnoDB opens a file, closes it and opens it again when it needs pages. The pages of a closed file wait.
-        let files = files_by_name();
-        list.retain(|name| {
-            let file = files.get(name);
-            file.is_some_and(|file| CORE.files.descriptor_of(file).is_some())
-        });
-        if list.files.is_empty() {
-            self.reload.lock().closed_since = Some(Instant::now());
-            return;
-        }
-        self.reload.lock().is_due = false;
-        match self.begin(list, Duration::ZERO, true) {
-            Ok(pages) => Linux.note(&format!(
-                "{pages} pages that were not proven after the restart are loaded from the data files"
-            )),
-            Err(_) => self.reload.lock().is_due = true,
-        }
-    }
-
-    /// Adds the cached pages of rejected files to the list, in a thread: they may be many.
-    fn list_rejected(&'static self) {
-        let mut reload = self.reload.lock();
-        if std::mem::replace(&mut reload.is_listing, true) {
-            return;
-        }
-        let add = move || {
-            let files = CORE.files.recoveries.take_unlisted();
-            let mut list = std::mem::replace(&mut self.reload.lock().list, List::new());
-            let listed = rejected::list(&files, &mut list);
-            let mut reload = self.reload.lock();
-            reload.is_due |= !list.files.is_empty();
-            if listed > 0 {
-                reload.closed_since = None;
-            }
-            reload.list = list;
-            reload.is_listing = false;
-        };
-        if self.spawn("bpe-warm-list", add).is_err() {
-            reload.is_listing = false;
-        }
+        true
     }
 
     /// Counts the cached pages of the list.
@@ -526,6 +494,7 @@ impl Warming {
 
     /// The plugin is being unloaded.
     pub fn end(&self) {
+        self.is_ending.store(true, Ordering::SeqCst);
         self.end_soon();
         let until = Instant::now() + END_TIMEOUT;
         while self.threads.load(Ordering::SeqCst) > 0 && Instant::now() < until {
@@ -533,9 +502,8 @@ impl Warming {
         }
         *self.load.lock() = None;
         *self.put.lock() = List::new();
-        let mut reload = self.reload.lock();
-        (reload.list, reload.is_due) = (List::new(), false);
         self.heads.forget();
+        self.is_ending.store(false, Ordering::SeqCst);
     }
 
     fn spawn(

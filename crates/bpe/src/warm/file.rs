@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use interface::heat::is_listed;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -15,7 +16,7 @@ use crate::files;
 use crate::private_file::PrivateFile;
 
 /// What the file begins with.
-const FORMAT: &str = "innodb-bpe heat list 2";
+const FORMAT: &str = "innodb-bpe heat list 3";
 /// Bytes read of it.
 const MAX_BYTES: u64 = 1 << 30;
 
@@ -38,7 +39,7 @@ pub fn save(path: &Path, list: &List) -> Result<(), Failure> {
     let saved = json!({
         "format": FORMAT,
         "taken": taken.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
-        "files": list.pieces(u64::MAX),
+        "files": list.pieces,
         "secret": list.secret,
         "prints": list.samples,
     });
@@ -76,7 +77,7 @@ fn parse(text: &str) -> Option<List> {
     list.secret = secret.transpose().ok()?;
     let is_sound = |sample: &Sample| {
         let pages = sample.pages.len();
-        pages == sample.prints.len() && pages <= PAGES && list.files.contains_key(&sample.file)
+        pages == sample.prints.len() && pages <= PAGES && is_listed(&sample.file)
     };
     // They go into one statement.
     let sound = saved.prints.len() <= 64 && saved.prints.iter().all(is_sound);
@@ -89,11 +90,11 @@ mod tests {
     use std::fs;
 
     use super::*;
-    use crate::warm::list::{File, Table};
+    use crate::warm::list::{Piece, Table};
 
     fn list() -> List {
         let mut list = List::empty();
-        let file = File {
+        let file = Piece {
             table: Some(Table {
                 schema: "d".into(),
                 table: "t".into(),
@@ -102,10 +103,9 @@ mod tests {
             page_size: 16384,
             pages: 100,
             space: Some(7),
-            flags: Some(21),
-            hot: vec![(3, 1), (4, 15), (90, 2)],
+            ..Piece::empty("d/t.ibd".into())
         };
-        list.files.insert("d/t.ibd".into(), file);
+        list.pieces = file.with([(3, 1), (4, 15), (90, 2)]);
         list.samples.push(Sample {
             file: "d/t.ibd".into(),
             space: Some(7),
@@ -127,10 +127,8 @@ mod tests {
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let back = load(&path).unwrap();
-        assert_eq!(
-            (&back.files, &back.samples),
-            (&list().files, &list().samples)
-        );
+        assert_eq!(back.pieces, list().pieces);
+        assert_eq!(back.samples, list().samples);
         assert!(back.secret.is_some() && back.secret == list().secret);
         assert!(back.age() < Duration::from_secs(60));
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
@@ -147,7 +145,7 @@ mod tests {
             "{}".into(),
             good[..good.len() / 2].to_owned(),
             good.replace("d/t.ibd", "../t.ibd"),
-            good.replace("list 2", "list 1"),
+            good.replace("list 3", "list 2"),
             good.replace("0123456789abcdef\"", "0123456789abcde'\""),
             good.replace("[4,90]", "[4]"),
         ] {

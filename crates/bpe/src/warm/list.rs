@@ -1,11 +1,11 @@
-//! A heat list as the command holds it: which pages of which files a server has cached, and how hot each is.
+//! A heat list as the command holds it: the parts that a server has answered, which another server takes as they are.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use interface::heat::{Decoder, LEVELS, is_listed, pieces};
+use interface::heat::{Decoder, MAX_BYTES, is_listed, pieces};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -14,10 +14,9 @@ use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
 
-/// No server has a longer list.
+/// No server has a longer list, nor a longer file.
 const MAX_PAGES: u64 = 1 << 32;
-/// Pages that fit into the memory that a server keeps for a list (64 MiB), at two bytes a page and some for each part.
-const MAX_PUT: u64 = 28 << 20;
+const MAX_FILE_PAGES: u32 = 1 << 28;
 /// Bytes after which a part of a list ends: it goes into a statement.
 const PART_BYTES: usize = 16 << 10;
 /// Files that a part names at most.
@@ -37,38 +36,29 @@ pub struct Table {
     pub partition: Option<String>,
 }
 
-/// Pages of a file, as servers write and read them.
-#[derive(Serialize, Deserialize)]
+/// Cached pages of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Piece {
-    file: String,
+    pub file: String,
     #[serde(flatten)]
-    table: Option<Table>,
-    page_size: u32,
-    pages: u32,
-    space: Option<u32>,
-    flags: Option<u32>,
-    from: u32,
-    list: String,
-}
-
-/// A file of a list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct File {
     pub table: Option<Table>,
     /// Bytes.
     pub page_size: u32,
     /// Length of the file.
     pub pages: u32,
+    /// Number of its tablespace.
     pub space: Option<u32>,
-    pub flags: Option<u32>,
-    /// Cached pages in ascending order, and their heat.
-    pub hot: Vec<(u32, u8)>,
+    pub from: u32,
+    /// How many are listed.
+    pub count: u32,
+    /// The pages and their heat, in base64.
+    pub list: String,
 }
 
 /// What a server has cached.
 #[derive(Clone, Debug)]
 pub struct List {
-    pub files: BTreeMap<String, File>,
+    pub pieces: Vec<Piece>,
     /// Pages that the extension has cached; the others are in InnoDB's pool alone.
     pub cached: u64,
     pub taken: Instant,
@@ -80,10 +70,37 @@ pub struct List {
     pub secret: Option<Secret>,
 }
 
+impl Piece {
+    /// The same file with these pages, which must ascend.
+    pub fn with(&self, hot: impl IntoIterator<Item = (u32, u8)>) -> Vec<Piece> {
+        let pieces = pieces(hot).into_iter();
+        let piece = |(from, bytes): (u32, Vec<u8>)| Piece {
+            from,
+            count: Decoder::new(&bytes, from).count() as u32,
+            list: BASE64.encode(bytes),
+            ..self.clone()
+        };
+        pieces.map(piece).collect()
+    }
+
+    pub fn empty(file: String) -> Piece {
+        Piece {
+            file,
+            table: None,
+            page_size: 0,
+            pages: 0,
+            space: None,
+            from: 0,
+            count: 0,
+            list: String::new(),
+        }
+    }
+}
+
 impl List {
     pub fn empty() -> List {
         List {
-            files: BTreeMap::new(),
+            pieces: Vec::new(),
             cached: 0,
             taken: Instant::now(),
             queries: 0,
@@ -107,16 +124,15 @@ impl List {
                 return Err(Failure::refused(format!("it has no heat list: {why}"))
                     .advise("switch the extension on there with SET GLOBAL bpe_enabled = ON, and let it fill"));
             }
-            list.cached += list.add(&answer["files"]).ok_or_else(misunderstood)?;
+            list.add(&answer["files"]).ok_or_else(misunderstood)?;
+            list.cached = list.pages();
             progress(list.cached);
             let next = match &answer["next"] {
-                Value::Null => break,
+                Value::Null => return Ok(list),
                 next => next.as_str().filter(|next| is_cursor(next)),
             };
             next.ok_or_else(misunderstood)?.clone_into(&mut argument);
         }
-        list.cached = list.pages();
-        Ok(list)
     }
 
     /// Adds fingerprints of the largest files, except those that were compared before.
@@ -124,18 +140,21 @@ impl List {
     /// # Errors
     /// As [`prints::fetch`].
     pub fn fetch_prints(&mut self, server: &mut Server, known: &Compared) -> Result<(), Failure> {
-        let mut largest: Vec<(&String, &File)> = self.files.iter().collect();
-        largest.sort_by_key(|(_, file)| std::cmp::Reverse(file.hot.len()));
-        let largest = largest.into_iter().take(SAMPLED);
-        let mut samples: Vec<Sample> = largest
-            .filter(|(name, file)| !known.contains_key(&((*name).clone(), file.space)))
-            .map(|(name, file)| Sample {
-                file: name.clone(),
-                space: file.space,
-                pages: prints::spread(&file.hot),
-                prints: Vec::new(),
-            })
-            .collect();
+        let mut largest: Vec<Vec<&Piece>> = self.files().into_values().collect();
+        largest.sort_by_key(|pieces| std::cmp::Reverse(count(pieces)));
+        let mut samples = Vec::new();
+        for pieces in largest.into_iter().take(SAMPLED) {
+            let (file, space) = (pieces[0].file.clone(), pieces[0].space);
+            if !known.contains_key(&(file.clone(), space)) {
+                let hot = hot(&pieces).ok_or_else(misunderstood)?;
+                samples.push(Sample {
+                    file,
+                    space,
+                    pages: prints::spread(&hot),
+                    prints: Vec::new(),
+                });
+            }
+        }
         samples.retain(|sample| !sample.pages.is_empty());
         if samples.is_empty() {
             return Ok(());
@@ -151,128 +170,98 @@ impl List {
         Ok(())
     }
 
-    /// Adds pieces of files. Returns the number of pages; `None` if they are malformed.
-    pub fn add(&mut self, files: &Value) -> Option<u64> {
-        let mut pages = 0;
-        for one in Vec::<Piece>::deserialize(files).ok()? {
-            if !is_listed(&one.file) {
-                return None;
-            }
-            let bytes = BASE64.decode(&one.list).ok()?;
-            let file = self.files.entry(one.file).or_default();
-            let mut hot = std::mem::take(&mut file.hot);
-            // The file may be a newer one of this name.
-            hot.truncate(hot.partition_point(|&(page, _)| page < one.from));
-            for entry in Decoder::new(&bytes, one.from) {
-                hot.push(entry.ok()?);
-                pages += 1;
-            }
-            *file = File {
-                table: one.table.or(file.table.take()),
-                page_size: one.page_size,
-                pages: one.pages,
-                space: one.space,
-                flags: one.flags,
-                hot,
-            };
-        }
-        (self.pages() <= MAX_PAGES).then_some(pages)
+    /// Adds pieces of files; `None` if they are malformed.
+    pub fn add(&mut self, files: &Value) -> Option<()> {
+        let pieces = Vec::<Piece>::deserialize(files).ok()?;
+        let is_sound =
+            |piece: &Piece| is_listed(&piece.file) && piece.list.len() <= MAX_BYTES * 4 / 3 + 4;
+        let sound = pieces.iter().all(is_sound);
+        self.pieces.extend(pieces);
+        (sound && self.pages() <= MAX_PAGES).then_some(())
     }
 
-    /// The pieces of its files: so many pages at most, the hottest.
-    pub fn pieces(&self, mut limit: u64) -> Vec<Piece> {
-        let mut left = [0u64; LEVELS];
-        for (_, heat) in self.files.values().flat_map(|file| &file.hot) {
-            left[usize::from(*heat) % LEVELS] += 1;
+    /// The pieces of each file.
+    pub fn files(&self) -> BTreeMap<&str, Vec<&Piece>> {
+        let mut files: BTreeMap<&str, Vec<&Piece>> = BTreeMap::new();
+        for piece in &self.pieces {
+            files.entry(&piece.file).or_default().push(piece);
         }
-        for pages in left.iter_mut().rev() {
-            *pages = limit.min(*pages);
-            limit -= *pages;
-        }
-        let mut all = Vec::new();
-        for (name, file) in &self.files {
-            let hot = file.hot.iter().copied().filter(|(_, heat)| {
-                let left = &mut left[usize::from(*heat) % LEVELS];
-                let less = left.checked_sub(1);
-                *left = less.unwrap_or(0);
-                less.is_some()
-            });
-            all.extend(pieces(hot).into_iter().map(|(from, bytes)| Piece {
-                file: name.clone(),
-                table: file.table.clone(),
-                page_size: file.page_size,
-                pages: file.pages,
-                space: file.space,
-                flags: file.flags,
-                from,
-                list: BASE64.encode(bytes),
-            }));
-        }
-        all
+        files
     }
 
-    /// The list as arguments of `warm-put`: the hottest pages that a server takes.
+    /// The list as arguments of `warm-put`.
     pub fn parts(&self) -> Vec<String> {
         let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
-        let mut end = |part: &mut Vec<Piece>| {
-            let files = std::mem::take(part);
-            parts.push(json!({ "first": parts.is_empty(), "files": files }).to_string());
-        };
-        for piece in self.pieces(MAX_PUT) {
+        for (n, piece) in self.pieces.iter().enumerate() {
             bytes += piece.list.len() + piece.file.len() + 200;
             part.push(piece);
-            if bytes > PART_BYTES || part.len() >= PART_FILES {
-                end(&mut part);
+            let is_last = n + 1 == self.pieces.len();
+            if is_last || bytes > PART_BYTES || part.len() >= PART_FILES {
+                let part = std::mem::take(&mut part);
+                parts.push(json!({ "first": parts.is_empty(), "files": part }).to_string());
                 bytes = 0;
             }
-        }
-        if !part.is_empty() {
-            end(&mut part);
         }
         parts
     }
 
     /// The list for a server that has the same tables in other pages: all pages of the tables that are cached nearly whole. `there`: the
     /// page size of each file on that server, and its length in pages.
-    pub fn by_name(&self, there: &BTreeMap<String, (u32, u32)>) -> List {
+    pub fn by_name(&self, there: &BTreeMap<String, (u32, u32)>) -> Option<List> {
         let mut list = List::empty();
         list.taken = self.taken;
-        for (name, file) in &self.files {
+        for (name, pieces) in self.files() {
+            let (file, cached) = (pieces[0], count(&pieces));
             let Some(&(page_size, pages)) = there.get(name) else {
                 continue;
             };
             let ahead = SPARE / u64::from(file.page_size.max(1));
             let used = u64::from(file.pages).saturating_sub(ahead) as f64;
-            if (file.hot.len() as f64) < used * WHOLE || file.hot.len() < 4 {
+            if (cached as f64) < used * WHOLE || cached < 4 || pages > MAX_FILE_PAGES {
                 continue;
             }
-            let sum: u64 = file.hot.iter().map(|(_, heat)| u64::from(*heat)).sum();
-            let heat = (sum / file.hot.len().max(1) as u64) as u8;
-            let whole = File {
+            let hot = hot(&pieces)?;
+            let sum: usize = hot.iter().map(|(_, heat)| usize::from(*heat)).sum();
+            let heat = (sum / hot.len().max(1)) as u8;
+            let whole = Piece {
                 page_size,
                 pages,
-                hot: (0..pages).map(|page| (page, heat)).collect(),
-                ..File::default()
+                ..Piece::empty(name.to_owned())
             };
-            list.files.insert(name.clone(), whole);
+            list.pieces
+                .extend(whole.with((0..pages).map(|page| (page, heat))));
         }
-        list
+        Some(list)
     }
 
     pub fn pages(&self) -> u64 {
-        self.files.values().map(|file| file.hot.len() as u64).sum()
+        self.pieces.iter().map(|piece| u64::from(piece.count)).sum()
     }
 
     pub fn bytes(&self) -> u64 {
-        let files = self.files.values();
-        files
-            .map(|file| file.hot.len() as u64 * u64::from(file.page_size))
-            .sum()
+        let bytes = |piece: &Piece| u64::from(piece.count) * u64::from(piece.page_size);
+        self.pieces.iter().map(bytes).sum()
     }
 
     pub fn age(&self) -> Duration {
         self.taken.elapsed()
     }
+}
+
+fn count(pieces: &[&Piece]) -> u64 {
+    pieces.iter().map(|piece| u64::from(piece.count)).sum()
+}
+
+/// Their pages and their heat; `None` if they are malformed.
+pub fn hot(pieces: &[&Piece]) -> Option<Vec<(u32, u8)>> {
+    let mut hot = Vec::new();
+    for piece in pieces {
+        let bytes = BASE64.decode(&piece.list).ok()?;
+        for entry in Decoder::new(&bytes, piece.from) {
+            hot.push(entry.ok()?);
+        }
+    }
+    Some(hot)
 }
 
 /// It goes into the next statement.
@@ -285,53 +274,62 @@ fn is_cursor(next: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use interface::heat::Encoder;
 
-    fn answer(name: &str, from: u32, hot: &[(u32, u8)]) -> Value {
-        let mut list = Encoder::new(from);
-        hot.iter()
-            .for_each(|&(page, heat)| assert!(list.push(page, heat)));
-        json!([{
-            "file": name, "schema": "d", "table": "t", "partition": null, "page_size": 16384, "pages": 100_000, "space": 7,
-            "flags": 21, "from": from, "count": 1, "list": BASE64.encode(list.bytes())
-        }])
+    fn answer(name: &str, hot: &[(u32, u8)]) -> Value {
+        let file = Piece {
+            table: Some(Table {
+                schema: "d".into(),
+                table: "t".into(),
+                partition: None,
+            }),
+            page_size: 16384,
+            pages: 100_000,
+            space: Some(7),
+            ..Piece::empty(name.to_owned())
+        };
+        json!(file.with(hot.iter().copied()))
     }
 
     #[test]
     fn answers_add_up_to_a_list() {
         let mut list = List::empty();
-        assert_eq!(list.add(&answer("d/t.ibd", 0, &[(3, 1), (4, 9)])), Some(2));
-        assert_eq!(list.add(&answer("d/t.ibd", 64, &[(70, 1)])), Some(1));
-        assert_eq!(list.files["d/t.ibd"].hot, [(3, 1), (4, 9), (70, 1)]);
+        assert!(list.add(&answer("d/t.ibd", &[(3, 1), (4, 9)])).is_some());
+        assert!(list.add(&answer("d/t.ibd", &[(70, 1)])).is_some());
+        let files = list.files();
+        assert_eq!(hot(&files["d/t.ibd"]).unwrap(), [(3, 1), (4, 9), (70, 1)]);
         assert_eq!((list.pages(), list.bytes()), (3, 3 * 16384));
-        // A newer file of this name.
-        assert_eq!(list.add(&answer("d/t.ibd", 4, &[(5, 2)])), Some(1));
-        assert_eq!(list.files["d/t.ibd"].hot, [(3, 1), (5, 2)]);
-        let table = list.files["d/t.ibd"].table.as_ref();
+        let table = list.pieces[0].table.as_ref();
         assert_eq!(table.map(|table| &*table.schema), Some("d"));
-        let mut without = answer("d/u.ibd", 0, &[(3, 1)]);
+        let mut without = answer("d/u.ibd", &[(3, 1)]);
         without[0]["schema"] = Value::Null;
-        assert_eq!(list.add(&without), Some(1));
-        assert_eq!(list.files["d/u.ibd"].table, None);
+        assert!(list.add(&without).is_some());
+        assert_eq!(list.files()["d/u.ibd"][0].table, None);
     }
 
     #[test]
     fn malformed_answer_is_refused() {
-        let good = answer("d/t.ibd", 0, &[(3, 1)]);
+        let good = answer("d/t.ibd", &[(3, 1)]);
         for (member, value) in [
             ("file", json!("../t.ibd")),
             ("file", json!("d/t';x.ibd")),
             ("page_size", json!(-1)),
             ("pages", json!(1u64 << 40)),
             ("from", json!(null)),
-            ("list", json!("A")),
-            ("list", json!("////////////")),
+            ("count", json!("many")),
+            ("list", json!(7)),
+            ("list", json!("A".repeat(1 << 20))),
         ] {
             let mut wrong = good.clone();
             wrong[0][member] = value.clone();
-            assert_eq!(List::empty().add(&wrong), None, "{member} {value}");
+            assert_eq!(List::empty().add(&wrong), None, "{member} {value:.100}");
         }
         assert_eq!(List::empty().add(&json!({})), None);
+        for malformed in ["A", "////////////"] {
+            let mut list = List::empty();
+            list.add(&good).unwrap();
+            list.pieces[0].list = malformed.into();
+            assert_eq!(hot(&[&list.pieces[0]]), None, "{malformed}");
+        }
         for wrong in ["heat:1:2'", "verify 1", "heat:1 2", &"heat:".repeat(40)] {
             assert!(!is_cursor(wrong), "{wrong}");
         }
@@ -342,10 +340,11 @@ mod tests {
     fn parts_fit_into_statements_and_are_complete() {
         let mut list = List::empty();
         let hot: Vec<(u32, u8)> = (0..200_000).map(|n| (n * 9, (n % 16) as u8)).collect();
-        list.add(&answer("d/t.ibd", 0, &hot)).unwrap();
+        list.add(&answer("d/t.ibd", &hot)).unwrap();
         for n in 0..300 {
-            list.add(&answer(&format!("d/t{n}.ibd"), 0, &[(n, 1)]));
+            list.add(&answer(&format!("d/t{n}.ibd"), &[(n, 1)]));
         }
+        assert_eq!(list.pages(), 200_300);
         let parts = list.parts();
         let mut again = List::empty();
         for (n, part) in parts.iter().enumerate() {
@@ -354,30 +353,25 @@ mod tests {
             assert_eq!(part["first"], n == 0);
             again.add(&part["files"]).unwrap();
         }
-        assert_eq!(again.files, list.files);
+        assert_eq!(again.pieces, list.pieces);
         assert!(parts.len() > 2 && List::empty().parts().is_empty());
-        // The hottest levels, and as much of the next as fits.
-        let mut hottest = List::empty();
-        let limited = json!(list.pieces(30_000));
-        assert_eq!(hottest.add(&limited), Some(30_000));
-        let heats = hottest.files["d/t.ibd"].hot.iter().map(|(_, heat)| *heat);
-        let count = |level| heats.clone().filter(|heat| *heat == level).count();
-        assert_eq!([15, 14, 13, 12].map(count), [12_500, 12_500, 5_000, 0]);
     }
 
     #[test]
     fn whole_tables_go_by_name() {
         let mut list = List::empty();
         let hot: Vec<_> = (0..90).map(|page| (page, 4)).collect();
-        let mut whole = answer("d/t.ibd", 0, &hot);
+        let mut whole = answer("d/t.ibd", &hot);
         whole[0]["pages"] = json!(350);
-        let mut part = answer("d/u.ibd", 0, &[(3, 9)]);
+        let mut part = answer("d/u.ibd", &[(3, 9)]);
         part[0]["pages"] = json!(1000);
         assert!(list.add(&whole).is_some() && list.add(&part).is_some());
         let there = ["d/t.ibd", "d/u.ibd"].map(|name| (name.to_owned(), (8192, 150)));
-        let by_name = list.by_name(&there.into());
+        let by_name = list.by_name(&there.into()).unwrap();
         assert_eq!(by_name.pages(), 150);
-        let file = &by_name.files["d/t.ibd"];
-        assert_eq!((file.page_size, file.hot[149]), (8192, (149, 4)));
+        let file = &by_name.pieces[0];
+        let pages = super::hot(&[file]).unwrap();
+        assert_eq!((file.page_size, pages[149]), (8192, (149, 4)));
+        assert_eq!((&*file.file, file.space), ("d/t.ibd", None));
     }
 }

@@ -4,7 +4,6 @@
 //! (`bpe_report('heat')`). The other takes the list (`warm-put`), loads those pages from its own data files (`warm-load`), and reports
 //! progress (`warm-status`). The list is whole in each round, about a byte a page. If the command dies, the server loads the list to its end.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -28,7 +27,7 @@ mod standby;
 use list::List;
 use pool::Looks;
 use prints::Compared;
-use standby::{LeftOuts, Progress, Standby};
+use standby::{Progress, Standby};
 
 /// Files that are named for each reason.
 const NAMED: usize = 5;
@@ -155,7 +154,7 @@ fn fetch(
             list.fetch_prints(&mut server, known)?;
         }
         if let Some(held) = held {
-            held.add_to(&mut list);
+            held.add_to(&mut list)?;
         }
         Ok((list, why))
     };
@@ -184,7 +183,7 @@ fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<Exi
     say!(
         "Source      {} pages of {} files are {} ({} MiB){}",
         list.pages(),
-        list.files.len(),
+        list.files().len(),
         if looks.held.is_some() {
             "cached or in the pool"
         } else {
@@ -216,48 +215,39 @@ fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<Exi
     let result = load(&mut standby, &list, interruption);
     let denied = standby.denied.clone();
     standby.end();
-    let (progress, put, left_out) = result.map_err(&at_target)?;
-    tell(
-        &progress,
-        put,
-        &left_out,
-        denied.as_deref(),
-        began.elapsed(),
-    );
-    Ok(if put == 0 { Exit::No } else { Exit::Ok }.into())
+    let (progress, pages) = result.map_err(&at_target)?;
+    tell(&progress, pages, began.elapsed());
+    tell_left_out(&progress, denied.as_deref());
+    say!("Warm        {:.1} %", progress.percent.max(0.0));
+    Ok(if pages == 0 { Exit::No } else { Exit::Ok }.into())
 }
 
-/// Returns the progress at the end, the pages that were put, and the files that are left out.
+/// Loads a list. Returns the progress at the end, and the pages of the files that are not left out.
 fn load(
     standby: &mut Standby,
     list: &List,
     interruption: &Interruption,
-) -> Result<(Progress, u64, LeftOuts), Failure> {
+) -> Result<(Progress, u64), Failure> {
     let before = standby.progress()?;
-    let (put, left_out) = standby.hand_over(list)?;
+    let pages = standby.hand_over(list)?;
     let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {msg}";
     let mut bar = Bar::new(1000, template);
     loop {
         let mut now = standby.progress()?;
-        let text = format!(
-            "{:.1} % warm, {} pages loaded{}",
-            now.percent.max(0.0),
-            now.loaded.saturating_sub(before.loaded),
-            if now.is_slowed {
-                ", slowed down: the server falls behind"
-            } else if now.state == "paused" {
+        now.loaded = now.loaded.saturating_sub(before.loaded);
+        now.reads = now.reads.saturating_sub(before.reads);
+        let why = match &*now.state {
+            _ if now.is_slowed => ", slowed down: the server falls behind",
+            "paused" => {
                 ", waits: the server needs its data disk, or was switched on less than a minute ago"
-            } else {
-                ""
             }
-        );
-        bar.show(Some((now.percent.max(0.0) * 10.0) as u64), &text, || {
-            text.clone()
-        });
+            _ => "",
+        };
+        let percent = now.percent.max(0.0);
+        let text = format!("{percent:.1} % warm, {} pages loaded{why}", now.loaded);
+        bar.show(Some((percent * 10.0) as u64), &text, || text.clone());
         if now.is_done() {
-            now.loaded = now.loaded.saturating_sub(before.loaded);
-            now.reads = now.reads.saturating_sub(before.reads);
-            return Ok((now, put, left_out));
+            return Ok((now, pages));
         }
         interruption.wait(PROGRESS_INTERVAL);
         if interruption.came() {
@@ -266,17 +256,17 @@ fn load(
     }
 }
 
-/// `put`: pages of the files that are not left out.
-fn tell(progress: &Progress, put: u64, left_out: &LeftOuts, denied: Option<&str>, took: Duration) {
+/// `pages`: of the files that are not left out.
+fn tell(progress: &Progress, pages: u64, took: Duration) {
     say!(
         "Loaded      {} pages in {} reads of the data disk, {:.1} s",
         progress.loaded,
         progress.reads,
         took.as_secs_f64()
     );
-    if progress.listed < put {
+    if progress.listed < pages {
         say!(
-            "Cut         the cache there takes {} of {put} pages: the hottest are loaded",
+            "Cut         the cache there takes {} of {pages} pages: the hottest are loaded",
             progress.listed
         );
     }
@@ -291,22 +281,16 @@ fn tell(progress: &Progress, put: u64, left_out: &LeftOuts, denied: Option<&str>
             "Stopped     bpe_daily_write_limit is used up; the rest is loaded when it has room again"
         );
     }
-    tell_left_out(left_out, denied);
-    say!("Warm        {:.1} %", progress.percent.max(0.0));
 }
 
-fn tell_left_out(left_out: &LeftOuts, denied: Option<&str>) {
-    let mut reasons: BTreeMap<_, Vec<&str>> = BTreeMap::new();
-    for (name, why) in left_out {
-        reasons.entry(why).or_default().push(name);
-    }
-    for (why, names) in reasons {
-        let more = if names.len() > NAMED { ", ..." } else { "" };
+fn tell_left_out(progress: &Progress, denied: Option<&str>) {
+    for one in &progress.left_out {
+        let more = if one.files > NAMED { ", ..." } else { "" };
         say!(
             "Left out    {} files, as {}: {}{more}",
-            names.len(),
-            why.text(),
-            names[..names.len().min(NAMED)].join(", ")
+            one.files,
+            one.reason,
+            one.names[..one.names.len().min(NAMED)].join(", ")
         );
     }
     if let Some(denied) = denied {
@@ -341,8 +325,8 @@ struct Follower<'a> {
     to: &'a mut Target,
     standby: Option<Standby>,
     pool: Looks,
-    /// The list that was handed over last, and since when much shorter ones have come.
-    last: Option<List>,
+    /// Cached pages of the list that was handed over last, and since when much shorter ones have come.
+    last: u64,
     shorter_since: Option<Instant>,
     rounds: u64,
     log: Log,
@@ -375,8 +359,7 @@ impl Follower<'_> {
                     let text = format!("{}; it is tried again later", failure.what);
                     self.pool_log.say(text);
                 }
-                let before = self.last.as_ref();
-                let is_shorter = before.is_some_and(|before| list.cached < before.cached / 2);
+                let is_shorter = list.cached < self.last / 2;
                 let since = self.shorter_since.or(Some(Instant::now()));
                 self.shorter_since = since.filter(|_| is_shorter);
                 let waits = self
@@ -388,25 +371,21 @@ impl Follower<'_> {
             }
         };
         let mut loaded = || {
-            let mut progress = standby.progress()?;
-            let mut left_out = BTreeMap::new();
-            // A server that was restarted has no list.
-            let old = self.last.as_ref().filter(|_| progress.listed == 0);
-            if let Some(list) = list.as_ref().or(old) {
-                (_, left_out) = standby.hand_over(list)?;
-                progress = standby.progress()?;
+            if let Some(list) = &list {
+                standby.hand_over(list)?;
             }
+            let mut progress = standby.progress()?;
             while !progress.is_done() && Instant::now() < until && !interruption.came() {
                 interruption.wait(FOLLOW_INTERVAL);
                 progress = standby.progress()?;
             }
-            Ok((progress, left_out))
+            Ok(progress)
         };
-        let (progress, left_out) = loaded().map_err(&at_target)?;
-        if !standby.watch.unseen.is_empty() {
+        let progress: Progress = loaded().map_err(&at_target)?;
+        if !standby.lag.unseen.is_empty() {
             self.lag_log.say(format!(
                 "how far --to is behind cannot be seen, so loading does not slow down for that: {}",
-                standby.watch.unseen.join("; ")
+                standby.lag.unseen.join("; ")
             ));
         }
         let Some(list) = list else {
@@ -418,19 +397,19 @@ impl Follower<'_> {
         };
         self.rounds += 1;
         if self.rounds == 1 {
-            tell_left_out(&left_out, None);
+            tell_left_out(&progress, None);
         }
         // A page or two that are accessed again in each round are no news.
+        let left_out: usize = progress.left_out.iter().map(|one| one.files).sum();
         let new = format!(
-            "{} pages, {:.0} %, {} files left out, {}",
+            "{} pages, {:.0} %, {left_out} files left out, {}",
             list.pages(),
             progress.percent,
-            left_out.len(),
             progress.is_slowed
         );
-        let text = round_text(&list, &progress, left_out.len());
+        let text = round_text(&list, &progress, left_out);
         self.log.say_if_new(new, &text);
-        self.last = Some(list);
+        self.last = list.cached;
         Ok(())
     }
 }
@@ -461,7 +440,7 @@ fn follow(args: &Args, ends: &mut Ends, interruption: &Interruption) -> anyhow::
         to,
         standby: None,
         pool: Looks::default(),
-        last: None,
+        last: 0,
         shorter_since: None,
         rounds: 0,
         log: Log::default(),

@@ -1,14 +1,14 @@
 //! The server that is made warm: puts the list there, and follows its loading.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::behind::Watch;
-use super::list::{List, PART_FILES, Table};
-use super::prints::{self, Compared, misunderstood};
+use super::behind::Lag;
+use super::list::{List, PART_FILES, Piece, Table};
+use super::prints::{self, Compared, Sample, misunderstood};
 use crate::connection::{Target, plain};
 use crate::failure::{Exit, Failure};
 use crate::quote::sql_name;
@@ -21,56 +21,15 @@ const LOCK_TIMEOUT: &str = "SET SESSION lock_wait_timeout = 1";
 const IO_CAPACITY: &str = "bpe_warm_io_capacity";
 /// The part of it that is left to loading while the server falls behind.
 const BEHIND_PART: u64 = 10;
-/// A flag of MySQL's: the file is outside the data directory.
-const DATA_DIRECTORY: u64 = 1 << 10;
-/// A flag of MySQL's: the tablespace describes its tables. A new table's file has it once its first page is flushed.
-const DICTIONARY: u64 = 1 << 14;
 /// ER_STATEMENT_TIMEOUT of MariaDB, ER_QUERY_TIMEOUT of MySQL.
 const TOOK_TOO_LONG: [u16; 2] = [1969, 3024];
 
-/// Why nothing of a file is loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LeftOut {
-    PageSize,
-    Flags,
-    Contents,
-    Space,
-    NotOpen,
-    Locked,
-    Denied,
-    Missing,
-}
-
-impl LeftOut {
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::PageSize => "their pages have another size there",
-            Self::Flags => "their tablespaces are of another format there",
-            Self::Contents => {
-                "they hold other pages under the same numbers there: no physical copy"
-            }
-            Self::Space => {
-                "they are other tablespaces there: this server's data are no physical copy"
-            }
-            Self::NotOpen => "the server does not have them open",
-            Self::Locked => "another session has locked them, or changes them",
-            Self::Denied => "the account may not read them",
-            Self::Missing => "there are no such tables",
-        }
-    }
-}
-
-/// Files of which nothing is loaded.
-pub type LeftOuts = BTreeMap<String, LeftOut>;
-
-/// What the server knows of a file.
+/// Files of which nothing is loaded, for one reason. Some are named.
 #[derive(Clone, Debug, Default, Deserialize)]
-struct Here {
-    open: bool,
-    page_size: u32,
-    pages: Option<u32>,
-    space: Option<u32>,
-    flags: Option<u32>,
+pub struct LeftOut {
+    pub reason: String,
+    pub files: usize,
+    pub names: Vec<String>,
 }
 
 /// The answer to `warm-status`.
@@ -82,9 +41,17 @@ pub struct Progress {
     pub loaded: u64,
     pub skipped: u64,
     pub reads: u64,
+    pub left_out: Vec<LeftOut>,
     /// Loading is slowed down, because the server falls behind.
     #[serde(skip)]
     pub is_slowed: bool,
+}
+
+/// What the server knows of an open file.
+#[derive(Clone, Debug, Deserialize)]
+struct Here {
+    page_size: u32,
+    pages: u32,
 }
 
 impl Progress {
@@ -151,7 +118,9 @@ pub struct Standby {
     /// Only tables count, not pages.
     by_name: bool,
     pub compared: Compared,
-    pub watch: Watch,
+    pub lag: Lag,
+    /// The files of the last list that were not put, by their reasons.
+    left_out: BTreeMap<&'static str, Vec<String>>,
     /// The first denial, in the server's words.
     pub denied: Option<String>,
 }
@@ -190,7 +159,8 @@ impl Standby {
             wanted_capacity: capacity,
             by_name,
             compared: Compared::new(),
-            watch: Watch::new(target),
+            lag: Lag::default(),
+            left_out: BTreeMap::new(),
             denied: None,
         };
         standby.begin()?;
@@ -240,142 +210,120 @@ impl Standby {
         }
     }
 
-    /// Puts a list, and lets the server load it. Returns the pages that were put, and the files that are left out.
+    /// Puts a list, and lets the server load it. Returns the pages of the files that it can load.
     ///
     /// # Errors
     /// The server went away, or refuses the list.
-    pub fn hand_over(&mut self, list: &List) -> Result<(u64, LeftOuts), Failure> {
-        let (here, mut left_out) = self.look_at_files(list)?;
-        self.compare(list, &here)?;
-        let others = self.compared.values().filter(|same| !**same).count();
-        if others * 2 > self.compared.len() {
-            return Err(Failure::refused(format!(
-                "its data are no physical copy: of {} files that were compared {others} hold other pages under the same numbers, so a \
-                 list of pages means nothing there",
-                self.compared.len()
-            ))
-            .advise(
-                "make the standby by mariadb-backup, an SST, MySQL's clone, or a copy of the files; or give --by-name, which loads the \
-                 tables that are cached nearly whole on the other server",
-            ));
-        }
-        for (name, here) in &here {
-            if let Some(why) = self.misfit(list, name, here) {
-                left_out.entry(name.clone()).or_insert(why);
-            }
-        }
+    pub fn hand_over(&mut self, list: &List) -> Result<u64, Failure> {
+        self.left_out.clear();
+        let sizes = self.open_files(list)?;
         let mut list = match self.by_name {
-            true => {
-                let sizes = here
-                    .iter()
-                    .filter_map(|(name, here)| Some((name.clone(), (here.page_size, here.pages?))));
-                list.by_name(&sizes.collect())
+            true => list.by_name(&sizes).ok_or_else(misunderstood)?,
+            false => {
+                self.compare(list, &sizes)?;
+                list.clone()
             }
-            false => list.clone(),
         };
-        list.files.retain(|name, _| !left_out.contains_key(name));
-        let parts = list.parts();
-        if parts.is_empty() {
-            self.files(&[])?;
+        let closed: BTreeSet<String> = self.left_out.values().flatten().cloned().collect();
+        let mut others = BTreeSet::new();
+        list.pieces.retain_mut(|piece| {
+            match self.compared.get(&(piece.file.clone(), piece.space)) {
+                // Tables that were created later may have other numbers on a copy. Pages tell more.
+                Some(true) => piece.space = None,
+                Some(false) => drop(others.insert(piece.file.clone())),
+                None => {}
+            }
+            !closed.contains(&piece.file) && !others.contains(&piece.file)
+        });
+        if !others.is_empty() {
+            let reason = "they hold other pages under the same numbers there: no physical copy";
+            self.left_out.insert(reason, others.into_iter().collect());
         }
-        for part in parts {
+        self.files(&[])?;
+        for part in list.parts() {
             self.ask(&format!("warm-put {part}"))?;
         }
-        self.ask(&format!("warm-load {}", list.age().as_secs()))?;
-        Ok((list.pages(), left_out))
+        let answer = self.ask(&format!("warm-load {}", list.age().as_secs()))?;
+        answer["pages"].as_u64().ok_or_else(misunderstood)
     }
 
-    /// Why a file of the list cannot be loaded.
-    fn misfit(&self, list: &List, name: &str, here: &Here) -> Option<LeftOut> {
-        let file = &list.files[name];
-        let differs = |of: Option<u32>, here: Option<u32>, mask: u64| {
-            let both = of.zip(here);
-            both.is_some_and(|(of, here)| u64::from(of ^ here) & mask != 0)
-        };
-        if !here.open {
-            return Some(LeftOut::NotOpen);
-        }
-        if self.by_name {
-            return None;
-        }
-        if here.page_size != 0 && here.page_size != file.page_size {
-            return Some(LeftOut::PageSize);
-        }
-        if differs(file.flags, here.flags, !(DATA_DIRECTORY | DICTIONARY)) {
-            return Some(LeftOut::Flags);
-        }
-        // Tables that were created later may have other numbers on a copy. Pages tell more.
-        match self.compared.get(&(name.to_owned(), file.space)) {
-            Some(true) => None,
-            Some(false) => Some(LeftOut::Contents),
-            None => differs(file.space, here.space, u64::MAX).then_some(LeftOut::Space),
-        }
-    }
-
-    /// Lets the server open the files that it has not opened, and asks what it knows of each.
-    fn look_at_files(
-        &mut self,
-        list: &List,
-    ) -> Result<(BTreeMap<String, Here>, LeftOuts), Failure> {
-        let (mut all, mut left_out) = (BTreeMap::new(), BTreeMap::new());
-        let names: Vec<&String> = list.files.keys().collect();
-        for names in names.chunks(PART_FILES) {
-            let mut here = self.files(names)?;
-            let closed = names.iter().zip(&here).filter(|(_, here)| !here.open);
-            let tables =
-                closed.filter_map(|(name, _)| Some((name, list.files[*name].table.as_ref()?)));
-            let tables: Vec<_> = tables.collect();
-            for (name, table) in &tables {
-                if let Err(why) = self.touch(table)? {
-                    left_out.insert(name.to_string(), why);
+    /// Lets the server open the files that it has not opened. Returns the page size of each open file, and its length in pages.
+    fn open_files(&mut self, list: &List) -> Result<BTreeMap<String, (u32, u32)>, Failure> {
+        let mut sizes = BTreeMap::new();
+        let files: Vec<&Piece> = list.files().into_values().map(|pieces| pieces[0]).collect();
+        for files in files.chunks(PART_FILES) {
+            let mut here = self.files(files)?;
+            let mut is_touched = false;
+            for (file, _) in files.iter().zip(&here).filter(|(_, here)| here.is_none()) {
+                if let Some(table) = &file.table {
+                    is_touched = true;
+                    if let Err(reason) = self.touch(table)? {
+                        self.left_out
+                            .entry(reason)
+                            .or_default()
+                            .push(file.file.clone());
+                    }
                 }
             }
-            if !tables.is_empty() {
-                here = self.files(names)?;
+            if is_touched {
+                here = self.files(files)?;
             }
-            all.extend(names.iter().map(|name| name.to_string()).zip(here));
+            let open = files.iter().zip(here);
+            sizes.extend(open.filter_map(|(file, here)| {
+                let here = here?;
+                Some((file.file.clone(), (here.page_size, here.pages)))
+            }));
         }
-        Ok((all, left_out))
+        Ok(sizes)
     }
 
-    /// What the server knows of these files. Drops what was put and not loaded.
-    fn files(&mut self, names: &[&String]) -> Result<Vec<Here>, Failure> {
-        let files: Vec<_> = names.iter().map(|name| json!({ "file": name })).collect();
-        let part = json!({ "first": true, "files": files });
+    /// What the server knows of these files; `None` for a closed one. Drops what was put and not loaded.
+    fn files(&mut self, files: &[&Piece]) -> Result<Vec<Option<Here>>, Failure> {
+        let names = files.iter().map(|file| json!({ "file": file.file }));
+        let part = json!({ "first": true, "files": names.collect::<Vec<_>>() });
         let answer = self.ask(&format!("warm-put {part}"))?;
         let here = Vec::<Option<Here>>::deserialize(&answer["files"]).ok();
-        let here = here.filter(|here| here.len() == names.len());
-        let here = here.ok_or_else(misunderstood)?.into_iter();
-        Ok(here.map(Option::unwrap_or_default).collect())
+        let here = here.filter(|here| here.len() == files.len());
+        here.ok_or_else(misunderstood)
     }
 
     /// Compares pages of the open files with those of the list.
-    fn compare(&mut self, list: &List, here: &BTreeMap<String, Here>) -> Result<(), Failure> {
-        let Some(secret) = list.secret.as_ref().filter(|_| !self.by_name) else {
-            return Ok(());
-        };
-        let is_new = |sample: &&prints::Sample| {
-            let is_open = here.get(&sample.file).is_some_and(|here| here.open);
+    ///
+    /// # Errors
+    /// Most files are others.
+    fn compare(&mut self, list: &List, open: &BTreeMap<String, (u32, u32)>) -> Result<(), Failure> {
+        let is_new = |sample: &&Sample| {
             let key = (sample.file.clone(), sample.space);
-            is_open && !self.compared.contains_key(&key)
+            open.contains_key(&sample.file) && !self.compared.contains_key(&key)
         };
-        let samples: Vec<&prints::Sample> = list.samples.iter().filter(is_new).collect();
-        if samples.is_empty() {
-            return Ok(());
-        }
-        let prints = prints::fetch(&mut self.server, secret, &samples)?;
-        for (sample, here) in samples.into_iter().zip(prints) {
-            // A table may be too cold or too new for a verdict. That may change.
-            if let Some(agree) = prints::agree(&sample.prints, &here) {
-                let key = (sample.file.clone(), sample.space);
-                self.compared.insert(key, agree);
+        let samples: Vec<&Sample> = list.samples.iter().filter(is_new).collect();
+        if let Some(secret) = list.secret.as_ref().filter(|_| !samples.is_empty()) {
+            let prints = prints::fetch(&mut self.server, secret, &samples)?;
+            for (sample, here) in samples.into_iter().zip(prints) {
+                // A table may be too cold or too new for a verdict. That may change.
+                if let Some(agree) = prints::agree(&sample.prints, &here) {
+                    let key = (sample.file.clone(), sample.space);
+                    self.compared.insert(key, agree);
+                }
             }
         }
-        Ok(())
+        let others = self.compared.values().filter(|is_same| !**is_same).count();
+        if others * 2 <= self.compared.len() {
+            return Ok(());
+        }
+        Err(Failure::refused(format!(
+            "its data are no physical copy: of {} files that were compared {others} hold other pages under the same numbers, so a list of \
+             pages means nothing there",
+            self.compared.len()
+        ))
+        .advise(
+            "make the standby by mariadb-backup, an SST, MySQL's clone, or a copy of the files; or give --by-name, which loads the tables \
+             that are cached nearly whole on the other server",
+        ))
     }
 
     /// Reads a row, so that the server opens the file.
-    fn touch(&mut self, table: &Table) -> Result<Result<(), LeftOut>, Failure> {
+    fn touch(&mut self, table: &Table) -> Result<Result<(), &'static str>, Failure> {
         match self.server.value(&touch(self.server.flavour, table)) {
             Ok(_) => Ok(Ok(())),
             // It took a second: many rows are deleted and not purged yet. The file is open now.
@@ -388,13 +336,13 @@ impl Standby {
                 // Access to a schema, a table, a column.
                 1044 | 1142 | 1143 => {
                     self.denied.get_or_insert_with(|| plain(&error));
-                    LeftOut::Denied
+                    "the account may not read them"
                 }
                 // No such schema, table, partition.
-                1049 | 1146 | 1735 => LeftOut::Missing,
-                1205 => LeftOut::Locked,
+                1049 | 1146 | 1735 => "there are no such tables",
+                1205 => "another session has locked them, or changes them",
                 // For instance no key for an encrypted table.
-                _ => LeftOut::NotOpen,
+                _ => "the server cannot open them",
             })),
         }
     }
@@ -406,9 +354,15 @@ impl Standby {
     pub fn progress(&mut self) -> Result<Progress, Failure> {
         let answer = self.ask("warm-status")?;
         let mut progress = Progress::deserialize(answer).map_err(|_| misunderstood())?;
-        let is_behind = !progress.is_done() && self.watch.falls();
+        let is_behind = !progress.is_done() && self.lag.is_growing(&mut self.server);
         self.capacity.slow(&mut self.server, is_behind)?;
         progress.is_slowed = is_behind;
+        let own = self.left_out.iter();
+        progress.left_out.extend(own.map(|(reason, names)| LeftOut {
+            reason: (*reason).to_owned(),
+            files: names.len(),
+            names: names.clone(),
+        }));
         Ok(progress)
     }
 

@@ -3,12 +3,13 @@
 //! Class by class, the hottest first; within a class in the order of files and pages. One read takes pages that are close together.
 //! [`Pace`] limits the rate.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use coherence::warm::{Hot, RUN_BYTES, RunBuffer, Warmed, page_size_of};
-use extension::{EXTENT_PAGES, EXTENT_SHIFT};
+use extension::{EXTENT_PAGES, EXTENT_SHIFT, Wanted};
 use interface::heat::{CLASSES, LEVELS};
 
 use super::list::{List, Listed, Piece};
@@ -20,27 +21,12 @@ use crate::process::CORE;
 /// The access count that pages of each class get.
 pub const COUNTS: [u8; CLASSES] = [4, 3, 2, 1];
 /// Unwanted pages between two wanted ones that one read takes along: that costs less than another read.
-const GAP: u32 = 2;
+const GAP: usize = 2;
 /// How often a thread looks whether staging has room.
 const ROOM_INTERVAL: Duration = Duration::from_millis(5);
-/// Files that are named with a reason.
-const MAX_NAMED: usize = 64;
 
-/// Why nothing of a file is loaded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unfit {
-    NotOpen,
-    PageSize,
-}
-
-impl Unfit {
-    pub fn text(self) -> &'static str {
-        match self {
-            Unfit::NotOpen => "the server does not have it open",
-            Unfit::PageSize => "its pages have another size",
-        }
-    }
-}
+/// Files of which nothing is loaded, by the reason.
+pub type LeftOut = BTreeMap<&'static str, Vec<Arc<str>>>;
 
 /// Pages of one class in a piece of the list.
 struct Task {
@@ -70,9 +56,6 @@ pub struct Pass {
     /// Pages to try again.
     pub postponed: AtomicU64,
     pub is_limited: AtomicBool,
-    /// The first [`MAX_NAMED`] files of which nothing is loaded, and how many there are.
-    pub unfit: Vec<(Arc<str>, Unfit)>,
-    pub unfit_files: u64,
 }
 
 /// The page size of a file, bytes; 0 if unknown. If the server has read only the first page, that page has it.
@@ -86,28 +69,51 @@ pub fn size_of(file: &'static DataFile, heads: &Heads) -> u32 {
     file.page_size()
 }
 
-/// Whether pages of this size can be loaded of the file.
-fn fitness(
-    file: Option<&'static DataFile>,
-    page_size: u32,
-    heads: &Heads,
-) -> Result<&'static DataFile, Unfit> {
-    let file = file.ok_or(Unfit::NotOpen)?;
-    if CORE.files.descriptor_of(file).is_none() {
-        return Err(Unfit::NotOpen);
+/// Removes the files that cannot be loaded from a list.
+pub fn leave_out(list: &mut List, heads: &Heads) -> LeftOut {
+    let (files, mut left_out) = (files_by_name(), LeftOut::new());
+    list.retain(|name, listed| {
+        let reason = misfit(files.get(&**name).copied(), listed, heads);
+        if let Some(reason) = reason {
+            left_out.entry(reason).or_default().push(Arc::clone(name));
+        }
+        reason.is_none()
+    });
+    left_out
+}
+
+fn misfit(file: Option<&'static DataFile>, listed: &Listed, heads: &Heads) -> Option<&'static str> {
+    let open = file.filter(|file| CORE.files.descriptor_of(file).is_some());
+    let Some(file) = open else {
+        return Some("the server does not have them open");
+    };
+    if size_of(file, heads) != listed.page_size {
+        return Some("their pages have another size there");
     }
-    if size_of(file, heads) == page_size {
-        Ok(file)
-    } else {
-        Err(Unfit::PageSize)
-    }
+    let both = listed.space.zip(heads.of(file));
+    let is_other = both.is_some_and(|(space, head)| space != head.space);
+    is_other.then_some("they are other tablespaces there: the data are no physical copy")
 }
 
 impl Pass {
-    pub fn new(list: &List, heads: &Heads, brought: &'static Brought) -> Pass {
+    pub fn new(list: &List, brought: &'static Brought) -> Pass {
         let files = files_by_name();
-        let mut pass = Pass {
-            tasks: Vec::new(),
+        let mut tasks = Vec::new();
+        for class in 0..CLASSES as u8 {
+            for (name, listed) in &list.files {
+                let Some(file) = files.get(&**name) else {
+                    continue;
+                };
+                let pieces = listed.pieces.iter().filter(|piece| list.has(piece, class));
+                tasks.extend(pieces.map(|piece| Task {
+                    file,
+                    piece: Arc::clone(piece),
+                    class,
+                }));
+            }
+        }
+        Pass {
+            tasks,
             next: AtomicUsize::new(0),
             classes: list.classes,
             room: list.listed.map(AtomicU64::new),
@@ -116,33 +122,7 @@ impl Pass {
             skipped: AtomicU64::new(0),
             postponed: AtomicU64::new(0),
             is_limited: AtomicBool::new(false),
-            unfit: Vec::new(),
-            unfit_files: 0,
-        };
-        let mut fit = Vec::new();
-        for (name, listed) in &list.files {
-            match fitness(files.get(&**name).copied(), listed.page_size, heads) {
-                Ok(file) => fit.extend(listed.pieces.iter().map(|piece| (file, piece))),
-                Err(why) => {
-                    pass.unfit_files += 1;
-                    let counts = listed.pieces.iter().flat_map(|piece| piece.counts);
-                    let pages: u64 = counts.map(u64::from).sum();
-                    pass.skipped.fetch_add(pages, Ordering::SeqCst);
-                    if pass.unfit.len() < MAX_NAMED {
-                        pass.unfit.push((Arc::clone(name), why));
-                    }
-                }
-            }
         }
-        for class in 0..CLASSES as u8 {
-            let of_class = fit.iter().filter(|(_, piece)| list.count(piece, class) > 0);
-            pass.tasks.extend(of_class.map(|(file, piece)| Task {
-                file,
-                piece: Arc::clone(piece),
-                class,
-            }));
-        }
-        pass
     }
 
     /// Works until nothing is left, or the pace ends.
@@ -168,85 +148,58 @@ impl Pass {
     }
 
     fn load(&self, task: &Task, pace: &Pace, buffer: &mut RunBuffer) {
-        // A file that was closed meanwhile has none.
+        // A file that was closed meanwhile has no pages.
         let pages = CORE.open_pages(task.file).map_or(0, |(_, pages)| pages);
-        let most = (RUN_BYTES / task.file.page_size().max(1) as usize).max(1) as u32;
-        let mut run: Vec<Hot> = Vec::with_capacity(most as usize);
-        let mut beyond = 0;
+        let size = task.file.page_size().max(1) as usize;
+        let longest = (RUN_BYTES / size).clamp(1, EXTENT_PAGES);
         let mut extents = Extents::new(task.piece.pages(), self.classes);
         while let Some(mut extent) = extents.next() {
-            let is_own =
-                |n: &usize| extent.classes[*n] == task.class && extent.listed >> n & 1 != 0;
-            let cut = (0..EXTENT_PAGES).filter(is_own);
-            let cut = cut.filter(|_| !self.has_room(task.class));
-            extent.listed &= !cut.fold(0, |bits, n| bits | 1 << n);
-            let welcome = self.welcome(task, &extent);
-            for n in 0..EXTENT_PAGES as u32 {
-                let page = (extent.number << EXTENT_SHIFT) + n;
-                let class = extent.classes[n as usize];
-                let is_own = class == task.class;
-                if extent.listed >> n & 1 == 0 {
-                    continue;
-                }
-                if page >= pages {
-                    beyond += u64::from(is_own);
-                    continue;
-                }
-                if welcome >> n & 1 == 0 {
-                    continue;
-                }
-                let ends = run
-                    .last()
-                    .is_some_and(|last| page - last.page > GAP + 1 || page - run[0].page >= most);
-                if ends {
-                    self.read(task, &mut run, pace, buffer);
-                    if pace.is_over() {
-                        return;
-                    }
-                }
-                // Hotter pages were loaded before; colder ones are taken along inside a run.
-                let comes_along = class > task.class && !run.is_empty();
-                if is_own || comes_along {
-                    run.push(Hot {
-                        page,
-                        count: COUNTS[usize::from(class)],
+            let first = extent.number << EXTENT_SHIFT;
+            let own = extent.bits(|class| class == task.class);
+            let cut = |n: &usize| own >> n & 1 != 0 && !self.has_room(task.class);
+            extent.listed &= !(0..EXTENT_PAGES)
+                .filter(cut)
+                .fold(0, |bits, n| bits | 1 << n);
+            let there = pages.saturating_sub(first).min(EXTENT_PAGES as u32);
+            let there = u64::MAX
+                .checked_shr(EXTENT_PAGES as u32 - there)
+                .unwrap_or(0);
+            let own = own & extent.listed;
+            let beyond = (own & !there).count_ones();
+            self.skipped.fetch_add(beyond.into(), Ordering::SeqCst);
+            let Some(wanted) = wanted(task.file, &extent, extent.counts()) else {
+                continue;
+            };
+            let refused = (own & there & !wanted.cached & !wanted.welcome).count_ones();
+            self.rejected.fetch_add(refused.into(), Ordering::SeqCst);
+            let mut own = own & there & wanted.welcome;
+            // Hotter pages were loaded before; colder ones are taken along inside a run.
+            let along = wanted.welcome & there & extent.bits(|class| class > task.class);
+            while own != 0 && !pace.is_over() {
+                let from = own.trailing_zeros() as usize;
+                let mut run = own | along;
+                run &= bits_from(from) & !bits_from(from + longest);
+                // It ends before a gap that costs more than another read, and with a page of this class.
+                let gap = (from..EXTENT_PAGES)
+                    .find(|n| run & bits_from(*n) & !bits_from(n + GAP + 1) == 0);
+                run &= !bits_from(gap.unwrap_or(EXTENT_PAGES));
+                let last = EXTENT_PAGES - (own & run).leading_zeros() as usize;
+                run &= !bits_from(last);
+                own &= !run;
+                let counts = extent.counts();
+                let hot = (0..EXTENT_PAGES)
+                    .filter(|n| run >> n & 1 != 0)
+                    .map(|n| Hot {
+                        page: first + n as u32,
+                        count: counts[n],
                     });
-                }
+                self.read(task.file, &hot.collect::<Vec<_>>(), pace, buffer);
             }
         }
-        self.read(task, &mut run, pace, buffer);
-        self.skipped.fetch_add(beyond, Ordering::SeqCst);
     }
 
-    /// Bits of the pages of an extent that are not cached and would get in.
-    fn welcome(&self, task: &Task, extent: &Extent) -> u64 {
-        let guard = CORE.switch().active();
-        let (Some(active), Some(id)) = (guard.as_ref(), task.file.cacheable()) else {
-            return 0;
-        };
-        let mut counts = [0; EXTENT_PAGES];
-        for (count, class) in counts.iter_mut().zip(extent.classes) {
-            *count = COUNTS[usize::from(class)];
-        }
-        let wanted = active
-            .extension
-            .wanted(id, extent.number, extent.listed, &counts);
-        let of_class = (0..EXTENT_PAGES).filter(|&n| extent.classes[n] == task.class);
-        let of_class = of_class.fold(0u64, |bits, n| bits | 1 << n);
-        let refused = extent.listed & of_class & !wanted.cached & !wanted.welcome;
-        self.rejected
-            .fetch_add(refused.count_ones().into(), Ordering::SeqCst);
-        wanted.welcome
-    }
-
-    fn read(&self, task: &Task, run: &mut Vec<Hot>, pace: &Pace, buffer: &mut RunBuffer) {
-        // Colder pages at the end of a run are not worth reading.
-        let own = |hot: &Hot| hot.count == COUNTS[usize::from(task.class)];
-        run.truncate(run.iter().rposition(own).map_or(0, |last| last + 1));
-        if run.is_empty() {
-            return;
-        }
-        let bytes = u64::from(task.file.page_size()) * run.len() as u64;
+    fn read(&self, file: &'static DataFile, run: &[Hot], pace: &Pace, buffer: &mut RunBuffer) {
+        let bytes = u64::from(file.page_size()) * run.len() as u64;
         loop {
             let room = CORE
                 .switch()
@@ -261,14 +214,12 @@ impl Pass {
             }
         }
         if !pace.take() {
-            run.clear();
             return;
         }
-        let warmed = CORE.warm(task.file, run, buffer).unwrap_or(Warmed {
+        let warmed = CORE.warm(file, run, buffer).unwrap_or(Warmed {
             skipped: run.len() as u64,
             ..Warmed::default()
         });
-        run.clear();
         for (sum, count) in [
             (&self.brought.loaded, warmed.admitted),
             (&self.rejected, warmed.rejected),
@@ -291,11 +242,12 @@ pub fn cool(before: &List, list: &List) {
         let Some(file) = files.get(&**name) else {
             continue;
         };
-        let has = list.files.get(name).unwrap_or(&none);
-        let mut now = has.pages().map(|(page, _)| page).peekable();
-        let gone = had.pages().filter(|(page, _)| {
-            while now.next_if(|other| other < page).is_some() {}
-            now.peek() != Some(page)
+        let has = list.files.get(name).unwrap_or(&none).pieces.iter();
+        let mut now = has.flat_map(|piece| piece.pages()).peekable();
+        let had = had.pieces.iter().flat_map(|piece| piece.pages());
+        let gone = had.filter(|(page, _)| {
+            while now.next_if(|(other, _)| other < page).is_some() {}
+            now.peek().is_none_or(|(other, _)| other != page)
         });
         let mut extents = Extents::new(gone, before.classes);
         while let Some(extent) = extents.next() {
@@ -308,11 +260,38 @@ pub fn cool(before: &List, list: &List) {
     }
 }
 
+/// Bits of the pages of an extent from this one on.
+fn bits_from(n: usize) -> u64 {
+    u64::MAX.checked_shl(n as u32).unwrap_or(0)
+}
+
+/// Which pages of an extent are cached, and which would be admitted. `None`: nothing of the file can be cached now.
+fn wanted(file: &DataFile, extent: &Extent, counts: [u8; EXTENT_PAGES]) -> Option<Wanted> {
+    // Taken anew each time, so that switching off does not wait for a whole list.
+    let guard = CORE.switch().active();
+    let (active, id) = (guard.as_ref()?, file.cacheable()?);
+    let extension = &active.extension;
+    Some(extension.wanted(id, extent.number, extent.listed, &counts))
+}
+
 /// What a list has of an extent.
 struct Extent {
     number: u32,
     listed: u64,
     classes: [u8; EXTENT_PAGES],
+}
+
+impl Extent {
+    /// The access count of each page.
+    fn counts(&self) -> [u8; EXTENT_PAGES] {
+        self.classes.map(|class| COUNTS[usize::from(class)])
+    }
+
+    /// Bits of the listed pages of some classes.
+    fn bits(&self, is_wanted: impl Fn(u8) -> bool) -> u64 {
+        let pages = (0..EXTENT_PAGES).filter(|n| is_wanted(self.classes[*n]));
+        pages.fold(0, |bits, n| bits | 1 << n) & self.listed
+    }
 }
 
 /// Groups pages, which must ascend, by extents.
@@ -367,19 +346,16 @@ impl Present {
             let Some(file) = file.filter(|file| file.page_size() == listed.page_size) else {
                 continue;
             };
-            let mut extents = Extents::new(listed.pages(), list.classes);
+            let pages = listed.pieces.iter().flat_map(|piece| piece.pages());
+            let mut extents = Extents::new(pages, list.classes);
             while let Some(extent) = extents.next() {
-                // Taken anew each time, so that switching off does not wait for the whole list.
-                let guard = CORE.switch().active();
-                let (Some(active), Some(id)) = (guard.as_ref(), file.cacheable()) else {
+                let Some(wanted) = wanted(file, &extent, [0; EXTENT_PAGES]) else {
                     break;
                 };
-                let none = [0; EXTENT_PAGES];
-                let wanted = active
-                    .extension
-                    .wanted(id, extent.number, extent.listed, &none);
-                let cached = (0..EXTENT_PAGES).filter(|n| wanted.cached >> n & 1 != 0);
-                cached.for_each(|n| present.cached[usize::from(extent.classes[n])] += 1);
+                for class in 0..CLASSES {
+                    let bits = wanted.cached & extent.bits(|of| usize::from(of) == class);
+                    present.cached[class] += u64::from(bits.count_ones());
+                }
             }
         }
         present

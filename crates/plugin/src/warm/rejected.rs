@@ -9,22 +9,22 @@ use super::list::List;
 use crate::heat::Names;
 use crate::process::CORE;
 
-/// Adds the cached pages of these files to a list, and drops their entries. Returns the number of pages. Files that are never listed add
-/// nothing, nor does a list without room.
-pub fn list(files: &[RejectedFile], list: &mut List) -> u64 {
+/// Adds the cached pages of these files to a list, and drops their entries. Files that are never listed add nothing, and pages for which
+/// the list has no room are left out.
+pub fn list(files: &[RejectedFile], list: &mut List) {
     let names = Names::below_here();
     let all = CORE.files.all().into_iter();
     let known: HashMap<_, _> = all.map(|file| (file.owner, file)).collect();
-    let mut listed = 0;
     for rejected in files {
         let pages = drain(rejected);
         let name = known
             .get(&rejected.owner)
             .filter(|_| rejected.is_listed)
             .and_then(|file| names.of(file));
-        listed += name.map_or(0, |name| list.add(&name, rejected.page_size, &pages));
+        if let Some(name) = name {
+            let _ = list.add(&name, rejected.page_size, &pages);
+        }
     }
-    listed
 }
 
 /// The cached pages and their heat.
