@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::heat::{Heads, files_by_name, io_capacity, reason_off};
@@ -47,11 +48,10 @@ const READS_PER_THREAD: u64 = 250;
 const MAX_THREADS: u64 = 8;
 /// Passes over a list: staging may have no room, or pages may be written meanwhile.
 const MAX_PASSES: u32 = 3;
-/// How often cached pages are counted: while loading, and else.
+/// How often the cached pages of the list are counted: while it is loaded, and later. Counting takes at most one part in so many of the time.
 const LOADING_COUNT_INTERVAL: Duration = Duration::from_secs(2);
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
-/// Counting takes at most one part in so many of the time.
-const COUNT_PART: u32 = 20;
+const COUNT_PART: u32 = 50;
 /// Files that are named for a reason.
 const MAX_NAMED: usize = 16;
 /// How often the list after a restart is looked at, while it cannot be loaded: its files are closed, or a client's list is loaded.
@@ -75,14 +75,13 @@ struct Load {
     /// The list is of pages that were not proven after a restart.
     is_restart: bool,
     pace: Arc<Pace>,
-    present: Option<Present>,
-    counted: Option<Instant>,
-    count_took: Duration,
+    percent: f64,
     skipped: u64,
     left_out: LeftOut,
 }
 
 /// Progress, for people.
+#[derive(Serialize)]
 pub struct Figures {
     pub state: &'static str,
     pub percent: f64,
@@ -99,7 +98,6 @@ pub struct Warming {
     busy: Mutex<Busy>,
     brought: Brought,
     reloading: AtomicBool,
-    counting: AtomicBool,
     is_ending: AtomicBool,
     threads: AtomicU64,
     heads: Heads,
@@ -147,7 +145,6 @@ impl Warming {
                 reads: AtomicU64::new(0),
             },
             reloading: AtomicBool::new(false),
-            counting: AtomicBool::new(false),
             is_ending: AtomicBool::new(false),
             threads: AtomicU64::new(0),
             heads: Heads::new(),
@@ -193,6 +190,7 @@ impl Warming {
                 load::cool(&before.list, &list);
             }
             self.run(&list, &pace, false);
+            self.watch(&list, &pace);
         };
         if let Err(error) = self.spawn("bpe-warm", work) {
             self.end_soon();
@@ -201,24 +199,16 @@ impl Warming {
         Ok(answer)
     }
 
-    fn status(&'static self) -> Value {
-        let figures = self.figures();
+    fn status(&self) -> Value {
+        let mut status = json!(self.figures());
         let load = self.load.lock();
         let left_out = load.iter().flat_map(|load| &load.left_out);
         let left_out = left_out.map(|(reason, names)| {
             let some: Vec<&str> = names.iter().take(MAX_NAMED).map(|name| &**name).collect();
             json!({ "reason": reason, "files": names.len(), "names": some })
         });
-        json!({
-            "state": figures.state,
-            "percent": figures.percent,
-            "age_seconds": figures.age_seconds,
-            "listed": figures.listed,
-            "loaded": figures.loaded,
-            "skipped": figures.skipped,
-            "reads": figures.reads,
-            "left_out": left_out.collect::<Vec<_>>(),
-        })
+        status["left_out"] = left_out.collect();
+        status
     }
 
     /// Puts a list in the place of the one before, whose loading ends. The caller runs it.
@@ -238,16 +228,14 @@ impl Warming {
         let (list, pace) = (Arc::new(list), Arc::new(Pace::new()));
         let now = Instant::now();
         let mut current = self.load.lock();
-        let present = current.as_ref().and_then(|before| before.present);
+        let percent = current.as_ref().map_or(0.0, |before| before.percent);
         let mut before = current.replace(Load {
             list: Arc::clone(&list),
             taken: now.checked_sub(age).unwrap_or(now),
             state: State::Loading,
             is_restart,
             pace: Arc::clone(&pace),
-            present,
-            counted: None,
-            count_took: Duration::ZERO,
+            percent,
             skipped: 0,
             left_out,
         });
@@ -262,23 +250,19 @@ impl Warming {
         let mut state = State::Loaded;
         for _ in 0..MAX_PASSES {
             let pass = Arc::new(Pass::new(list, &self.brought));
-            self.pass(&pass, pace, is_restart);
-            self.of(pace, |load| {
-                let skipped = [&pass.skipped, &pass.rejected];
-                load.skipped = skipped
-                    .map(|pages| pages.load(Ordering::SeqCst))
-                    .iter()
-                    .sum();
-            });
+            self.pass(&pass, list, pace, is_restart);
+            let pages = |pages: &AtomicU64| pages.load(Ordering::SeqCst);
+            let skipped = pages(&pass.skipped) + pages(&pass.rejected);
+            self.of(pace, |load| load.skipped = skipped);
             if pass.is_limited.load(Ordering::SeqCst) {
                 state = State::Limited;
                 break;
             }
-            if pace.is_over() || pass.postponed.load(Ordering::SeqCst) == 0 {
+            if pace.is_over() || pages(&pass.postponed) == 0 {
                 break;
             }
         }
-        self.count();
+        self.count(list, pace);
         self.of(pace, |load| {
             if load.state == State::Loading {
                 load.state = state;
@@ -286,8 +270,28 @@ impl Warming {
         });
     }
 
+    /// Counts the cached pages of a list until it is replaced: they are dropped again, too.
+    fn watch(&self, list: &List, pace: &Arc<Pace>) {
+        let mut until = Instant::now();
+        while self.of(pace, |_| ()).is_some() && !self.is_ending.load(Ordering::SeqCst) {
+            if Instant::now() >= until {
+                let took = self.count(list, pace);
+                until = Instant::now() + COUNT_INTERVAL.max(took * COUNT_PART);
+            }
+            std::thread::sleep(10 * TICK);
+        }
+    }
+
+    /// Counts the cached pages of a list. Returns the time that it took.
+    fn count(&self, list: &List, pace: &Arc<Pace>) -> Duration {
+        let began = Instant::now();
+        let percent = Present::count(list).percent();
+        self.of(pace, |load| load.percent = percent);
+        began.elapsed()
+    }
+
     /// One pass over a list, in threads whose rate this one sets.
-    fn pass(&'static self, pass: &Arc<Pass>, pace: &Arc<Pace>, is_restart: bool) {
+    fn pass(&'static self, pass: &Arc<Pass>, list: &List, pace: &Arc<Pace>, is_restart: bool) {
         let running = Arc::new(AtomicU64::new(0));
         let threads = io_capacity().unwrap_or(0) / READS_PER_THREAD;
         for _ in 0..threads.clamp(1, MAX_THREADS) {
@@ -302,7 +306,7 @@ impl Warming {
                 running.fetch_sub(1, Ordering::SeqCst);
             }
         }
-        let mut last = Instant::now();
+        let (mut last, mut counts) = (Instant::now(), Instant::now());
         while running.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(TICK);
             let now = Instant::now();
@@ -313,6 +317,10 @@ impl Warming {
                 }
                 continue;
             };
+            if now >= counts {
+                let took = self.count(list, pace);
+                counts = now + LOADING_COUNT_INTERVAL.max(took * COUNT_PART);
+            }
             let guard = CORE.switch().active();
             let reads = guard.as_ref().map(|active| active.data_reads.snapshot());
             drop(guard);
@@ -401,7 +409,13 @@ impl Warming {
         if pace.is_over() {
             return false;
         }
+        let client = before.as_ref();
+        let client = client.map(|load| (Arc::clone(&load.list), Arc::clone(&load.pace)));
         *load = before;
+        drop(load);
+        if let Some((list, pace)) = client {
+            let _ = self.spawn("bpe-warm", move || self.watch(&list, &pace));
+        }
         list.retain(|name, _| !names.contains(name));
         let loaded = self.brought.loaded.load(Ordering::SeqCst);
         Linux.note(&format!(
@@ -410,48 +424,8 @@ impl Warming {
         true
     }
 
-    /// Counts the cached pages of the list.
-    fn count(&self) {
-        let began = Instant::now();
-        let of = |load: &Load| (Arc::clone(&load.list), Arc::clone(&load.pace));
-        let current = self.load.lock().as_ref().map(of);
-        let Some((list, pace)) = current else {
-            return;
-        };
-        let present = Present::count(&list);
-        self.of(&pace, |load| {
-            load.present = Some(present);
-            load.counted = Some(Instant::now());
-            load.count_took = began.elapsed();
-        });
-    }
-
-    /// Counts in a thread of its own if the last count is old.
-    fn count_if_old(&'static self) {
-        let is_old = |load: &Load| {
-            let interval = match load.state {
-                State::Loading => LOADING_COUNT_INTERVAL,
-                _ => COUNT_INTERVAL,
-            };
-            let interval = interval.max(load.count_took * COUNT_PART);
-            load.counted
-                .is_none_or(|counted| counted.elapsed() >= interval)
-        };
-        let is_due = self.load.lock().as_ref().is_some_and(is_old);
-        if is_due && !self.counting.swap(true, Ordering::SeqCst) {
-            let count = || {
-                self.count();
-                self.counting.store(false, Ordering::SeqCst);
-            };
-            if self.spawn("bpe-warm-count", count).is_err() {
-                self.counting.store(false, Ordering::SeqCst);
-            }
-        }
-    }
-
     /// The progress of the list that was loaded last.
-    pub fn figures(&'static self) -> Figures {
-        self.count_if_old();
+    pub fn figures(&self) -> Figures {
         let is_off = CORE.switch().active().is_none();
         let load = self.load.lock();
         let load = load.as_ref();
@@ -463,10 +437,7 @@ impl Warming {
                 State::Limited => "limited",
                 State::Ended => "ended",
             }),
-            percent: load.map_or(-1.0, |load| match load.present {
-                Some(present) if !is_off => present.percent(),
-                _ => 0.0,
-            }),
+            percent: load.map_or(-1.0, |load| if is_off { 0.0 } else { load.percent }),
             age_seconds: load.map_or(0, |load| load.taken.elapsed().as_secs()),
             listed: load.map_or(0, |load| load.list.listed.iter().sum()),
             loaded: self.brought.loaded.load(Ordering::SeqCst),

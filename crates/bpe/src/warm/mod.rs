@@ -300,20 +300,20 @@ fn tell_left_out(progress: &Progress, denied: Option<&str>) {
     }
 }
 
-/// Logs a message once, and not in each round.
+/// Logs messages about the list, the pool and the lag when they change, and not in each round.
 #[derive(Default)]
-struct Log(String);
+struct Log([String; 3]);
+
+const LIST: usize = 0;
+const POOL: usize = 1;
+const LAG: usize = 2;
 
 impl Log {
-    fn say(&mut self, text: String) {
-        self.say_if_new(text.clone(), &text);
-    }
-
-    /// Logs `text` if what is new of it has changed.
-    fn say_if_new(&mut self, new: String, text: &str) {
-        if self.0 != new {
+    /// `news`: the part of the message whose change is worth a line.
+    fn say(&mut self, subject: usize, news: &str, text: &str) {
+        if self.0[subject] != news {
             complain!("bpe: {text}");
-            self.0 = new;
+            news.clone_into(&mut self.0[subject]);
         }
     }
 }
@@ -330,8 +330,6 @@ struct Follower<'a> {
     shorter_since: Option<Instant>,
     rounds: u64,
     log: Log,
-    pool_log: Log,
-    lag_log: Log,
 }
 
 impl Follower<'_> {
@@ -345,11 +343,11 @@ impl Follower<'_> {
         let (list, reason) = match fetch(self.from, known, pool) {
             Err(failure) if self.rounds == 0 => return Err(failure),
             Err(failure) => {
-                let text = format!(
-                    "{}; what was loaded stays, and it is tried again",
-                    failure.what
-                );
-                (None, text)
+                let why = failure.what;
+                (
+                    None,
+                    format!("{why}; what was loaded stays, and it is tried again"),
+                )
             }
             Ok((_, Some(failure))) if self.rounds == 0 && failure.exit != Exit::Connect => {
                 return Err(failure);
@@ -357,14 +355,15 @@ impl Follower<'_> {
             Ok((list, failure)) => {
                 if let Some(failure) = failure {
                     let text = format!("{}; it is tried again later", failure.what);
-                    self.pool_log.say(text);
+                    self.log.say(POOL, &text, &text);
                 }
-                let is_shorter = list.cached < self.last / 2;
-                let since = self.shorter_since.or(Some(Instant::now()));
-                self.shorter_since = since.filter(|_| is_shorter);
-                let waits = self
-                    .shorter_since
-                    .is_some_and(|since| since.elapsed() < EMPTIED_TIMEOUT);
+                if list.cached >= self.last / 2 {
+                    self.shorter_since = None;
+                } else {
+                    self.shorter_since.get_or_insert_with(Instant::now);
+                }
+                let since = self.shorter_since;
+                let waits = since.is_some_and(|since| since.elapsed() < EMPTIED_TIMEOUT);
                 let text = "the cache of --from was emptied, and the list of before stays until it has filled again by half, for an \
                             hour at most";
                 (Some(list).filter(|_| !waits), text.to_owned())
@@ -383,16 +382,15 @@ impl Follower<'_> {
         };
         let progress: Progress = loaded().map_err(&at_target)?;
         if !standby.lag.unseen.is_empty() {
-            self.lag_log.say(format!(
+            let text = format!(
                 "how far --to is behind cannot be seen, so loading does not slow down for that: {}",
                 standby.lag.unseen.join("; ")
-            ));
+            );
+            self.log.say(LAG, &text, &text);
         }
         let Some(list) = list else {
-            self.log.say_if_new(
-                reason.clone(),
-                &format!("{reason}; {:.1} % warm", progress.percent.max(0.0)),
-            );
+            let text = format!("{reason}; {:.1} % warm", progress.percent.max(0.0));
+            self.log.say(LIST, &reason, &text);
             return Ok(());
         };
         self.rounds += 1;
@@ -408,7 +406,7 @@ impl Follower<'_> {
             progress.is_slowed
         );
         let text = round_text(&list, &progress, left_out);
-        self.log.say_if_new(new, &text);
+        self.log.say(LIST, &new, &text);
         self.last = list.cached;
         Ok(())
     }
@@ -444,8 +442,6 @@ fn follow(args: &Args, ends: &mut Ends, interruption: &Interruption) -> anyhow::
         shorter_since: None,
         rounds: 0,
         log: Log::default(),
-        pool_log: Log::default(),
-        lag_log: Log::default(),
     };
     let interval = Duration::from_secs(args.every);
     let mut result = Ok(());
@@ -457,9 +453,8 @@ fn follow(args: &Args, ends: &mut Ends, interruption: &Interruption) -> anyhow::
                 result = Err(failure.into());
                 break;
             }
-            follower
-                .log
-                .say(format!("{}; it is tried again", failure.what));
+            let text = format!("{}; it is tried again", failure.what);
+            follower.log.say(LIST, &text, &text);
             until = Instant::now() + interval.min(RETRY_INTERVAL);
         }
         interruption.wait(until.saturating_duration_since(Instant::now()));

@@ -67,6 +67,8 @@ pub struct List {
     /// Its pages, and those to load of each class.
     pub pages: u64,
     pub listed: [u64; CLASSES],
+    /// The first class of which not all pages are listed.
+    pub cut: u8,
 }
 
 impl Piece {
@@ -116,6 +118,7 @@ impl List {
             classes: [0; LEVELS],
             pages: 0,
             listed: [0; CLASSES],
+            cut: 0,
         }
     }
 
@@ -201,10 +204,16 @@ impl List {
             listed[usize::from(*class)] += pages;
         }
         self.listed = listed.map(|pages| {
-            let pages = pages.min(room);
-            room -= pages;
-            pages
+            let fit = pages.min(room);
+            room -= fit;
+            fit
         });
+        let whole = self
+            .listed
+            .iter()
+            .zip(listed)
+            .take_while(|(fit, all)| *fit == all);
+        self.cut = whole.count() as u8;
     }
 
     /// Whether a piece has pages of a class that are listed.
@@ -280,9 +289,9 @@ mod tests {
         let pages: Vec<_> = (0..1000).map(|n| (n, heat(n))).collect();
         list.add("d/t.ibd", 16384, &pages).unwrap();
         list.rank(1 << 40);
-        assert_eq!(list.listed, [50, 150, 300, 500]);
+        assert_eq!((list.listed, list.cut), ([50, 150, 300, 500], 4));
         list.rank(320 * 16384);
-        assert_eq!(list.listed, [50, 150, 110, 0]);
+        assert_eq!((list.listed, list.cut), ([50, 150, 110, 0], 2));
         let piece = &list.files["d/t.ibd"].pieces[0];
         assert!(list.has(piece, 2) && !list.has(piece, 3));
     }

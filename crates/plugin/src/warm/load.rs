@@ -48,6 +48,7 @@ pub struct Pass {
     tasks: Vec<Task>,
     next: AtomicUsize,
     classes: [u8; LEVELS],
+    cut: u8,
     /// Pages of each class that are still to be looked at.
     room: [AtomicU64; CLASSES],
     brought: &'static Brought,
@@ -116,6 +117,7 @@ impl Pass {
             tasks,
             next: AtomicUsize::new(0),
             classes: list.classes,
+            cut: list.cut,
             room: list.listed.map(AtomicU64::new),
             brought,
             rejected: AtomicU64::new(0),
@@ -174,7 +176,8 @@ impl Pass {
             self.rejected.fetch_add(refused.into(), Ordering::SeqCst);
             let mut own = own & there & wanted.welcome;
             // Hotter pages were loaded before; colder ones are taken along inside a run.
-            let along = wanted.welcome & there & extent.bits(|class| class > task.class);
+            let along = extent.bits(|class| class > task.class && class < self.cut);
+            let along = along & there & wanted.welcome;
             while own != 0 && !pace.is_over() {
                 let from = own.trailing_zeros() as usize;
                 let mut run = own | along;
