@@ -12,6 +12,8 @@ clean() {
 trap clean EXIT
 sql() { mariadb --no-defaults --socket="$work/socket" --user=root --batch --skip-column-names --execute="$1"; }
 figure() { sql "SHOW GLOBAL STATUS LIKE 'Bpe_$1'" | cut -f 2; }
+# reported NAME: a member of the report summary.
+reported() { sql "SET SESSION bpe_report = 'summary'; SELECT JSON_VALUE(@@SESSION.bpe_report, '$.$1')"; }
 start() {
     mkdir "$work/backing" "$work/volume" "$work/cache"
     chmod 700 "$work/cache"

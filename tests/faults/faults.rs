@@ -10,6 +10,7 @@ use cloud_volume::{Effect, Fault, Operation, Volume};
 use integration_tests::ledger::Ledger;
 use integration_tests::mounts::Mount;
 use integration_tests::mysql::{self, prelude::Queryable};
+use integration_tests::place::READ_TIMEOUT;
 use integration_tests::pressure::Pressure;
 use integration_tests::{
     Flavour, Options, Outcome, Place, Server, Suite, mounts, note, place, sql,
@@ -57,7 +58,11 @@ fn ledger(server: &Server) -> anyhow::Result<Ledger> {
 }
 
 fn started(place: &Place, path: &Path, size: u64) -> anyhow::Result<Server> {
-    let server = place.start(place.installable()?)?;
+    started_with(place, place.installable()?, path, size)
+}
+
+fn started_with(place: &Place, options: Options, path: &Path, size: u64) -> anyhow::Result<Server> {
+    let server = place.start(options)?;
     server.sql(place.install_statement())?;
     server.sql(&format!("SET GLOBAL bpe_path = '{}'", path.display()))?;
     server.sql(&format!("SET GLOBAL bpe_size = {size}"))?;
@@ -293,7 +298,6 @@ const STALL: Duration = Duration::from_secs(12);
 fn cache_disk_stalls(place: &Place) -> Outcome {
     let volume = mounts::disk_with_faults(place, "faulty")?;
     let server = started(place, volume.mountpoint(), CACHE)?;
-    server.sql("SET GLOBAL bpe_read_timeout = 500")?;
     let load = Pressure::create(place, &server)?;
     load.run(&server, Duration::from_secs(3))?;
     let cached = sql::figure(&server, "pages_cached")?;
@@ -365,8 +369,8 @@ fn longest_while_stalled(
 /// Without a bound clients do wait: this is what the bound is for, and what shows that the test above can fail.
 fn cache_disk_stalls_without_a_bound(place: &Place) -> Outcome {
     let volume = mounts::disk_with_faults(place, "faulty")?;
-    let server = started(place, volume.mountpoint(), CACHE)?;
-    server.sql("SET GLOBAL bpe_read_timeout = 0")?;
+    let options = place.installable()?.environment(READ_TIMEOUT, "0");
+    let server = started_with(place, options, volume.mountpoint(), CACHE)?;
     let load = Pressure::create(place, &server)?;
     load.run(&server, Duration::from_secs(3))?;
     let (longest, _) = longest_while_stalled(&server, &load, &volume)?;

@@ -1,4 +1,4 @@
-//! No client waits longer for a cache disk than `bpe_read_timeout`, also when the disk has no free request, so that whoever
+//! No client waits longer for a cache disk than the time for a read, also when the disk has no free request, so that whoever
 //! submits one more waits in the kernel.
 
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use cloud_volume::{CloudVolume, Options as VolumeOptions, Profile, Volume};
 use integration_tests::ledger::Ledger;
 use integration_tests::mounts::{self, Mount};
 use integration_tests::mysql::prelude::Queryable;
-use integration_tests::place::{copy_folder, extended};
+use integration_tests::place::{READ_TIMEOUT, copy_folder, extended};
 use integration_tests::{
     Flavour, Options, Outcome, Place, Server, Suite, note, skip, sql, verification,
 };
@@ -82,16 +82,17 @@ fn few_slots_of_a_disk(place: &Place) -> Outcome {
     Ok(())
 }
 
+/// A server that waits so long for a cache disk.
+fn bounded(options: Options) -> Options {
+    options.environment(READ_TIMEOUT, &BOUND.as_millis().to_string())
+}
+
 /// The cache disk hangs under many clients.
 fn hangs(place: &Place, volume: &Volume, cache: &Path) -> Outcome {
-    let server = place.start(place.installable()?)?;
+    let server = place.start(bounded(place.installable()?))?;
     server.sql(place.install_statement())?;
     server.sql(&format!("SET GLOBAL bpe_path = '{}'", cache.display()))?;
     server.sql(&format!("SET GLOBAL bpe_size = {CACHE}"))?;
-    server.sql(&format!(
-        "SET GLOBAL bpe_read_timeout = {}",
-        BOUND.as_millis()
-    ))?;
     server.sql("SET GLOBAL bpe_enabled = ON")?;
     server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
     let ledger = Ledger::create(&server, 2, 5120, 2500, CLIENTS)?.paced();
@@ -129,7 +130,7 @@ fn hangs(place: &Place, volume: &Volume, cache: &Path) -> Outcome {
     let handed_over = number(&server, "reads_handed_over")?;
     note(format!(
         "{handed_over} reads were handed over, {} turned away",
-        sql::figure(&server, "reads_busy")?
+        sql::summary_figure(&server, "/cache/reads_busy")?
     ));
     ensure!(
         handed_over > 0,
@@ -230,11 +231,7 @@ fn late_reads_are_made_together(place: &Place) -> Outcome {
 fn with_a_cached_table(place: &Place, options: Options) -> anyhow::Result<Server> {
     // Else no more than eight requests are under way, as nobody knows how many the disk takes.
     mounts::fuse_control()?;
-    let server = place.start(options)?;
-    server.sql(&format!(
-        "SET GLOBAL bpe_read_timeout = {}",
-        BOUND.as_millis()
-    ))?;
+    let server = place.start(bounded(options))?;
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", ROWS, WIDTH, "")?;
     for _ in 0..2 {

@@ -44,12 +44,13 @@ fn answered(place: &Place, name: &str, folder: &Path) -> Outcome {
     let data_reads = (sql::figure(&server, "data_reads")? - before[1]) as f64;
     let percent = hits * 100.0 / (hits + data_reads);
     let devices = trace::ask(&mut server.connect()?, "devices")?;
+    let summary = sql::report(&server, "summary")?;
     let is_direct = devices[0]["direct_io"].as_bool().context("no device")?;
     note(format!(
-        "{name}: direct I/O {is_direct}, {percent:.1} % of {} reads answered, p50 {} us, {} busy",
+        "{name}: direct I/O {is_direct}, {percent:.1} % of {} reads answered, p50 {:.0} us, {} busy",
         hits + data_reads,
-        sql::status(&server, "cache_read_p50_us")?,
-        sql::figure(&server, "reads_busy")?,
+        summary["cache_read_us"]["p50"].as_f64().unwrap_or_default(),
+        summary["cache"]["reads_busy"],
     ));
     ensure!(is_direct, "{name}: {devices}");
     ensure!(

@@ -144,15 +144,12 @@ fn cached_compressed(place: &Place) -> Outcome {
     const ROWS: u32 = 9000;
     let server = place.start(place.early(CACHE)?.option("--bpe-compression=lz4"))?;
     server.sql("CREATE DATABASE d")?;
-    server.sql("CREATE FUNCTION bpe_report RETURNS STRING SONAME 'bpe.so'")?;
     let figures = || -> anyhow::Result<(f64, u64, u64)> {
-        let report = server
-            .value("SELECT bpe_report('summary')")?
-            .unwrap_or_default();
-        let cache = &serde_json::from_str::<serde_json::Value>(&report)?["cache"];
+        let summary = sql::report(&server, "summary")?;
+        let cache = &summary["cache"];
         let number = |name: &str| cache[name].as_u64().unwrap_or_default();
         Ok((
-            sql::status(&server, "compression_ratio")?.parse()?,
+            summary["compression_ratio"].as_f64().unwrap_or_default(),
             number("compress_attempts"),
             number("compress_attempts")
                 + number("compress_left_alone")

@@ -195,7 +195,7 @@ fn a_hot_set_stays(place: &Place) -> Outcome {
         ("a backup", copy),
     ];
     for (name, disturb) in disturbances {
-        let rejected = sql::figure(&server, "bytes_rejected")?;
+        let rejected = sql::summary_figure(&server, "/cache/bytes_rejected")?;
         let before = counted(&server)?;
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -212,7 +212,7 @@ fn a_hot_set_stays(place: &Place) -> Outcome {
             disturbed
         })?;
         let beside = share(&server, before)?;
-        let kept_out = sql::figure(&server, "bytes_rejected")? - rejected;
+        let kept_out = sql::summary_figure(&server, "/cache/bytes_rejected")? - rejected;
         note(format!(
             "{name}: {beside:.1} % of the hot table's reads are hits, {alone:.1} % alone; {:.1} MiB kept out",
             kept_out as f64 / f64::from(1 << 20)

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, ensure};
 use integration_tests::copies::run;
 use integration_tests::mysql::prelude::Queryable;
-use integration_tests::taken::{self, Reads, report};
+use integration_tests::taken::{self, Reads};
 use integration_tests::verification::{Compared, compare_cached};
 use integration_tests::volumes::{FileSystem, Throttle, Volume};
 use integration_tests::{
@@ -461,7 +461,7 @@ impl Seen {
         let server = scene.server.insert(server);
         let [hot, rest] = scan(server)?;
         (self.hot, self.rest) = (Some(hot), Some(rest));
-        let inherited = &report(server, "summary")?["inherited"];
+        let inherited = &sql::report(server, "summary")?["inherited"];
         let pages = |kind: &str| inherited[kind]["pages"].as_u64().unwrap_or_default();
         (self.trusted, self.lost) = (pages("trusted"), pages("lost"));
         let answers = Answers::of(server)?;

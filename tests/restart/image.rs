@@ -198,7 +198,7 @@ fn the_machine_restarts(place: &Place) -> Outcome {
         let log = log_of(server.log())?;
         let recovered = "cached pages of before the machine's restart or the remount";
         ensure!(log.contains(recovered), "{log}");
-        let summary = taken::report(&server, "summary")?;
+        let summary = sql::report(&server, "summary")?;
         ensure!(summary["inherited"]["after_restart_of_machine"] == true);
         ledger.run(&server, Duration::from_secs(1))?;
         if round == 1 {
@@ -208,7 +208,7 @@ fn the_machine_restarts(place: &Place) -> Outcome {
             let server = machine.start()?;
             let (taken, _) = machine.taken(&server, &ledger)?;
             ensure!(taken.pages > 500, "{taken:?}");
-            let summary = taken::report(&server, "summary")?;
+            let summary = sql::report(&server, "summary")?;
             ensure!(summary["inherited"]["after_restart_of_machine"] == false);
             stop(server)?;
         } else {
@@ -349,7 +349,7 @@ fn whoever_does_not_use_it(place: &Place) -> Outcome {
     let mut machine = Machine::new(place)?;
     let (server, ledger) = machine.filled()?;
     let mut server = Some(server);
-    for option in ["--bpe-enabled=OFF", "--bpe-persist=off"] {
+    for option in ["--bpe-enabled=OFF", "--bpe-persist-path="] {
         stop(server.take().context("a server")?)?;
         machine.image()?;
         machine.restart()?;

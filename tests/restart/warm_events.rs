@@ -467,7 +467,7 @@ fn cache_disk_absent(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// Another size begins anew, and says so. With `bpe_persist=off` in between nothing is left.
+/// Another size begins anew, and says so. With an empty `bpe_persist_path` in between nothing is left.
 fn other_settings(place: &Place) -> Outcome {
     let (server, ledger) = filled(place, &["rest"])?;
     server.stop()?;
@@ -479,7 +479,7 @@ fn other_settings(place: &Place) -> Outcome {
         ("larger", larger()?, false),
         ("as large", larger()?, true),
         ("as before", options(place)?, false),
-        ("off", options(place)?.option("--bpe-persist=off"), false),
+        ("off", options(place)?.option("--bpe-persist-path="), false),
         ("on again", options(place)?, false),
         (
             "instances",
@@ -701,7 +701,7 @@ fn cache_disk_hangs(place: &Place) -> Outcome {
     server.stop()?;
     disk.stall(Duration::from_secs(600));
     let server = start()?;
-    let held_up = sql::figure(&server, "attach_ms")?;
+    let held_up = sql::summary_figure(&server, "/inherited/attach_ms")?;
     note(format!("the start was held up for {held_up} ms"));
     // What it is told in writing is a second.
     ensure!(held_up < 10_000, "{held_up} ms");

@@ -464,18 +464,35 @@ fn sizes(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// An option file sets a removed variable.
+/// An option file sets every variable that was removed. The server starts, with one warning for each.
 fn options_of_before(place: &Place) -> Outcome {
-    let options = place.early(CACHE)?.option("--loose-bpe-admission=density");
+    const REMOVED: [&str; 8] = [
+        "admission=density",
+        "keep=60",
+        "scrub-rate=64",
+        "control-group=ON",
+        "read-timeout=500",
+        "diagnostics-key=0123456789abcdef",
+        "async-io=native",
+        "persist=restart",
+    ];
+    let mut options = place.early(CACHE)?;
+    for one in REMOVED {
+        options = options.option(format!("--loose-bpe-{one}"));
+    }
     let server = place.start(options)?;
     sql::expect_state(&server, "active")?;
     let log = std::fs::read_to_string(server.log())?;
-    let of_it = |line: &&str| line.contains("admission");
-    let lines: Vec<&str> = log.lines().filter(of_it).collect();
-    ensure!(
-        lines.len() == 1 && lines[0].contains("[Warning]"),
-        "{lines:?}"
-    );
+    for one in REMOVED {
+        // MariaDB takes the last one for the beginning of `bpe_persist_path`.
+        let named = [format!("loose-bpe-{one}"), format!("bpe_{one} is set")];
+        let of_it = |line: &&str| named.iter().any(|named| line.contains(named));
+        let lines: Vec<&str> = log.lines().filter(of_it).collect();
+        ensure!(
+            lines.len() == 1 && lines[0].contains("[Warning]"),
+            "{one}: {lines:?}"
+        );
+    }
     server.stop()?;
     Ok(())
 }
@@ -486,7 +503,6 @@ fn values(place: &Place) -> Outcome {
         "SET GLOBAL bpe_enabled = 'perhaps'",
         "SET GLOBAL bpe_enabled = 7",
         "SET GLOBAL bpe_compression = 'zip'",
-        "SET GLOBAL bpe_async_io = 'off'",
         "SET GLOBAL bpe_instances = 'many'",
         "SET SESSION bpe_enabled = ON",
     ] {

@@ -149,7 +149,7 @@ fn excluded_at_once(place: &Place) -> Outcome {
         Duration::from_secs(60),
         || {
             let kept_out = sql::figure(&subject.server, "kept_out")?;
-            let bytes = sql::figure(&subject.server, "bytes_kept_out")?;
+            let bytes = sql::summary_figure(&subject.server, "/bytes_kept_out")?;
             Ok(kept_out > 300 && bytes == kept_out * 16384)
         },
     )?;
@@ -275,20 +275,24 @@ fn rules_of_an_option_file(place: &Place) -> Outcome {
     );
     subject.read("shop.log_1")?;
     subject.expect_excluded("shop.log_1")?;
-    ensure!(sql::status(&subject.server, "tables_error")?.is_empty());
+    ensure!(sql::status(&subject.server, "state_reason")?.is_empty());
     subject.server.stop()?;
 
     // A mistake in an option file keeps no server from starting.
     let options = place.early(CACHE)?.option("--bpe-tables=exlude shop.log_1");
     let mut subject = Subject::new(place.start(options)?)?;
-    let why = sql::status(&subject.server, "tables_error")?;
+    sql::expect_state(&subject.server, "active")?;
+    let why = sql::status(&subject.server, "state_reason")?;
     ensure!(
-        why.contains("rule 1 (exlude shop.log_1): it begins with"),
+        why.contains("bpe_tables is not followed: rule 1 (exlude shop.log_1): it begins with"),
         "{why}"
     );
+    let summary = sql::report(&subject.server, "summary")?;
+    let error = summary["tables_error"].as_str().unwrap_or_default();
+    ensure!(!error.is_empty() && why.ends_with(error), "{summary}");
     subject.expect_cached("shop.log_1")?;
     subject.rules("exclude shop.log_1")?;
-    ensure!(sql::status(&subject.server, "tables_error")?.is_empty());
+    ensure!(sql::status(&subject.server, "state_reason")?.is_empty());
     subject.expect_excluded("shop.log_1")?;
 
     // Off and on again: the rules stay.
@@ -323,7 +327,7 @@ fn limit_and_preference(place: &Place) -> Outcome {
         cached > most / 2 && cached <= most,
         "{cached} pages of limited tables are cached, {most} may be"
     );
-    ensure!(sql::figure(&subject.server, "rejected_by_limit")? > 0);
+    ensure!(sql::summary_figure(&subject.server, "/cache/rejected_by_limit")? > 0);
 
     subject.rules("limit 20% reports.*, prefer shop.orders")?;
     subject.fill("shop.orders")?;

@@ -38,14 +38,14 @@ fn listed_with_defaults(place: &Place) -> Outcome {
     server.sql(place.install_statement())?;
     let shown = server.variables("bpe\\_%")?;
     for one in variables::ALL {
-        let name = format!("bpe_{}", one.name());
+        let name = one.name;
         let found = shown
-            .get(&name)
+            .get(name)
             .with_context(|| format!("there is no {name}"))?;
         ensure!(
-            found == one.default,
+            *found == one.default(),
             "{name} is '{found}', expected '{}'",
-            one.default
+            one.default()
         );
     }
     ensure!(shown.len() == variables::ALL.len(), "{shown:?}");
@@ -54,7 +54,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
         ("bpe_daily_write_limit", ["107374182400", "0"]),
         ("bpe_io_capacity", ["200", "0"]),
         ("bpe_memory_limit", ["1073741824", "0"]),
-        ("bpe_read_timeout", ["0", "250"]),
+        ("bpe_bypass_timeout", ["60", "0"]),
         ("bpe_warm_io_capacity", ["0", "1000"]),
         ("bpe_instances", ["16", "0"]),
         ("bpe_size", ["8589934592", "0"]),
@@ -82,7 +82,7 @@ fn listed_with_defaults(place: &Place) -> Outcome {
     ] {
         server.sql(&format!("SET GLOBAL {name} = DEFAULT"))?;
     }
-    sql::refusal(&server, "SET GLOBAL bpe_async_io = 'native'")?;
+    sql::refusal(&server, "SET GLOBAL bpe_persist_path = '/tmp'")?;
     server.stop()?;
     Ok(())
 }
@@ -122,7 +122,6 @@ fn status(place: &Place) -> Outcome {
         "bytes_written_24h",
         "data_reads",
         "instance_lock_accesses",
-        "instances_active",
         "state_number",
     ] {
         ensure!(
@@ -140,28 +139,31 @@ fn status(place: &Place) -> Outcome {
     );
     // What is on its way to the disk counts as pages, and not yet as written.
     sql::wait_until("all is written", Duration::from_secs(20), || {
-        Ok(sql::status(&server, "write_amplification")?.parse::<f64>()? >= 1.0)
+        Ok(sql::report(&server, "summary")?["write_amplification"].as_f64() >= Some(1.0))
     })?;
+    let summary = sql::report(&server, "summary")?;
     for name in ["compression_ratio", "write_amplification"] {
-        let value: f64 = sql::status(&server, name)?.parse()?;
-        ensure!((1.0..2.0).contains(&value), "Bpe_{name} is {value}");
+        let value = summary[name].as_f64().context("no ratio")?;
+        ensure!((1.0..2.0).contains(&value), "{name} is {value}");
     }
     let ratio: f64 = sql::status(&server, "hit_ratio")?.parse()?;
     ensure!(
         (0.0..=100.0).contains(&ratio) && ratio > 0.0,
         "hit ratio {ratio}"
     );
-    for of in ["cache", "data"] {
+    for of in ["cache_read_us", "data_read_us"] {
         let mut last = 0.0;
         for quantile in ["p50", "p95", "p99"] {
-            let value: f64 = sql::status(&server, &format!("{of}_read_{quantile}_us"))?.parse()?;
-            ensure!(
-                value > 0.0 && value >= last,
-                "{of}_read_{quantile}_us is {value}, the one before {last}"
-            );
+            let value = summary[of][quantile].as_f64().context("no quantile")?;
+            ensure!(value > 0.0 && value >= last, "{of}: {}", summary[of]);
             last = value;
         }
     }
+    let warm = &summary["warm"];
+    ensure!(
+        warm["state"] == "none" && warm["percent"] == -1.0 && warm["reads"] == 0,
+        "{warm}"
+    );
     // Through the tables that programs read, too.
     let schema = if place.is_mysql() {
         "performance_schema"
@@ -569,7 +571,7 @@ fn several_in_one_statement(place: &Place) -> Outcome {
         ))?;
         server.sql("SET GLOBAL bpe_enabled = ON")?;
         sql::expect_state(&server, "active")?;
-        ensure!(sql::figure(&server, "instances_active")? == u64::from(number));
+        ensure!(sql::summary_figure(&server, "/instances")? == u64::from(number));
         server.sql("SET GLOBAL bpe_enabled = OFF")?;
     }
     server.stop()?;

@@ -105,7 +105,7 @@ fn contents_stay_and_writes_drop(place: &Place) -> Outcome {
     // Each page that is written is dropped, and none comes in.
     server.sql("UPDATE d.t SET v = v + 1 WHERE id % 200 < 20")?;
     sql::write_dirty_pages(&server)?;
-    let dropped = sql::figure(&server, "bypass_dropped")?;
+    let dropped = sql::summary_figure(&server, "/bypass_dropped")?;
     let left = sql::figure(&server, "pages_cached")?;
     note(format!("{dropped} of {cached} pages dropped, {left} left"));
     ensure!(dropped > 100 && left < kept - 100, "{dropped}, {left}");
@@ -168,7 +168,6 @@ fn refill_keeps_what_is_written(place: &Place) -> Outcome {
 fn ends_by_itself(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     set(&server, "bypass_timeout", "2")?;
-    set(&server, "control_group", "ON")?;
     let mut last = Instant::now();
     for value in ["ON", "ON", "REFILL"] {
         std::thread::sleep(Duration::from_millis(700));
@@ -183,12 +182,11 @@ fn ends_by_itself(place: &Place) -> Outcome {
     ensure!(lasted >= Duration::from_secs(2), "after {lasted:?}");
     sql::expect_state(&server, "active")?;
     ensure!(sql::status(&server, "bypass")? == "off");
-    expect(&server, "control_group", "0")?;
     expect(&server, "bypass_timeout", "2")?;
     log_says(place, "(bpe_bypass_timeout)")?;
     set(&server, "bypass_timeout", "0")?;
     set(&server, "bypass", "ON")?;
-    ensure!(sql::figure(&server, "bypass_seconds_left")? == 0);
+    ensure!(sql::report(&server, "summary")?["bypass_seconds_left"].is_null());
     sql::expect_state(&server, "bypass")?;
     server.stop()?;
     Ok(())
@@ -200,7 +198,7 @@ fn set_in_the_configuration(place: &Place) -> Outcome {
     let server = place.start(options)?;
     sql::expect_state(&server, "bypass")?;
     expect(&server, "bypass", "REFILL")?;
-    let left = sql::figure(&server, "bypass_seconds_left")?;
+    let left = sql::summary_figure(&server, "/bypass_seconds_left")?;
     ensure!((3000..=3600).contains(&left), "{left} s left");
     sql::fill(&mut server.connect()?, "d.t", ROWS, 1000, "")?;
     sql::write_dirty_pages(&server)?;
@@ -238,7 +236,7 @@ fn off_and_on_while_bypassed(place: &Place) -> Outcome {
     // A rebuild.
     set(&server, "instances", "3")?;
     sql::wait_until("it is rebuilt", Duration::from_secs(30), || {
-        Ok(sql::figure(&server, "instances_active")? == 3)
+        Ok(sql::summary_figure(&server, "/instances")? == 3)
     })?;
     sql::expect_state(&server, "bypass")?;
     set(&server, "bypass", "OFF")?;
@@ -305,13 +303,11 @@ fn bad_values(place: &Place) -> Outcome {
         "SET GLOBAL bpe_bypass = ''",
         "SET GLOBAL bpe_bypass = NULL",
         "SET SESSION bpe_bypass = OFF",
-        "SET GLOBAL bpe_control_group = 'sometimes'",
         "SET GLOBAL bpe_bypass_timeout = 'soon'",
         "SET GLOBAL bpe_bypass_timeout = 1.5",
     ] {
         sql::refusal(&server, statement)?;
         expect(&server, "bypass", "ON")?;
-        expect(&server, "control_group", "0")?;
         expect(&server, "bypass_timeout", "0")?;
     }
     for (given, taken) in [
@@ -371,8 +367,13 @@ fn control_group(place: &Place) -> Outcome {
     ensure!(timed(&server)? == [0; 4], "there is no control group yet");
     let scan = || server.sql("SELECT SUM(LENGTH(pad)) FROM d.t FORCE INDEX (PRIMARY)");
 
-    set(&server, "control_group", "ON")?;
-    expect(&server, "control_group", "1")?;
+    set(&server, "bypass_timeout", "3600")?;
+    read(&server)?;
+    ensure!(
+        timed(&server)? == [0; 4],
+        "a timeout alone compares nothing"
+    );
+    set(&server, "bypass", "OFF")?;
     let data_reads = sql::figure(&server, "data_reads")?;
     let (hits, _) = read(&server)?;
     scan()?;
@@ -396,8 +397,8 @@ fn control_group(place: &Place) -> Outcome {
         "{read_there} data reads, {bypassed:?}"
     );
     nothing_differs(&server)?;
-    set(&server, "control_group", "OFF")?;
     set(&server, "bypass", "OFF")?;
+    set(&server, "bypass_timeout", "0")?;
     let before = timed(&server)?;
     let (with_all, _) = read(&server)?;
     ensure!(
@@ -436,7 +437,7 @@ fn switched_at_random(place: &Place) -> Outcome {
                         "bypass",
                         ["OFF", "ON", "OFF", "REFILL"][random.usize(..4)],
                     )?;
-                    set(&server, "control_group", ["ON", "OFF"][random.usize(..2)])?;
+                    set(&server, "bypass_timeout", ["3600", "0"][random.usize(..2)])?;
                     switched += 1;
                     std::thread::sleep(Duration::from_millis(random.u64(..250)));
                 }

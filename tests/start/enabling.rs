@@ -30,8 +30,6 @@ pub fn suite() -> Suite {
             "installed_on_a_server_that_libaio_serves",
             installed_with_libaio,
         )
-        .each("native_choice_of_asynchronous_io_is_kept", native_choice)
-        .each("without_asynchronous_reads", without_asynchronous_reads)
         .each(
             "without_native_asynchronous_io",
             without_native_asynchronous_io,
@@ -266,29 +264,6 @@ fn installed_with_libaio(place: &Place) -> Outcome {
     scan(&server, "d.t")?;
     let mode = sql::status(&server, "async_mode")?;
     ensure!(mode == "libaio", "asynchronous mode '{mode}'");
-    server.stop()?;
-    Ok(())
-}
-
-fn native_choice(place: &Place) -> Outcome {
-    let server = place.start(place.early(CACHE)?.option("--bpe-async-io=native"))?;
-    work(&server, "d.t")?;
-    scan(&server, "d.t")?;
-    note(format!(
-        "asynchronous mode with bpe_async_io=native: {}",
-        sql::status(&server, "async_mode")?
-    ));
-    server.stop()?;
-    Ok(())
-}
-
-fn without_asynchronous_reads(place: &Place) -> Outcome {
-    let server = place.start(place.early(CACHE)?.option("--bpe-async-io=off"))?;
-    sql::fill(&mut server.connect()?, "d.t", ROWS, 1000, "")?;
-    scan(&server, "d.t")?;
-    // Without read-ahead every read is synchronous, and those are served as ever.
-    server.sql("SET GLOBAL innodb_read_ahead_threshold = 0")?;
-    read_twice(&server, "d.t")?;
     server.stop()?;
     Ok(())
 }

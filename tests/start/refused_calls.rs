@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use integration_tests::ledger::Ledger;
-use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, taken, verification};
+use integration_tests::{Options, Outcome, Place, Server, Suite, note, sql, verification};
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch};
 
 const REFUSE: &str = "--refuse";
@@ -127,7 +127,7 @@ fn live(place: &Place, calls: &[Refusal]) -> anyhow::Result<(String, u64)> {
     let mode = sql::status(&server, "async_mode")?;
     note(format!("asynchronous mode '{mode}', {kept} pages kept"));
     // Reads of the cache wait as long as the disk takes then, which the devices' report says.
-    let devices = taken::report(&server, "devices")?;
+    let devices = sql::report(&server, "devices")?;
     let unbounded = devices.to_string().contains("no asynchronous reads");
     let refused = calls.iter().any(|call| call.0 == libc::SYS_io_setup);
     ensure!(unbounded == refused, "{devices:#}");

@@ -83,7 +83,7 @@ fn a_setting_just_before_on(place: &Place) -> Outcome {
         connection.query_drop(format!("SET GLOBAL bpe_instances = {instances}"))?;
         connection.query_drop("SET GLOBAL bpe_enabled = ON")?;
         sql::wait_until("rebuilt as it was set", SOON, || {
-            Ok(sql::figure(&server, "instances_active")? == instances)
+            Ok(sql::summary_figure(&server, "/instances")? == instances)
         })?;
     }
     server.stop()?;
@@ -447,7 +447,7 @@ fn settle(setup: &Setup, random: &mut fastrand::Rng) -> Outcome {
     let mut now = String::new();
     sql::wait_until("active as it was set", SOON, || {
         let (instances_now, files) = (
-            sql::figure(server, "instances_active")?,
+            sql::summary_figure(server, "/instances")?,
             folders.each_ref().map(|folder| files_in(folder).len()),
         );
         now = format!(

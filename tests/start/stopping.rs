@@ -154,14 +154,14 @@ fn threads_and_files(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// OFF, UNINSTALL and `bpe_persist=off` remove everything, and the last also what was left before.
+/// OFF, UNINSTALL and an empty `bpe_persist_path` remove everything, and the last also what was left before.
 fn nothing_that_is_not_to_stay(place: &Place) -> Outcome {
     let server = place.start(place.early(CACHE)?)?;
     let ledger = Ledger::create(&server, 1, 3000, 2000, 4)?;
     server.stop()?;
     place.expect_left()?;
 
-    let off = || anyhow::Ok(place.early(CACHE)?.option("--bpe-persist=off"));
+    let off = || anyhow::Ok(place.early(CACHE)?.option("--bpe-persist-path="));
     let server = place.start(off()?)?;
     sql::expect_state(&server, "active")?;
     ensure!(place.kept().is_empty(), "{:?}", place.kept());

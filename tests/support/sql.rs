@@ -6,6 +6,7 @@ use anyhow::{Context, bail, ensure};
 use interface::Status;
 use private_server::Server;
 use private_server::mysql::{self, Conn, prelude::Queryable};
+use serde_json::Value;
 
 /// Whether a status variable, named without `Bpe_`, is none of the numbers.
 pub fn is_text(name: &str) -> bool {
@@ -78,6 +79,21 @@ pub fn figure(server: &Server, name: &str) -> anyhow::Result<u64> {
     let text = status(server, name)?;
     text.parse()
         .with_context(|| format!("Bpe_{name} is '{text}'"))
+}
+
+/// A report of the plugin, by the session variable. No function is needed.
+pub fn report(server: &Server, name: &str) -> anyhow::Result<Value> {
+    let mut connection = server.connect()?;
+    connection.query_drop(format!("SET SESSION bpe_report = '{name}'"))?;
+    let text: Option<String> = connection.query_first("SELECT @@SESSION.bpe_report")?;
+    Ok(serde_json::from_str(&text.context("no report")?)?)
+}
+
+/// A count of the report `summary`, by its path, as in `/warm/reads`.
+pub fn summary_figure(server: &Server, path: &str) -> anyhow::Result<u64> {
+    let summary = report(server, "summary")?;
+    let figure = summary.pointer(path).and_then(Value::as_u64);
+    figure.with_context(|| format!("no count {path} in {summary}"))
 }
 
 /// Fails unless the state is as expected; says the reason that the server gives.

@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use private_server::Server;
-use private_server::mysql::prelude::Queryable;
 use serde_json::Value;
 
-use crate::sql;
+use crate::sql::{self, report};
 
 /// What a server has recovered, and why not the rest.
 #[derive(Debug)]
@@ -39,15 +38,14 @@ impl Taken {
                 .map(|one| Ok((text(&one["file"])?, text(&one["why"])?)))
                 .collect()
         };
-        let [pages, dropped, trusted] =
-            ["pages_inherited", "pages_dropped_at_start", "pages_trusted"]
-                .map(|name| sql::figure(server, name));
         let count = |of: &str| said[of]["files"].as_u64().context("no files");
+        let lost_pages = said["lost"]["pages"].as_u64().context("no pages")?;
+        let dropped = said["dropped"].as_u64().context("no dropped pages")?;
         let taken = Taken {
-            pages: pages?,
-            dropped: dropped?,
-            trusted: trusted?,
-            lost_pages: said["lost"]["pages"].as_u64().context("no pages")?,
+            pages: sql::figure(server, "pages_inherited")?,
+            dropped: dropped + lost_pages,
+            trusted: sql::figure(server, "pages_trusted")?,
+            lost_pages,
             files: count("trusted")?,
             pending: count("left")?,
             lost: files("lost_files")?,
@@ -162,12 +160,4 @@ pub fn expect_written(server: &Server) -> anyhow::Result<()> {
             Ok(staged.context("no figure")? == 0)
         },
     )
-}
-
-/// A report by the variable, for which no function has to be made.
-pub fn report(server: &Server, name: &str) -> anyhow::Result<Value> {
-    let mut connection = server.connect()?;
-    connection.query_drop(format!("SET SESSION bpe_report = '{name}'"))?;
-    let text: Option<String> = connection.query_first("SELECT @@SESSION.bpe_report")?;
-    Ok(serde_json::from_str(&text.context("no report")?)?)
 }

@@ -17,11 +17,11 @@ export class PretendedServer {
     /** @type {"active" | "disabled"} */
     this.state = "disabled";
     this.installed = true;
-    /** @type {"interval" | "total"} */
-    this.latencyOf = "interval";
+    /** As with an account that lacks the PROCESS privilege. */
+    this.latencyRefused = false;
     this.settings = {
       bpe_path: "/mnt/nvme/bpe", bpe_size: GIB, bpe_instances: 8, bpe_io_capacity: 0, bpe_memory_limit: 0,
-      bpe_compression: "off", bpe_async_io: "auto", bpe_read_timeout: 1000, bpe_daily_write_limit: 0,
+      bpe_compression: "off", bpe_daily_write_limit: 0,
       bpe_tables: "",
     };
     /** What the rules say of tables, by name. @type {Record<string, {action: string, percent: number | undefined}>} */
@@ -63,6 +63,7 @@ export class PretendedServer {
     const writes = on ? (1 - this.filled) * 40 * MIB + 2.5 * MIB : 0;
     this.written += writes;
     const jitter = wave(seconds, 11);
+    const timed = !this.latencyRefused;
     /** @type {Figures} */
     const figures = {
       at_ms: now, interval_s: 1, state: this.state, state_reason: "", async_mode: "libaio", uptime_s: Math.round(seconds),
@@ -72,11 +73,11 @@ export class PretendedServer {
       pool_hit_percent: (qps * 62 * 100) / (qps * 62 + cache + data),
       hit_ratio_percent: on ? (cache * 100) / (cache + data) : null,
       hit_ratio_total_percent: this.hits + this.misses > 0 ? (this.hits * 100) / (this.hits + this.misses) : 0,
-      cache_read_us: on ? { p50: 92 * jitter, p95: 210 * jitter, p99: 480 * jitter } : null,
-      data_read_us: { p50: (on ? 640 : 2100) * jitter, p95: (on ? 1900 : 9800) * jitter, p99: (on ? 4200 : 21000) * jitter },
-      latency_of: this.latencyOf,
+      cache_read_us: on && timed ? { p50: 92 * jitter, p95: 210 * jitter, p99: 480 * jitter } : null,
+      data_read_us: timed ? { p50: (on ? 640 : 2100) * jitter, p95: (on ? 1900 : 9800) * jitter, p99: (on ? 4200 : 21000) * jitter } : null,
+      latency_refused: this.latencyRefused,
       saved_reads_total: this.savedReads, saved_bytes_per_s: cache * 16384, saved_bytes_total: this.savedReads * 16384,
-      gain_us: on ? 548 : null, saved_ms_per_s: cache * 0.55, cache_written_bytes_per_s: writes, cache_written_bytes_24h: this.written,
+      gain_us: on && timed ? 548 : null, saved_ms_per_s: timed ? cache * 0.55 : null, cache_written_bytes_per_s: writes, cache_written_bytes_24h: this.written,
       data_written_bytes_per_s: 1.8 * MIB * jitter,
       pages_cached: on ? Math.round((this.filled * this.settings.bpe_size) / 16384) : 0,
       bytes_cached: on ? this.filled * this.settings.bpe_size : 0,

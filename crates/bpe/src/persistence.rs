@@ -14,6 +14,8 @@ use crate::size::human;
 /// `f_type` of the file systems whose change stamps prove that a file is what it was, as in the plugin's `mount`: ext2 to ext4, XFS, btrfs.
 const PROVABLE: [u64; 3] = [0xef53, 0x5846_5342, 0x9123_683e];
 
+/// What an empty `bpe_persist_path` means.
+pub const EMPTY: &str = "bpe_persist_path is empty: the cache starts empty after each restart";
 /// `bpe_persist_path` of a server that has no plugin yet.
 pub const USUAL: &str = "/dev/shm";
 const TMPFS: i64 = 0x0102_1994;
@@ -158,10 +160,7 @@ pub fn loaded_early(
 
 /// `bpe_persist_path` as the server has it.
 pub fn folder(variable: Option<&str>) -> PathBuf {
-    variable
-        .filter(|path| !path.is_empty())
-        .unwrap_or(USUAL)
-        .into()
+    variable.unwrap_or(USUAL).into()
 }
 
 #[cfg(test)]

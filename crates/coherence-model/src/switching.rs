@@ -87,7 +87,6 @@ fn set_variables() {
     settings::COMPRESSION.store(u64::from(one_in(3)), Ordering::SeqCst);
     // A millisecond is so little that some reads of the cache are given up, and answered late.
     settings::READ_TIMEOUT.store([0, 1, 1000][below(3)], Ordering::SeqCst);
-    settings::read_timeout();
 }
 
 /// Prepares the controller, with cache files in the world's folder.
@@ -140,13 +139,12 @@ pub fn administrator() {
             std::thread::sleep(Duration::from_millis(below(60) as u64));
         }
         let _kept_out = KeptOut::wait();
-        match below(9) {
-            8 => let_a_minute_pass(),
+        match below(8) {
+            7 => let_a_minute_pass(),
             0 => {
                 set_variables();
                 wait_for_rebuild();
             }
-            1 => settings::ASYNC_IO.store([0, 0, 2][below(3)], Ordering::SeqCst),
             _ => {
                 controller::disable();
                 reached(Reached::SwitchedOff);
@@ -154,7 +152,6 @@ pub fn administrator() {
                     std::thread::sleep(Duration::from_millis(below(60) as u64));
                 }
                 set_variables();
-                settings::ASYNC_IO.store(0, Ordering::SeqCst);
                 switch_on();
             }
         }
@@ -188,8 +185,9 @@ pub fn bypassing_administrator() {
 /// Reads pass the extension by from now on, or in another way than before; perhaps with a control group.
 pub fn bypass() {
     let bypass = [Bypass::On, Bypass::Refill][below(2)];
+    let seconds = if one_in(2) { 86_400 } else { 0 };
+    KNOWN.bypassing.set_timeout(&CORE, seconds);
     KNOWN.bypassing.set(&CORE, bypass);
-    KNOWN.bypassing.set_control_group(&CORE, one_in(2));
     if CORE.switch().mode().bypass() == bypass {
         reached(match bypass {
             Bypass::Refill => Reached::Refilled,

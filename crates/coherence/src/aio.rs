@@ -46,14 +46,12 @@ pub const UNSEEN: Duration = Duration::from_secs(60);
 pub struct Submission {
     pub mode: Mode,
     pub context: usize,
-    /// Reads may be pointed at a cache file.
-    pub redirects: bool,
 }
 
 impl Submission {
     /// Whether anything is done about reads beside noting them.
     fn looks_at_reads(&self) -> bool {
-        self.redirects && self.mode.looks_at_reads()
+        self.mode.looks_at_reads()
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use extension::{Extension, ReadTimeout};
+use extension::Extension;
 
 use crate::core::Core;
 use crate::files::{Slot, empty_slot};
@@ -49,14 +49,14 @@ pub fn core() -> &'static Core<Machine> {
 
 /// An extension of a test's own, with a small cache file.
 pub fn active_in(switch: &Switch, folder: &std::path::Path) -> Arc<Active> {
-    active_with(switch, folder, Arc::default())
+    active_with(switch, folder, None)
 }
 
 /// The same, whose reads of the cache file end in time.
 pub fn active_with(
     switch: &Switch,
     folder: &std::path::Path,
-    read_timeout: Arc<ReadTimeout>,
+    read_timeout: Option<Duration>,
 ) -> Arc<Active> {
     let device = extension::DeviceConfig {
         path: folder.to_path_buf(),

@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -37,27 +36,6 @@ pub struct DeviceConfig {
     pub file_name: String,
 }
 
-/// How long a read of a device is waited for before the page is read from where it came. It can be changed at any time. It
-/// stands for itself: `Relaxed`.
-#[derive(Debug, Default)]
-pub struct ReadTimeout(AtomicU64);
-
-impl ReadTimeout {
-    /// Zero: as long as it takes.
-    pub fn set(&self, timeout: Duration) {
-        let nanos = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.0.store(nanos, Ordering::Relaxed);
-    }
-
-    /// `None`: as long as it takes.
-    pub fn get(&self) -> Option<Duration> {
-        match self.0.load(Ordering::Relaxed) {
-            0 => None,
-            nanos => Some(Duration::from_nanos(nanos)),
-        }
-    }
-}
-
 #[derive(Clone, Debug)]
 pub struct Config {
     pub devices: Vec<DeviceConfig>,
@@ -72,8 +50,8 @@ pub struct Config {
     pub compression: Compression,
     /// The account of what is written in a day, with its limit. Shared by all extensions of a process.
     pub budget: Arc<WriteBudget>,
-    /// How long a read of a device is waited for.
-    pub read_timeout: Arc<ReadTimeout>,
+    /// How long a read of a device is waited for before the page is read from where it came; `None`: as long as it takes.
+    pub read_timeout: Option<Duration>,
     /// Bytes of a typical page, for sizing the directory.
     pub nominal_page: u32,
     /// A file on a file system in memory, in which directories outlive the process; `None`: they end with it.
@@ -92,7 +70,7 @@ impl Default for Config {
             policy: PolicyName::default(),
             compression: Compression::default(),
             budget: Arc::default(),
-            read_timeout: Arc::default(),
+            read_timeout: None,
             nominal_page: 16384,
             arena: None,
             inherit: None,

@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwap;
 
-use crate::config::{DeviceConfig, OpenError, ReadTimeout};
+use crate::config::{DeviceConfig, OpenError};
 use crate::memory::BOUNCE;
 use crate::segment::format::{BLOCK, Header, SegmentName};
 use crate::segment::{Geometry, Table};
@@ -45,7 +45,7 @@ pub(crate) struct Device {
     pub health: Health,
     pub speed: Speed,
     pub session: u64,
-    read_timeout: Arc<ReadTimeout>,
+    read_timeout: Option<Duration>,
     /// Reads of this file cannot be bounded in time. Stands for itself: `Relaxed` everywhere; who sees it late finds out again.
     unbounded: AtomicBool,
     file: ArcSwap<CacheFile>,
@@ -80,7 +80,7 @@ impl Device {
         geometry: Geometry,
         table: Table,
         session: u64,
-        read_timeout: Arc<ReadTimeout>,
+        read_timeout: Option<Duration>,
     ) -> Device {
         let path = file::file_path(config).unwrap_or_else(|_| config.path.clone());
         Device {
@@ -264,7 +264,6 @@ impl Device {
     pub fn bound(&self, file: &CacheFile) -> Option<Duration> {
         let bounded = file.direct && !self.unbounded.load(Ordering::Relaxed);
         self.read_timeout
-            .get()
             .filter(|_| bounded && file.storage.raw_fd() >= 0)
     }
 
@@ -385,7 +384,9 @@ impl Device {
             None => self.health.describe(),
         };
         if self.unbounded.load(Ordering::Relaxed) {
-            text.push_str("; the kernel gives no asynchronous reads of it, so bpe_read_timeout does not apply");
+            text.push_str(
+                "; the kernel gives no asynchronous reads of it, so nobody stops waiting for one",
+            );
         }
         if self.health.answers() {
             text.push_str(self.health.overdue.submissions.describe());

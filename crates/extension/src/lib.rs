@@ -68,7 +68,6 @@ pub use arena::{Inherited, open_in_memory};
 pub use budget::WriteBudget;
 pub use config::{
     Compression, Config, DeviceConfig, DeviceFacts, MAX_INSTANCES, OpenError, OwnerIdentity,
-    ReadTimeout,
 };
 pub use device::bounded::{GivenUp, give_idle_memory_back};
 pub use device::exposure::{Exposure, Who, exposures};
@@ -82,7 +81,9 @@ pub use measure::histogram::{HistogramSnapshot, LatencyHistogram};
 pub use open::fits;
 #[cfg(any(checker, debug_assertions))]
 pub use page::check_of;
-pub use page::{EXTENT_SHIFT, FileId, MAX_PAGE, MIN_PAGE, NumberHasher, PageId, is_page_length};
+pub use page::{
+    EXTENT_SHIFT, FileId, MAX_PAGE, MIN_PAGE, NumberHasher, PageId, hash, is_page_length,
+};
 pub use policy::list::PolicyName;
 pub use segment::LEAST_DEVICE_BYTES;
 pub use share::{Room, divide, part};

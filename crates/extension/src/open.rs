@@ -280,7 +280,7 @@ pub(crate) fn open(
     let mut devices = Vec::new();
     let places = geometries.into_iter().zip(parts.tables);
     for (device, (geometry, table)) in config.devices.iter().zip(places) {
-        let timeout = Arc::clone(&config.read_timeout);
+        let timeout = config.read_timeout;
         devices.push(Device::new(device, geometry, table, session, timeout));
     }
     let kept = open_devices(&devices, left.is_some(), wrap)?;

@@ -117,9 +117,14 @@ pub fn check_of(page: PageId, bytes: &[u8]) -> u32 {
     check(page, bytes)
 }
 
+/// XXH3, whose values no release changes.
+pub fn hash(bytes: &[u8]) -> u64 {
+    XxHash3_64::oneshot(bytes)
+}
+
 /// Hash of the bytes of a page. It must have nothing to do with the checksums that InnoDB writes into them.
 fn digest(bytes: &[u8]) -> u32 {
-    let hash = XxHash3_64::oneshot(bytes);
+    let hash = hash(bytes);
     (hash ^ (hash >> 32)) as u32
 }
 

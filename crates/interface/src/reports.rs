@@ -83,7 +83,7 @@ columns! {
         "bytes_written" seen Whole, Counter "Bytes written"
         "write_us" seen Real, Gauge "Microseconds that a write takes, of late"
         "errors" seen Whole, Counter "Reads and writes that failed"
-        "reads_given_up" seen Whole, Counter "Reads that were not answered within bpe_read_timeout"
+        "reads_given_up" seen Whole, Counter "Reads that were not answered within a second"
         "reads_busy" seen Whole, Counter "Reads not made because the disk could take no more just then"
         "direct_io" seen Yes, Gauge "1 if the kernel's page cache is passed by"
         "segments" unseen Whole, Gauge "Segments that the disk is cut into"

@@ -126,9 +126,8 @@ fn statics(text: &str) -> Vec<String> {
 
 /// The plugin is loaded into one process, which has one of each of these. The list only gets shorter: a static that is gone must
 /// leave it, and a new one becomes a field of a value that is there.
-const STATICS: [&str; 27] = [
+const STATICS: [&str; 23] = [
     "abi::status::SHOWN",
-    "abi::variables::LENGTHS",
     "calls::asynchronous::MAKE_LIBAIO_FAIL",
     "calls::asynchronous::MAKE_URING_FAIL",
     "clock::TURNED",
@@ -138,7 +137,6 @@ const STATICS: [&str; 27] = [
     "process::CORE",
     "process::KNOWN",
     "process::TABLE",
-    "settings::ASYNC_IO",
     "settings::COMPRESSION",
     "settings::DAILY_WRITE_LIMIT",
     "settings::ENABLED",
@@ -148,11 +146,9 @@ const STATICS: [&str; 27] = [
     "settings::LOADED",
     "settings::MEMORY_LIMIT",
     "settings::PATH",
-    "settings::PERSIST",
     "settings::PERSIST_PATH",
     "settings::READ_TIMEOUT",
     "settings::SIZE",
-    "settings::TIMEOUT",
     "settings::WRITE_BUDGET",
 ];
 

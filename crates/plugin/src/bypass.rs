@@ -1,9 +1,12 @@
-//! What `bpe_bypass`, `bpe_bypass_timeout` and `bpe_control_group` say, and for how long it counts.
+//! What `bpe_bypass` and `bpe_bypass_timeout` say, and for how long it counts.
 //!
 //! | who | what |
 //! |---|---|
-//! | a client, or the configuration | sets one of the first two, or the control group: it counts at once, and the time begins anew |
-//! | the controller's thread, and whoever asks for the status | ends bypass and control group when the time is over ([`Bypassing::look`]) |
+//! | a client, or the configuration | sets `bpe_bypass`: it counts at once, and the time begins anew |
+//! | the controller's thread, and whoever asks for the status | ends bypass when the time is over ([`Bypassing::look`]) |
+//!
+//! With a timeout a setting, OFF too, begins a comparison: until the time is over there is a control group, and reads are timed. A change of
+//! the timeout while nothing is bypassed ends it. Without a timeout there is no control group.
 //!
 //! A command that dies therefore leaves no server in bypass. The values stand in the variables' own memory, so that
 //! `@@bpe_bypass` is what counts, whoever has set it. They hold while the extension is off, too, for the next one.
@@ -11,7 +14,7 @@
 //! Lock: a leaf. The switch takes over what is wanted under it, so that what was set first never comes last. The controller's
 //! thread may be held up by a disk only while no extension is active, when there is nothing to end.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -28,14 +31,12 @@ pub struct Bypassing {
     pub bypass: AtomicU64,
     /// Behind `bpe_bypass_timeout`: seconds; 0: until it is changed.
     pub timeout: AtomicU64,
-    /// Behind `bpe_control_group`.
-    pub control_group: AtomicU8,
     since: Mutex<Since>,
 }
 
 struct Since {
-    /// When bypass or control group was last set, by [`Os::running`].
-    set: Duration,
+    /// When a client last set bypass, by [`Os::running`]; `None` when its time is over.
+    set: Option<Duration>,
     /// When bypass began, if it has.
     began: Option<Began>,
 }
@@ -53,11 +54,12 @@ pub struct Shown {
     pub bypass: Bypass,
     /// Since it began; 0 without bypass.
     pub seconds: u64,
-    /// Until bypass and control group end; `None` if they do not by themselves.
+    /// Until bypass and comparison end; `None` if they do not by themselves.
     pub left: Option<u64>,
     /// Pages that writes have dropped since it began.
     pub dropped: u64,
-    pub control_group: bool,
+    /// Whether there is a control group.
+    pub compares: bool,
 }
 
 /// Who changes it.
@@ -73,19 +75,17 @@ impl Bypassing {
         Bypassing {
             bypass: AtomicU64::new(0),
             timeout: AtomicU64::new(0),
-            control_group: AtomicU8::new(0),
             since: Mutex::new(Since {
-                set: Duration::ZERO,
+                set: None,
                 began: None,
             }),
         }
     }
 
-    fn wanted(&self) -> (Bypass, bool) {
+    fn wanted(&self) -> Bypass {
         let at = usize::try_from(self.bypass.load(Ordering::SeqCst)).ok();
         let bypass = at.and_then(|at| Bypass::ALL.get(at).copied());
-        let control_group = self.control_group.load(Ordering::SeqCst) != 0;
-        (bypass.unwrap_or_default(), control_group)
+        bypass.unwrap_or_default()
     }
 
     fn timeout(&self) -> Option<Duration> {
@@ -96,35 +96,38 @@ impl Bypassing {
     /// The plugin is initialised: what the configuration says counts.
     pub fn begin<O: Os>(&self, core: &Core<O>) {
         self.since.lock().began = None;
-        let (bypass, control_group) = self.wanted();
-        self.change(core, By::Client, |_| (bypass, control_group));
+        self.change(core, By::Client, self.wanted());
+        self.end_comparison(core);
     }
 
     /// A client sets `bpe_bypass`.
     pub fn set<O: Os>(&self, core: &Core<O>, bypass: Bypass) {
-        self.change(core, By::Client, |(_, control_group)| {
-            (bypass, control_group)
-        });
+        self.change(core, By::Client, bypass);
     }
 
-    /// A client sets `bpe_control_group`.
-    pub fn set_control_group<O: Os>(&self, core: &Core<O>, on: bool) {
-        self.change(core, By::Client, |(bypass, _)| (bypass, on));
+    /// A client sets `bpe_bypass_timeout`.
+    pub fn set_timeout<O: Os>(&self, core: &Core<O>, seconds: u64) {
+        self.timeout.store(seconds, Ordering::SeqCst);
+        self.end_comparison(core);
     }
 
-    /// Ends bypass and control group if their time is over.
+    /// Ends the comparison if nothing is bypassed.
+    fn end_comparison<O: Os>(&self, core: &Core<O>) {
+        let mut since = self.since.lock();
+        if self.wanted() == Bypass::Off {
+            since.set = None;
+        }
+        self.apply(core, &since);
+    }
+
+    /// Ends bypass and comparison if their time is over.
     pub fn look<O: Os>(&self, core: &Core<O>) {
-        if self.wanted() != (Bypass::Off, false) && self.timeout().is_some() {
-            self.change(core, By::Time, |_| (Bypass::Off, false));
+        if self.timeout().is_some() {
+            self.change(core, By::Time, Bypass::Off);
         }
     }
 
-    fn change<O: Os>(
-        &self,
-        core: &Core<O>,
-        by: By,
-        to: impl FnOnce((Bypass, bool)) -> (Bypass, bool),
-    ) {
+    fn change<O: Os>(&self, core: &Core<O>, by: By, to: Bypass) {
         let now = core.os().running();
         let (epoch, dropped) = match by {
             By::Client => dropped(core),
@@ -132,17 +135,16 @@ impl Bypassing {
         };
         let mut since = self.since.lock();
         let timeout = self.timeout();
-        if by == By::Time && timeout.is_none_or(|timeout| now.saturating_sub(since.set) < timeout) {
+        let is_over = |(set, timeout): (Duration, Duration)| now.saturating_sub(set) >= timeout;
+        if by == By::Time && !since.set.zip(timeout).is_some_and(is_over) {
             return; // a client was faster
         }
         let before = self.wanted();
-        let after = to(before);
-        self.bypass.store(after.0 as u64, Ordering::SeqCst);
-        self.control_group.store(after.1.into(), Ordering::SeqCst);
-        apply(core, after);
-        since.set = now;
-        let was = since.began.as_ref().map(|began| (before.0, began.at));
-        if after.0 == Bypass::Off {
+        self.bypass.store(to as u64, Ordering::SeqCst);
+        since.set = (by == By::Client).then_some(now);
+        self.apply(core, &since);
+        let was = since.began.as_ref().map(|began| (before, began.at));
+        if to == Bypass::Off {
             since.began = None;
         } else if was.is_none() {
             since.began = Some(Began {
@@ -152,15 +154,27 @@ impl Bypassing {
             });
         }
         drop(since);
-        if let Some(line) = told(was, after.0, by, now, timeout) {
+        if let Some(line) = told(was, to, by, now, timeout) {
             core.os().note(&line);
         }
     }
 
     /// It has changed whether anything may be served.
     pub fn again<O: Os>(&self, core: &Core<O>) {
-        let _since = self.since.lock();
-        apply(core, self.wanted());
+        self.apply(core, &self.since.lock());
+    }
+
+    /// As long as nothing may be served, all is bypassed.
+    fn apply<O: Os>(&self, core: &Core<O>, since: &Since) {
+        let bypass = match core.files.recoveries.is_withheld() {
+            true => Bypass::On,
+            false => self.wanted(),
+        };
+        core.switch().use_for(bypass, self.compares(since));
+    }
+
+    fn compares(&self, since: &Since) -> bool {
+        since.set.is_some() && self.timeout().is_some()
     }
 
     pub fn shown<O: Os>(&self, core: &Core<O>) -> Shown {
@@ -168,10 +182,9 @@ impl Bypassing {
         let now = core.os().running();
         let (epoch, dropped) = dropped(core);
         let since = self.since.lock();
-        let (bypass, control_group) = self.wanted();
-        let ends = (bypass, control_group) != (Bypass::Off, false);
-        let left = self.timeout().filter(|_| ends);
-        let left = left.map(|timeout| (since.set + timeout).saturating_sub(now));
+        let bypass = self.wanted();
+        let left = since.set.zip(self.timeout());
+        let left = left.map(|(set, timeout)| (set + timeout).saturating_sub(now));
         let began = since.began.as_ref();
         Shown {
             bypass,
@@ -181,18 +194,9 @@ impl Bypassing {
                 true => dropped.saturating_sub(began.dropped),
                 false => dropped,
             }),
-            control_group,
+            compares: self.compares(&since),
         }
     }
-}
-
-/// As long as nothing may be served, all is bypassed.
-fn apply<O: Os>(core: &Core<O>, (bypass, control_group): (Bypass, bool)) {
-    let bypass = match core.files.recoveries.is_withheld() {
-        true => Bypass::On,
-        false => bypass,
-    };
-    core.switch().use_for(bypass, control_group);
 }
 
 /// Pages that writes have dropped since the active extension was opened, and which one that is.
@@ -261,20 +265,13 @@ mod tests {
 
     fn shown(of: &Bypassing) -> (Bypass, Option<u64>, bool) {
         let shown = of.shown(&CORE);
-        let wanted = (
-            Bypass::ALL[of.bypass.load(Ordering::SeqCst) as usize],
-            of.control_group.load(Ordering::SeqCst),
-        );
-        assert_eq!(
-            wanted,
-            (shown.bypass, u8::from(shown.control_group)),
-            "the variables tell what counts"
-        );
-        (shown.bypass, shown.left, shown.control_group)
+        let wanted = Bypass::ALL[of.bypass.load(Ordering::SeqCst) as usize];
+        assert_eq!(wanted, shown.bypass, "the variable tells what counts");
+        (shown.bypass, shown.left, shown.compares)
     }
 
     #[test]
-    fn bypass_and_control_group_end_after_the_last_setting() {
+    fn bypass_and_comparison_end_after_the_last_setting() {
         let _turn = crate::process::UNDER_TEST.lock();
         let of = Bypassing::new();
         of.set(&CORE, Bypass::On);
@@ -286,10 +283,10 @@ mod tests {
         );
         assert!(of.shown(&CORE).seconds >= 100_000);
         of.set(&CORE, Bypass::On);
-        of.timeout.store(60, Ordering::SeqCst);
+        of.set_timeout(&CORE, 60);
+        assert!(matches!(shown(&of), (Bypass::On, Some(55..=60), true)));
         pass(Duration::from_secs(40));
         of.set(&CORE, Bypass::On);
-        of.set_control_group(&CORE, true);
         pass(Duration::from_secs(40));
         assert!(
             matches!(shown(&of), (Bypass::On, Some(15..=20), true)),
@@ -300,12 +297,24 @@ mod tests {
         assert_eq!(of.shown(&CORE).seconds, 0);
         // Serving in between, as a comparison does: the control group ends too if nobody goes on.
         of.set(&CORE, Bypass::Refill);
-        of.set_control_group(&CORE, true);
         of.set(&CORE, Bypass::Off);
         pass(Duration::from_secs(50));
         assert!(matches!(shown(&of), (Bypass::Off, Some(_), true)));
         pass(Duration::from_secs(15));
         assert_eq!(shown(&of), (Bypass::Off, None, false));
+        // A comparison that puts back what it found leaves no control group.
+        of.set(&CORE, Bypass::Off);
+        of.set_timeout(&CORE, 60);
+        assert_eq!(shown(&of), (Bypass::Off, None, false));
+        // Nor does a start with a timeout in the configuration.
+        of.begin(&CORE);
+        assert_eq!(shown(&of), (Bypass::Off, None, false));
+        of.set(&CORE, Bypass::On);
+        of.begin(&CORE);
+        assert!(matches!(shown(&of), (Bypass::On, Some(_), true)));
+        of.set_timeout(&CORE, 0);
+        assert_eq!(shown(&of), (Bypass::On, None, false));
+        of.set(&CORE, Bypass::Off);
     }
 
     #[test]

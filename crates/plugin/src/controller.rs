@@ -23,7 +23,7 @@ use std::time::Instant;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::CORE;
-use crate::settings::{self, AsyncIo};
+use crate::settings;
 use crate::switch::Bypass;
 use crate::{persist, pool, unseen};
 use server::CONTROLLER;
@@ -142,9 +142,7 @@ pub fn loaded_early() -> bool {
 
 /// What kind of asynchronous I/O the server was seen using.
 pub fn async_mode() -> &'static str {
-    if settings::async_io() == AsyncIo::Off {
-        "off"
-    } else if crate::uring::seen() {
+    if crate::uring::seen() {
         "io_uring"
     } else if CORE.requests.seen() {
         "libaio"

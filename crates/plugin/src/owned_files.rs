@@ -31,7 +31,7 @@ const MOST_FORMER: usize = 64;
 pub fn note(owner: OwnerIdentity, data: &Path, cache_files: Vec<PathBuf>) {
     let data = data.to_path_buf();
     let mut now = cache_files;
-    now.push(settings::persist_path());
+    now.extend(settings::persist_path());
     let swept = Linux.spawn("bpe-sweep", move || {
         let former = read(&data).unwrap_or_default();
         let mut kept = now.clone();

@@ -32,7 +32,7 @@ use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::plan::{self, Plan};
 use crate::process::{CORE, KNOWN};
-use crate::settings::{self, Persist, Settings};
+use crate::settings::{self, Settings};
 use crate::token::{Token, TokenFile};
 use crate::{clock, fence, owned_files, scan, unseen};
 
@@ -54,7 +54,7 @@ pub const PATIENCE: Duration = image::PATIENCE;
 /// should wait for the extension a moment. `early`: InnoDB has not started.
 pub fn begin(early: bool) -> bool {
     let owner = plan::owner();
-    if settings::persist() == Persist::Off {
+    if settings::persist_path().is_none() {
         // What was persisted before it was switched off.
         remove(&owner);
         return false;
@@ -150,7 +150,7 @@ pub fn recovered() -> Recovered {
 /// # Errors
 /// Why it cannot.
 pub fn ensure(owner: OwnerIdentity) -> Result<(), String> {
-    if settings::persist() == Persist::Off || is_kept() {
+    if settings::persist_path().is_none() || is_kept() {
         return Ok(());
     }
     open(&owner, false).map(|_| ())
@@ -202,11 +202,11 @@ impl End {
     /// Asked by whoever ends it.
     pub fn now() -> End {
         let is_main = rustix::thread::gettid() == rustix::process::getpid();
-        match settings::persist() {
+        match settings::persist_path() {
             _ if !is_main => End::Uninstalled,
-            Persist::Restart if is_kept() => End::Left,
-            Persist::Restart => End::Untouched,
-            Persist::Off => End::Stopped,
+            Some(_) if is_kept() => End::Left,
+            Some(_) => End::Untouched,
+            None => End::Stopped,
         }
     }
 }
@@ -643,7 +643,7 @@ mod tests {
     #[test]
     fn records_and_the_file_that_grows_with_them_are_the_same_after_a_second_installation() {
         let _turn = crate::process::UNDER_TEST.lock();
-        settings::PERSIST.store(1, Ordering::SeqCst);
+        settings::keep_in_tests(Some(settings::DEFAULT_PERSIST_PATH));
         begin(true);
         end(End::Uninstalled);
         begin(true);
@@ -657,7 +657,7 @@ mod tests {
             .chunks(8)
             .any(|word| word == 0x1234_5678_u64.to_ne_bytes());
         end(End::Uninstalled);
-        settings::PERSIST.store(0, Ordering::SeqCst);
+        settings::keep_in_tests(None);
         // Without a server the working folder is the data directory.
         let _ = std::fs::remove_file(plan::data_directory().join(crate::token::NAME));
         assert!(

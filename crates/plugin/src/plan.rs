@@ -3,7 +3,8 @@
 //! Names, owner and room are looked at when the plan is made. Whoever checks it and whoever opens the extension are given
 //! the same plan, so that what was checked is what is opened. Only [`Plan::wait_for_room`] looks at the room again, before both.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,7 +14,7 @@ use interface::owner;
 use interface::untrusted::refuse_in_path;
 
 use crate::pool;
-use crate::settings::{self, Persist, Settings};
+use crate::settings::{self, Settings};
 
 /// Without `bpe_memory_limit` the extension takes this part of the machine's memory at most.
 const MOST_OF_MEMORY: u64 = 8;
@@ -106,7 +107,7 @@ impl Plan {
             })
             .collect();
         let is_persisted =
-            settings::persist() == Persist::Restart && settings::check_persist_path().is_ok();
+            settings::persist_path().is_some() && settings::check_persist_path().is_ok();
         let config = Config {
             devices,
             instances: settings.instance_count(),
@@ -430,9 +431,11 @@ pub fn stem(owner: &OwnerIdentity) -> String {
     owner::stem(&owner.0)
 }
 
-/// Where the server keeps, in memory that outlives its process, what is of this kind.
+/// Where the server keeps, in memory that outlives its process, what is of this kind; without `bpe_persist_path`, where it does by default.
 pub fn kept_in(owner: &OwnerIdentity, kind: &str) -> PathBuf {
-    settings::persist_path().join(format!("{}.{kind}", stem(owner)))
+    let default = || OsStr::from_bytes(settings::DEFAULT_PERSIST_PATH.to_bytes()).into();
+    let folder = settings::persist_path().unwrap_or_else(default);
+    folder.join(format!("{}.{kind}", stem(owner)))
 }
 
 /// What `bpe_path` names first: a cache file, or the folder of one.

@@ -15,7 +15,6 @@ use crate::core::Core;
 use crate::files::{Slot, empty_slot};
 use crate::label::Label;
 use crate::linux::{DESCRIPTORS, Linux};
-use crate::settings;
 use crate::tables::Tables;
 use crate::tripwire::Tripwire;
 
@@ -92,7 +91,7 @@ pub static KNOWN: Known = Known {
     tripwire: Tripwire::new(),
     privilege_refusal_logged: AtomicBool::new(false),
     bypassing: Bypassing::new(),
-    warm_io_capacity: AtomicU64::new(settings::DEFAULT_WARM_IO_CAPACITY),
+    warm_io_capacity: AtomicU64::new(interface::variables::WARM_IO_CAPACITY.default_number()),
     kept: Kept {
         session: AtomicU64::new(0),
         held_up: AtomicU64::new(0),

@@ -20,14 +20,9 @@ use crate::{controller, persist, settings, table_name, tables};
 pub struct Totals {
     /// The cache's own.
     pub cache: Statistics,
-    /// Microseconds: p50, p95, p99 of reads from the cache disk.
-    pub cache_read_us: [f64; 3],
-    /// Microseconds: p50, p95, p99 of reads from the data files.
-    pub data_read_us: [f64; 3],
     /// Reads from the data files whose time was taken.
     pub data_latency: HistogramSnapshot,
-    /// Cache disks, and those of them that are not used now.
-    pub devices: u64,
+    /// Cache disks that are not used now.
     pub devices_failed: u64,
     /// Page reads that went to the data files.
     pub data_reads: u64,
@@ -50,7 +45,6 @@ pub fn totals() -> Totals {
         ),
         None => Default::default(),
     };
-    const QUANTILES: [f64; 3] = [0.50, 0.95, 0.99];
     let memory = cache.memory_bytes
         + if guard.is_some() {
             standing_memory()
@@ -58,10 +52,7 @@ pub fn totals() -> Totals {
             0
         };
     Totals {
-        cache_read_us: QUANTILES.map(|q| cache.read_latency.quantile(q)),
-        data_read_us: QUANTILES.map(|q| data.quantile(q)),
         data_latency: data,
-        devices: devices.len() as u64,
         devices_failed: devices.iter().filter(|device| !device.active).count() as u64,
         data_reads,
         memory_bytes: memory
@@ -95,17 +86,20 @@ pub fn failed_devices() -> String {
     active.device_failures().join("; ")
 }
 
-/// Why the state is this one, and what is wrong with devices while some of them serve.
-pub fn with_failed_devices(state: State, reason: &str) -> String {
-    match (state, reason) {
-        (State::Active, _) | (_, "") => failed_devices(),
-        (State::Bypass, _) => {
-            let all = [reason.to_owned(), failed_devices()];
-            let said = all.into_iter().filter(|one| !one.is_empty());
-            said.collect::<Vec<_>>().join("; ")
-        }
-        _ => reason.to_owned(),
-    }
+/// `Bpe_state_reason`: the reason of the state. An active or bypassed extension adds its failed devices and invalid `bpe_tables`.
+pub fn state_reason(state: State, reason: &str) -> String {
+    let reason = match (state, reason) {
+        (State::Active, _) | (_, "") => None,
+        (State::Bypass, _) => Some(reason.to_owned()),
+        _ => return reason.to_owned(),
+    };
+    let rules = match KNOWN.tables.wrong() {
+        error if error.is_empty() => error,
+        error => format!("bpe_tables is not followed: {error}"),
+    };
+    let all = reason.into_iter().chain([failed_devices(), rules]);
+    let said: Vec<_> = all.filter(|one| !one.is_empty()).collect();
+    said.join("; ")
 }
 
 /// `bpe_report('suspended')`: the files that are not cached because something else than the server writes to them.
@@ -140,15 +134,17 @@ pub fn summary() -> Value {
     let bypass = KNOWN.bypassing.shown(&CORE);
     let (state, reason) = controller::state();
     let cache = &totals.cache;
+    let (kept_out, bytes_kept_out) = kept_out();
+    let quantiles = |of: &HistogramSnapshot| json!({ "p50": of.quantile(0.50), "p95": of.quantile(0.95), "p99": of.quantile(0.99) });
     json!({
         "version": env!("CARGO_PKG_VERSION"),
         "state": state.name(),
-        "state_reason": with_failed_devices(state, &reason),
+        "state_reason": state_reason(state, &reason),
         "bypass": bypass.bypass.name(),
         "bypass_seconds": bypass.seconds,
         "bypass_seconds_left": bypass.left,
         "bypass_dropped": bypass.dropped,
-        "control_group": bypass.control_group,
+        "compares": bypass.compares,
         "load_mode": if controller::loaded_early() { "early" } else { "runtime" },
         "async_mode": controller::async_mode(),
         "switched_on": controller::switched_on(),
@@ -159,6 +155,8 @@ pub fn summary() -> Value {
         "size": settings::Settings::current().size,
         "tables": settings::text_of(&KNOWN.tables.text),
         "tables_error": KNOWN.tables.wrong(),
+        "kept_out": kept_out,
+        "bytes_kept_out": bytes_kept_out,
         "instances": totals.instances,
         "hits": cache.hits,
         "misses": cache.misses,
@@ -170,9 +168,10 @@ pub fn summary() -> Value {
         "daily_write_limit": settings::DAILY_WRITE_LIMIT.load(Ordering::SeqCst),
         "write_limit_rejected": cache.rejected_write_limit,
         "memory_bytes": totals.memory_bytes,
-        "cache_read_us": { "p50": totals.cache_read_us[0], "p95": totals.cache_read_us[1], "p99": totals.cache_read_us[2] },
-        "data_read_us": { "p50": totals.data_read_us[0], "p95": totals.data_read_us[1], "p99": totals.data_read_us[2] },
+        "cache_read_us": quantiles(&cache.read_latency),
+        "data_read_us": quantiles(&totals.data_latency),
         "inherited": recovered(),
+        "warm": DIAGNOSTICS.warming.figures(),
         "cache": serde_json::to_value(cache).unwrap_or(Value::Null),
     })
 }
@@ -366,6 +365,23 @@ mod tests {
         );
         assert_eq!(told["rest_s"], audit::QUIET.as_secs());
         assert_eq!(told["latest_s"], audit::LONGEST.as_secs() - 10);
+    }
+
+    /// `docs/upgrade.md` names the member of the report that replaces each removed status variable.
+    #[test]
+    fn summary_has_members_that_the_upgrade_names() {
+        let text = include_str!("../../../docs/upgrade.md");
+        let (_, table) = text.split_once("### Removed status variables").unwrap();
+        let (table, _) = table.split_once("\n### ").unwrap();
+        let place = |line: &str| Some(line.strip_prefix("| `Bpe_")?.split('`').nth(2)?.to_owned());
+        let places: Vec<String> = table.lines().filter_map(place).collect();
+        assert_eq!(places.len(), 24);
+        let summary = summary();
+        for place in places {
+            let of_summary = !place.contains('(') && !place.starts_with("Bpe_");
+            let path = format!("/{}", place.replace('.', "/"));
+            assert!(!of_summary || summary.pointer(&path).is_some(), "{place}");
+        }
     }
 
     #[test]

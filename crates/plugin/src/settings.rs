@@ -1,15 +1,14 @@
 //! What the administrator asked for: the values behind the system variables.
 
 use std::ffi::{CStr, CString, c_char};
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use coherence::controller::Layout;
-use extension::{Compression, ReadTimeout, WriteBudget};
+use extension::{Compression, WriteBudget};
 use interface::untrusted::refuse_in_path;
 use parking_lot::Mutex;
 
@@ -20,48 +19,23 @@ pub static PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
 /// Behind `bpe_size`, bytes.
 pub static SIZE: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_instances`; 0: by the number of cores.
-pub static INSTANCES: AtomicI32 = AtomicI32::new(0);
+pub static INSTANCES: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_io_capacity`: writes of 16 KiB per second; 0: no limit.
 pub static IO_CAPACITY: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_daily_write_limit`: bytes in 24 hours; 0: no limit.
 pub static DAILY_WRITE_LIMIT: AtomicU64 = AtomicU64::new(0);
-/// Behind `bpe_read_timeout`: milliseconds; 0: as long as it takes.
-pub static READ_TIMEOUT: AtomicU64 = AtomicU64::new(DEFAULT_READ_TIMEOUT);
 /// Behind `bpe_memory_limit`, bytes; 0: by the size.
 pub static MEMORY_LIMIT: AtomicU64 = AtomicU64::new(0);
 /// Behind `bpe_compression`.
 pub static COMPRESSION: AtomicU64 = AtomicU64::new(0);
-/// Behind `bpe_async_io`.
-pub static ASYNC_IO: AtomicU64 = AtomicU64::new(0);
-/// Behind `bpe_persist`, an index: off, restart. The server gives it its default.
-pub static PERSIST: AtomicU64 = AtomicU64::new(0);
-/// Behind `bpe_persist_path`; as [`PATH`].
+/// Behind `bpe_persist_path`; as [`PATH`]. Empty: nothing outlives the process.
 pub static PERSIST_PATH: AtomicPtr<c_char> = AtomicPtr::new(std::ptr::null_mut());
-
-/// Longer than a disk that works takes, even when it is busy.
-pub const DEFAULT_READ_TIMEOUT: u64 = 1000;
-
-/// `bpe_warm_io_capacity`: a third of what a volume of 3,000 reads per second does.
-pub const DEFAULT_WARM_IO_CAPACITY: u64 = 1000;
-/// The highest one.
-pub const MOST_WARM_IO_CAPACITY: u64 = 1_000_000;
 
 /// `bpe_io_capacity` counts writes of this many bytes.
 pub const CAPACITY_UNIT: u64 = 16 * 1024;
 
 /// Such a `bpe_size` is a percentage of the room on the cache disks: no cache is that small. A lower one is a slip.
 const PERCENT: RangeInclusive<u64> = 10..=100;
-
-/// How asynchronous I/O is treated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AsyncIo {
-    /// Make a server that starts choose libaio; serve what can be served.
-    Auto,
-    /// Leave the server's choice.
-    Native,
-    /// Never serve asynchronous reads.
-    Off,
-}
 
 /// All settings at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,13 +81,20 @@ impl Settings {
         }
     }
 
+    /// What a cache is laid out by: the variables whose change rebuilds it.
+    fn layout(&self) -> impl PartialEq + std::fmt::Debug {
+        (
+            &self.path,
+            self.size,
+            self.instances,
+            self.memory_limit,
+            self.compression,
+        )
+    }
+
     /// Tells settings by which a cache is laid out from others.
     pub fn layout_digest(&self) -> u64 {
-        let mut hasher = DefaultHasher::new();
-        let compressed = self.compression == Compression::Lz4;
-        let layout = (self.size, self.instances, self.memory_limit, compressed);
-        (&self.path, layout).hash(&mut hasher);
-        hasher.finish() | 1
+        extension::hash(format!("{:?}", self.layout()).as_bytes()) | 1
     }
 
     /// The part of the room on the cache disks, if `bpe_size` is one.
@@ -135,15 +116,7 @@ impl Settings {
 
 impl Layout for Settings {
     fn same_layout(&self, other: &Settings) -> bool {
-        let layout = |settings: &Settings| {
-            (
-                settings.size,
-                settings.instances,
-                settings.memory_limit,
-                settings.compression,
-            )
-        };
-        self.path == other.path && layout(self) == layout(other)
+        self.layout() == other.layout()
     }
 }
 
@@ -230,46 +203,45 @@ pub fn write_budget() -> Arc<WriteBudget> {
     Arc::clone(&WRITE_BUDGET)
 }
 
-static TIMEOUT: LazyLock<Arc<ReadTimeout>> = LazyLock::new(Arc::default);
+/// Milliseconds that a read of a cache disk is waited for: longer than a disk that works takes, even when it is busy. Only tests change it.
+pub static READ_TIMEOUT: AtomicU64 = AtomicU64::new(1000);
 
-/// `bpe_read_timeout`, shared with every extension.
-pub fn read_timeout() -> Arc<ReadTimeout> {
-    TIMEOUT.set(Duration::from_millis(READ_TIMEOUT.load(Ordering::SeqCst)));
-    Arc::clone(&TIMEOUT)
-}
-
-/// `bpe_async_io`.
-pub fn async_io() -> AsyncIo {
-    match ASYNC_IO.load(Ordering::SeqCst) {
-        1 => AsyncIo::Native,
-        2 => AsyncIo::Off,
-        _ => AsyncIo::Auto,
+/// How long a read of a cache disk is waited for; `None`: as long as it takes.
+pub fn read_timeout() -> Option<Duration> {
+    #[cfg(debug_assertions)]
+    if let Ok(Ok(milliseconds)) = std::env::var("BPE_TEST_READ_TIMEOUT").map(|text| text.parse()) {
+        READ_TIMEOUT.store(milliseconds, Ordering::SeqCst);
     }
+    let milliseconds = READ_TIMEOUT.load(Ordering::SeqCst);
+    (milliseconds != 0).then(|| Duration::from_millis(milliseconds))
 }
 
-/// What outlives the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Persist {
-    /// Nothing.
-    Off,
-    /// What is cached, while the machine runs.
-    Restart,
+/// MariaDB takes `bpe_persist`, which is gone, for the beginning of `bpe_persist_path`. Gives the latter what was meant, and returns a
+/// warning.
+pub fn take_former_persist() -> Option<String> {
+    let former = text_of(&PERSIST_PATH);
+    let meant = match former.as_str() {
+        "off" => c"",
+        "restart" => DEFAULT_PERSIST_PATH,
+        _ => return None,
+    };
+    PERSIST_PATH.store(intern(meant), Ordering::SeqCst);
+    Some(format!(
+        "bpe_persist={former} is set, which is gone: bpe_persist_path='{}' takes its place",
+        meant.to_string_lossy()
+    ))
 }
 
-/// `bpe_persist`.
-pub fn persist() -> Persist {
-    match PERSIST.load(Ordering::SeqCst) {
-        0 => Persist::Off,
-        _ => Persist::Restart,
-    }
+/// Where what is cached outlives the process, while the machine runs; `None`: nowhere.
+pub fn persist_path() -> Option<PathBuf> {
+    let path = text_of(&PERSIST_PATH);
+    (!path.is_empty()).then(|| path.into())
 }
 
-/// `bpe_persist_path`.
-pub fn persist_path() -> PathBuf {
-    match text_of(&PERSIST_PATH) {
-        path if path.is_empty() => DEFAULT_PERSIST_PATH.into(),
-        path => path.into(),
-    }
+#[cfg(test)]
+pub fn keep_in_tests(folder: Option<&CStr>) {
+    PERSIST_PATH.store(intern(folder.unwrap_or_default()), Ordering::SeqCst);
+    LOADED.store(folder.is_some(), Ordering::SeqCst);
 }
 
 /// Whether files can be kept there.
@@ -280,8 +252,8 @@ pub fn check_persist_path() -> Result<(), String> {
     refuse_in_path("bpe_persist_path", &text_of(&PERSIST_PATH))
 }
 
-/// POSIX shared memory, under Linux.
-const DEFAULT_PERSIST_PATH: &str = "/dev/shm";
+/// The default of `bpe_persist_path`: POSIX shared memory, under Linux.
+pub const DEFAULT_PERSIST_PATH: &CStr = c"/dev/shm";
 
 fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
@@ -321,6 +293,32 @@ mod tests {
         unsafe { set_path(std::ptr::null()) };
         assert_eq!(path(), "");
         LOADED.store(false, Ordering::SeqCst);
+    }
+
+    /// `interface` says of the same variables that a change rebuilds the cache.
+    #[test]
+    fn layouts_differ_where_a_variable_rebuilds() {
+        let usual = Settings::current();
+        let changed = |name: &str| {
+            let mut other = usual.clone();
+            match name {
+                "bpe_path" => other.path.push('x'),
+                "bpe_size" => other.size += 1,
+                "bpe_instances" => other.instances += 1,
+                "bpe_memory_limit" => other.memory_limit += 1,
+                "bpe_compression" => other.compression = Compression::Lz4,
+                "bpe_io_capacity" => other.io_capacity += 1,
+                _ => {}
+            }
+            other
+        };
+        for one in interface::variables::ALL {
+            let rebuilds = interface::variables::rebuilds(one.name);
+            let other = changed(one.name);
+            assert_eq!(!usual.same_layout(&other), rebuilds, "{}", one.name);
+            let differs = usual.layout_digest() != other.layout_digest();
+            assert_eq!(differs, rebuilds, "{}", one.name);
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ struct Load {
     left_out: LeftOut,
 }
 
-/// Progress, for people.
+/// The progress of the list that was loaded last. `loaded` and `reads` count from the server's start.
 #[derive(Serialize)]
 pub struct Figures {
     pub state: &'static str,

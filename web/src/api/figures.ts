@@ -47,23 +47,17 @@ export interface Figures {
   hit_ratio_percent: number | null;
   hit_ratio_total_percent: number;
   misses_per_s: number;
-  /**
-   * Of the misses, pages that had been asked for before, of late: a larger cache would have had many of them. `null` where
-   * the plugin is older and does not count them.
-   */
-  misses_returned_per_s: number | null;
+  /** Misses of pages that had been read before, recently. A larger cache would have had many of them. */
+  misses_returned_per_s: number;
   /** `null` if there were no reads. */
   cache_read_us: Quantiles | null;
   /** `null` if there were no reads. */
   data_read_us: Quantiles | null;
-  /** `interval`, or `total` where the server has no histograms to tell and the quantiles are those since the cache was opened. */
-  latency_of: "interval" | "total";
+  /** The server refuses the report `latency`, which needs the PROCESS privilege. */
+  latency_refused: boolean;
   saved_reads_total: number;
   saved_bytes_per_s: number;
-  /**
-   * Bytes of the pages that the cache answered, each as long as in its data file. Where the plugin is older and does not count
-   * them: the reads, times innodb_page_size.
-   */
+  /** Bytes of the pages that the cache answered, each as long as in its data file. */
   saved_bytes_total: number;
   /**
    * Microseconds that a read of the cache takes less than one of the data files, by both p50: of the interval, or where it
@@ -96,7 +90,7 @@ export interface Figures {
   /** Of the accesses to locks of instances, those that found it held; `null` if there were none. */
   lock_wait_percent: number | null;
   device_errors: number;
-  /** Reads of cache disks that were not answered within bpe_read_timeout. */
+  /** Reads of cache disks that were not answered within a second. */
   reads_given_up: number;
   failed_proofs: number;
   /** How often a data file looked otherwise without a change by the server, since it started. */
@@ -362,7 +356,7 @@ export interface Device {
   write_us: number;
   /** Reads and writes that failed. */
   errors: number;
-  /** Reads that were not answered within bpe_read_timeout. */
+  /** Reads that were not answered within a second. */
   reads_given_up: number;
   /** Reads not made because the disk could take no more just then. */
   reads_busy: number;

@@ -17,16 +17,14 @@ export function ChartsView(props: { store: ServerStore }) {
   const range: [number, number] = [until - span.value * 60, until];
   const figures = all.filter((one) => one.at_ms / 1000 >= range[0]);
   const times = figures.map((one) => one.at_ms / 1000);
-  // What they are of may have changed: only what the newest is of is shown.
-  const latencyOf = all[all.length - 1]?.latency_of ?? "interval";
-  const total = latencyOf === "total";
+  const refused = all[all.length - 1]?.latency_refused;
   const line = (label: string, tone: string, pick: (figures: Figures) => number | null, more: Partial<Series> = {}): Series =>
     ({ label, tone, values: figures.map(pick), ...more });
   // A logarithmic axis has no place for nothing.
   const quantiles = (label: (quantile: string) => string, tone: string, pick: (figures: Figures) => Figures["cache_read_us"]) =>
     (["p50", "p95", "p99"] as const).map((q) => {
       const dash = DASHES[q];
-      return line(label(q), tone, (f) => (f.latency_of === latencyOf && pick(f)?.[q]) || null, { width: q === "p50" ? 2.25 : 1.25, ...(dash ? { dash } : {}) });
+      return line(label(q), tone, (f) => pick(f)?.[q] || null, { width: q === "p50" ? 2.25 : 1.25, ...(dash ? { dash } : {}) });
     });
   const common = { times, range };
   return (
@@ -42,8 +40,8 @@ export function ChartsView(props: { store: ServerStore }) {
       <div class="charts">
         <Chart {...common} title={t.qps} format={number}
           series={[line(t.queries, "accent", (f) => f.qps, { fill: true }), line(t.tps, "muted", (f) => f.tps)]} />
-        <Chart {...common} title={total ? t.latencyTotal : t.latency} note={total ? t.latencyTotalNote : t.latencyNote} format={micros} logarithmic
-          series={[...quantiles(total ? t.cacheSeriesTotal : t.cacheSeries, "cache", (f) => f.cache_read_us), ...quantiles(total ? t.dataSeriesTotal : t.dataSeries, "data", (f) => f.data_read_us)]} />
+        <Chart {...common} title={t.latency} note={refused ? t.latencyRefused : t.latencyNote} format={micros} logarithmic
+          series={[...quantiles(t.cacheSeries, "cache", (f) => f.cache_read_us), ...quantiles(t.dataSeries, "data", (f) => f.data_read_us)]} />
         <Chart {...common} title={t.hitRatio} format={percent} values={[0, 100]}
           series={[line(t.cacheHits, "cache", (f) => f.hit_ratio_percent, { fill: true }), line(t.poolShare, "pool", (f) => f.pool_hit_percent)]} />
         <Chart {...common} title={t.reads} format={number}

@@ -150,7 +150,7 @@ function Tiles(props: { figures: Figures[]; newest: Figures }) {
   const { newest } = props;
   const recent = props.figures.slice(-120);
   const line = (pick: (figures: Figures) => number | null) => recent.map(pick);
-  const p99 = newest.latency_of === "total" ? t.p99Total : t.p99;
+  const notTimed = newest.latency_refused ? t.refused : t.notTimed;
   return (
     <dl class="tiles" aria-label={t.label}>
       <Tile name="qps" label={t.qps} value={number(newest.qps)} small={t.tps(number(newest.tps))} tone="accent" values={line((f) => f.qps)} />
@@ -161,9 +161,9 @@ function Tiles(props: { figures: Figures[]; newest: Figures }) {
       <Tile name="saved" label={t.savedBytes} value={bytesPerSecond(newest.saved_bytes_per_s)} small={t.savedTotal(bytes(newest.saved_bytes_total))}
         tone="cache" values={line((f) => f.saved_bytes_per_s)} />
       <Tile name="cache-read" label={t.cacheRead} value={newest.cache_read_us ? micros(newest.cache_read_us.p50) : "–"}
-        small={newest.cache_read_us ? p99(micros(newest.cache_read_us.p99)) : t.notTimed} tone="cache" values={line((f) => f.cache_read_us?.p50 ?? null)} />
+        small={newest.cache_read_us ? t.p99(micros(newest.cache_read_us.p99)) : notTimed} tone="cache" values={line((f) => f.cache_read_us?.p50 ?? null)} />
       <Tile name="data-read" label={t.dataRead} value={newest.data_read_us ? micros(newest.data_read_us.p50) : "–"}
-        small={newest.data_read_us ? p99(micros(newest.data_read_us.p99)) : t.notTimed} tone="data" values={line((f) => f.data_read_us?.p50 ?? null)} />
+        small={newest.data_read_us ? t.p99(micros(newest.data_read_us.p99)) : notTimed} tone="data" values={line((f) => f.data_read_us?.p50 ?? null)} />
       <Tile name="written" label={t.written} value={bytesPerSecond(newest.cache_written_bytes_per_s)} small={t.written24h(bytes(newest.cache_written_bytes_24h))}
         tone="accent" values={line((f) => f.cache_written_bytes_per_s)} />
       <Tile name="memory" label={t.memory} value={bytes(newest.memory_bytes)} tone="accent" values={line((f) => f.memory_bytes)}

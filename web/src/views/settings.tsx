@@ -1,50 +1,28 @@
 import { useSignal } from "@preact/signals";
 import { api, ApiError } from "../api/client";
 import type { Settings } from "../api/types";
+import { VARIABLES, type Variable } from "../api/variables";
 import { Dialog } from "../components/dialog";
 import { bytes, exactSize, parseSize } from "../format";
 import type { ServerStore } from "../state/server";
+import { language } from "../state/preferences";
 import { text } from "../state/text";
 
-type Name = "bpe_path" | "bpe_size" | "bpe_instances" | "bpe_io_capacity" | "bpe_memory_limit"
-  | "bpe_compression" | "bpe_async_io" | "bpe_read_timeout" | "bpe_daily_write_limit" | "bpe_tables";
-
-interface Field {
-  name: Name;
-  kind: "text" | "size" | "count" | "choice" | "fixed";
-  choices?: string[];
-  /** Changing it while on makes the cache anew. */
-  rebuilds?: boolean;
-}
-
-const FIELDS: Field[] = [
-  { name: "bpe_path", kind: "text", rebuilds: true },
-  { name: "bpe_size", kind: "size", rebuilds: true },
-  { name: "bpe_instances", kind: "count", rebuilds: true },
-  { name: "bpe_memory_limit", kind: "size", rebuilds: true },
-  { name: "bpe_compression", kind: "choice", choices: ["off", "lz4"], rebuilds: true },
-  { name: "bpe_io_capacity", kind: "count" },
-  { name: "bpe_daily_write_limit", kind: "size" },
-  { name: "bpe_read_timeout", kind: "count" },
-  { name: "bpe_tables", kind: "text" },
-  { name: "bpe_async_io", kind: "fixed" },
-];
-
 /** A value as it is edited. */
-const edited = (field: Field, value: Settings[string] | undefined) =>
+const edited = (field: Variable, value: Settings[string] | undefined) =>
   value === null || value === undefined ? "" : field.kind === "size" ? exactSize(Number(value)) : String(value).toLowerCase();
 
 export function SettingsView(props: { store: ServerStore }) {
   const t = text.value.settings;
   const { store } = props;
-  const typed = useSignal<Partial<Record<Name, string>>>({});
+  const typed = useSignal<Partial<Record<string, string>>>({});
   const outcome = useSignal<{ tone: string; text: string; more: string[]; english?: boolean } | null>(null);
   const sending = useSignal(false);
   const asking = useSignal(false);
   const settings = store.details.value?.settings ?? {};
   const on = ["active", "bypass"].includes(store.latest?.state ?? "");
-  const fields = FIELDS.filter((field) => field.name in settings);
-  const current = (field: Field) => field.kind === "text" ? String(settings[field.name] ?? "") : edited(field, settings[field.name]);
+  const fields = VARIABLES.filter((field) => field.name in settings);
+  const current = (field: Variable) => field.kind === "text" ? String(settings[field.name] ?? "") : edited(field, settings[field.name]);
   const changed = fields.filter((field) => typed.value[field.name] !== undefined && typed.value[field.name] !== current(field));
   const bad = changed.some((field) => !isGood(field, typed.value[field.name]!));
 
@@ -69,7 +47,7 @@ export function SettingsView(props: { store: ServerStore }) {
     try {
       const answer = await api.settings(store.id, wanted);
       // What was typed meanwhile stays.
-      typed.value = Object.fromEntries(Object.entries(typed.value).filter(([name, value]) => value !== sent[name as Name]));
+      typed.value = Object.fromEntries(Object.entries(typed.value).filter(([name, value]) => value !== sent[name]));
       outcome.value = { tone: "good", text: t.saved, more: answer.warnings };
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
@@ -100,15 +78,15 @@ export function SettingsView(props: { store: ServerStore }) {
                   <span><code>{field.name}</code></span>
                   {field.kind === "choice" ? (
                     <select name={field.name} value={value} aria-describedby={hint} onChange={(event) => set(event.currentTarget.value)}>
-                      {field.choices!.map((one) => <option key={one} value={one}>{one}</option>)}
+                      {field.choices.map((one) => <option key={one} value={one}>{one}</option>)}
                     </select>
                   ) : (
                     <input name={field.name} type="text" inputMode={field.kind === "count" ? "numeric" : "text"} spellcheck={false} autocomplete="off"
-                      value={value} disabled={field.kind === "fixed"} aria-describedby={hint}
+                      value={value} aria-describedby={hint}
                       aria-invalid={!isGood(field, value)} onInput={(event) => set(event.currentTarget.value)} />
                   )}
                   <small id={hint}>
-                    {size ? `${bytes(size)}. ` : ""}{t.hints[field.name]}{field.rebuilds && on ? ` ${t.rebuild}` : ""}
+                    {size ? `${bytes(size)}. ` : ""}{field.hint[language.value]}{field.rebuilds && on ? ` ${t.rebuild}` : ""}
                   </small>
                 </label>
               );
@@ -137,7 +115,7 @@ export function SettingsView(props: { store: ServerStore }) {
   );
 }
 
-function isGood(field: Field, value: string): boolean {
+function isGood(field: Variable, value: string): boolean {
   if (field.kind === "size") return value === "" ? false : parseSize(value) !== null;
   if (field.kind === "count") return /^\d+$/.test(value.trim());
   return true;

@@ -161,23 +161,21 @@ export async function views(watched) {
   await page.context().close();
 }
 
-/** Where the server cannot tell the latencies of a second, the chart says of what they are. @param {Watched} watched */
+/** Where the server refuses its read latencies, the chart says what the account lacks. @param {Watched} watched */
 export async function latencies(watched) {
   const page = await watched.at("charts");
   const chart = (/** @type {string} */ title) => page.locator("figure.chart").filter({ has: page.getByRole("heading", { name: title, exact: true }) });
   await chart("Read latency").getByText("Data disk p50").waitFor();
-  if (!watched.subject.older) return page.context().close();
-  await watched.subject.do("drop-report");
-  const total = chart("Read latency since the cache was opened");
-  await total.getByText("Data disk p50, since opened").waitFor();
-  await total.getByText("Not for each second").waitFor();
+  if (!watched.subject.refuses) return page.context().close();
+  await watched.subject.do("refuse-reports");
+  await chart("Read latency").getByText("only to accounts with the PROCESS privilege").waitFor();
   await page.locator("[data-preference=language]").selectOption("ja");
-  await chart("読み取りレイテンシー (キャッシュを開いてからの全期間)").waitFor();
+  await page.getByText("PROCESS 権限を持つアカウントだけです").waitFor();
   await page.locator("[data-preference=language]").selectOption("zh-TW");
-  await chart("讀取延遲（自快取開啟以來）").waitFor();
+  await page.getByText("具有 PROCESS 權限的帳號").waitFor();
   await page.locator("[data-preference=language]").selectOption("en");
-  await watched.subject.do("make-report");
-  await chart("Read latency").waitFor();
+  await watched.subject.do("give-reports");
+  await chart("Read latency").getByText("not timed by InnoDB").waitFor();
   await page.context().close();
 }
 

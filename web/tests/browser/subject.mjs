@@ -1,7 +1,8 @@
 // What is tested: the pretended console (--mock), or a real one that another program has started and controls (--url).
 //
 // That program reads commands from our standard output, lines that begin with `do: `, and answers each with a line on our
-// standard input: `ok`, or what went wrong. Commands: kill-server, start-server, kill-console, start-console. Only the pretended console has drop-report and make-report: as with an older plugin that cannot report.
+// standard input: `ok`, or what went wrong. Commands: kill-server, start-server, kill-console, start-console. Only the pretended console has
+// refuse-reports and give-reports: as with an account that lacks the PROCESS privilege.
 
 import { createInterface } from "node:readline";
 import { MockConsole } from "../../mock/console.mjs";
@@ -18,7 +19,7 @@ import { MockConsole } from "../../mock/console.mjs";
  * @property {boolean} real whether it is no pretended console
  * @property {string | null} cluster the name of the server's cluster; that of the pretended console has one called `replica` besides, which is away
  * @property {string | null} replica the name of a replica of the server, which can be switched with it
- * @property {boolean} older whether it can do as with an older plugin that cannot report
+ * @property {boolean} refuses whether it has the commands refuse-reports and give-reports
  * @property {(command: string) => Promise<void>} do
  * @property {() => Promise<void>} end
  */
@@ -31,13 +32,13 @@ export async function pretended() {
   const commands = {
     "kill-server": () => mock.setReachable(false),
     "start-server": () => mock.setReachable(true),
-    "drop-report": () => (mock.demo.latencyOf = "total"),
-    "make-report": () => (mock.demo.latencyOf = "interval"),
+    "refuse-reports": () => (mock.demo.latencyRefused = true),
+    "give-reports": () => (mock.demo.latencyRefused = false),
     "kill-console": () => mock.shut(),
     "start-console": () => mock.open(),
   };
   return {
-    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, real: false, cluster: "shop", replica: null, older: true,
+    url, token: mock.token, server: "demo", path: "/mnt/nvme/bpe", size: "1G", seconds: "5", experience: true, real: false, cluster: "shop", replica: null, refuses: true,
     do: async (command) => void (await commands[command]?.()),
     end: () => mock.end(),
   };
@@ -49,7 +50,7 @@ export function real(options) {
   const answers = input[Symbol.asyncIterator]();
   const { url = "", token = "", server = "", path = "", size = "", seconds = "3", cluster = null, replica = null } = options;
   return {
-    url, token, server, path, size, seconds, experience: "experience" in options, real: true, cluster, replica, older: false,
+    url, token, server, path, size, seconds, experience: "experience" in options, real: true, cluster, replica, refuses: false,
     do: async (command) => {
       console.log(`do: ${command}`);
       const { value } = await answers.next();

@@ -13,7 +13,7 @@ import { verdictOf } from "../../src/state/verdict";
 const figures = (at: number, more: Partial<Figures> = {}): Figures => ({
   at_ms: at, interval_s: 1, state: "active", state_reason: "", async_mode: "libaio", uptime_s: 1, qps: 100, tps: 5, threads_running: 1, connections: 1, pool_reads_per_s: 5000,
   cache_reads_per_s: 90, data_reads_per_s: 10, misses_per_s: 10, misses_returned_per_s: 0, innodb_reads_per_s: 100, unseen_reads_per_s: 0, pool_hit_percent: 98, hit_ratio_percent: 90, hit_ratio_total_percent: 90,
-  cache_read_us: { p50: 100, p95: 200, p99: 300 }, data_read_us: { p50: 1000, p95: 2000, p99: 3000 }, latency_of: "interval", saved_reads_total: 0, saved_bytes_per_s: 0,
+  cache_read_us: { p50: 100, p95: 200, p99: 300 }, data_read_us: { p50: 1000, p95: 2000, p99: 3000 }, latency_refused: false, saved_reads_total: 0, saved_bytes_per_s: 0,
   saved_bytes_total: 0, gain_us: 900, saved_ms_per_s: 0, cache_written_bytes_per_s: 0, cache_written_bytes_24h: 0, data_written_bytes_per_s: 0,
   pages_cached: 0, bytes_cached: 100, capacity_bytes: 100, memory_bytes: 1, pool_bytes: 1, admitted_per_s: 0, rejected_per_s: 0,
   evicted_per_s: 0, invalidated_per_s: 0, dropped_staging_full_per_s: 0, write_limit_rejected_per_s: 0,

@@ -211,8 +211,8 @@ mod tests {
             "SET GLOBAL bpe_compression = 'lz4'"
         );
         assert_eq!(
-            statement("read_timeout=0").unwrap(),
-            "SET GLOBAL bpe_read_timeout = 0"
+            statement("io_capacity=0").unwrap(),
+            "SET GLOBAL bpe_io_capacity = 0"
         );
         for bad in [
             "",

@@ -172,11 +172,8 @@ impl Workspace {
     /// does not know them, and the server warns.
     pub fn keeping(&self) -> Vec<String> {
         match self.shared() {
-            Some(shared) => vec![
-                "--loose-bpe-persist=restart".into(),
-                format!("--loose-bpe-persist-path={}", shared.display()),
-            ],
-            None => vec!["--loose-bpe-persist=off".into()],
+            Some(shared) => vec![format!("--loose-bpe-persist-path={}", shared.display())],
+            None => vec!["--loose-bpe-persist-path=".into()],
         }
     }
 
@@ -266,7 +263,7 @@ mod tests {
             return;
         };
         assert!(shared.is_dir() && shared.starts_with(MEMORY));
-        assert_eq!(workspace.keeping().len(), 2);
+        assert_eq!(workspace.keeping().len(), 1);
         fs::write(shared.join("arena"), b"x").unwrap();
         drop(workspace);
         assert!(!shared.exists() && !folder.path().join("work").exists());

@@ -2,8 +2,11 @@
 //! takes, and put back when it is switched off. What the pool was is in the same record that `bpe enable` keeps, so that
 //! `bpe disable` finds it.
 
+use interface::variables;
+
 use super::digest::Part;
 use super::{Kind, Plan, Row, Step, pool, title};
+
 use crate::enable::{self, Places};
 use crate::failure::Failure;
 use crate::maintenance::check_may_set;
@@ -14,15 +17,6 @@ use crate::record::{Place, Record};
 use crate::server::Server;
 use crate::size::human;
 use crate::state::wait_until_active;
-
-/// Those that the cache is built from. The server takes them at once, and a thread of the extension builds it anew.
-pub const BUILT_FROM: [&str; 5] = [
-    "bpe_path",
-    "bpe_size",
-    "bpe_instances",
-    "bpe_memory_limit",
-    "bpe_compression",
-];
 
 const UNTIL_RESTART: &str =
     "this holds until the server's next start, which follows its option files";
@@ -39,8 +33,8 @@ pub fn plan(
     places: &Places,
 ) -> Result<Plan, Failure> {
     check_may_set(server)?;
-    let variables = server.variables("bpe\\_%")?;
-    let now = |name: &str| variables.get(name).cloned().unwrap_or_default();
+    let values = server.variables("bpe\\_%")?;
+    let now = |name: &str| values.get(name).cloned().unwrap_or_default();
     let was_on = now("bpe_enabled") == "ON";
     let process = Process::find(server).ok();
     let place = Place::of(server, process.as_ref(), places.state_dir.as_deref())?;
@@ -49,10 +43,9 @@ pub fn plan(
     let name = title(server, process.as_ref());
     let mut plan = Plan::new(Kind::Set, name).with_record(place.clone(), record.clone());
     plan.digest.add(Part::Server, &place);
-    let seen: Vec<_> = BUILT_FROM
-        .iter()
-        .chain(&["bpe_enabled"])
-        .map(|name| now(name))
+    let seen: Vec<_> = variables::rebuilding()
+        .chain(["bpe_enabled"])
+        .map(now)
         .collect();
     plan.digest.add(Part::Pool, &pool);
     plan.digest

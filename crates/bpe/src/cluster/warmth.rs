@@ -7,8 +7,7 @@ use serde::Serialize;
 /// As the plugin says it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Warmth {
-    /// Percent of the list that is in the extension or was read by the server itself; `None` without a list, or where the
-    /// plugin is older and knows nothing of lists.
+    /// Percent of the list that is in the extension or was read by the server itself; `None` without a list.
     pub percent: Option<f64>,
     /// Seconds since the list came.
     pub age_s: Option<u64>,

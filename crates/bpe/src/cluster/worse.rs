@@ -126,7 +126,7 @@ pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Optio
     let many = |figures: &Figures, rate: f64| rate * figures.interval_s >= FEW_READS;
     if let (true, Some(cache), Some(data)) = (on, &is.cache_read_us, &is.data_read_us) {
         let of_both = many(is, is.cache_reads_per_s) && many(is, is.data_reads_per_s);
-        if is.latency_of == "interval" && of_both && cache.p50 > SLOWER * data.p50 {
+        if of_both && cache.p50 > SLOWER * data.p50 {
             return worse(
                 "cache-latency",
                 format!(
@@ -138,8 +138,7 @@ pub fn judge(before: &Window, after: &Window, on: bool, max_lag_s: f64) -> Optio
     }
     if let (Some(earlier), Some(later)) = (&was.data_read_us, &is.data_read_us) {
         let of_both = many(was, was.data_reads_per_s) && many(is, is.data_reads_per_s);
-        let timed = was.latency_of == "interval" && is.latency_of == "interval";
-        if timed && of_both && later.p95 > SLOWER * earlier.p95 {
+        if of_both && later.p95 > SLOWER * earlier.p95 {
             return worse(
                 "data-latency",
                 format!(
@@ -164,7 +163,6 @@ mod tests {
         let start = Instant::now();
         let mut of = Figures::between(&sample(start, 0, &[]), &sample(start, 10_000, &[]));
         of.state = state.to_owned();
-        of.latency_of = "interval";
         Window {
             figures: of,
             threads_running: 4.0,

@@ -9,7 +9,6 @@ use crate::server::Server;
 
 pub const BYPASS: &str = "bpe_bypass";
 pub const TIMEOUT: &str = "bpe_bypass_timeout";
-pub const CONTROL_GROUP: &str = "bpe_control_group";
 
 /// The server's lock that a comparison holds as long as its connection lives.
 const LOCK: &str = "bpe compare";
@@ -23,18 +22,14 @@ const BEHIND: u64 = 10;
 /// What the comparison will change, as it was.
 pub struct Checked {
     pub timeout: String,
-    pub control_group: String,
 }
 
 /// Refuses a server on which nothing can be compared, and takes the lock.
 pub fn check(server: &mut Server) -> Result<Checked, Failure> {
     report::require_plugin(server)?;
     let mut variables = server.variables("bpe\\_%")?;
-    let (Some(bypass), Some(timeout), Some(control_group)) = (
-        variables.remove(BYPASS),
-        variables.remove(TIMEOUT),
-        variables.remove(CONTROL_GROUP),
-    ) else {
+    let (Some(bypass), Some(timeout)) = (variables.remove(BYPASS), variables.remove(TIMEOUT))
+    else {
         return Err(Failure::refused(format!(
             "the plugin on this server is older than this command: it has no {BYPASS}"
         ))
@@ -69,10 +64,7 @@ pub fn check(server: &mut Server) -> Result<Checked, Failure> {
     }
     // Where it is missing, no read has a time.
     report::ask(server, "latency", "cannot tell how long reads take")?;
-    Ok(Checked {
-        timeout,
-        control_group,
-    })
+    Ok(Checked { timeout })
 }
 
 /// Seconds after which bypass ends by itself, unless a comparison is running that has set them. One that was killed leaves

@@ -1,6 +1,6 @@
 //! What a comparison changes on a server, and putting it back: after the last slice, after a failure, and when it panics.
 
-use super::checks::{BYPASS, CONTROL_GROUP, Checked, TIMEOUT};
+use super::checks::{BYPASS, Checked, TIMEOUT};
 use super::schedule::Side;
 use super::wish::Wish;
 use crate::connection::plain;
@@ -37,8 +37,7 @@ impl<'a> Held<'a> {
             timeout: wish.slice + MARGIN,
             to_put_back: vec![
                 (BYPASS, "OFF".to_owned()),
-                (CONTROL_GROUP, checked.control_group.clone()),
-                // Until here it ends the others if this fails half-way.
+                // Until here it ends bypass if this fails half-way. The change ends the control group.
                 (TIMEOUT, checked.timeout.clone()),
             ],
         };
@@ -55,9 +54,7 @@ impl<'a> Held<'a> {
             Side::Serving => "OFF",
             Side::Bypass => self.bypass,
         };
-        self.run(&format!(
-            "SET GLOBAL {BYPASS} = {value}, GLOBAL {CONTROL_GROUP} = ON"
-        ))
+        self.run(&format!("SET GLOBAL {BYPASS} = {value}"))
     }
 
     /// # Errors
@@ -138,7 +135,7 @@ impl<'a> Held<'a> {
         };
         let statements: Vec<_> = missing.iter().map(|(sql, _)| readable(sql)).collect();
         Err(format!(
-            "NOT everything was put back ({why}). Bypass ends by itself within {} s, and the control group with it; then run: {}",
+            "NOT everything was put back ({why}). Bypass ends by itself within {} s; then run: {}",
             self.timeout,
             statements.join("; ")
         ))

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use interface::tables::{Action, Named, Rules};
+use interface::variables;
 use serde_json::{Map, Value, json};
 
 use crate::failure::Failure;
@@ -17,20 +18,6 @@ use crate::server::Server;
 const FRESH: Duration = Duration::from_secs(2);
 /// Files and tables shown, those with the most reads first.
 const MOST: usize = 500;
-
-/// The variables that a page shows and may set.
-pub const SETTINGS: [&str; 10] = [
-    "bpe_path",
-    "bpe_size",
-    "bpe_instances",
-    "bpe_io_capacity",
-    "bpe_memory_limit",
-    "bpe_compression",
-    "bpe_async_io",
-    "bpe_read_timeout",
-    "bpe_daily_write_limit",
-    TABLES,
-];
 
 /// The rules for tables.
 pub const TABLES: &str = "bpe_tables";
@@ -98,10 +85,9 @@ impl Details {
 }
 
 fn ask(server: &mut Server) -> Result<Value, Failure> {
-    let variables = server.variables("bpe\\_%")?;
-    let mut settings: Map<String, Value> = SETTINGS
-        .iter()
-        .filter_map(|&name| Some((name.to_owned(), typed(variables.get(name)?))))
+    let values = server.variables("bpe\\_%")?;
+    let mut settings: Map<String, Value> = variables::settings()
+        .filter_map(|one| Some((one.name.to_owned(), typed(values.get(one.name)?))))
         .collect();
     if let Some(whole) = server.whole_variable(TABLES)? {
         settings.insert(TABLES.to_owned(), whole.into());

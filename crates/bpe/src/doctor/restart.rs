@@ -20,13 +20,10 @@ pub fn look(
 ) -> Vec<Finding> {
     let variables = server.variables("bpe\\_persist%").unwrap_or_default();
     if variables
-        .get("bpe_persist")
-        .is_some_and(|value| value == "off")
+        .get("bpe_persist_path")
+        .is_some_and(String::is_empty)
     {
-        return vec![Finding::ok(
-            TOPIC,
-            "bpe_persist is off: the cache starts empty after each restart",
-        )];
+        return vec![Finding::ok(TOPIC, persistence::EMPTY)];
     }
     let folder = persistence::folder(variables.get("bpe_persist_path").map(String::as_str));
     let mut obstacles = Vec::new();

@@ -284,8 +284,8 @@ pub fn kept(
     notes: &mut Vec<String>,
 ) -> Option<String> {
     let variable = |name: &str| variables.get(name).map(String::as_str);
-    if variable("bpe_persist") == Some("off") {
-        notes.push("bpe_persist is off: the cache starts empty after each restart".to_owned());
+    if variable("bpe_persist_path") == Some("") {
+        notes.push(persistence::EMPTY.to_owned());
         return None;
     }
     let folder = persistence::folder(variable("bpe_persist_path"));

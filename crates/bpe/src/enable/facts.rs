@@ -2,6 +2,7 @@
 
 use interface::tables::Rules;
 use interface::untrusted::one_line;
+use interface::variables;
 
 use super::checks::{ByHand, Permanence};
 use super::wish::TABLES;
@@ -13,9 +14,6 @@ use crate::record::Record;
 use crate::server::{Flavour, Server};
 use crate::server_options;
 use crate::snippet::{self, Snippet};
-
-/// Variables whose change builds the cache anew.
-const REBUILDING: [&str; 3] = ["bpe_path", "bpe_size", "bpe_instances"];
 
 /// One variable to set.
 #[derive(Debug, Clone)]
@@ -64,7 +62,7 @@ impl Facts {
         self.was_on()
             && self
                 .changes()
-                .any(|setting| REBUILDING.contains(&setting.name))
+                .any(|setting| variables::rebuilds(setting.name))
     }
 
     fn was_on(&self) -> bool {

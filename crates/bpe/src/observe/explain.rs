@@ -26,8 +26,6 @@ pub struct Circumstances {
     pub daily_write_limit: u64,
     /// As set: 0 is a number that fits the machine.
     pub instances: u64,
-    /// Milliseconds.
-    pub read_timeout: u64,
     pub devices: Vec<Device>,
     /// The data files that the audit has suspended, the oldest first; no more than are told of.
     pub suspended: Vec<SuspendedFile>,
@@ -76,8 +74,8 @@ pub struct Device {
 }
 
 impl Circumstances {
-    /// Takes two statements; one more where files are suspended, and in the server's first hour. Devices and files are not known where an older plugin has no
-    /// function `bpe_report`.
+    /// Takes two statements; one more where files are suspended, and in the server's first hour; two more with rules for tables. Reports need
+    /// the PROCESS privilege. Without it devices, files and rules stay unknown.
     ///
     /// # Errors
     /// When the server does not answer.
@@ -110,14 +108,16 @@ impl Circumstances {
         let has_rules = variables
             .get("bpe_tables")
             .is_some_and(|text| !text.is_empty());
-        let rules = has_rules.then(|| Rules::read(server)).transpose()?;
+        let rules = match has_rules {
+            true => Rules::read(server)?,
+            false => None,
+        };
         Ok(Self {
             denied: report::denied_account(server),
             rules,
             io_capacity: number("bpe_io_capacity"),
             daily_write_limit: number("bpe_daily_write_limit"),
             instances: number("bpe_instances"),
-            read_timeout: number("bpe_read_timeout"),
             devices: devices
                 .as_array()
                 .into_iter()
@@ -162,7 +162,7 @@ pub fn explain(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
     sentences.extend(about.rules.iter().flat_map(Rules::sentences));
     sentences.extend(unseen(figures));
     sentences.extend(disks(about));
-    sentences.extend(troubles(figures, about));
+    sentences.extend(troubles(figures));
     sentences.extend(suspicions(figures, about));
     let bottlenecks = bottlenecks(figures, about);
     if bottlenecks.is_empty() && reads >= IDLE {
@@ -382,15 +382,7 @@ fn larger(figures: &Figures, reads: f64) -> Sentence {
             )
         };
     }
-    let Some(returned) = figures.misses_returned_per_s else {
-        return Sentence::new(
-            "larger.unknown",
-            Level::Note,
-            "It is not known whether a larger cache would help. The cache is full ({used_percent}, {evicted_per_s} \
-             pages a second make room for others), but this plugin does not count misses of pages that come back.",
-            &[used_value, ("evicted_per_s", json!(figures.evicted_per_s))],
-        );
-    };
+    let returned = figures.misses_returned_per_s;
     // What is missed after a write, or because the writer was behind, a larger cache would miss as well.
     let for_room = figures.evicted_per_s + figures.rejected_per_s;
     let more = returned.min(for_room) * 100.0 / reads;
@@ -471,7 +463,7 @@ fn disks(about: &Circumstances) -> Vec<Sentence> {
 }
 
 /// What went wrong since the cache was opened.
-fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
+fn troubles(figures: &Figures) -> Vec<Sentence> {
     let mut sentences = Vec::new();
     if figures.device_errors > 0 {
         sentences.push(Sentence::new(
@@ -495,12 +487,9 @@ fn troubles(figures: &Figures, about: &Circumstances) -> Vec<Sentence> {
         sentences.push(Sentence::new(
             "trouble.given_up",
             Level::Bad,
-            "{reads_given_up} reads of the cache disks took longer than bpe_read_timeout ({read_timeout_ms} ms) since \
-             the cache was opened. Their pages came from the data files instead: the disk hangs at times.",
-            &[
-                ("reads_given_up", json!(figures.reads_given_up)),
-                ("read_timeout_ms", json!(about.read_timeout)),
-            ],
+            "{reads_given_up} reads of the cache disks took longer than a second since the cache was opened. Their pages came from the \
+             data files instead: the disk hangs at times.",
+            &[("reads_given_up", json!(figures.reads_given_up))],
         ));
     }
     sentences

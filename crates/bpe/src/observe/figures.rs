@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::histogram::{Histogram, Quantiles};
+use super::histogram::Quantiles;
 use super::sample::Sample;
 
 /// Rates are of the interval, names that end in `_total` since the cache was opened, everything else is of its end.
@@ -44,21 +44,19 @@ pub struct Figures {
     pub hit_ratio_percent: Option<f64>,
     pub hit_ratio_total_percent: f64,
     pub misses_per_s: f64,
-    /// Of the misses, pages that had been asked for before, of late: a larger cache would have had many of them. `None` where
-    /// the plugin is older and does not count them.
-    pub misses_returned_per_s: Option<f64>,
+    /// Misses of pages that had been read before, recently. A larger cache would have had many of them.
+    pub misses_returned_per_s: f64,
 
     /// `None` if there were no reads.
     pub cache_read_us: Option<Quantiles>,
     /// `None` if there were no reads.
     pub data_read_us: Option<Quantiles>,
-    /// `interval`, or `total` where the server has no histograms to tell and the quantiles are those since the cache was opened.
-    pub latency_of: &'static str,
+    /// The server refuses the report `latency`, which needs the PROCESS privilege.
+    pub latency_refused: bool,
 
     pub saved_reads_total: u64,
     pub saved_bytes_per_s: f64,
-    /// Bytes of the pages that the cache answered, each as long as in its data file. Where the plugin is older and does not count
-    /// them: the reads, times innodb_page_size.
+    /// Bytes of the pages that the cache answered, each as long as in its data file.
     pub saved_bytes_total: u64,
     /// Microseconds that a read of the cache takes less than one of the data files, by both p50: of the interval, or where it
     /// had no reads of one kind, of the time since the cache was opened.
@@ -91,7 +89,7 @@ pub struct Figures {
     pub lock_wait_percent: Option<f64>,
 
     pub device_errors: u64,
-    /// Reads of cache disks that were not answered within bpe_read_timeout.
+    /// Reads of cache disks that were not answered within a second.
     pub reads_given_up: u64,
     pub failed_proofs: u64,
     /// How often a data file looked otherwise without a change by the server, since it started.
@@ -113,11 +111,12 @@ impl Figures {
         let requests = more("innodb_buffer_pool_read_requests");
         // A request that waits for a page being read is counted once more than it is served.
         let from_memory = requests.saturating_sub(more("innodb_buffer_pool_reads"));
-        let latency = Latency::between(before, now);
+        let [cache_read_us, data_read_us] = latency_between(before, now);
         let cache_reads_per_s = hits as f64 / seconds;
-        let gain = latency.typical_gain_us();
-        // Of one and the same plugin: a server that was restarted with another is not compared.
-        let counts_bytes = now.status.contains_key("bpe_bytes_saved");
+        let [cache_total, data_total] = now.quantiles();
+        let cache = cache_read_us.or(cache_total);
+        let data = data_read_us.or(data_total);
+        let gain = cache.zip(data).map(|(cache, data)| data.p50 - cache.p50);
         Self {
             at_ms: now.at_ms,
             interval_s: seconds,
@@ -145,24 +144,13 @@ impl Figures {
             hit_ratio_percent: percent(hits, hits + misses),
             hit_ratio_total_percent: now.number("bpe_hit_ratio"),
             misses_per_s: misses as f64 / seconds,
-            misses_returned_per_s: now
-                .status
-                .contains_key("bpe_misses_returned")
-                .then(|| rate("bpe_misses_returned")),
-            cache_read_us: latency.cache,
-            data_read_us: latency.data,
-            latency_of: latency.of,
+            misses_returned_per_s: rate("bpe_misses_returned"),
+            cache_read_us,
+            data_read_us,
+            latency_refused: now.installed() && now.latency.is_none(),
             saved_reads_total: now.count("bpe_hits"),
-            saved_bytes_per_s: if counts_bytes {
-                rate("bpe_bytes_saved")
-            } else {
-                cache_reads_per_s * now.page_bytes as f64
-            },
-            saved_bytes_total: if counts_bytes {
-                now.count("bpe_bytes_saved")
-            } else {
-                now.count("bpe_hits").saturating_mul(now.page_bytes)
-            },
+            saved_bytes_per_s: rate("bpe_bytes_saved"),
+            saved_bytes_total: now.count("bpe_bytes_saved"),
             gain_us: gain,
             saved_ms_per_s: if hits == 0 {
                 Some(0.0)
@@ -203,56 +191,12 @@ pub fn percent(part: u64, of: u64) -> Option<f64> {
     (of > 0).then(|| (part as f64 * 100.0 / of as f64).min(100.0))
 }
 
-struct Latency {
-    cache: Option<Quantiles>,
-    data: Option<Quantiles>,
-    of: &'static str,
-    /// Since the cache was opened.
-    total: [Option<Quantiles>; 2],
-}
-
-impl Latency {
-    fn between(before: &Sample, now: &Sample) -> Self {
-        let total = ["cache", "data"].map(|of| {
-            let quantile = |q: &str| now.number(&format!("bpe_{of}_read_{q}_us"));
-            (quantile("p50") > 0.0).then(|| Quantiles {
-                p50: quantile("p50"),
-                p95: quantile("p95"),
-                p99: quantile("p99"),
-            })
-        });
-        match &now.latency {
-            Some([cache, data]) => {
-                let none = [Histogram::default(), Histogram::default()];
-                // Without an earlier histogram the later one is of the time before, too.
-                let [old_cache, old_data] = before.latency.as_ref().unwrap_or(&none);
-                Self {
-                    cache: cache.since(old_cache).quantiles(),
-                    data: data.since(old_data).quantiles(),
-                    of: if before.latency.is_some() {
-                        "interval"
-                    } else {
-                        "total"
-                    },
-                    total,
-                }
-            }
-            None => Self {
-                cache: total[0],
-                data: total[1],
-                of: "total",
-                total,
-            },
-        }
-    }
-
-    /// Microseconds that a read of the cache takes less than one of the data files, by both p50: of the interval, or where it
-    /// had no reads of one kind, by what is known of earlier ones.
-    fn typical_gain_us(&self) -> Option<f64> {
-        let cache = self.cache.or(self.total[0])?;
-        let data = self.data.or(self.total[1])?;
-        Some(data.p50 - cache.p50)
-    }
+/// Quantiles of the reads of the cache and of the data files between two samples that both have histograms.
+fn latency_between(before: &Sample, now: &Sample) -> [Option<Quantiles>; 2] {
+    let (Some([old_cache, old_data]), Some([cache, data])) = (&before.latency, &now.latency) else {
+        return [None; 2];
+    };
+    [cache.since(old_cache), data.since(old_data)].map(|of| of.quantiles())
 }
 
 #[cfg(test)]
@@ -262,6 +206,7 @@ pub mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::observe::histogram::Histogram;
 
     /// A reading so many milliseconds after `start`.
     pub fn sample(start: Instant, after_ms: u64, status: &[(&str, u64)]) -> Sample {
@@ -275,7 +220,6 @@ pub mod tests {
             at_ms: 1_700_000_000_000 + after_ms,
             status: all,
             pool_bytes: 128 << 20,
-            page_bytes: 16 << 10,
             latency: None,
             reads: None,
         }
@@ -322,7 +266,6 @@ pub mod tests {
         assert_eq!(figures.hit_ratio_percent, Some(75.0));
         assert_eq!(figures.pool_hit_percent, Some(60.0));
         assert_eq!(figures.pool_reads_per_s, 300.0);
-        assert_eq!(figures.saved_bytes_total, 400 * 16384);
         assert_eq!(figures.lock_wait_percent, Some(0.25));
         assert_eq!(
             (figures.saved_ms_per_s, figures.cache_read_us),
@@ -372,18 +315,24 @@ pub mod tests {
     #[test]
     fn latencies_are_of_the_interval_where_there_are_histograms() {
         let start = Instant::now();
-        let counts = [("bpe_cache_read_p50_us", 7), ("bpe_data_read_p50_us", 8)];
-        let mut before = sample(start, 0, &counts);
-        let mut now = sample(start, 1000, &[&counts[..], &[("bpe_hits", 1000)]].concat());
+        let mut before = sample(start, 0, &[]);
+        let mut now = sample(start, 1000, &[("bpe_hits", 1000)]);
         let figures = Figures::between(&before, &now);
-        assert_eq!(figures.latency_of, "total");
-        assert_eq!(figures.cache_read_us.unwrap().p50, 7.0);
-        assert_eq!(figures.saved_ms_per_s, Some(1.0));
+        assert_eq!(
+            (figures.latency_refused, figures.saved_ms_per_s),
+            (true, None)
+        );
 
-        before.latency = latency(500, 500);
         now.latency = latency(1500, 600);
         let figures = Figures::between(&before, &now);
-        assert_eq!(figures.latency_of, "interval");
+        assert_eq!(
+            (figures.latency_refused, figures.cache_read_us),
+            (false, None)
+        );
+        assert!(figures.saved_ms_per_s.is_some(), "by all reads");
+
+        before.latency = latency(500, 500);
+        let figures = Figures::between(&before, &now);
         let (cache, data) = (
             figures.cache_read_us.unwrap(),
             figures.data_read_us.unwrap(),

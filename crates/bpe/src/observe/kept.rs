@@ -24,7 +24,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// From the report `summary`; absent fields count as zero. `None` if the server found no cache, or the plugin is older.
+    /// From the report `summary`; absent fields count as zero. `None` if the server found no cache.
     pub fn of(summary: &Value) -> Option<Self> {
         let inherited = &summary["inherited"];
         let number = |which: &str, what: &str| inherited[which][what].as_u64().unwrap_or(0);

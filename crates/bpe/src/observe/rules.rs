@@ -21,25 +21,28 @@ pub struct Rules {
 }
 
 impl Rules {
-    /// Takes two statements.
+    /// Asks for two reports. `None` where the server refuses them.
     ///
     /// # Errors
     /// When the server does not answer.
-    pub fn read(server: &mut Server) -> Result<Self, Failure> {
-        let status = server.status("bpe\\_%")?;
-        let rows = report::ask_if_any(server, "rules")?;
-        let rows: Value = rows
-            .and_then(|text| report::parse(&text).ok())
-            .unwrap_or_default();
-        let rows = rows.as_array().map_or(&[][..], Vec::as_slice);
+    pub fn read(server: &mut Server) -> Result<Option<Self>, Failure> {
+        let mut ask = |name: &str| -> Result<Option<Value>, Failure> {
+            let text = report::ask_if_any(server, name)?;
+            Ok(text.and_then(|text| report::parse(&text).ok()))
+        };
+        let (Some(summary), Some(Value::Array(rows))) = (ask("summary")?, ask("rules")?) else {
+            return Ok(None);
+        };
         let unused = rows.iter().filter(|row| row["files"] == 0).count();
-        let text = |name: &str| status.get(name).cloned().unwrap_or_default();
-        Ok(Self {
-            error: text("bpe_tables_error"),
+        Ok(Some(Self {
+            error: summary["tables_error"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
             rules: rows.len() as u64,
             unused: unused as u64,
-            kept_out: text("bpe_kept_out").parse().unwrap_or(0),
-        })
+            kept_out: summary["kept_out"].as_u64().unwrap_or(0),
+        }))
     }
 
     /// In words.

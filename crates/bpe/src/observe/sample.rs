@@ -5,7 +5,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::histogram::{Histogram, Reads};
+use super::histogram::{Histogram, Quantiles, Reads};
 use crate::connection::plain;
 use crate::failure::{Exit, Failure};
 use crate::report;
@@ -25,9 +25,7 @@ pub struct Sample {
     /// Status variables by lower-case name: those of the extension and a few of the server.
     pub status: BTreeMap<String, String>,
     pub pool_bytes: u64,
-    pub page_bytes: u64,
-    /// Reads of the cache and of the data files; `None` where the plugin is older and there is no function
-    /// `bpe_report`, or an older one.
+    /// Reads of the cache and of the data files since the cache was opened; `None` where the server refuses the report `latency`.
     pub latency: Option<[Histogram; 2]>,
     /// Serving and bypassed; `None` where the server tells nothing of them.
     pub reads: Option<[Reads; 2]>,
@@ -47,7 +45,6 @@ impl Sample {
             .into_iter()
             .map(|(name, value)| (name.to_ascii_lowercase(), value))
             .collect();
-        const SIZES: &str = "@@innodb_buffer_pool_size, @@innodb_page_size";
         let mut report = None;
         if status.contains_key("bpe_state") {
             report = match server.report("latency") {
@@ -56,8 +53,8 @@ impl Sample {
                 answer => answer.map_err(gone)?,
             };
         }
-        let sizes: Option<(u64, u64)> = server.row(&format!("SELECT {SIZES}")).map_err(gone)?;
-        let (pool_bytes, page_bytes) = sizes.unwrap_or_default();
+        const POOL: &str = "SELECT @@innodb_buffer_pool_size";
+        let pool_bytes: Option<u64> = server.row(POOL).map_err(gone)?;
         let report: Option<Value> = report.and_then(|text: String| report::parse(&text).ok());
         Ok(Self {
             taken,
@@ -65,11 +62,16 @@ impl Sample {
                 .duration_since(UNIX_EPOCH)
                 .map_or(0, |since| since.as_millis() as u64),
             status,
-            pool_bytes,
-            page_bytes,
+            pool_bytes: pool_bytes.unwrap_or_default(),
             latency: report.as_ref().and_then(histograms),
             reads: report.as_ref().and_then(reads),
         })
+    }
+
+    /// Quantiles of the reads of the cache and of the data files since the cache was opened.
+    pub fn quantiles(&self) -> [Option<Quantiles>; 2] {
+        let all = self.latency.as_ref();
+        all.map_or([None; 2], |all| all.each_ref().map(Histogram::quantiles))
     }
 
     pub fn installed(&self) -> bool {

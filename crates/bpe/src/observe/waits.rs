@@ -1,6 +1,6 @@
 //! What clients waited for between two readings, whichever disk they waited for: what a comparison of two states looks at.
 //!
-//! Page reads are timed while there is a control group (`bpe_control_group`), and told by what the server did when they began.
+//! Page reads are timed while there is a control group (`bpe_bypass_timeout`), and told by what the server did when they began.
 
 use super::histogram::{Histogram, Quantiles, Reads};
 use super::sample::Sample;

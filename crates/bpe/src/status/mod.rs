@@ -65,7 +65,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::observe::kept::{self, Kept};
+    use crate::observe::kept;
 
     fn plain() -> Paint {
         // Tests have no terminal, so nothing is coloured.
@@ -89,11 +89,8 @@ mod tests {
                 ("bpe_hits", "1234567"),
                 ("bpe_hit_ratio", "87.5"),
                 ("bpe_memory_bytes", "1048576"),
-                ("bpe_cache_read_p50_us", "90"),
-                ("bpe_data_read_p95_us", "2500"),
                 ("bpe_instance_lock_accesses", "1000"),
                 ("bpe_instance_lock_waits", "5"),
-                ("bpe_instances_active", "2"),
             ]),
             variables: map(&[("bpe_path", "/mnt/nvme"), ("bpe_size", "1073741824")]),
             devices: Some(
@@ -105,7 +102,10 @@ mod tests {
                 {"instance": 1, "accesses": 30, "share": 75.0, "lock_accesses": 10, "lock_waits": 1}
             ])),
             pool_bytes: 128 << 20,
-            kept: None,
+            summary: json!({
+                "cache_read_us": {"p50": 90.0, "p95": 200.0, "p99": 300.0},
+                "data_read_us": {"p50": 900.0, "p95": 2500.0, "p99": 3000.0}
+            }),
             denied: None,
         }
     }
@@ -121,6 +121,7 @@ mod tests {
             "p95   2.50 ms",
             "on /mnt/nvme",
             "without O_DIRECT",
+            "Instances   2; lock found held",
             "the hottest, 1, took 75 %",
             "held in 0.50 %",
         ] {
@@ -133,7 +134,7 @@ mod tests {
     #[test]
     fn the_page_says_what_was_kept() {
         let mut snapshot = active();
-        snapshot.kept = Kept::of(&kept::tests::summary(&[]));
+        snapshot.summary = kept::tests::summary(&[]);
         let text = snapshot.text(plain());
         assert!(
             text.contains("            100 % of the cache was kept"),

@@ -7,6 +7,7 @@ use interface::untrusted::one_line;
 use serde_json::Value;
 
 use super::snapshot::Snapshot;
+use crate::observe::kept::Kept;
 use crate::report;
 use crate::size::human;
 use crate::terminal::{Paint, grouped, microseconds};
@@ -69,7 +70,7 @@ impl Snapshot {
                 })
             ),
         );
-        if let Some(kept) = &self.kept {
+        if let Some(kept) = Kept::of(&self.summary) {
             line("", kept.sentence().text);
         }
         let memory = self.number("bpe_memory_bytes");
@@ -92,8 +93,12 @@ impl Snapshot {
                 grouped(self.number("bpe_data_reads")),
             ),
         );
-        for (label, prefix) in [("cache", "bpe_cache_read"), ("data disk", "bpe_data_read")] {
-            let quantile = |name: &str| microseconds(self.number(&format!("{prefix}_{name}_us")));
+        for (label, reads) in [("cache", "cache_read_us"), ("data disk", "data_read_us")] {
+            let Some(of) = self.summary[reads].as_object() else {
+                continue;
+            };
+            let quantile =
+                |name: &str| microseconds(of.get(name).and_then(Value::as_f64).unwrap_or(0.0));
             line(
                 "",
                 format!(
@@ -152,7 +157,7 @@ impl Snapshot {
         self.instance_lines(&mut line);
         if let Some(account) = &self.denied {
             let text = format!(
-                "cache disks and instances, as the account {account} lacks the PROCESS privilege; an administrator can run: {}",
+                "cache disks, instances and latencies, as the account {account} lacks the PROCESS privilege; an administrator can run: {}",
                 report::grant(account)
             );
             line("Not shown", paint.yellow(&text));
@@ -229,11 +234,14 @@ impl Snapshot {
             ),
             _ => String::new(),
         };
+        let count = match rows.len() {
+            0 => String::new(),
+            count => format!("{count}; "),
+        };
         line(
             "Instances",
             format!(
-                "{}; lock found held in {all:.2} % of {} accesses{detail}",
-                self.number("bpe_instances_active"),
+                "{count}lock found held in {all:.2} % of {} accesses{detail}",
                 grouped(self.number("bpe_instance_lock_accesses"))
             ),
         );

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
-use crate::observe::kept::Kept;
 use crate::report;
 use crate::server::Server;
 
@@ -19,8 +18,8 @@ pub struct Snapshot {
     pub variables: BTreeMap<String, String>,
     pub devices: Option<Value>,
     pub instances: Option<Value>,
-    /// Of the process before.
-    pub kept: Option<Kept>,
+    /// The report of this name; null where the server refuses it.
+    pub summary: Value,
     pub pool_bytes: u64,
     /// The account, where it lacks the privilege that reports need.
     pub denied: Option<String>,
@@ -34,7 +33,7 @@ impl Snapshot {
             report::parse(&text).ok()
         };
         let (devices, instances) = (asked("devices"), asked("instances"));
-        let kept = asked("summary").as_ref().and_then(Kept::of);
+        let summary = asked("summary").unwrap_or_default();
         let denied = report::denied_account(server);
         Ok(Self {
             server: format!("{} {}", server.flavour, server.version),
@@ -45,7 +44,7 @@ impl Snapshot {
             status,
             devices,
             instances,
-            kept,
+            summary,
             denied,
         })
     }
@@ -88,6 +87,7 @@ impl Snapshot {
             "variables": typed(&self.variables),
             "devices": self.devices,
             "instances": self.instances,
+            "summary": self.summary,
             "reports_denied_to": self.denied,
         })
     }

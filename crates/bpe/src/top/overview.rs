@@ -151,18 +151,13 @@ fn places_table(figures: &Figures, width: usize) -> Vec<Line<'static>> {
         "{:<LABEL$}{memory:>cell$} {:>cell$} {:>cell$}",
         "Pages from", "cache", "data disk"
     );
-    let since = if figures.latency_of == "total" {
-        "*"
-    } else {
-        ""
-    };
     vec![
         Line::styled(head, Style::new().add_modifier(Modifier::BOLD)),
         row("per second", reads.map(rate)),
         row("share", reads.map(share)),
-        latency(&format!("p50{since}"), |q| q.p50),
-        latency(&format!("p95{since}"), |q| q.p95),
-        latency(&format!("p99{since}"), |q| q.p99),
+        latency("p50", |q| q.p50),
+        latency("p95", |q| q.p95),
+        latency("p99", |q| q.p99),
     ]
 }
 
@@ -259,9 +254,9 @@ fn lines(figures: &Figures) -> Vec<Line<'static>> {
             Style::new()
         }),
     ];
-    if figures.latency_of == "total" {
+    if figures.latency_refused {
         lines.push(Line::styled(
-            "* since the cache was opened: the server gives no bpe_report('latency') (the account needs PROCESS, the server the function)",
+            "The server gives its read latencies only to accounts with the PROCESS privilege",
             dim(),
         ));
     }

@@ -9,7 +9,7 @@ use cloud_volume::{CloudVolume, Profile, Volume};
 use integration_tests::console::Console;
 use integration_tests::harness::Outcome;
 use integration_tests::mysql::prelude::Queryable;
-use integration_tests::place::{copy_folder, extended};
+use integration_tests::place::{READ_TIMEOUT, copy_folder, extended};
 use integration_tests::trace::CREATE_FUNCTION;
 use integration_tests::{Place, Server, Suite, note, skip, sql};
 use rustix::process::{Pid, Signal, kill_process};
@@ -70,7 +70,7 @@ fn compare(server: &Server, arguments: &[&str]) -> anyhow::Result<Value> {
 /// What a comparison changes.
 fn switches(server: &Server) -> anyhow::Result<Vec<String>> {
     let all = server.variables("bpe\\_%")?;
-    let names = ["bpe_bypass", "bpe_bypass_timeout", "bpe_control_group"];
+    let names = ["bpe_bypass", "bpe_bypass_timeout"];
     let values = names.map(|name| all.get(name).cloned().context(name));
     values.into_iter().collect()
 }
@@ -133,10 +133,9 @@ fn finds(place: &Place) -> Outcome {
     copy_folder(&place.data(), &data.mountpoint().join("data"))?;
     let options = place.options_of("slow/data", "run");
     let options = extended(options, place.library()?, &place.cache(), CACHE);
-    let server = place.start(options)?;
-    fill(&server)?;
     // A cache disk that other tests keep waiting would be left alone for a while, and serving be no more than bypass.
-    server.sql("SET GLOBAL bpe_read_timeout = 0")?;
+    let server = place.start(options.environment(READ_TIMEOUT, "0"))?;
+    fill(&server)?;
     data.set_profile(Profile {
         latency: Duration::from_millis(20),
         ..Profile::unlimited()

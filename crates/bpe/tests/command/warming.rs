@@ -11,7 +11,6 @@ use integration_tests::cluster::replicas::{Node, catch_up, first_primary};
 use integration_tests::harness::Outcome;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::place::extended;
-use integration_tests::taken::report;
 use integration_tests::trace::CREATE_FUNCTION;
 use integration_tests::verification::{Compared, compare_cached};
 use integration_tests::{Options, Place, Server, Suite, copies, note, sql};
@@ -102,14 +101,6 @@ fn expect(given: (i32, String), code: i32, parts: &[&str]) -> anyhow::Result<Str
     Ok(text)
 }
 
-/// A member of `bpe_report('warm-status')`.
-fn figure(server: &Server, name: &str) -> anyhow::Result<u64> {
-    let status = report(server, "warm-status")?;
-    status[name]
-        .as_u64()
-        .with_context(|| format!("{name} of {status}"))
-}
-
 fn percent(server: &Server) -> anyhow::Result<f64> {
     Ok(sql::status(server, "warm_percent")?.parse()?)
 }
@@ -132,8 +123,8 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
     let told = expect(told, 0, &["Loaded", "Warm"])?;
     note(told.lines().collect::<Vec<_>>().join("; "));
     let loaded = sql::figure(&second, "warm_pages_loaded")?;
-    let reads = figure(&second, "reads")?;
-    let listed = figure(&second, "listed")?;
+    let reads = sql::summary_figure(&second, "/warm/reads")?;
+    let listed = sql::summary_figure(&second, "/warm/listed")?;
     ensure!(
         listed > 800 && loaded > 800,
         "{listed} listed, {loaded} loaded"
@@ -204,13 +195,13 @@ fn sql_alone_carries_a_list(place: &Place) -> Outcome {
     let mut argument = "heat".to_owned();
     let mut pages = 0;
     loop {
-        let part = report(&first, &argument)?;
+        let part = sql::report(&first, &argument)?;
         let files = part["files"].as_array().context("no files")?;
         pages += files
             .iter()
             .filter_map(|file| file["count"].as_u64())
             .sum::<u64>();
-        let answer = report(&second, &format!("warm-put {part}"))?;
+        let answer = sql::report(&second, &format!("warm-put {part}"))?;
         ensure!(
             answer["files"].as_array().map(Vec::len) == Some(files.len()),
             "{answer}"
@@ -225,11 +216,11 @@ fn sql_alone_carries_a_list(place: &Place) -> Outcome {
         r#"warm-put {"files": [{"file": "../t.ibd"}]}"#,
         r#"warm-put {"files": [{"file": "d/t.ibd", "page_size": 16384, "list": "gA=="}]}"#,
     ] {
-        let answer = report(&second, wrong)?;
+        let answer = sql::report(&second, wrong)?;
         ensure!(answer["error"].is_string(), "{wrong}: {answer}");
     }
     second.sql("SELECT COUNT(*) FROM d.t")?;
-    let answer = report(&second, "warm-load 7")?;
+    let answer = sql::report(&second, "warm-load 7")?;
     ensure!(
         answer["pages"]
             .as_u64()
@@ -237,15 +228,15 @@ fn sql_alone_carries_a_list(place: &Place) -> Outcome {
         "{answer}, {pages} pages"
     );
     sql::wait_until("it is loaded", Duration::from_secs(120), || {
-        Ok(report(&second, "warm-status")?["state"] == "loaded")
+        Ok(sql::report(&second, "warm-status")?["state"] == "loaded")
     })?;
-    let status = report(&second, "warm-status")?;
+    let status = sql::report(&second, "warm-status")?;
     ensure!(
         percent(&second)? >= 95.0 && status["age_seconds"].as_u64() >= Some(7),
         "{status}"
     );
     // With nothing put it ends, and the list stays.
-    let answer = report(&second, "warm-load 0")?;
+    let answer = sql::report(&second, "warm-load 0")?;
     ensure!(
         answer["pages"] == 0 && percent(&second)? >= 95.0,
         "{answer}"
@@ -275,7 +266,7 @@ fn follows(first: &Server, second: &Server) -> Outcome {
         .arg("--to")
         .arg(second.socket())
         .spawn()?;
-    let listed = || figure(second, "listed");
+    let listed = || sql::summary_figure(second, "/warm/listed");
     let state = || sql::status(second, "warm_state");
     let done = (|| {
         sql::wait_until("the first round", Duration::from_secs(60), || {
@@ -353,7 +344,7 @@ fn what_the_pool_holds_is_listed(place: &Place, first: &Server, second: &Server)
         let told = warm(first, second, &[&["--io-capacity", "5000"], more].concat())?;
         let told = expect(told, 0, &["Warm"])?;
         note(told.lines().collect::<Vec<_>>().join("; "));
-        figure(second, "listed")
+        sql::summary_figure(second, "/warm/listed")
     };
     let cached = listed(&[])?;
     let loaded = sql::figure(second, "warm_pages_loaded")?;
@@ -590,9 +581,9 @@ fn a_standby_that_falls_behind(place: &Place) -> Outcome {
     loads(&second)?;
     // The command looks every two seconds, and one look alone tells nothing.
     pause(7);
-    let before = figure(&second, "reads")?;
+    let before = sql::summary_figure(&second, "/warm/reads")?;
     pause(10);
-    let slowed = figure(&second, "reads")? - before;
+    let slowed = sql::summary_figure(&second, "/warm/reads")? - before;
     ensure!(
         slowed <= 12 && sql::status(&second, "warm_state")? != "loaded",
         "{slowed} reads in 10 s, after {before}"
@@ -647,7 +638,7 @@ fn loads_by(command: &mut std::process::Child, server: &Server) -> Outcome {
 }
 
 fn is_loading(server: &Server) -> anyhow::Result<bool> {
-    let listed = figure(server, "listed")?;
+    let listed = sql::summary_figure(server, "/warm/listed")?;
     Ok(listed > 0 && sql::status(server, "warm_state")? == "loading")
 }
 

@@ -98,7 +98,7 @@ fn look(server: &Server) -> Outcome {
     let arguments = ["status", "--json", "--seconds", "1"];
     // The plugin's variable gives the reports.
     let report = json(&arguments)?;
-    ensure!(report["figures"]["latency_of"] == "interval", "{report:#}");
+    ensure!(report["figures"]["latency_refused"] == false, "{report:#}");
     server.sql(CREATE_FUNCTION)?;
     let report = json(&arguments)?;
     let figures = &report["figures"];
@@ -106,7 +106,7 @@ fn look(server: &Server) -> Outcome {
         let number = figures[name].as_f64();
         number.with_context(|| format!("{name} in {figures:#}"))
     };
-    ensure!(figures["state"] == "active" && figures["latency_of"] == "interval");
+    ensure!(figures["state"] == "active" && figures["latency_refused"] == false);
     for name in [
         "qps",
         "pool_reads_per_s",

@@ -97,7 +97,8 @@ pub fn live(options: &Options, life: Life) -> anyhow::Result<ExitCode> {
             controller::start(None, true);
         }
         Life::Unkept => {
-            settings::PERSIST.store(0, Ordering::SeqCst);
+            // SAFETY: a valid string.
+            unsafe { settings::set_text(&settings::PERSIST_PATH, c"".as_ptr()) };
             controller::start(None, true);
             wait_until_active()?;
         }
@@ -149,8 +150,6 @@ fn set_variables(cache: &Path, kept: &Path, run: u64) -> anyhow::Result<()> {
     };
     text(cache, &settings::PATH)?;
     text(kept, &settings::PERSIST_PATH)?;
-    // As a server does when it registers the variable.
-    settings::PERSIST.store(1, Ordering::SeqCst);
     // SAFETY: both are valid strings, and stay.
     unsafe { settings::load() };
     let megabytes = if one_in(24) { 12 } else { 10 };

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use extension::{ReadTimeout, Source};
+use extension::Source;
 
 use super::*;
 use crate::aio::requests::{PREAD, is_tag};
@@ -50,8 +50,7 @@ impl Cached {
             file.write_all_at(&page(number), u64::from(number) * PAGE as u64)
                 .unwrap();
         }
-        let timeout = Arc::new(ReadTimeout::default());
-        timeout.set(Duration::from_millis(1));
+        let timeout = Some(Duration::from_millis(1));
         core.requests.disarm_all();
         core.switch().start_tracking(|| core.files.forget_all());
         let stat = core.os().stat(file.as_raw_fd()).unwrap();
@@ -117,7 +116,6 @@ fn by(core: &Core<Machine>, context: usize) -> Submission {
     Submission {
         mode: core.switch().mode(),
         context,
-        redirects: true,
     }
 }
 

@@ -104,7 +104,6 @@ fn submission(served: &Served) -> Submission {
     Submission {
         mode: served.core.switch().mode(),
         context: CONTEXT,
-        redirects: true,
     }
 }
 

@@ -57,7 +57,6 @@ impl Overlapping {
         let by = Submission {
             mode: self.served.core.switch().mode(),
             context,
-            redirects: true,
         };
         let accepted = self.served.core.submit(by, &[request], || 1, || 1);
         assert_eq!(accepted, 1);

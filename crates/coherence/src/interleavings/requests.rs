@@ -97,7 +97,6 @@ impl World {
             let by = Submission {
                 mode,
                 context: CONTEXT,
-                redirects: true,
             };
             self.core.submit(by, &list, real, real)
         };

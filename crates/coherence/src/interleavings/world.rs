@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use extension::{Config, DeviceConfig, Extension, OwnerIdentity, PolicyName, ReadTimeout};
+use extension::{Config, DeviceConfig, Extension, OwnerIdentity, PolicyName};
 
 use super::host::Process;
 use super::kernel::{DESCRIPTORS, Kernel, LENGTH, PAGES, content, parse};
@@ -98,8 +98,6 @@ impl World {
         let core: &Core<Kernel> = Box::leak(Box::new(Core::new(Kernel::new(FILES), table.leak())));
         let folder = folder();
         let open = |number| {
-            let timeout = Arc::new(ReadTimeout::default());
-            timeout.set(bound);
             let config = Config {
                 devices: vec![DeviceConfig {
                     path: folder.path().to_path_buf(),
@@ -108,7 +106,7 @@ impl World {
                     file_name: format!("cache{number}"),
                 }],
                 policy: PolicyName::SecondChance,
-                read_timeout: timeout,
+                read_timeout: (!bound.is_zero()).then_some(bound),
                 nominal_page: 65536,
                 ..Config::default()
             };

@@ -3,11 +3,10 @@
 use std::hint::black_box;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use extension::{FileId, PageId, ReadOutcome, ReadTimeout};
+use extension::{FileId, PageId, ReadOutcome};
 use fastrand::Rng;
 
 use crate::common::cache::{Buffer, Cache, Places};
@@ -16,13 +15,12 @@ use crate::common::options::Outcome;
 use crate::{Setting, fio};
 
 const FILE: FileId = FileId(1);
-/// The default of `bpe_read_timeout`.
+/// As in a server.
 const BOUND: Duration = Duration::from_secs(1);
 
 pub fn measure(setting: &Setting) -> Outcome {
-    let timeout = Arc::new(ReadTimeout::default());
     let cache = Cache::open(&setting.directory, setting.pages, true, |config| {
-        config.read_timeout = Arc::clone(&timeout);
+        config.read_timeout = Some(BOUND);
     })?;
     let device = cache.extension.device_statistics().remove(0);
     if !device.direct_io {
@@ -53,19 +51,9 @@ pub fn measure(setting: &Setting) -> Outcome {
         "misses"
     );
     let cores = machine::cores();
-    for (bound, what) in [
-        (
-            BOUND,
-            "reads given up when they are not answered within a second, as by default",
-        ),
-        (Duration::ZERO, "reads that take as long as they take"),
-    ] {
-        timeout.set(bound);
-        println!("{what}:");
-        for threads in [1, cores, cores * 4] {
-            if threads > 1 || cores > 1 {
-                row(setting, &cache, &places, &device.path, threads)?;
-            }
+    for threads in [1, cores, cores * 4] {
+        if threads > 1 || cores > 1 {
+            row(setting, &cache, &places, &device.path, threads)?;
         }
     }
     let s = cache.extension.statistics();

@@ -137,10 +137,8 @@ fn in_words(unit: Unit) -> &'static str {
         Unit::Pages => "Pages",
         Unit::Bytes => "Bytes",
         Unit::Microseconds => "Microseconds",
-        Unit::Milliseconds => "Milliseconds",
         Unit::Seconds => "Seconds",
         Unit::Percent => "Percent",
-        Unit::Ratio => "Ratios",
     }
 }
 
@@ -152,7 +150,6 @@ pub fn of_grafana(kind: Kind, unit: Unit) -> &'static str {
         (Kind::Counter, _) => "cps",
         (_, Unit::Bytes) => "bytes",
         (_, Unit::Microseconds) => "µs",
-        (_, Unit::Milliseconds) => "ms",
         (_, Unit::Seconds) => "s",
         (_, Unit::Percent) => "percent",
         (_, _) => "short",

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use interface::Status;
 use interface::reports::{Column, DEVICES, FILES, INSTANCES, RULES};
 use interface::status::Kind;
+use interface::variables::{self, Change};
 
 pub mod dashboard;
 mod page;
@@ -31,6 +32,9 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
     let document = repository("docs/monitoring.md");
     let text = between(&read(&document)?, BEGIN, END, &table())
         .ok_or_else(|| format!("{} has no place for the table", document.display()))?;
+    let reference = repository("docs/reference.md");
+    let variables = between(&read(&reference)?, BEGIN, END, &variables_table())
+        .ok_or_else(|| format!("{} has no place for the table", reference.display()))?;
     let views = repository("sql/views.sql");
     let mut statements = read(&views)?;
     for (view, report) in [
@@ -49,6 +53,8 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
         .ok_or_else(|| format!("{} has no end", grafana.display()))?;
     Ok(vec![
         (document, text),
+        (reference, variables),
+        (repository("web/src/api/variables.ts"), page::variables()),
         (repository("web/src/api/figures.ts"), page::types()?),
         (views, statements),
         (queries, metrics),
@@ -84,6 +90,29 @@ fn table() -> String {
             one.kind().as_str(),
             one.unit().as_str(),
             one.meaning()
+        ));
+    }
+    table
+}
+
+/// The system variables, in Markdown.
+fn variables_table() -> String {
+    let mut table = String::from(
+        "| variable | default | values | a change | meaning |\n|---|---|---|---|---|\n",
+    );
+    for one in variables::ALL {
+        let change = match one.change {
+            Change::AtOnce => "counts at once",
+            Change::Rebuilds => "empties the cache",
+            Change::AtStart => "at start-up only",
+            Change::OfSession => "of each session",
+        };
+        table.push_str(&format!(
+            "| `{}` | {} | {} | {change} | {} |\n",
+            one.name,
+            one.default(),
+            one.range(),
+            one.comment.to_string_lossy().replace('|', "\\|"),
         ));
     }
     table

@@ -3,6 +3,9 @@
 use interface::limits;
 use interface::reports::{Column, DEVICES, FILES, INSTANCES, Value};
 
+use interface::variables::{self, Change, Kind};
+use serde_json::{Value as Json, json};
+
 use super::{read, repository};
 
 /// A type of Rust that is sent as JSON: the file, its name there, its name in TypeScript.
@@ -71,6 +74,40 @@ pub fn types() -> Result<String, String> {
         ));
     }
     Ok(types)
+}
+
+/// The page's settings: a list, and its type.
+pub fn variables() -> String {
+    let rows: Vec<String> = variables::settings()
+        .map(|one| row_of(one).to_string())
+        .collect();
+    format!(
+        "// Made by `cargo run -p interface --example generate` from crates/interface/src/variables.rs. Change it there.\n\n\
+         export interface Variable {{\n  name: string;\n  kind: \"text\" | \"size\" | \"count\" | \"choice\";\n  choices: string[];\n  \
+         /** Changing it while on makes the cache anew. */\n  rebuilds: boolean;\n  hint: {{ en: string; ja: string; \"zh-TW\": string }};\n}}\n\n\
+         export const VARIABLES: Variable[] = [\n  {},\n];\n",
+        rows.join(",\n  ")
+    )
+}
+
+fn row_of(one: &variables::Variable) -> Json {
+    let (kind, choices) = match one.kind {
+        Kind::Switch | Kind::Text(_) => ("text", &[][..]),
+        Kind::Choice(names) => ("choice", names),
+        Kind::Number { .. } => ("count", &[][..]),
+        Kind::Bytes => ("size", &[][..]),
+    };
+    let choices: Vec<_> = choices.iter().map(|name| name.to_string_lossy()).collect();
+    let hint = one
+        .hint
+        .map(|hint| json!({ "en": hint.en, "ja": hint.ja, "zh-TW": hint.zh_tw }));
+    json!({
+        "name": one.name,
+        "kind": kind,
+        "choices": choices,
+        "rebuilds": one.change == Change::Rebuilds,
+        "hint": hint,
+    })
 }
 
 /// Limits that the page uses.
@@ -156,7 +193,6 @@ fn interface_of(lines: &[&str], (file, name, ours): Sent) -> Result<String, Stri
         {
             let kind = match (ours, field) {
                 ("Figures", "state") => "State".to_owned(),
-                ("Figures", "latency_of") => "\"interval\" | \"total\"".to_owned(),
                 _ => {
                     type_of(file, kind).ok_or_else(|| format!("{name}.{field}: what is {kind}?"))?
                 }

@@ -13,7 +13,7 @@ use crate::diagnostics::DIAGNOSTICS;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
-use crate::settings::{self, AsyncIo};
+use crate::settings;
 use crate::{calls, controller, got, persist, scan, unseen};
 
 const DAEMON: c_int = 3;
@@ -213,6 +213,9 @@ fn too_old() -> Result<(), interface::Refusal> {
 fn start() {
     // SAFETY: the server is initialising the plugin; the values of the variables are there, and valid.
     unsafe { settings::load() };
+    if let Some(warning) = settings::take_former_persist() {
+        Linux.warning(&warning);
+    }
     let rules = &KNOWN.tables;
     // SAFETY: as above.
     unsafe { settings::set_text(&rules.text, rules.text.load(Ordering::SeqCst)) };
@@ -226,7 +229,7 @@ fn start() {
     };
     let early = passive.is_none() && !scan::innodb_is_running(&Linux);
     if let Some(verdict) = verdict {
-        let chooses = early && settings::async_io() == AsyncIo::Auto && !crate::uring::seen();
+        let chooses = early && !crate::uring::seen();
         let fails = unseen::to_make_fail(&verdict);
         calls::MAKE_URING_FAIL.store(chooses && fails.io_uring, Ordering::SeqCst);
         calls::MAKE_LIBAIO_FAIL.store(chooses && fails.libaio, Ordering::SeqCst);

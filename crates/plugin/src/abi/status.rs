@@ -129,8 +129,6 @@ fn figures() -> Vec<(Status, Figure)> {
         let text = Untrusted::new(text).cut_at(LONGEST_TEXT).to_string();
         Figure::Text(CString::new(text).unwrap_or_default())
     };
-    let [cache_p50, cache_p95, cache_p99] = totals.cache_read_us;
-    let [data_p50, data_p95, data_p99] = totals.data_read_us;
     use Figure::{Number, Real};
     let counted = serde_json::to_value(cache).unwrap_or_default();
     let value = |one: Status| {
@@ -138,44 +136,29 @@ fn figures() -> Vec<(Status, Figure)> {
             Status::Version => text(env!("CARGO_PKG_VERSION")),
             Status::State => text(state.name()),
             Status::StateNumber => Number(state as u64),
-            Status::StateReason => text(&report::with_failed_devices(state, &reason)),
+            Status::StateReason => text(&report::state_reason(state, &reason)),
             Status::Bypass => text(bypass.bypass.name()),
-            Status::BypassSeconds => Number(bypass.seconds),
-            Status::BypassSecondsLeft => Number(bypass.left.unwrap_or(0)),
-            Status::BypassDropped => Number(bypass.dropped),
             Status::LoadMode => text(if controller::loaded_early() {
                 "early"
             } else {
                 "runtime"
             }),
             Status::AsyncMode => text(controller::async_mode()),
-            Status::InstancesActive => Number(totals.instances),
             Status::PagesInherited => Number(recovered.pages),
             Status::PagesTrusted => Number(recovered.trusted.1),
-            Status::PagesDroppedAtStart => Number(recovered.dropped + recovered.rejected.1),
-            Status::AttachMs => Number(persist::held_up_for()),
             Status::BytesSaved => Number(cache.hit_bytes),
             Status::HitRatio => Real(report::hit_ratio(cache.hits, cache.misses)),
             Status::CapacityBytes => Number(cache.bytes_capacity),
             Status::MemoryBytes => Number(totals.memory_bytes),
             Status::KeptOut => Number(report::kept_out().0),
-            Status::BytesKeptOut => Number(report::kept_out().1),
-            Status::TablesError => text(&KNOWN.tables.wrong()),
             Status::WriteLimitRejected => Number(cache.rejected_write_limit),
             Status::BytesWritten => Number(cache.bytes_written_total),
             Status::BytesWritten24h => Number(settings::write_budget().written_in_a_day()),
             Status::DataReads => Number(totals.data_reads),
-            Status::CacheReadP50Us => Real(cache_p50),
-            Status::CacheReadP95Us => Real(cache_p95),
-            Status::CacheReadP99Us => Real(cache_p99),
-            Status::DataReadP50Us => Real(data_p50),
-            Status::DataReadP95Us => Real(data_p95),
-            Status::DataReadP99Us => Real(data_p99),
             Status::CacheReadUsSum => microseconds(&cache.read_latency),
             Status::CacheReadUsCount => Number(cache.read_latency.count),
             Status::DataReadUsSum => microseconds(&totals.data_latency),
             Status::DataReadUsCount => Number(totals.data_latency.count),
-            Status::Devices => Number(totals.devices),
             Status::DevicesFailed => Number(totals.devices_failed),
             Status::AuditSuspicions => Number(KNOWN.suspensions.suspicions()),
             Status::SuspendedFiles => Number(KNOWN.suspensions.count()),
@@ -183,10 +166,7 @@ fn figures() -> Vec<(Status, Figure)> {
             Status::WarmState => text(warm.state),
             Status::WarmPercent => Real(warm.percent),
             Status::WarmAgeSeconds => Number(warm.age_seconds),
-            Status::WarmPagesListed => Number(warm.listed),
             Status::WarmPagesLoaded => Number(warm.loaded),
-            Status::WarmPagesSkipped => Number(warm.skipped),
-            Status::WarmReads => Number(warm.reads),
             Status::InstanceLockAccesses => Number(cache.lock_accesses),
             Status::InstanceLockWaits => Number(cache.lock_waits),
             // The extension counts it by the same name.

@@ -4,23 +4,21 @@
 //! assigning it is one store. The other variables are checked for what can be wrong with them; the controller notices the
 //! change of one that the extension is built from, and rebuilds it.
 
-use std::ffi::{CString, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
 use interface::untrusted::refuse_controls;
-use interface::variables::{self, Variable};
+use interface::variables::{self, Change, Kind, Variable};
 
 use super::privilege::ReadsReport;
 use super::{ServerTable, messages, report_variable};
-use crate::bypass;
 use crate::controller;
 use crate::process::{CORE, KNOWN};
 use crate::settings::{self, Settings};
 use crate::switch::Bypass;
 
 const BOOL: c_int = 1;
-const INT: c_int = 2;
 const LONGLONG: c_int = 4;
 const STR: c_int = 5;
 const ENUM: c_int = 6;
@@ -36,6 +34,7 @@ const OF_A_SESSION: c_int = 0x100;
 const COPIED: c_int = 0x8000;
 const OPTIONAL_ARGUMENT: c_int = 0x2000;
 const REQUIRED_ARGUMENT: c_int = 0;
+const NUMBER: c_int = LONGLONG | UNSIGNED | REQUIRED_ARGUMENT;
 
 /// `st_mysql_value`: the value that a client gave.
 #[repr(C)]
@@ -80,261 +79,169 @@ struct NameList {
     hidden: *const c_void,
 }
 
-macro_rules! names {
-    ($list:ident, $count:literal, [$($name:literal: $length:literal),+]) => {
-        static $list: ServerTable<NameList> = {
-            static NAMES: ServerTable<[*const c_char; $count + 1]> =
-                ServerTable::new([$($name.as_ptr()),+, std::ptr::null()]);
-            static LENGTHS: [c_uint; $count + 1] = [$($length),+, 0];
-            ServerTable::new(NameList {
-                count: $count,
-                name: c"".as_ptr(),
-                names: NAMES.get().cast(),
-                lengths: LENGTHS.as_ptr(),
-                hidden: std::ptr::null(),
-            })
-        };
-    };
-}
+const VARIABLES_COUNT: usize = variables::ALL.len();
 
-names!(COMPRESSION_NAMES, 2, [c"off": 3, c"lz4": 3]);
-names!(BYPASS_NAMES, 3, [c"OFF": 3, c"ON": 2, c"REFILL": 6]);
-names!(PERSIST_NAMES, 2, [c"off": 3, c"restart": 7]);
-names!(ASYNC_IO_NAMES, 3, [c"auto": 4, c"native": 6, c"off": 3]);
-
-const fn variable(
-    flags: c_int,
+/// One row: what `interface` says of a variable, and what happens when it is set. `value` is where the server keeps it.
+const fn row(
     of: &Variable,
     check: Option<Check>,
     update: Option<Update>,
     value: *mut c_void,
-    words: [u64; 4],
-) -> ServerTable<SystemVariable> {
-    ServerTable::new(SystemVariable {
-        flags,
+) -> SystemVariable {
+    let (kind, words) = match of.kind {
+        Kind::Switch => (BOOL | OPTIONAL_ARGUMENT, [0; 4]),
+        Kind::Choice(_) => (ENUM | REQUIRED_ARGUMENT, [0; 4]),
+        Kind::Number { default, most } => (NUMBER, [default, 0, most, 0]),
+        Kind::Bytes => (NUMBER, [0, 0, u64::MAX, 0]),
+        Kind::Text(_) => (STR | REQUIRED_ARGUMENT, [0; 4]),
+    };
+    let change = match of.change {
+        Change::AtOnce | Change::Rebuilds => 0,
+        Change::AtStart => READ_ONLY,
+        Change::OfSession => OF_A_SESSION | COPIED | NO_OPTION,
+    };
+    SystemVariable {
+        flags: kind | change,
         name: of.c_name.as_ptr(),
         comment: of.comment.as_ptr(),
         check,
         update,
         value,
         words,
-    })
+    }
 }
 
-static BPE_ENABLED: ServerTable<SystemVariable> = variable(
-    BOOL | OPTIONAL_ARGUMENT,
-    &variables::ENABLED,
-    Some(check_enabled),
-    Some(update_enabled),
-    settings::ENABLED.as_ptr().cast(),
-    [0; 4],
-);
-
-static BPE_BYPASS: ServerTable<SystemVariable> = variable(
-    ENUM | REQUIRED_ARGUMENT,
-    &variables::BYPASS,
-    None,
-    Some(update_bypass),
-    KNOWN.bypassing.bypass.as_ptr().cast(),
-    [0, 0, 0, 0],
-);
-
-static BPE_BYPASS_TIMEOUT: ServerTable<SystemVariable> = variable(
-    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    &variables::BYPASS_TIMEOUT,
-    None,
-    Some(update_number),
-    KNOWN.bypassing.timeout.as_ptr().cast(),
-    [0, 0, bypass::LONGEST, 0],
-);
-
-static BPE_CONTROL_GROUP: ServerTable<SystemVariable> = variable(
-    BOOL | OPTIONAL_ARGUMENT,
-    &variables::CONTROL_GROUP,
-    None,
-    Some(update_control_group),
-    KNOWN.bypassing.control_group.as_ptr().cast(),
-    [0; 4],
-);
-
-static BPE_PATH: ServerTable<SystemVariable> = variable(
-    STR | REQUIRED_ARGUMENT, // the text is ours, so that the server does not free it while it is read
-    &variables::PATH,
-    Some(check_path),
-    Some(update_path),
-    settings::PATH.as_ptr().cast(),
-    [0; 4], // default: an empty string, see `EMPTY`
-);
-
-static BPE_SIZE: ServerTable<SystemVariable> = variable(
-    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    &variables::SIZE,
-    Some(check_size),
-    Some(update_number),
-    settings::SIZE.as_ptr().cast(),
-    [0, 0, u64::MAX, 0],
-);
-
-static BPE_INSTANCES: ServerTable<SystemVariable> = variable(
-    INT | UNSIGNED | REQUIRED_ARGUMENT,
-    &variables::INSTANCES,
-    None,
-    Some(update_instances),
-    settings::INSTANCES.as_ptr().cast(),
-    // default and least, most and block size: two 32-bit numbers to a word
-    [0, extension::MAX_INSTANCES as u64, 0, 0],
-);
-
-static BPE_IO_CAPACITY: ServerTable<SystemVariable> = variable(
-    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    &variables::IO_CAPACITY,
-    None,
-    Some(update_capacity),
-    settings::IO_CAPACITY.as_ptr().cast(),
-    [0, 0, u64::MAX, 0],
-);
-
-static BPE_WARM_IO_CAPACITY: ServerTable<SystemVariable> = variable(
-    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    &variables::WARM_IO_CAPACITY,
-    None,
-    Some(update_number),
-    KNOWN.warm_io_capacity.as_ptr().cast(),
-    [
-        settings::DEFAULT_WARM_IO_CAPACITY,
-        0,
-        settings::MOST_WARM_IO_CAPACITY,
-        0,
-    ],
-);
-
-static BPE_DAILY_WRITE_LIMIT: ServerTable<SystemVariable> = variable(
-    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    &variables::DAILY_WRITE_LIMIT,
-    None,
-    Some(update_daily_limit),
-    settings::DAILY_WRITE_LIMIT.as_ptr().cast(),
-    [0, 0, u64::MAX, 0],
-);
-
-static BPE_READ_TIMEOUT: ServerTable<SystemVariable> = variable(
-    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    &variables::READ_TIMEOUT,
-    None,
-    Some(update_read_timeout),
-    settings::READ_TIMEOUT.as_ptr().cast(),
-    [settings::DEFAULT_READ_TIMEOUT, 0, 3_600_000, 0],
-);
-
-static BPE_MEMORY_LIMIT: ServerTable<SystemVariable> = variable(
-    LONGLONG | UNSIGNED | REQUIRED_ARGUMENT,
-    &variables::MEMORY_LIMIT,
-    None,
-    Some(update_number),
-    settings::MEMORY_LIMIT.as_ptr().cast(),
-    [0, 0, u64::MAX, 0],
-);
-
-static BPE_TABLES: ServerTable<SystemVariable> = variable(
-    STR | REQUIRED_ARGUMENT, // as `bpe_path`
-    &variables::TABLES,
-    Some(check_tables),
-    Some(update_tables),
-    KNOWN.tables.text.as_ptr().cast(),
-    [0; 4], // default: an empty string, see `complete`
-);
-
-static BPE_COMPRESSION: ServerTable<SystemVariable> = variable(
-    ENUM | REQUIRED_ARGUMENT,
-    &variables::COMPRESSION,
-    None,
-    Some(update_number),
-    settings::COMPRESSION.as_ptr().cast(),
-    [0, 0, 0, 0],
-);
-
-static BPE_ASYNC_IO: ServerTable<SystemVariable> = variable(
-    ENUM | READ_ONLY | REQUIRED_ARGUMENT,
-    &variables::ASYNC_IO,
-    None,
-    None,
-    settings::ASYNC_IO.as_ptr().cast(),
-    [0, 0, 0, 0],
-);
-
-static BPE_PERSIST: ServerTable<SystemVariable> = variable(
-    ENUM | REQUIRED_ARGUMENT,
-    &variables::PERSIST,
-    None,
-    Some(update_number),
-    settings::PERSIST.as_ptr().cast(),
-    [1, 0, 0, 0],
-);
-
-static BPE_PERSIST_PATH: ServerTable<SystemVariable> = variable(
-    STR | READ_ONLY | REQUIRED_ARGUMENT,
-    &variables::PERSIST_PATH,
-    None,
-    None,
-    settings::PERSIST_PATH.as_ptr().cast(),
-    [0; 4], // default: see `complete`
-);
-
-/// The words of a session's variable begin with the default and what the server fills in to find the value. The offset of
-/// the value, which it fills in too, stands where other variables have a pointer to theirs.
-static BPE_REPORT: ServerTable<SystemVariable> = variable(
-    STR | OF_A_SESSION | COPIED | NO_OPTION | REQUIRED_ARGUMENT,
-    &variables::REPORT,
-    Some(check_report),
-    None,
-    std::ptr::null_mut(),
-    [0; 4], // default: an empty string, see `complete`
-);
+/// Texts lie in memory of ours, so that the server does not free one while it is read. The words of a session's variable begin with the
+/// default and what the server fills in to find the value. The offset of the value, which it fills in too, stands where other
+/// variables have a pointer to theirs.
+static ROWS: ServerTable<[SystemVariable; VARIABLES_COUNT]> = ServerTable::new([
+    row(
+        &variables::ENABLED,
+        Some(check_enabled),
+        Some(update_enabled),
+        settings::ENABLED.as_ptr().cast(),
+    ),
+    row(
+        &variables::BYPASS,
+        None,
+        Some(update_bypass),
+        KNOWN.bypassing.bypass.as_ptr().cast(),
+    ),
+    row(
+        &variables::BYPASS_TIMEOUT,
+        None,
+        Some(update_bypass_timeout),
+        KNOWN.bypassing.timeout.as_ptr().cast(),
+    ),
+    row(
+        &variables::PATH,
+        Some(check_path),
+        Some(update_path),
+        settings::PATH.as_ptr().cast(),
+    ),
+    row(
+        &variables::SIZE,
+        Some(check_size),
+        Some(update_number),
+        settings::SIZE.as_ptr().cast(),
+    ),
+    row(
+        &variables::INSTANCES,
+        None,
+        Some(update_number),
+        settings::INSTANCES.as_ptr().cast(),
+    ),
+    row(
+        &variables::MEMORY_LIMIT,
+        None,
+        Some(update_number),
+        settings::MEMORY_LIMIT.as_ptr().cast(),
+    ),
+    row(
+        &variables::COMPRESSION,
+        None,
+        Some(update_number),
+        settings::COMPRESSION.as_ptr().cast(),
+    ),
+    row(
+        &variables::IO_CAPACITY,
+        None,
+        Some(update_capacity),
+        settings::IO_CAPACITY.as_ptr().cast(),
+    ),
+    row(
+        &variables::DAILY_WRITE_LIMIT,
+        None,
+        Some(update_daily_limit),
+        settings::DAILY_WRITE_LIMIT.as_ptr().cast(),
+    ),
+    row(
+        &variables::TABLES,
+        Some(check_tables),
+        Some(update_tables),
+        KNOWN.tables.text.as_ptr().cast(),
+    ),
+    row(
+        &variables::PERSIST_PATH,
+        None,
+        None,
+        settings::PERSIST_PATH.as_ptr().cast(),
+    ),
+    row(
+        &variables::WARM_IO_CAPACITY,
+        None,
+        Some(update_number),
+        KNOWN.warm_io_capacity.as_ptr().cast(),
+    ),
+    row(
+        &variables::REPORT,
+        Some(check_report),
+        None,
+        std::ptr::null_mut(),
+    ),
+]);
 
 /// The table that the descriptors point to; ends with null.
-pub static VARIABLES: ServerTable<[VariablePointer; variables::ALL.len() + 1]> =
-    ServerTable::new([
-        VariablePointer(BPE_ENABLED.get()),
-        VariablePointer(BPE_BYPASS.get()),
-        VariablePointer(BPE_BYPASS_TIMEOUT.get()),
-        VariablePointer(BPE_CONTROL_GROUP.get()),
-        VariablePointer(BPE_PATH.get()),
-        VariablePointer(BPE_SIZE.get()),
-        VariablePointer(BPE_INSTANCES.get()),
-        VariablePointer(BPE_IO_CAPACITY.get()),
-        VariablePointer(BPE_DAILY_WRITE_LIMIT.get()),
-        VariablePointer(BPE_READ_TIMEOUT.get()),
-        VariablePointer(BPE_MEMORY_LIMIT.get()),
-        VariablePointer(BPE_TABLES.get()),
-        VariablePointer(BPE_COMPRESSION.get()),
-        VariablePointer(BPE_ASYNC_IO.get()),
-        VariablePointer(BPE_PERSIST.get()),
-        VariablePointer(BPE_PERSIST_PATH.get()),
-        VariablePointer(BPE_WARM_IO_CAPACITY.get()),
-        VariablePointer(BPE_REPORT.get()),
-        VariablePointer(std::ptr::null_mut()),
-    ]);
+pub static VARIABLES: ServerTable<[VariablePointer; VARIABLES_COUNT + 1]> = ServerTable::new({
+    let mut all = [const { VariablePointer(std::ptr::null_mut()) }; VARIABLES_COUNT + 1];
+    let mut at = 0;
+    while at < VARIABLES_COUNT {
+        all[at] = VariablePointer(ROWS.get().cast::<SystemVariable>().wrapping_add(at));
+        at += 1;
+    }
+    all
+});
 
 /// Fills in what cannot be written as a constant: pointers among the words. Called by the constructor.
 pub fn complete() {
+    let is_mysql = super::server().0 == super::Flavour::MySql;
     // SAFETY: before the server knows the tables, see the constructor.
-    unsafe {
-        (*BPE_PATH.get()).words[0] = c"".as_ptr() as u64;
-        (*BPE_TABLES.get()).words[0] = c"".as_ptr() as u64;
-        (*BPE_PERSIST_PATH.get()).words[0] = c"/dev/shm".as_ptr() as u64;
-        (*BPE_REPORT.get()).words[0] = c"".as_ptr() as u64;
-        if super::server().0 == super::Flavour::MySql {
-            (*BPE_REPORT.get()).flags |= NOT_PERSISTED;
+    let rows = unsafe { &mut *ROWS.get() };
+    for (row, of) in rows.iter_mut().zip(variables::ALL) {
+        match of.kind {
+            Kind::Text(default) => row.words[0] = default.as_ptr() as u64,
+            Kind::Choice(names) => row.words[1] = std::ptr::from_ref(name_list(names)) as u64,
+            _ => {}
         }
-        for (variable, names) in [
-            (&BPE_BYPASS, &BYPASS_NAMES),
-            (&BPE_COMPRESSION, &COMPRESSION_NAMES),
-            (&BPE_PERSIST, &PERSIST_NAMES),
-            (&BPE_ASYNC_IO, &ASYNC_IO_NAMES),
-        ] {
-            (*variable.get()).words[1] = names.get() as u64;
+        if is_mysql && of.change == Change::OfSession {
+            row.flags |= NOT_PERSISTED;
         }
     }
+}
+
+/// The names as the server reads them, for the life of the process.
+fn name_list(names: &'static [&'static CStr]) -> &'static NameList {
+    let pointers = names.iter().map(|name| name.as_ptr());
+    let pointers: Vec<_> = pointers.chain([std::ptr::null()]).collect();
+    let lengths = names.iter().map(|name| name.count_bytes() as c_uint);
+    let lengths: Vec<_> = lengths.chain([0]).collect();
+    Box::leak(Box::new(NameList {
+        count: names.len() as u64,
+        name: c"".as_ptr(),
+        names: pointers.leak().as_ptr(),
+        lengths: lengths.leak().as_ptr(),
+        hidden: std::ptr::null(),
+    }))
 }
 
 const OK: c_int = 0;
@@ -378,9 +285,9 @@ unsafe fn text_of(value: *mut Value, of: &Variable) -> Result<Option<CString>, S
 }
 
 fn checked_text(bytes: &[u8], of: &Variable) -> Result<CString, String> {
-    let name = format!("bpe_{}", of.name());
+    let name = of.name;
     let text = std::str::from_utf8(bytes).map_err(|_| format!("{name} is not valid UTF-8"))?;
-    refuse_controls(&name, text)?;
+    refuse_controls(name, text)?;
     CString::new(text).map_err(|_| format!("{name} has a character with the code 0"))
 }
 
@@ -481,16 +388,17 @@ unsafe extern "C" fn update_bypass(
     });
 }
 
-unsafe extern "C" fn update_control_group(
+unsafe extern "C" fn update_bypass_timeout(
     _thd: *mut c_void,
     _variable: *mut SystemVariable,
     _target: *mut c_void,
     save: *const c_void,
 ) {
     callback(|| {
-        // SAFETY: the server's default check stores one byte.
-        let on = unsafe { *save.cast::<u8>() } != 0;
-        KNOWN.bypassing.set_control_group(&CORE, on);
+        // SAFETY: a 64-bit number that was checked.
+        KNOWN
+            .bypassing
+            .set_timeout(&CORE, unsafe { *save.cast::<u64>() });
         Ok(())
     });
 }
@@ -662,22 +570,6 @@ unsafe extern "C" fn update_number(
     });
 }
 
-unsafe extern "C" fn update_instances(
-    _thd: *mut c_void,
-    _variable: *mut SystemVariable,
-    _target: *mut c_void,
-    save: *const c_void,
-) {
-    callback(|| {
-        // SAFETY: for an INT variable the default check of both servers stores an int; the bytes
-        // beyond it are whatever lay there.
-        let new = unsafe { *save.cast::<i32>() };
-        let new = new.clamp(0, extension::MAX_INSTANCES as i32);
-        settings::INSTANCES.store(new, Ordering::SeqCst);
-        Ok(())
-    });
-}
-
 unsafe extern "C" fn update_capacity(
     _thd: *mut c_void,
     _variable: *mut SystemVariable,
@@ -706,24 +598,10 @@ unsafe extern "C" fn update_daily_limit(
     });
 }
 
-unsafe extern "C" fn update_read_timeout(
-    _thd: *mut c_void,
-    _variable: *mut SystemVariable,
-    _target: *mut c_void,
-    save: *const c_void,
-) {
-    callback(|| {
-        // SAFETY: a 64-bit number that was checked.
-        settings::READ_TIMEOUT.store(unsafe { *save.cast::<u64>() }, Ordering::SeqCst);
-        settings::read_timeout();
-        Ok(())
-    });
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::CStr;
+    use crate::bypass;
 
     #[test]
     fn variables_have_the_servers_layout() {
@@ -742,7 +620,7 @@ mod tests {
                 assert!(why.contains("control characters"), "{why}");
             }
             let why = checked_text(b"\xff", of).unwrap_err();
-            assert!(why.contains(of.name()) && why.contains("UTF-8"), "{why}");
+            assert!(why.contains(of.name) && why.contains("UTF-8"), "{why}");
             assert_eq!(
                 checked_text("/é b\\".as_bytes(), of).as_deref(),
                 Ok(c"/é b\\")
@@ -760,26 +638,46 @@ mod tests {
             };
             assert_eq!((name, comment), (one.c_name, one.comment));
         }
-        let default = variables::READ_TIMEOUT.default.parse();
-        assert_eq!(default, Ok(settings::DEFAULT_READ_TIMEOUT));
     }
 
     #[test]
-    fn enumerations_name_their_values() {
-        for (list, names) in [
-            (&BYPASS_NAMES, &["OFF", "ON", "REFILL"][..]),
-            (&COMPRESSION_NAMES, &["off", "lz4"]),
-            (&ASYNC_IO_NAMES, &["auto", "native", "off"]),
-        ] {
-            // SAFETY: static tables of this module.
-            unsafe {
-                let list = &*list.get();
-                assert_eq!(list.count as usize, names.len());
-                for (index, name) in names.iter().enumerate() {
-                    assert_eq!(CStr::from_ptr(*list.names.add(index)).to_str(), Ok(*name));
-                    assert_eq!(*list.lengths.add(index) as usize, name.len());
+    fn names_of_choices_have_the_servers_layout() {
+        for names in [&[c"off"][..], &[c"OFF", c"ON", c"REFILL"]] {
+            let list = name_list(names);
+            assert_eq!(list.count as usize, names.len());
+            for (index, name) in names.iter().enumerate() {
+                // SAFETY: as many texts and lengths as the list counts.
+                unsafe {
+                    assert_eq!(CStr::from_ptr(*list.names.add(index)), *name);
+                    assert_eq!(*list.lengths.add(index) as usize, name.count_bytes());
                 }
             }
+            // SAFETY: both arrays end with nothing.
+            assert!(unsafe { (*list.names.add(names.len())).is_null() });
         }
+    }
+
+    /// The extension and the switch understand as many choices and instances as the servers allow.
+    #[test]
+    fn limits_are_those_of_what_is_behind() {
+        let Kind::Choice(names) = variables::BYPASS.kind else {
+            panic!("bypass is a choice");
+        };
+        let known = Bypass::ALL.map(|bypass| bypass.name().to_uppercase());
+        let names: Vec<_> = names.iter().map(|name| name.to_string_lossy()).collect();
+        assert_eq!(names, known);
+        let of = |variable: Variable| match variable.kind {
+            Kind::Number { most, .. } => most,
+            _ => 0,
+        };
+        assert_eq!(
+            of(variables::INSTANCES),
+            u64::from(extension::MAX_INSTANCES)
+        );
+        assert_eq!(of(variables::BYPASS_TIMEOUT), bypass::LONGEST);
+        assert_eq!(
+            variables::PERSIST_PATH.kind,
+            Kind::Text(settings::DEFAULT_PERSIST_PATH)
+        );
     }
 }

@@ -14,7 +14,7 @@ use crate::got::{Import, Original};
 use crate::linux::{Linux, errno, set_errno};
 use crate::os::Os as _;
 use crate::process::CORE;
-use crate::settings::{self, AsyncIo};
+use crate::settings;
 use crate::switch::Mode;
 use crate::uring;
 
@@ -72,11 +72,7 @@ unsafe fn submit(
         }
         // SAFETY: the caller's promise.
         let requests = unsafe { std::slice::from_raw_parts(requests, count) };
-        let by = Submission {
-            mode,
-            context,
-            redirects: settings::async_io() != AsyncIo::Off,
-        };
+        let by = Submission { mode, context };
         CORE.submit(by, requests, || once.make(), real)
     })
 }
@@ -121,8 +117,7 @@ fn is_made_to_fail() -> bool {
     let fails = MAKE_LIBAIO_FAIL.load(Ordering::Relaxed);
     if fails {
         Linux.note(
-            "libaio reported as unavailable, because the server's submissions to it would go unseen \
-             (bpe_async_io=native leaves it on, and the extension passive)",
+            "libaio reported as unavailable, because the server's submissions to it would go unseen",
         );
     }
     fails
@@ -291,8 +286,7 @@ unsafe extern "C" fn io_uring_queue_init(
 ) -> c_int {
     if MAKE_URING_FAIL.load(Ordering::Relaxed) {
         Linux.note(
-            "io_uring reported as unavailable, so that the server uses libaio, whose completions the extension can \
-             follow (bpe_async_io=native leaves io_uring on)",
+            "io_uring reported as unavailable, so that the server uses libaio, whose completions the extension can follow",
         );
         return -libc::ENOSYS;
     }

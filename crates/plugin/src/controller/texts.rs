@@ -152,7 +152,7 @@ pub fn kept(recovered: &Recovered, of_image: bool) -> String {
 
 /// What is cached ends with this process.
 pub fn not_kept(why: &str) -> String {
-    format!("the cache works, but will be empty after a restart (bpe_persist): {why}")
+    format!("the cache works, but will be empty after a restart (bpe_persist_path): {why}")
 }
 
 /// What an extension did that ends: a server's status variables end with the server. Nothing, if nobody has read.

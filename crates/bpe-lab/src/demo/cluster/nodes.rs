@@ -100,7 +100,7 @@ fn options(
         .start_timeout(START)
         .plugin(library, "bpe", Load::Early)
         // What a node keeps for its next start plays no part here.
-        .option("--loose-bpe-persist=off");
+        .option("--loose-bpe-persist-path=");
     for setting in settings::settings(bench.installation.flavour, false) {
         options = options.option(setting.option);
     }

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use private_server::{Server, process};
+use serde_json::Value;
 
 use super::account::ACCOUNT;
 use super::figures::Keeping;
@@ -89,6 +90,14 @@ fn figure(server: &Server, name: &str) -> Result<f64> {
         .with_context(|| format!("Bpe_{name} is {text}"))
 }
 
+/// Reads of the data disk that loading took.
+fn warm_reads(server: &Server) -> Result<u64> {
+    let summary = server.value("SELECT bpe_report('summary')")?;
+    let summary: Value = serde_json::from_str(&summary.unwrap_or_default())?;
+    let reads = summary["warm"]["reads"].as_u64();
+    reads.context("this bpe.so does not report warm.reads")
+}
+
 impl Warmth {
     /// Makes the standby warm, for as long as the plan has time for that, and begins to keep it so.
     ///
@@ -165,7 +174,7 @@ impl Warmth {
         };
         let number = |text: Option<String>| text.and_then(|text| text.parse().ok()).unwrap_or(0);
         Ok(Costs {
-            reads: figure(standby, "warm_reads")? as u64,
+            reads: warm_reads(standby)?,
             loaded: figure(standby, "warm_pages_loaded")? as u64,
             volume_ios: nodes.volume(self.standby)?.statistics()?.billed_ios,
             statements: number(primary.value(&question)?),

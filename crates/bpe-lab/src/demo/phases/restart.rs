@@ -63,7 +63,7 @@ fn restart(bench: &Bench, rig: &mut Rig, how: How) -> Result<Restart> {
     if how == How::Cold {
         // Whatever this library keeps, and wherever.
         bench.workspace.empty(&bench.workspace.fast())?;
-        rig.start(bench.installation, &["--loose-bpe-persist=off"])?;
+        rig.start(bench.installation, &["--loose-bpe-persist-path="])?;
     } else {
         rig.start(bench.installation, &[])?;
     }

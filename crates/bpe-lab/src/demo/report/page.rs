@@ -128,13 +128,13 @@ fn restarts() -> Markup {
             li { b { "kill -9" } ": the server is killed and started. InnoDB recovers first." }
             li {
                 b { "cold start" } ": the server is stopped, the cache file removed, and the server started with "
-                code { "--loose-bpe-persist=off" } ". This is what a restart costs when nothing is kept."
+                code { "--loose-bpe-persist-path=" } ". This is what a restart costs when nothing is kept."
             }
         }
         p {
             "Data files, redo log and binary log are on the volume. The plugin is loaded before InnoDB starts, and "
             "switched on by the configuration (" code { "bpe_enabled" } ", " code { "bpe_path" } ", " code { "bpe_size" }
-            "), with " code { "--loose-bpe-persist=restart" } ". An extension that does not know this option keeps nothing. InnoDB's "
+            "). InnoDB's "
             "buffer pool is smaller by the memory that the extension uses."
         }
         p {

@@ -5,20 +5,17 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use interface::untrusted::refuse_controls;
+use interface::variables::{self, settings};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::super::details::{SETTINGS, TABLES};
+use super::super::details::TABLES;
 use super::values::bytes;
-use crate::change::switch::BUILT_FROM;
 use crate::change::{Kind, Plan, Reopen, Step};
 use crate::failure::Failure;
 use crate::server::Server;
 use crate::state::{is_on, state};
 use crate::told::Told;
-
-/// Variables in bytes, for which `100G` may be written.
-const SIZES: [&str; 3] = ["bpe_size", "bpe_memory_limit", "bpe_daily_write_limit"];
 
 /// The extension looks at its settings every half second.
 const NOTICED: Duration = Duration::from_millis(1500);
@@ -42,18 +39,19 @@ fn statements(wanted: &Map<String, Value>) -> Result<Vec<(&'static str, String)>
     }
     if let Some(name) = wanted
         .keys()
-        .find(|name| !SETTINGS.contains(&name.as_str()))
+        .find(|name| !settings().any(|one| one.name == name.as_str()))
     {
+        let names: Vec<_> = settings().map(|one| one.name).collect();
         return Err(
             Failure::usage(format!("`{name}` is no setting of the extension"))
-                .advise(format!("settings are {}", SETTINGS.join(", "))),
+                .advise(format!("settings are {}", names.join(", "))),
         );
     }
-    SETTINGS
-        .into_iter()
-        .filter_map(|name| Some((name, wanted.get(name)?)))
-        .map(|(name, value)| {
-            if SIZES.contains(&name) {
+    settings()
+        .filter_map(|one| Some((one, wanted.get(one.name)?)))
+        .map(|(one, value)| {
+            let name = one.name;
+            if one.kind == variables::Kind::Bytes {
                 return Ok((name, bytes(value)?.to_string()));
             }
             let value = match value {
@@ -115,8 +113,8 @@ pub fn apply(
     if was_active {
         plan.add(Step::new("see that it works", Vec::new(), move |run| {
             let now = run.server.variables("bpe\\_%")?;
-            let rebuilds = |name: &&str| now.get(*name) != before.get(*name);
-            if !BUILT_FROM.iter().any(rebuilds) {
+            let is_changed = |name: &str| now.get(name) != before.get(name);
+            if !variables::rebuilding().any(is_changed) {
                 return Ok(());
             }
             match built(run.server)? {

@@ -15,15 +15,9 @@ pub const WITHIN: f64 = 5.0;
 /// So many seconds in a row have it on average, lest a single lucky one count.
 const STEADY: usize = 3;
 
-/// Status variables about the cache of the process before, without `Bpe_`: pages found, trusted, not proven, and loaded from the list of
-/// those. A library that keeps nothing has none of them.
-pub const TOLD: [&str; 5] = [
-    "pages_inherited",
-    "pages_trusted",
-    "pages_dropped_at_start",
-    "warm_pages_loaded",
-    "attach_ms",
-];
+/// Status variables about the cache of the process before, without `Bpe_`: pages found, trusted, and loaded from the list of those
+/// that were not proven. A library that keeps nothing has none of them.
+pub const TOLD: [&str; 3] = ["pages_inherited", "pages_trusted", "warm_pages_loaded"];
 
 /// How a server comes to its end, and with what it starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
