@@ -11,7 +11,7 @@ use integration_tests::{Outcome, Place, Server, Suite, sql};
 
 const CACHE: u64 = 64 << 20;
 const DENIED: u16 = 1227;
-const PRIVILEGED: [&str; 10] = [
+const PRIVILEGED: [&str; 12] = [
     "trace-start",
     "trace-next 0123456789abcdef 0",
     "trace-stop",

@@ -22,8 +22,7 @@
 //! An outer lock may be held while taking an inner one, never the reverse:
 //! recording session → controller's thread → controller → file registry → file identity → reads given up →
 //! in-flight table shard → (extension's locks, slots of bounded reads last).
-//! The load of a heat list comes before leaves only.
-//! The state text, the log, verifications under way, what bypass is set to and the list of suspended files
+//! The state text, the log, verifications under way, the load of a heat list, what bypass is set to and the list of suspended files
 //! are leaves.
 
 pub use coherence::{

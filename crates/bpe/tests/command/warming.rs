@@ -441,7 +441,7 @@ fn what_is_no_copy_is_told(place: &Place) -> Outcome {
     ensure!(sql::figure(&second, "warm_pages_loaded")? == loaded);
     // A new cache is empty, unless pages are written meanwhile.
     sql::write_dirty_pages(&second)?;
-    cache_made_anew(&second)?;
+    cache_made_anew(&second, 80 << 20)?;
     let told = warm(&first, &second, &["--io-capacity", "5000", "--by-name"])?;
     let told = expect(told, 0, &["Loaded", "Warm"])?;
     note(told.lines().collect::<Vec<_>>().join("; "));
@@ -497,7 +497,7 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
     is_right(&second)?;
 
     // The command dies. The server loads the list to its end.
-    cache_made_anew(&second)?;
+    cache_made_anew(&second, 80 << 20)?;
     let mut killed = begin(&first, &second, &["--io-capacity", "1"])?;
     loads_by(&mut killed, &second)?;
     killed.kill()?;
@@ -510,8 +510,7 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
     is_right(&second)?;
 
     // The one that is made warm dies.
-    second.sql("SET GLOBAL bpe_size = 88080384")?;
-    cache_made_anew(&second)?;
+    cache_made_anew(&second, 84 << 20)?;
     let mut slow = begin(&first, &second, &["--io-capacity", "1"])?;
     loads_by(&mut slow, &second)?;
     second.kill();
@@ -616,8 +615,8 @@ fn begin(from: &Server, to: &Server, arguments: &[&str]) -> anyhow::Result<std::
 }
 
 /// Another size, and an empty cache of that size.
-fn cache_made_anew(server: &Server) -> Outcome {
-    server.sql("SET GLOBAL bpe_size = 83886080")?;
+fn cache_made_anew(server: &Server, bytes: u64) -> Outcome {
+    server.sql(&format!("SET GLOBAL bpe_size = {bytes}"))?;
     sql::wait_until("the cache was made anew", Duration::from_secs(60), || {
         Ok(sql::figure(server, "pages_cached")? < 100 && sql::status(server, "state")? == "active")
     })
