@@ -79,31 +79,23 @@ pub struct Args {
     connection: connection::Args,
 }
 
-/// The two servers. A file may take the place of either.
-struct Ends {
-    from: Option<Target>,
-    to: Option<Target>,
-}
-
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let target = |text: &str| endpoint::target(text, args.servers.as_deref(), &args.connection);
-    let mut ends = Ends {
-        from: args.from.as_deref().map(target).transpose()?,
-        to: args.to.as_deref().map(target).transpose()?,
+    let target = |text: &String| {
+        let mut target = endpoint::target(text, args.servers.as_deref(), &args.connection)?;
+        target.ask_password()?;
+        Ok::<_, Failure>(target)
     };
-    let both = ends.from.as_ref().zip(ends.to.as_ref());
+    let from = args.from.as_ref().map(target).transpose()?;
+    let to = args.to.as_ref().map(target).transpose()?;
+    let both = from.as_ref().zip(to.as_ref());
     if both.is_some_and(|(from, to)| from.address == to.address) {
         return Err(Failure::usage("--from and --to are the same server").into());
     }
-    for end in [&mut ends.from, &mut ends.to].into_iter().flatten() {
-        end.ask_password()?;
-    }
     let interruption = Interruption::catch()?;
-    if args.follow {
-        follow(&args, &mut ends, &interruption)
-    } else {
-        Ok(once(&args, &mut ends, &interruption)?)
-    }
+    Ok(match (from, to) {
+        (Some(from), Some(to)) if args.follow => follow(&args, from, to, &interruption)?,
+        (from, to) => once(&args, from, to, &interruption)?,
+    })
 }
 
 /// Adds the server to a failure.
@@ -166,13 +158,18 @@ fn fetch(
     Ok((list, why.map(at_source)))
 }
 
-fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<ExitCode, Failure> {
+fn once(
+    args: &Args,
+    from: Option<Target>,
+    to: Option<Target>,
+    interruption: &Interruption,
+) -> Result<ExitCode, Failure> {
     let mut looks = Looks::default();
-    let list = match (&mut ends.from, &args.load) {
-        (Some(from), _) => {
+    let list = match (from, &args.load) {
+        (Some(mut from), _) => {
             let pool = args.pool.then_some(&mut looks);
             let known = Compared::new();
-            match fetch(from, (!args.by_name).then_some(&known), pool)? {
+            match fetch(&mut from, (!args.by_name).then_some(&known), pool)? {
                 (_, Some(failure)) => return Err(failure),
                 (list, None) => list,
             }
@@ -206,11 +203,12 @@ fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<Exi
         file::save(path, &list)?;
         say!("Saved       {}", path.display());
     }
-    let Some(to) = &mut ends.to else {
+    let Some(mut to) = to else {
         return Ok(Exit::Ok.into());
     };
-    let at_target = of("--to", to);
-    let mut standby = Standby::connect(to, args.io_capacity, args.by_name).map_err(&at_target)?;
+    let at_target = of("--to", &to);
+    let mut standby =
+        Standby::connect(&mut to, args.io_capacity, args.by_name).map_err(&at_target)?;
     let began = Instant::now();
     let result = load(&mut standby, &list, interruption);
     let denied = standby.denied.clone();
@@ -318,11 +316,9 @@ impl Log {
     }
 }
 
-/// `--follow`: what it knows from one round to the next.
-struct Follower<'a> {
-    args: &'a Args,
-    from: &'a mut Target,
-    to: &'a mut Target,
+/// What `--follow` keeps from one round to the next.
+#[derive(Default)]
+struct Follower {
     standby: Option<Standby>,
     pool: Looks,
     /// Cached pages of the list that was handed over last, and since when much shorter ones have come.
@@ -332,15 +328,22 @@ struct Follower<'a> {
     log: Log,
 }
 
-impl Follower<'_> {
+impl Follower {
     /// Hands the list over, and follows its loading until the next round.
-    fn round(&mut self, until: Instant, interruption: &Interruption) -> Result<(), Failure> {
-        let at_target = of("--to", self.to);
+    fn round(
+        &mut self,
+        args: &Args,
+        from: &mut Target,
+        to: &mut Target,
+        is_over: &dyn Fn() -> bool,
+        interruption: &Interruption,
+    ) -> Result<(), Failure> {
+        let at_target = of("--to", to);
         // First the standby: without it there is no use for a list.
-        let standby = connect(&mut self.standby, self.to, self.args).map_err(&at_target)?;
-        let known = (!self.args.by_name).then_some(&standby.compared);
-        let pool = self.args.pool.then_some(&mut self.pool);
-        let (list, reason) = match fetch(self.from, known, pool) {
+        let standby = connect(&mut self.standby, to, args).map_err(&at_target)?;
+        let known = (!args.by_name).then_some(&standby.compared);
+        let pool = args.pool.then_some(&mut self.pool);
+        let (list, reason) = match fetch(from, known, pool) {
             Err(failure) if self.rounds == 0 => return Err(failure),
             Err(failure) => {
                 let why = failure.what;
@@ -374,7 +377,7 @@ impl Follower<'_> {
                 standby.hand_over(list)?;
             }
             let mut progress = standby.progress()?;
-            while !progress.is_done() && Instant::now() < until && !interruption.came() {
+            while !progress.is_done() && !is_over() {
                 interruption.wait(FOLLOW_INTERVAL);
                 progress = standby.progress()?;
             }
@@ -428,29 +431,23 @@ fn connect<'a>(
 }
 
 /// Until it is interrupted.
-fn follow(args: &Args, ends: &mut Ends, interruption: &Interruption) -> anyhow::Result<ExitCode> {
-    let (Some(from), Some(to)) = (&mut ends.from, &mut ends.to) else {
-        return Err(Failure::usage("--follow needs --from and --to").into());
-    };
-    let mut follower = Follower {
-        args,
-        from,
-        to,
-        standby: None,
-        pool: Looks::default(),
-        last: 0,
-        shorter_since: None,
-        rounds: 0,
-        log: Log::default(),
-    };
+fn follow(
+    args: &Args,
+    mut from: Target,
+    mut to: Target,
+    interruption: &Interruption,
+) -> Result<ExitCode, Failure> {
+    let mut follower = Follower::default();
     let interval = Duration::from_secs(args.every);
-    let mut result = Ok(());
+    let mut result = Ok(Exit::Ok.into());
     while !interruption.came() {
         let mut until = Instant::now() + interval;
-        if let Err(failure) = follower.round(until, interruption) {
+        let is_over = || Instant::now() >= until || interruption.came();
+        let round = follower.round(args, &mut from, &mut to, &is_over, interruption);
+        if let Err(failure) = round {
             // It will not work without an administrator.
             if follower.rounds == 0 && failure.exit != Exit::Connect {
-                result = Err(failure.into());
+                result = Err(failure);
                 break;
             }
             let text = format!("{}; it is tried again", failure.what);
@@ -462,7 +459,7 @@ fn follow(args: &Args, ends: &mut Ends, interruption: &Interruption) -> anyhow::
     if let Some(standby) = follower.standby {
         standby.end();
     }
-    result.map(|()| Exit::Ok.into())
+    result
 }
 
 fn round_text(list: &List, progress: &Progress, left_out: usize) -> String {
