@@ -39,7 +39,6 @@ fn killed_in_each_mode(place: &Place) -> Outcome {
         &["--innodb-flush-method=fsync"],
         &["--innodb-flush-method=O_DIRECT_NO_FSYNC"],
         &["--innodb-doublewrite=OFF", "--innodb-flush-neighbors=0"],
-        &["--bpe-bypass=REFILL", "--bpe-bypass-timeout=1"],
     ]
     .into_iter()
     .chain(of_one.iter().copied())

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 mod bypass;
 mod enabling;
 mod imports;
+mod messages;
 mod refused_calls;
 mod series;
 mod sessions;
@@ -16,6 +17,7 @@ fn main() -> ExitCode {
     integration_tests::harness::run([
         enabling::suite(),
         imports::suite(),
+        messages::suite(),
         refused_calls::suite(),
         series::suite(),
         sessions::suite(),

@@ -8,13 +8,14 @@
 //! [`status`], [`variables`] and [`reports`] are what a server shows of the plugin: names, kinds, units, meanings;
 //! [`limits`] is what its figures are judged by, [`tables`] reads the rules for tables. [`owner`] says how the files of a server's cache are called.
 //!
-//! [`untrusted`] shows text from outside.
+//! [`untrusted`] shows text from outside. [`codes`] has the codes of messages in the error log.
 //!
 //! A plain library: no unsafe code, no dependencies, nothing that reads a file by itself.
 #![forbid(unsafe_code)]
 
 pub mod calls;
 pub mod code;
+pub mod codes;
 pub mod heat;
 pub mod in_use;
 pub mod left_out;

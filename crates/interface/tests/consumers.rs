@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use interface::status::Kind;
-use interface::{Status, limits, variables};
+use interface::{Status, codes, limits, variables};
 use serde_json::Value;
 
 #[path = "../examples/generate/main.rs"]
@@ -143,6 +143,30 @@ fn names_are_those_of_the_lists() {
         }
     }
     assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
+/// Every code is of a message that a source has, in the texts as the compiler joins them.
+#[test]
+fn codes_are_of_messages() {
+    let mut files = Vec::new();
+    for of in ["plugin", "coherence", "extension"] {
+        files_in(&repository("crates").join(of).join("src"), &mut files);
+    }
+    let texts = files.iter().map(|path| fs::read_to_string(path).unwrap());
+    let mut joined = String::new();
+    for text in texts {
+        let mut parts = text.split("\\\n");
+        joined.push_str(parts.next().unwrap_or_default());
+        for part in parts {
+            joined.push_str(part.trim_start());
+        }
+    }
+    for (code, part) in codes::ALL {
+        assert!(
+            joined.contains(part),
+            "BPE-{code:04}: no source says \"{part}\""
+        );
+    }
 }
 
 /// Of a counter its growth is shown, and of nothing else.

@@ -1,15 +1,98 @@
 //! Lines in the server's error log.
 //!
-//! Both servers point standard error at their error log; a line is written with one `write`, so that it is not torn.
+//! MySQL takes a message by `my_plugin_log_message`. So it reaches every sink (JSON, `performance_schema.error_log`), and
+//! `log_error_verbosity` counts. The function needs the plugin's handle, which is good from [`open`] to [`close`].
+//!
+//! MariaDB's error log is one text file, to which standard error points. There, and before and after that time, a line goes to standard
+//! error in the form of the server's own lines, with one `write`, so that it is not torn.
+//!
+//! Each line begins with a [code](interface::codes).
+//!
+//! Cost: MySQL formats a line in 16 KiB on the caller's stack and takes its log's locks.
 
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicPtr, Ordering};
+use std::time::Duration;
 
 use interface::Untrusted;
+use interface::codes::code_of;
+use parking_lot::RwLock;
 
+use crate::abi::lookup;
 use crate::os::Level;
 
 /// Characters of a line: texts name tables, files and rules, and repeat what other accounts have set.
 const LONGEST: usize = 4000;
+
+/// How long the plugin's end waits for messages that MySQL is writing.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where the messages of this plugin go. Lock: a leaf of ours, outside of MySQL's log. Whoever writes a message shares it.
+pub struct Journal {
+    /// What MySQL passed to the plugin's initialisation; null outside of its life.
+    plugin: AtomicPtr<c_void>,
+    writing: RwLock<()>,
+}
+
+/// Of the server that the library was loaded into.
+pub static JOURNAL: Journal = Journal::new();
+
+impl Journal {
+    const fn new() -> Journal {
+        Journal {
+            plugin: AtomicPtr::new(std::ptr::null_mut()),
+            writing: RwLock::new(()),
+        }
+    }
+
+    /// The server initialises the plugin.
+    pub fn open(&self, plugin: *mut c_void) {
+        self.plugin.store(plugin, Ordering::SeqCst);
+    }
+
+    /// The plugin is about to go: the server frees its handle.
+    pub fn close(&self) {
+        self.plugin.store(std::ptr::null_mut(), Ordering::SeqCst);
+        // A disk that keeps the log's writer waiting keeps no server from ending.
+        drop(self.writing.try_write_for(PATIENCE));
+    }
+
+    /// Writes one line to the error log. Never fails, never blocks longer than the server's own lines do.
+    pub fn line(&self, level: Level, text: &str) {
+        let code = code_of(text);
+        let text = format!("{code}: {}", Untrusted::new(text).cut_at(LONGEST));
+        if !self.by_the_server(level, &text) {
+            to_standard_error(level, &text);
+        }
+    }
+
+    /// Whether MySQL took the message.
+    fn by_the_server(&self, level: Level, text: &str) -> bool {
+        type Log = unsafe extern "C" fn(*mut *mut c_void, c_int, *const c_char, ...) -> c_int;
+        let _shared = self.writing.read_recursive();
+        let mut plugin = self.plugin.load(Ordering::SeqCst);
+        if plugin.is_null() {
+            return false;
+        }
+        let function = lookup(&[c"_Z21my_plugin_log_messagePPv16plugin_log_levelPKcz"]);
+        let (false, Ok(text)) = (function.is_null(), CString::new(text)) else {
+            return false;
+        };
+        let level = match level {
+            Level::Error => 0,
+            Level::Warning => 1,
+            Level::Note => 2,
+        };
+        // SAFETY: MySQL's `int my_plugin_log_message(MYSQL_PLUGIN *, plugin_log_level, const char *format, ...)` with the handle that the
+        // server keeps until the plugin's end, after which it is null here.
+        let failed = unsafe {
+            let log = std::mem::transmute::<*mut c_void, Log>(function);
+            log(&mut plugin, level, c"%s".as_ptr(), text.as_ptr())
+        };
+        failed == 0
+    }
+}
 
 fn name(level: Level) -> &'static str {
     match level {
@@ -19,11 +102,8 @@ fn name(level: Level) -> &'static str {
     }
 }
 
-/// Writes one line to the error log, in the form of the server's own lines. Never fails, never blocks longer than a
-/// write to standard error does.
-pub fn line(level: Level, text: &str) {
+fn to_standard_error(level: Level, text: &str) {
     let mut line = String::with_capacity(text.len() + 64);
-    let text = Untrusted::new(text).cut_at(LONGEST);
     // SAFETY: plain C calls on memory of our own; all-zero values are valid for both structures.
     let (local, utc, micros) = unsafe {
         let mut now: libc::timespec = std::mem::zeroed();

@@ -14,9 +14,10 @@ use rustix::process::{Resource, getrlimit};
 
 use coherence::os::FileSystem;
 
+use crate::clock;
 use crate::got::Original;
+use crate::journal::JOURNAL;
 use crate::os::{Errno, Level, Os, Stat};
-use crate::{clock, journal};
 
 /// The server's process, under Linux.
 #[derive(Clone, Copy, Debug, Default)]
@@ -118,7 +119,7 @@ impl Os for Linux {
     }
 
     fn log(&self, level: Level, text: &str) {
-        journal::line(level, text);
+        JOURNAL.line(level, text);
     }
 }
 

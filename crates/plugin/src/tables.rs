@@ -16,7 +16,7 @@ use interface::tables::{Action, LONGEST, Named, Rules, Said};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
-use crate::abi::messages::lookup;
+use crate::abi::lookup;
 use crate::core::Core;
 use crate::linux::Linux;
 use crate::os::Os as _;

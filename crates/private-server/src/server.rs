@@ -107,6 +107,8 @@ impl Installation {
         if self.flavour.is_mysql() {
             // Loose, as a server may be built without it.
             command.arg("--loose-mysqlx=OFF");
+            // Notes, too, as MariaDB writes them.
+            command.arg("--log-error-verbosity=3");
             // The default is a folder that only the full package makes.
             command.arg(format!("--secure-file-priv={}", tmp.display()));
         }

@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use interface::Status;
+use interface::codes;
 use interface::reports::{Column, DEVICES, FILES, INSTANCES, RULES};
 use interface::status::Kind;
 use interface::variables::{self, Change};
@@ -35,6 +36,9 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
     let reference = repository("docs/reference.md");
     let variables = between(&read(&reference)?, BEGIN, END, &variables_table())
         .ok_or_else(|| format!("{} has no place for the table", reference.display()))?;
+    let messages = repository("docs/messages.md");
+    let coded = between(&read(&messages)?, BEGIN, END, &codes_table())
+        .ok_or_else(|| format!("{} has no place for the table", messages.display()))?;
     let views = repository("sql/views.sql");
     let mut statements = read(&views)?;
     for (view, report) in [
@@ -54,6 +58,7 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
     Ok(vec![
         (document, text),
         (reference, variables),
+        (messages, coded),
         (repository("web/src/api/variables.ts"), page::variables()),
         (repository("web/src/api/figures.ts"), page::types()?),
         (views, statements),
@@ -93,6 +98,16 @@ fn table() -> String {
         ));
     }
     table
+}
+
+/// Codes of messages, in Markdown.
+fn codes_table() -> String {
+    let rows = codes::ALL.iter();
+    let rows = rows.map(|(code, part)| format!("| BPE-{code:04} | {} |\n", part.trim()));
+    format!(
+        "| code | a part of the message |\n|---|---|\n{}",
+        rows.collect::<String>()
+    )
 }
 
 /// The system variables, in Markdown.

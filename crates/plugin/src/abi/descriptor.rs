@@ -10,6 +10,7 @@ use super::ServerTable;
 use super::status::{STATUS, StatusVariable};
 use super::variables::{VARIABLES, VariablePointer};
 use crate::diagnostics::DIAGNOSTICS;
+use crate::journal::JOURNAL;
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
@@ -177,7 +178,7 @@ pub static _maria_plugin_declarations_: ServerTable<[MariaDbDeclaration; 2]> = S
 ]);
 
 /// The server reads the interface version right after it has loaded the library, so it is set here. Nothing else is
-/// done in the constructor: no thread, no file, no memory.
+/// done in the constructor but for the lists of choices: no thread, no file.
 extern "C" fn constructor() {
     let (_, version) = super::server();
     // SAFETY: constructors run before anybody else can know this table.
@@ -190,7 +191,10 @@ extern "C" fn constructor() {
 static CONSTRUCTOR: extern "C" fn() = constructor;
 
 /// Never fails: whatever cannot be done is said, and the server works without us.
-unsafe extern "C" fn init(_plugin: *mut c_void) -> c_int {
+unsafe extern "C" fn init(plugin: *mut c_void) -> c_int {
+    if super::server().0 == super::Flavour::MySql {
+        JOURNAL.open(plugin);
+    }
     if catch_unwind(start).is_err() {
         Linux.error(
             "an internal error occurred while the plugin was initialised; the extension stays off",
@@ -253,6 +257,7 @@ unsafe extern "C" fn deinit(_plugin: *mut c_void) -> c_int {
     });
     // Not before: the controller would take the missing values for new ones.
     settings::LOADED.store(false, Ordering::SeqCst);
+    JOURNAL.close();
     0
 }
 

@@ -4,24 +4,13 @@ use std::ffi::{CStr, CString, c_char, c_int, c_ulong, c_void};
 
 use interface::Untrusted;
 
+use super::lookup;
 use crate::linux::Linux;
 use crate::os::Os as _;
 
 /// `ER_UNKNOWN_ERROR`: a message of our own, with SQLSTATE HY000.
 const ERROR_NUMBER: u32 = 1105;
 const WARNING_LEVEL: c_int = 1;
-
-/// The first of these symbols that the server exports; null if it exports none.
-pub fn lookup(names: &[&CStr]) -> *mut c_void {
-    for name in names {
-        // SAFETY: a symbol lookup with a valid string.
-        let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        if !symbol.is_null() {
-            return symbol;
-        }
-    }
-    std::ptr::null_mut()
-}
 
 /// `ER_SPECIFIC_ACCESS_DENIED_ERROR`.
 const ACCESS_DENIED: u32 = 1227;

@@ -12,7 +12,7 @@ pub mod status;
 pub mod variables;
 
 use std::cell::UnsafeCell;
-use std::ffi::CStr;
+use std::ffi::{CStr, c_void};
 
 /// A table that the server reads, and of which it may write the parts meant for it.
 #[repr(transparent)]
@@ -43,6 +43,18 @@ pub enum Flavour {
     MySql,
     /// Not a server at all (preloaded into another program).
     None,
+}
+
+/// The first of these symbols that the server exports; null if it exports none.
+pub fn lookup(names: &[&CStr]) -> *mut c_void {
+    for name in names {
+        // SAFETY: a symbol lookup with a valid string.
+        let symbol = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        if !symbol.is_null() {
+            return symbol;
+        }
+    }
+    std::ptr::null_mut()
 }
 
 /// Looks for the built-in binary log plugin, which both servers export under different names. Returns the server and

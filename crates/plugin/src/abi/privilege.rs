@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use interface::reports::is_privileged;
 
-use super::messages::{self, lookup};
+use super::{lookup, messages};
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::KNOWN;

@@ -6,7 +6,7 @@
 
 use std::ffi::{CStr, c_char, c_void};
 
-use super::messages::lookup;
+use super::lookup;
 use super::privilege::ReadsReport;
 use super::report_function;
 
