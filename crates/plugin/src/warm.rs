@@ -46,7 +46,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// One more thread for each so many reads a second.
 const READS_PER_THREAD: u64 = 250;
 const MAX_THREADS: u64 = 8;
-/// Passes over a list: staging may have no room, or pages may be written meanwhile.
+/// Passes over a list: staging may have no room.
 const MAX_PASSES: u32 = 3;
 /// How often the cached pages of the list are counted: while it is loaded, and later. Counting takes at most one part in so many of the time.
 const LOADING_COUNT_INTERVAL: Duration = Duration::from_secs(2);
@@ -325,7 +325,7 @@ impl Warming {
             let reads = guard.as_ref().map(|active| active.data_reads.snapshot());
             drop(guard);
             let (reads, nanos) = reads.map_or((0, 0), |reads| (reads.count, reads.sum_nanos));
-            // After a restart the server has many reads of its own because the pages are missing.
+            // After a restart the server makes many reads because the pages are missing.
             let limit = if is_restart { u64::MAX } else { capacity };
             let is_busy = self.busy.lock().look(now, reads, nanos, limit);
             let rests = is_busy || !CORE.files.is_settled();
@@ -456,7 +456,7 @@ impl Warming {
         (loaded + self.put.lock().memory()) as u64
     }
 
-    /// Ends loading without waiting for threads. The list stays, and what was loaded.
+    /// Ends loading without waiting for threads. The list and the loaded pages stay.
     pub fn end_soon(&self) {
         if let Some(load) = &mut *self.load.lock() {
             load.end();

@@ -135,7 +135,7 @@ impl List {
         }
     }
 
-    /// Adds fingerprints of the largest files, except those that were compared before.
+    /// Adds fingerprints of the largest files, except those with a known comparison.
     ///
     /// # Errors
     /// As [`prints::fetch`].

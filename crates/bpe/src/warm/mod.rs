@@ -38,7 +38,7 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 const POOL_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long the last list stays when the new one is much shorter: a cache that was emptied fills again.
 const EMPTIED_TIMEOUT: Duration = Duration::from_secs(3600);
-/// How often the progress of loading is asked for: once, and with `--follow`.
+/// How often the command asks for progress: without and with `--follow`.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(300);
 const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -47,7 +47,7 @@ pub struct Args {
     /// Server whose cache is warm: its name in the file of --servers, the path of its socket, or HOST:PORT
     #[arg(long, value_name = "SERVER", required_unless_present = "load")]
     from: Option<String>,
-    /// Server that is to be made warm, named likewise
+    /// Server to make warm, named likewise
     #[arg(long, value_name = "SERVER", required_unless_present = "save")]
     to: Option<String>,
     /// Keep the list in this file, for --load
@@ -56,7 +56,7 @@ pub struct Args {
     /// Take the list out of this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["follow", "from"])]
     load: Option<PathBuf>,
-    /// For a server whose data are no physical copy: load whole tables, those that are cached nearly whole on the other
+    /// For a server whose data are no physical copy: load whole tables, those cached nearly whole on the other
     #[arg(long)]
     by_name: bool,
     /// List what InnoDB's own pool holds on --from, too: the hottest pages, which never leave it. The server walks its pool for it, at most
@@ -66,7 +66,7 @@ pub struct Args {
     /// File that names servers, as `bpe console --servers` takes it
     #[arg(long, value_name = "FILE")]
     servers: Option<PathBuf>,
-    /// Go on for ever, and hand over what has changed
+    /// Hand a new list over at intervals, until interrupted
     #[arg(long)]
     follow: bool,
     /// Seconds between two rounds of --follow

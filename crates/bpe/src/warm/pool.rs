@@ -46,7 +46,7 @@ impl Looks {
     /// Asks the server, if it is time for that; what failed is not asked again before.
     ///
     /// # Errors
-    /// The account may not, or the server went away. What was held at the look before stays.
+    /// The account may not, or the server went away. The result of the last look stays.
     pub fn look(&mut self, server: &mut Server) -> Result<(), Failure> {
         if self.is_due() {
             let began = Instant::now();

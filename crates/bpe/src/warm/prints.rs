@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::failure::Failure;
 use crate::random::random;
@@ -78,12 +78,16 @@ pub fn fetch(
         "cannot compare pages with another server",
     )
     .map_err(|failure| server.without_answer(failure))?;
-    let prints = Vec::<Vec<Option<Print>>>::deserialize(&answer["prints"]);
-    let is_complete = |prints: &Vec<Vec<_>>| {
-        let mut pairs = prints.iter().zip(samples);
-        prints.len() == samples.len() && pairs.all(|(of, sample)| of.len() == sample.pages.len())
-    };
-    prints.ok().filter(is_complete).ok_or_else(misunderstood)
+    parse(&answer, samples).ok_or_else(misunderstood)
+}
+
+/// The fingerprints in an answer; `None` if it is malformed.
+fn parse(answer: &Value, samples: &[&Sample]) -> Option<Vec<Vec<Option<Print>>>> {
+    let prints = Vec::<Vec<Option<Print>>>::deserialize(&answer["prints"]).ok()?;
+    let mut pairs = prints.iter().zip(samples);
+    let is_complete =
+        prints.len() == samples.len() && pairs.all(|(of, sample)| of.len() == sample.pages.len());
+    is_complete.then_some(prints)
 }
 
 /// Some pages from all over a file.
@@ -154,6 +158,28 @@ mod tests {
         assert_eq!(agree(&alike, &alike), None);
         let none = vec![None; 10];
         assert_eq!(agree(&none, &some), None);
+    }
+
+    #[test]
+    fn malformed_answer_is_refused() {
+        let sample = Sample {
+            file: "d/t.ibd".into(),
+            space: None,
+            pages: vec![4, 5],
+            prints: Vec::new(),
+        };
+        let parse = |answer: Value| parse(&answer, &[&sample]);
+        let good = parse(json!({ "prints": [[null, ["1", "2", "f"]]] })).unwrap();
+        assert_eq!(good, [[None, Some(["1", "2", "f"].map(str::to_owned))]]);
+        for wrong in [
+            json!({ "prints": [[null]] }),
+            json!({ "prints": [[null, null], []] }),
+            json!({ "prints": [[null, ["1", "2"]]] }),
+            json!({ "prints": [[null, [1, 2, 3]]] }),
+            json!({}),
+        ] {
+            assert_eq!(parse(wrong.clone()), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl Capacity {
         Ok(())
     }
 
-    /// Slows loading down, or ends that. A value that an administrator has set meanwhile is taken over.
+    /// Slows loading down, or ends that. Adopts a value that an administrator has set.
     fn slow(&mut self, server: &mut Server, is_behind: bool) -> Result<(), Failure> {
         if is_behind == (self.set < self.full) {
             return Ok(());
@@ -277,7 +277,7 @@ impl Standby {
         Ok(sizes)
     }
 
-    /// What the server knows of these files; `None` for a closed one. Drops what was put and not loaded.
+    /// What the server knows of these files; `None` for a closed one. Drops the list that was put and not loaded.
     fn files(&mut self, files: &[&Piece]) -> Result<Vec<Option<Here>>, Failure> {
         let names = files.iter().map(|file| json!({ "file": file.file }));
         let part = json!({ "first": true, "files": names.collect::<Vec<_>>() });
@@ -366,7 +366,7 @@ impl Standby {
         Ok(progress)
     }
 
-    /// Ends loading, and puts `bpe_warm_io_capacity` back. What was loaded stays.
+    /// Ends loading, and puts `bpe_warm_io_capacity` back. Loaded pages stay.
     pub fn end(mut self) {
         let is_lost = self.stop().is_err() && self.server.lost().is_some();
         if is_lost && self.connect_again().is_ok() {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 
 /// Memory limit of a list, bytes: a cache of 2 TiB in pages of 16 KiB.
 pub const MAX_MEMORY: usize = 256 << 20;
-/// What is counted for a piece besides its bytes, and for a file besides its name.
+/// Memory of a piece besides its bytes, and of a file besides its name.
 const OVERHEAD: usize = 160;
 /// One page of the cache in so many is left to the server's own pages.
 const OWN_SHARE: u64 = 32;
@@ -125,7 +125,7 @@ impl List {
     /// Adds a part, or nothing if it is malformed; the first one replaces the list. Returns the names of its files.
     ///
     /// # Errors
-    /// Says what is wrong with it, or that there is no room for all of it.
+    /// The part is malformed, or the list has no room for all of it.
     pub fn put(&mut self, part: &str) -> Result<Vec<String>, String> {
         let part: Part = serde_json::from_str(part)
             .map_err(|error| format!("the list is malformed: {error}"))?;

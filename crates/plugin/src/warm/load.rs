@@ -1,4 +1,4 @@
-//! Loads the pages of a list that are not cached, in threads of its own.
+//! Loads the pages of a list that are not cached, in several threads.
 //!
 //! Class by class, the hottest first; within a class in the order of files and pages. One read takes pages that are close together.
 //! [`Pace`] limits the rate.
@@ -150,7 +150,7 @@ impl Pass {
     }
 
     fn load(&self, task: &Task, pace: &Pace, buffer: &mut RunBuffer) {
-        // A file that was closed meanwhile has no pages.
+        // A file that was closed since has no pages.
         let pages = CORE.open_pages(task.file).map_or(0, |(_, pages)| pages);
         let size = task.file.page_size().max(1) as usize;
         let longest = (RUN_BYTES / size).clamp(1, EXTENT_PAGES);
@@ -178,24 +178,15 @@ impl Pass {
             // Hotter pages were loaded before; colder ones are taken along inside a run.
             let along = extent.bits(|class| class > task.class && class < self.cut);
             let along = along & there & wanted.welcome;
+            let counts = extent.counts();
             while own != 0 && !pace.is_over() {
-                let from = own.trailing_zeros() as usize;
-                let mut run = own | along;
-                run &= bits_from(from) & !bits_from(from + longest);
-                // It ends before a gap that costs more than another read, and with a page of this class.
-                let gap = (from..EXTENT_PAGES)
-                    .find(|n| run & bits_from(*n) & !bits_from(n + GAP + 1) == 0);
-                run &= !bits_from(gap.unwrap_or(EXTENT_PAGES));
-                let last = EXTENT_PAGES - (own & run).leading_zeros() as usize;
-                run &= !bits_from(last);
+                let run = first_run(own, along, longest);
                 own &= !run;
-                let counts = extent.counts();
-                let hot = (0..EXTENT_PAGES)
-                    .filter(|n| run >> n & 1 != 0)
-                    .map(|n| Hot {
-                        page: first + n as u32,
-                        count: counts[n],
-                    });
+                let pages = (0..EXTENT_PAGES).filter(|n| run >> n & 1 != 0);
+                let hot = pages.map(|n| Hot {
+                    page: first + n as u32,
+                    count: counts[n],
+                });
                 self.read(task.file, &hot.collect::<Vec<_>>(), pace, buffer);
             }
         }
@@ -261,6 +252,18 @@ pub fn cool(before: &List, list: &List) {
             active.extension.cool(id, extent.number, extent.listed);
         }
     }
+}
+
+/// The pages to read at once: from the first of `own` on, with those of `along` between them. Ends with a page of `own`, and before a gap that
+/// costs more than another read.
+fn first_run(own: u64, along: u64, longest: usize) -> u64 {
+    let from = own.trailing_zeros() as usize;
+    let pages = (own | along) & bits_from(from) & !bits_from(from + longest);
+    let is_gap = |n: &usize| pages & bits_from(*n) & !bits_from(n + GAP + 1) == 0;
+    let gap = (from..EXTENT_PAGES).find(is_gap);
+    let run = pages & !bits_from(gap.unwrap_or(EXTENT_PAGES));
+    let end = EXTENT_PAGES - (own & run).leading_zeros() as usize;
+    run & !bits_from(end)
 }
 
 /// Bits of the pages of an extent from this one on.
@@ -383,6 +386,31 @@ impl Present {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn runs_end_before_gaps_and_with_own_pages() {
+        assert_eq!(first_run(0b1011, 0, 16), 0b1011);
+        assert_eq!(
+            first_run(0b100_1001, 0, 16),
+            0b100_1001,
+            "gaps of two pages"
+        );
+        assert_eq!(first_run(0b1_0001, 0, 16), 1, "a gap of three");
+        assert_eq!(
+            first_run(0b1_0001, 0b100, 16),
+            0b1_0101,
+            "closed by another page"
+        );
+        assert_eq!(
+            first_run(0b1000, 0b11_0110, 16),
+            0b1000,
+            "others at the ends"
+        );
+        assert_eq!(first_run(u64::MAX, 0, 16), 0xffff);
+        assert_eq!(first_run(u64::MAX << 60, 0, 16), u64::MAX << 60);
+        assert_eq!(first_run(1 << 63, u64::MAX, 64), 1 << 63);
+        assert_eq!(first_run(u64::MAX, 0, 64), u64::MAX);
+    }
 
     #[test]
     fn hottest_class_has_most_weight() {
