@@ -4,7 +4,7 @@
 # make test      installs what is missing; within ten minutes a verdict: lints, documents, all unit tests, bounded models, and one
 #                trial of each subject in a real server; TESTS="ddl memory" runs all trials of some subjects instead
 # make test-full every trial, canary and schedule, the servers' own suites in part; leaves evidence/<commit>.json
-# make tables    writes the tables of docs/reliability.md from the evidence of a whole run: EVIDENCE=evidence/....json
+# make tables    writes the tables of docs/evidence/reliability.md from the evidence of a whole run: EVIDENCE=evidence/....json
 # make mutants   changes about 60 expressions of coherence, engine and plugin, one at a time, and says which the tests do not notice, in
 #                some hours: SEED=7 chooses others, SAMPLE=20 fewer
 # make ci        what continuous integration runs: make test, and one sixth of make test-full; TURN=807 repeats that of a log

@@ -68,7 +68,7 @@ fn small_undo(options: Options, place: &Place) -> Options {
 }
 
 /// From now on MariaDB cuts its undo tablespaces down too: only a server that is going to be killed, because 10.11.19 by
-/// itself hangs now and then when it does so with a small pool (`docs/reliability.md`).
+/// itself hangs now and then when it does so with a small pool (`docs/evidence/reliability.md`).
 fn truncate_undo(server: &Server) -> Outcome {
     Ok(server.sql("SET GLOBAL innodb_undo_log_truncate = ON")?)
 }
@@ -187,7 +187,7 @@ fn data_disk_loses_power(place: &Place) -> Outcome {
     with_undo_tablespaces(place)?;
     let volume = data_disk(place)?;
     let without = || small_undo(on_the_disk(place, &volume), place);
-    // Each server gets a disk that is no worse than what it survives by itself, without the plugin (docs/reliability.md).
+    // Each server gets a disk that is no worse than what it survives by itself, without the plugin (docs/evidence/reliability.md).
     // - With O_DIRECT, MySQL does not sync its doublewrite files (storage/innobase/buf/buf0dblwr.cc, is_fsync_required), and
     //   with innodb_flush_method=fsync some pages are not mended either: torn pages it does not survive by itself. So it
     //   gets a disk that makes the writes of pages whole, in any order.

@@ -58,11 +58,7 @@ fn ledger(server: &Server) -> anyhow::Result<Ledger> {
 }
 
 fn started(place: &Place, path: &Path, size: u64) -> anyhow::Result<Server> {
-    started_with(place, place.installable()?, path, size)
-}
-
-fn started_with(place: &Place, options: Options, path: &Path, size: u64) -> anyhow::Result<Server> {
-    let server = place.start(options)?;
+    let server = place.start(place.installable()?)?;
     server.sql(place.install_statement())?;
     server.sql(&format!("SET GLOBAL bpe_path = '{}'", path.display()))?;
     server.sql(&format!("SET GLOBAL bpe_size = {size}"))?;
@@ -369,8 +365,13 @@ fn longest_while_stalled(
 /// Without a bound clients do wait: this is what the bound is for, and what shows that the test above can fail.
 fn cache_disk_stalls_without_a_bound(place: &Place) -> Outcome {
     let volume = mounts::disk_with_faults(place, "faulty")?;
-    let options = place.installable()?.environment(READ_TIMEOUT, "0");
-    let server = started_with(place, options, volume.mountpoint(), CACHE)?;
+    let options = place.canary(CACHE, "none")?.environment(READ_TIMEOUT, "0");
+    let server = place.start(options)?;
+    server.sql(&format!(
+        "SET GLOBAL bpe_path = '{}'",
+        volume.mountpoint().display()
+    ))?;
+    sql::expect_state(&server, "active")?;
     let load = Pressure::create(place, &server)?;
     load.run(&server, Duration::from_secs(3))?;
     let (longest, _) = longest_while_stalled(&server, &load, &volume)?;

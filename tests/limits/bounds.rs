@@ -10,7 +10,7 @@ use cloud_volume::{CloudVolume, Options as VolumeOptions, Profile, Volume};
 use integration_tests::ledger::Ledger;
 use integration_tests::mounts::{self, Mount};
 use integration_tests::mysql::prelude::Queryable;
-use integration_tests::place::{READ_TIMEOUT, copy_folder, extended};
+use integration_tests::place::{copy_folder, extended};
 use integration_tests::{
     Flavour, Options, Outcome, Place, Server, Suite, note, skip, sql, verification,
 };
@@ -19,7 +19,6 @@ const CACHE: u64 = 64 << 20;
 /// Asynchronous requests that the cache disk can have under way.
 const SLOTS: u16 = 4;
 const CLIENTS: u32 = 64;
-const BOUND: Duration = Duration::from_millis(500);
 /// How long the cache disk answers nothing.
 const STALL: Duration = Duration::from_secs(30);
 /// How long a step of a client may take meanwhile: what 64 clients on a busy machine need, and the bound several times.
@@ -82,14 +81,9 @@ fn few_slots_of_a_disk(place: &Place) -> Outcome {
     Ok(())
 }
 
-/// A server that waits so long for a cache disk.
-fn bounded(options: Options) -> Options {
-    options.environment(READ_TIMEOUT, &BOUND.as_millis().to_string())
-}
-
 /// The cache disk hangs under many clients.
 fn hangs(place: &Place, volume: &Volume, cache: &Path) -> Outcome {
-    let server = place.start(bounded(place.installable()?))?;
+    let server = place.start(place.installable()?)?;
     server.sql(place.install_statement())?;
     server.sql(&format!("SET GLOBAL bpe_path = '{}'", cache.display()))?;
     server.sql(&format!("SET GLOBAL bpe_size = {CACHE}"))?;
@@ -231,7 +225,7 @@ fn late_reads_are_made_together(place: &Place) -> Outcome {
 fn with_a_cached_table(place: &Place, options: Options) -> anyhow::Result<Server> {
     // Else no more than eight requests are under way, as nobody knows how many the disk takes.
     mounts::fuse_control()?;
-    let server = place.start(bounded(options))?;
+    let server = place.start(options)?;
     let mut connection = server.connect()?;
     sql::fill(&mut connection, "d.t", ROWS, WIDTH, "")?;
     for _ in 0..2 {

@@ -369,7 +369,7 @@ fn session(
 }
 
 /// Waits until no statement uses the plugin any more that was uninstalled, where one does. MariaDB crashes if it is installed while another
-/// session takes it away (`docs/reliability.md`). To ask whether it is gone would make the question one that uses it.
+/// session takes it away (`docs/evidence/reliability.md`). To ask whether it is gone would make the question one that uses it.
 fn until_gone(connection: &mut Conn) -> Outcome {
     let warnings: Vec<(String, u32, String)> = connection.query("SHOW WARNINGS")?;
     if warnings.iter().any(|(_, _, text)| text.contains("busy")) {

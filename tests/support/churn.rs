@@ -100,7 +100,7 @@ pub fn settle(server: &Server) -> anyhow::Result<()> {
 }
 
 /// MariaDB that is killed between the commit of DROP TABLE and the removal of its file leaves the file behind, and then
-/// refuses a table of this name (MDEV-25506, `docs/reliability.md`). An administrator removes it like this.
+/// refuses a table of this name (MDEV-25506, `docs/evidence/reliability.md`). An administrator removes it like this.
 fn remove_orphan(server: &Server) -> anyhow::Result<()> {
     let known = server.value(
         "SELECT GROUP_CONCAT(NAME) FROM information_schema.INNODB_SYS_TABLESPACES WHERE NAME LIKE 'churn%'",

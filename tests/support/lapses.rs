@@ -1,5 +1,5 @@
 //! What MariaDB 10.11 leaves undone for a disk that loses power, done in its place, and no more than that
-//! (`docs/reliability.md`).
+//! (`docs/evidence/reliability.md`).
 //!
 //! - It does not sync every page that it has written before it writes a checkpoint that is newer. The redo log from there on
 //!   does not make up for such a page.

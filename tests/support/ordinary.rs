@@ -90,7 +90,7 @@ pub fn place_with_undo(place: &Place) -> anyhow::Result<Option<Place>> {
 }
 
 /// Undo tablespaces that can be cut down at 10 MiB. MariaDB does so only in [`Month::undo`], when nothing else is at work
-/// (`docs/reliability.md` tells why).
+/// (`docs/evidence/reliability.md` tells why).
 pub fn with_undo(options: Options, place: &Place) -> Options {
     let options = options
         .option("--innodb-max-undo-log-size=10485760")

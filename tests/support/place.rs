@@ -13,7 +13,7 @@ use crate::{harness, library};
 
 /// Bytes of a buffer pool that every data set of these tests is much larger than.
 pub const POOL: u64 = 8 << 20;
-/// Of a server's environment: milliseconds that it waits for a read of a cache disk; 0: as long as it takes.
+/// Of a server's environment, with the library of [`Place::canary`]: milliseconds that it waits for a read of a cache disk; 0: as long as it takes.
 pub const READ_TIMEOUT: &str = "BPE_TEST_READ_TIMEOUT";
 /// Room for all data of a test.
 pub const ROOMY: u64 = 128 << 20;

@@ -237,7 +237,7 @@ fn print_damaged(sums: &Sums, saved: Option<(usize, u64)>) {
         "Save the pages (bpe verify --save-pages DIRECTORY), and copy the tables (mysqldump), before the server is restarted"
     };
     complain!(
-        "bpe: the data disk has damaged pages, which the cache has whole. {advice}. What to do then: docs/damaged-pages.md"
+        "bpe: the data disk has damaged pages, which the cache has whole. {advice}. What to do then: docs/user/operate.md"
     );
 }
 

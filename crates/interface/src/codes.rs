@@ -1,7 +1,7 @@
 //! Codes of the messages in the server's error log, for filters and alerts that must not depend on words.
 //!
 //! A line begins with its code, as in `BPE-0002: switched on`. A number stays with its message for good: a new message gets a new
-//! one, and a number that is free is not used again. `docs/messages.md` has the table from here.
+//! one, and a number that is free is not used again. `docs/user/troubleshooting.md` has the table from here.
 
 /// What a line without a code of its own has.
 pub const OTHER: u16 = 0;

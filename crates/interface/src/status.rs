@@ -1,6 +1,6 @@
 //! The status variables `Bpe_<name>`: the one list of what the plugin counts and measures.
 //!
-//! The plugin shows them in this order. `docs/monitoring.md` has its table from here and Grafana's dashboard its last row
+//! The plugin shows them in this order. `docs/user/reference.md` has its table from here and Grafana's dashboard its last row
 //! (`cargo run -p interface --example generate`), and `tests/consumers.rs` holds against it what dashboards, alerts, documents,
 //! the commands and the page name. A new one is a line here, and a count of the same name in the extension's `Statistics`; a value
 //! from elsewhere needs a line in the plugin's `abi/status.rs`. A unit test of that file fails for a name that has no value.

@@ -1,7 +1,7 @@
 //! The system variables `bpe_<name>`: one row each, with all that anybody has to know of them.
 //!
 //! From here come the tables that both servers read (the plugin's `abi/variables.rs`), the settings of the console, what a change of the
-//! command rebuilds, the table of `docs/reference.md` and the page's list (`cargo run -p interface --example generate`).
+//! command rebuilds, the table of `docs/user/reference.md` and the page's list (`cargo run -p interface --example generate`).
 //! What a variable does lies in the plugin.
 
 use std::ffi::CStr;

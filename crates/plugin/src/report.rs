@@ -367,10 +367,10 @@ mod tests {
         assert_eq!(told["latest_s"], audit::LONGEST.as_secs() - 10);
     }
 
-    /// `docs/upgrade.md` names the member of the report that replaces each removed status variable.
+    /// `docs/user/install.md` names the member of the report that replaces each removed status variable.
     #[test]
     fn summary_has_members_that_the_upgrade_names() {
-        let text = include_str!("../../../docs/upgrade.md");
+        let text = include_str!("../../../docs/user/install.md");
         let (_, table) = text.split_once("### Removed status variables").unwrap();
         let (table, _) = table.split_once("\n### ").unwrap();
         let place = |line: &str| Some(line.strip_prefix("| `Bpe_")?.split('`').nth(2)?.to_owned());

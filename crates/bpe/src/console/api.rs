@@ -1,4 +1,4 @@
-//! The interface under `/api`: JSON both ways. Docs: `docs/console.md`.
+//! The interface under `/api`: JSON both ways. Docs: `docs/user/console.md`.
 
 use std::sync::Arc;
 

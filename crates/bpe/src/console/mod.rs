@@ -86,7 +86,7 @@ fn loopback(text: &str) -> Result<SocketAddr, String> {
     }
     Err(
         "must be an address of the loopback, such as 127.0.0.1:8600: reach it from elsewhere through an SSH tunnel or a \
-         reverse proxy (docs/console.md)"
+         reverse proxy (docs/user/console.md)"
             .to_owned(),
     )
 }

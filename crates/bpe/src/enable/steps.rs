@@ -124,7 +124,7 @@ pub fn install(facts: &Arc<Facts>) -> Step {
 }
 
 /// A plugin that was uninstalled stays until the last statement that uses it has ended. MariaDB may crash if it is installed while it
-/// goes (docs/reliability.md).
+/// goes (docs/evidence/reliability.md).
 fn wait_until_gone(server: &mut Server) -> Result<(), Failure> {
     const GOING: &str = "SELECT COUNT(*) FROM information_schema.PLUGINS WHERE PLUGIN_NAME = 'bpe' \
                          AND PLUGIN_STATUS NOT IN ('ACTIVE', 'DISABLED', 'INACTIVE')";

@@ -11,7 +11,7 @@ use integration_tests::harness::Outcome;
 use integration_tests::mysql::prelude::Queryable;
 use integration_tests::place::{READ_TIMEOUT, copy_folder, extended};
 use integration_tests::trace::CREATE_FUNCTION;
-use integration_tests::{Place, Server, Suite, note, skip, sql};
+use integration_tests::{Place, Server, Suite, library, note, skip, sql};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
@@ -132,7 +132,7 @@ fn finds(place: &Place) -> Outcome {
     let data = volume(place)?;
     copy_folder(&place.data(), &data.mountpoint().join("data"))?;
     let options = place.options_of("slow/data", "run");
-    let options = extended(options, place.library()?, &place.cache(), CACHE);
+    let options = extended(options, &library::canary()?, &place.cache(), CACHE);
     // A cache disk that other tests keep waiting would be left alone for a while, and serving be no more than bypass.
     let server = place.start(options.environment(READ_TIMEOUT, "0"))?;
     fill(&server)?;

@@ -18,6 +18,8 @@ pub mod dashboard;
 mod page;
 
 const BEGIN: &str = "<!-- Made by `cargo run -p interface --example generate` -->\n";
+const BEGIN_STATUS: &str =
+    "<!-- Status variables, made by `cargo run -p interface --example generate` -->\n";
 const END: &str = "<!-- End of what is made -->\n";
 
 fn main() -> Result<(), String> {
@@ -30,13 +32,11 @@ fn main() -> Result<(), String> {
 
 /// The files, as they must be.
 pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
-    let document = repository("docs/monitoring.md");
-    let text = between(&read(&document)?, BEGIN, END, &table())
-        .ok_or_else(|| format!("{} has no place for the table", document.display()))?;
-    let reference = repository("docs/reference.md");
-    let variables = between(&read(&reference)?, BEGIN, END, &variables_table())
-        .ok_or_else(|| format!("{} has no place for the table", reference.display()))?;
-    let messages = repository("docs/messages.md");
+    let reference = repository("docs/user/reference.md");
+    let tables = between(&read(&reference)?, BEGIN, END, &variables_table())
+        .and_then(|text| between(&text, BEGIN_STATUS, END, &table()))
+        .ok_or_else(|| format!("{} has no place for the tables", reference.display()))?;
+    let messages = repository("docs/user/troubleshooting.md");
     let coded = between(&read(&messages)?, BEGIN, END, &codes_table())
         .ok_or_else(|| format!("{} has no place for the table", messages.display()))?;
     let views = repository("sql/views.sql");
@@ -56,8 +56,7 @@ pub fn files() -> Result<Vec<(PathBuf, String)>, String> {
     let panels = dashboard::with_the_rest(&read(&grafana)?)
         .ok_or_else(|| format!("{} has no end", grafana.display()))?;
     Ok(vec![
-        (document, text),
-        (reference, variables),
+        (reference, tables),
         (messages, coded),
         (repository("web/src/api/variables.ts"), page::variables()),
         (repository("web/src/api/figures.ts"), page::types()?),
