@@ -20,8 +20,8 @@ const VERBS: [&str; 9] = [
     "trace-start",
     "trace-next 0123456789abcdef 0",
     "verify-start",
-    "warm-start",
-    "warm-next 0123456789abcdef",
+    "warm-load 0",
+    "warm-status",
     "nonsense",
 ];
 const VIEWS: &str = include_str!("../../sql/views.sql");

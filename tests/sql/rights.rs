@@ -11,7 +11,7 @@ use integration_tests::{Outcome, Place, Server, Suite, sql};
 
 const CACHE: u64 = 64 << 20;
 const DENIED: u16 = 1227;
-const PRIVILEGED: [&str; 10] = [
+const PRIVILEGED: [&str; 12] = [
     "trace-start",
     "trace-next 0123456789abcdef 0",
     "trace-stop",
@@ -19,7 +19,9 @@ const PRIVILEGED: [&str; 10] = [
     "verify-start 10",
     "verify-next 0123456789abcdef 0 0",
     "verify-stop",
-    "warm-start",
+    "warm-put {}",
+    "warm-load 0",
+    "warm-status",
     "warm-nonsense",
     "heat-prints 0123456789abcdef0123456789abcdef []",
 ];

@@ -41,10 +41,12 @@ pub fn ask(server: &mut Server, name: &str, what: &str) -> Result<Value, Failure
                 "the server's answer cannot be understood ({error})"
             ))
         }),
-        Ok(None) => Err(
-            Failure::refused(format!("the plugin on this server is older and {what}"))
-                .advise("install the bpe.so that belongs to this command, and restart the server"),
-        ),
+        Ok(None) => {
+            let verb = name.split([' ', ':']).next().unwrap_or(name);
+            let unknown = format!("the plugin on this server does not know {verb}, so it {what}");
+            Err(Failure::refused(unknown)
+                .advise("install the bpe.so that belongs to this command, and restart the server"))
+        }
         Err(error) => Err(no_report(server, name, &error)),
     }
 }

@@ -144,13 +144,12 @@ impl<O: Os> Core<O> {
         })
     }
 
-    /// The fingerprint of a page as it is cached, or if `may_read` as the data file has it. `None` if it is neither, or has none.
+    /// The fingerprint of a page as it is cached, or else as the data file has it. `None` if it has none.
     pub fn print(
         &'static self,
         file: &'static DataFile,
         page: u32,
         secret: &Secret,
-        may_read: bool,
         buffer: &mut RunBuffer,
     ) -> Option<Print> {
         let guard = self.switch().active();
@@ -166,11 +165,11 @@ impl<O: Os> Core<O> {
             let offset = u64::from(page) * bytes.len() as u64;
             // SAFETY: a read into our own buffer. What it brings is looked at and forgotten, so it matters little if the descriptor
             // stands for another file by now.
-            let read = may_read.then(|| unsafe {
+            let read = unsafe {
                 self.os()
                     .read(fd, bytes.as_mut_ptr(), bytes.len(), offset as i64)
-            });
-            if read != Some(Ok(bytes.len())) {
+            };
+            if read != Ok(bytes.len()) {
                 return None;
             }
         }

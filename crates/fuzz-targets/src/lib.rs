@@ -65,26 +65,21 @@ pub fn trace(bytes: &[u8]) {
 
 /// What another server's heat list may be: for the command, and for the server that it is handed to.
 pub fn heat_list(bytes: &[u8]) {
-    use interface::heat::{BITS_GIVEN, BITS_TAKEN, Decoder, Encoder};
-    for bits in [BITS_GIVEN, BITS_TAKEN] {
-        let mut last = None;
-        let mut again = Encoder::new(0, bits);
-        for entry in Decoder::new(bytes, 0, bits) {
-            let Ok((page, heat)) = entry else {
-                break;
-            };
-            assert!(last.is_none_or(|last| last < page) && u32::from(heat) < 1 << bits);
-            assert!(again.push(page, heat));
-            last = Some(page);
-        }
-        let back = Decoder::new(again.bytes(), 0, bits).filter_map(Result::ok);
-        assert_eq!(back.count(), again.pages());
-    }
-    let mut list = bpe::warm::list::List::default();
+    use interface::heat::{Decoder, LEVELS, pieces};
+    let decoded: Vec<(u32, u8)> = Decoder::new(bytes, 0).map_while(Result::ok).collect();
+    assert!(decoded.windows(2).all(|two| two[0].0 < two[1].0));
+    assert!(decoded.iter().all(|(_, heat)| usize::from(*heat) < LEVELS));
+    let again = pieces(decoded.iter().copied());
+    let back = again
+        .iter()
+        .flat_map(|(from, bytes)| Decoder::new(bytes, *from));
+    assert!(back.filter_map(Result::ok).eq(decoded));
+    let mut list = bpe::warm::list::List::new();
     let text = String::from_utf8_lossy(bytes);
     let _ = (list.put(&text), list.put(&text));
-    let listed: u64 = list.counts().iter().sum();
-    assert!(listed <= bytes.len() as u64 && list.memory() <= bpe::warm::list::MOST_MEMORY);
+    list.rank(1 << 30);
+    assert!(list.pages <= 2 * bytes.len() as u64);
+    assert!(list.memory() <= bpe::warm::list::MAX_MEMORY);
     // What a page is told by.
     let _ = coherence::print::Print::of(bytes, &[7; 16]);
 }

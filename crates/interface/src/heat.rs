@@ -1,25 +1,22 @@
-//! Heat lists: which pages a server has cached and how hot they are, as bytes. The plugin gives them (`bpe_report('heat:...')`) and
-//! takes them (`warm-put`); the command carries them from one to the other.
+//! Heat lists: which pages a server has cached and how hot they are, as bytes. The report `heat` gives them and `warm-put` takes them.
 //!
-//! A list is a sequence of pages in ascending order. Each is one number in LEB128: how many pages were passed since the one before
-//! (or since where the list begins), shifted up by some bits, in which its heat stands. So most take one byte.
+//! A list is a sequence of pages in ascending order. Each is one LEB128 number: the pages skipped since the last one (or since the
+//! start of the list), shifted up by [`HEAT_BITS`], and its heat in the bits below. Most pages take one byte.
 
-/// Bits of heat in what a server gives: how often a page was asked for of late, 0 to 15.
-pub const BITS_GIVEN: u32 = 4;
-/// Bits of heat in what a server takes: the class, 0 the hottest.
-pub const BITS_TAKEN: u32 = 2;
-/// Classes of pages.
-pub const CLASSES: usize = 1 << BITS_TAKEN;
-/// Pages of a file that are handed over as one: a granule. As a list it takes two bytes a page at most.
-pub const GRANULE_PAGES: u32 = 1 << 14;
-/// Bytes of a list that is handed over at once at most.
-pub const MOST_BYTES: usize = 48 << 10;
-/// Levels of heat that a server gives.
-pub const LEVELS: usize = 1 << BITS_GIVEN;
-/// The share of pages that is hotter than the pages of a class, at most.
+/// Bits of a page's heat: how often it was accessed recently, 0 to 15.
+const HEAT_BITS: u32 = 4;
+/// Levels of heat.
+pub const LEVELS: usize = 1 << HEAT_BITS;
+/// Classes of pages, by which they are loaded: 0 the hottest.
+pub const CLASSES: usize = 4;
+/// Bytes of a list in one answer of a server.
+pub const MAX_BYTES: usize = 48 << 10;
+/// Bytes after which [`pieces`] begins a new one: in base64 it fits into a statement of 64 KiB.
+const PIECE_BYTES: usize = 32 << 10;
+/// The maximum share of pages that is hotter than the pages of a class.
 const HOTTER: [f64; CLASSES] = [0.05, 0.20, 0.50, 1.0];
-/// Bytes of one number at most.
-const MOST_OF_A_NUMBER: usize = 6;
+/// Bytes of the longest number.
+const MAX_NUMBER_BYTES: usize = 6;
 
 /// Makes a list.
 #[derive(Clone, Debug)]
@@ -27,17 +24,15 @@ pub struct Encoder {
     bytes: Vec<u8>,
     /// The least page that may come next.
     next: u64,
-    bits: u32,
     pages: usize,
 }
 
 impl Encoder {
     /// An empty list of pages from `from` on.
-    pub fn new(from: u32, bits: u32) -> Encoder {
+    pub fn new(from: u32) -> Encoder {
         Encoder {
             bytes: Vec::new(),
             next: from.into(),
-            bits,
             pages: 0,
         }
     }
@@ -47,8 +42,8 @@ impl Encoder {
         let Some(passed) = u64::from(page).checked_sub(self.next) else {
             return false;
         };
-        let heat = u64::from(heat).min((1 << self.bits) - 1);
-        let mut number = passed << self.bits | heat;
+        let heat = u64::from(heat).min(LEVELS as u64 - 1);
+        let mut number = passed << HEAT_BITS | heat;
         while number > 0x7f {
             self.bytes.push(number as u8 | 0x80);
             number >>= 7;
@@ -68,14 +63,9 @@ impl Encoder {
     pub fn pages(&self) -> usize {
         self.pages
     }
-
-    /// The list.
-    pub fn into_bytes(self) -> Vec<u8> {
-        self.bytes
-    }
 }
 
-/// A list that cannot be understood.
+/// A list that cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Malformed;
 
@@ -83,22 +73,20 @@ pub struct Malformed;
 pub struct Decoder<'a> {
     bytes: &'a [u8],
     next: u64,
-    bits: u32,
 }
 
 impl<'a> Decoder<'a> {
     /// Of these bytes.
-    pub fn new(bytes: &'a [u8], from: u32, bits: u32) -> Decoder<'a> {
+    pub fn new(bytes: &'a [u8], from: u32) -> Decoder<'a> {
         Decoder {
             bytes,
             next: from.into(),
-            bits,
         }
     }
 
     fn number(&mut self) -> Option<u64> {
         let mut number = 0;
-        for (n, &byte) in self.bytes.iter().take(MOST_OF_A_NUMBER).enumerate() {
+        for (n, &byte) in self.bytes.iter().take(MAX_NUMBER_BYTES).enumerate() {
             number |= u64::from(byte & 0x7f) << (7 * n);
             if byte & 0x80 == 0 {
                 self.bytes = &self.bytes[n + 1..];
@@ -117,8 +105,8 @@ impl Iterator for Decoder<'_> {
             return None;
         }
         let page = self.number().and_then(|number| {
-            let heat = (number & ((1 << self.bits) - 1)) as u8;
-            let page = u32::try_from(self.next + (number >> self.bits)).ok()?;
+            let heat = (number % LEVELS as u64) as u8;
+            let page = u32::try_from(self.next + (number >> HEAT_BITS)).ok()?;
             Some((page, heat))
         });
         let Some((page, heat)) = page else {
@@ -130,18 +118,34 @@ impl Iterator for Decoder<'_> {
     }
 }
 
-/// The class of each level of heat among pages of this heat: by the share of all pages that are hotter.
-pub fn classes(heats: impl Iterator<Item = u8>) -> [u8; LEVELS] {
-    let mut levels = [0u64; LEVELS];
-    heats.for_each(|heat| levels[usize::from(heat) % LEVELS] += 1);
-    let all = levels.iter().sum::<u64>().max(1) as f64;
+/// Encodes pages, which must ascend, as lists of limited length. Each comes with its first page.
+pub fn pieces(pages: impl IntoIterator<Item = (u32, u8)>) -> Vec<(u32, Vec<u8>)> {
+    let mut pieces: Vec<(u32, Encoder)> = Vec::new();
+    for (page, heat) in pages {
+        if pieces
+            .last()
+            .is_none_or(|(_, piece)| piece.bytes.len() >= PIECE_BYTES)
+        {
+            pieces.push((page, Encoder::new(page)));
+        }
+        if let Some((_, piece)) = pieces.last_mut() {
+            piece.push(page, heat);
+        }
+    }
+    let encoded = pieces.into_iter();
+    encoded.map(|(from, piece)| (from, piece.bytes)).collect()
+}
+
+/// The class of each level of heat, by the share of all pages that is hotter. `pages`: how many have each level.
+pub fn classes(pages: [u64; LEVELS]) -> [u8; LEVELS] {
+    let all = pages.iter().sum::<u64>().max(1) as f64;
     let mut hotter = 0;
     let mut classes = [0; LEVELS];
     for level in (0..LEVELS).rev() {
         let share = hotter as f64 / all;
-        let class = HOTTER.iter().position(|most| share < *most);
+        let class = HOTTER.iter().position(|limit| share < *limit);
         classes[level] = class.unwrap_or(CLASSES - 1) as u8;
-        hotter += levels[level];
+        hotter += pages[level];
     }
     classes
 }
@@ -165,51 +169,65 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_come_back() {
+    fn decoder_returns_what_was_encoded() {
         let pages = [(7, 3), (8, 0), (9, 15), (500, 1), (501, 2), (u32::MAX, 15)];
-        let mut encoder = Encoder::new(7, BITS_GIVEN);
+        let mut encoder = Encoder::new(7);
         assert!(pages.iter().all(|&(page, heat)| encoder.push(page, heat)));
         assert!(!encoder.push(9, 1), "backwards");
         assert_eq!(encoder.pages(), pages.len());
-        assert!(encoder.bytes()[..3].len() == 3 && encoder.bytes().len() <= 3 + 2 + 1 + 6);
-        let bytes = encoder.into_bytes();
-        let back: Result<Vec<_>, _> = Decoder::new(&bytes, 7, BITS_GIVEN).collect();
+        assert!(encoder.bytes().len() <= 3 + 2 + 1 + 6);
+        let back: Result<Vec<_>, _> = Decoder::new(encoder.bytes(), 7).collect();
         assert_eq!(back.unwrap(), pages);
     }
 
     #[test]
-    fn a_granule_fits() {
-        let mut encoder = Encoder::new(0, BITS_TAKEN);
-        (0..GRANULE_PAGES).for_each(|page| assert!(encoder.push(page, 3)));
-        assert_eq!(encoder.bytes().len(), GRANULE_PAGES as usize);
-        let mut sparse = Encoder::new(0, BITS_TAKEN);
-        let every = (0..GRANULE_PAGES).step_by(33);
-        every.for_each(|page| assert!(sparse.push(page, 9)));
-        assert!(sparse.bytes().len() <= 2 * sparse.pages() && sparse.bytes().len() < MOST_BYTES);
+    fn pieces_are_short_and_complete() {
+        let pages: Vec<(u32, u8)> = (0..100_000).map(|n| (n * 9 + 3, (n % 16) as u8)).collect();
+        let pieces = pieces(pages.iter().copied());
+        assert!(pieces.len() > 1);
+        let short = |(_, bytes): &(u32, Vec<u8>)| bytes.len() < PIECE_BYTES + MAX_NUMBER_BYTES;
+        assert!(pieces.iter().all(short) && PIECE_BYTES + MAX_NUMBER_BYTES <= MAX_BYTES);
+        let back = pieces
+            .iter()
+            .flat_map(|(from, bytes)| Decoder::new(bytes, *from));
+        assert_eq!(back.collect::<Result<Vec<_>, _>>().unwrap(), pages);
+        assert_eq!(super::pieces([]), []);
     }
 
     #[test]
-    fn what_is_no_list_is_told() {
-        let pages = |bytes: &[u8], from| {
-            Decoder::new(bytes, from, BITS_TAKEN).collect::<Result<Vec<_>, _>>()
-        };
+    fn dense_lists_take_one_byte_a_page() {
+        let mut encoder = Encoder::new(0);
+        (0..10_000).for_each(|page| assert!(encoder.push(page, 3)));
+        assert_eq!(encoder.bytes().len(), 10_000);
+        let mut sparse = Encoder::new(0);
+        let every = (0..10_000).step_by(33);
+        every.for_each(|page| assert!(sparse.push(page, 99)));
+        assert!(sparse.bytes().len() <= 2 * sparse.pages());
+    }
+
+    #[test]
+    fn malformed_list_is_an_error() {
+        let pages = |bytes: &[u8], from| Decoder::new(bytes, from).collect::<Result<Vec<_>, _>>();
         assert_eq!(pages(&[], 0), Ok(vec![]));
         assert_eq!(pages(&[0x80], 0), Err(Malformed), "cut");
         assert_eq!(pages(&[0xff; 20], 0), Err(Malformed), "no end");
-        // Beyond the last page that there can be.
+        // Beyond the last page number.
         assert_eq!(pages(&[0, 0], u32::MAX), Err(Malformed));
-        assert_eq!(
-            pages(&[0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], 0),
-            Err(Malformed)
-        );
+        let far = [0xff, 0xff, 0xff, 0xff, 0xff, 0x7f];
+        assert_eq!(pages(&far, 0), Err(Malformed));
     }
 
     #[test]
     fn classes_follow_shares_of_hotter_pages() {
-        let classes_of_few = classes((0..100).map(|n| if n < 4 { 15 } else { 1 }));
-        assert_eq!((classes_of_few[15], classes_of_few[1]), (0, 0));
-        let classes = classes((0..100).map(|n| n / 25));
-        assert_eq!(classes[..4], [3, 3, 2, 0]);
+        let of = |heats: &dyn Fn(usize) -> usize| {
+            let mut levels = [0; LEVELS];
+            (0..100).for_each(|n| levels[heats(n)] += 1);
+            classes(levels)
+        };
+        let few = of(&|n| if n < 4 { 15 } else { 1 });
+        assert_eq!((few[15], few[1]), (0, 0));
+        assert_eq!(of(&|n| n / 25)[..4], [3, 3, 2, 0]);
+        assert_eq!(of(&|_| 2)[2], 0, "all alike: all are hot");
     }
 
     #[test]

@@ -142,7 +142,7 @@ status! {
     AuditSuspicions "audit_suspicions" Counter Number "how often a data file changed, but not by the server"
     SuspendedFiles "suspended_files" Gauge Number "data files that are not cached for that reason now"
     DamagedPages "damaged_pages" Gauge Pages "pages that are damaged in the data files, and that a comparison found whole in the cache"
-    WarmState "warm_state" Text Word "progress of loading pages from a list, which is of the cache before a restart or of another server: `none`, `receiving`, `loading`, `paused` while the server itself needs the data disk, `loaded`, `limited` by `bpe_daily_write_limit`, or `ended` before all was loaded"
+    WarmState "warm_state" Text Word "progress of loading pages from a list, which is of the cache before a restart or of another server: `none`, `loading`, `paused` while the server itself needs the data disk, `loaded`, `limited` by `bpe_daily_write_limit`, or `ended` before all was loaded"
     WarmPercent "warm_percent" Gauge Percent "how warm the cache is: share of the pages of that list that are cached, of which the hottest count for most; -1 without a list"
     WarmAgeSeconds "warm_age_seconds" Gauge Seconds "age of that list"
     WarmPagesLoaded "warm_pages_loaded" Counter Pages "pages that were loaded from such lists"

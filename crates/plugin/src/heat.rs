@@ -1,22 +1,22 @@
-//! Which pages this server has cached, and how hot they are, for another server that wants to be warm: through `bpe_report()`:
+//! Heat: the pages that this server has cached and how hot they are, through `bpe_report()`:
 //!
 //! | argument | answer, a JSON object |
 //! |---|---|
-//! | `heat` | the list from its beginning |
-//! | `heat:FILE:PAGE` | the list from there on: what stood in `next` |
-//! | `heat-prints SECRET FILES` | fingerprints ([`coherence::print`]) of cached leaf pages, keyed by `SECRET` (32 hexadecimal digits): `FILES` is JSON, `[[FILE, [PAGE, ...]], ...]` |
+//! | `heat` | the first part of the list |
+//! | `heat:FILE:PAGE` | the part from there on: the `next` of the part before |
+//! | `heat-prints SECRET FILES` | fingerprints ([`coherence::print`]) of leaf pages, keyed by `SECRET` (32 hexadecimal digits): `FILES` is JSON, `[[FILE, [PAGE, ...]], ...]` |
 //!
-//! A list has `files`: for each its name below the data directory and that of its table, `page_size`, `pages` (how many the file has), `space` and `flags`
-//! as page 0 says, `from`, and `list` ([`interface::heat`], in base64); `next`, null at the end. It takes [`TIME`] and
-//! [`MOST_BYTES`] of lists, about, reads no data file but the first page of each file once, and changes nothing. So `PROCESS` is enough: it shows
-//! names and numbers, as `bpe_report('files')` does.
+//! A part has `first`, whether it is the first one; `next`, null at the end; and `files`: for each its name below the data directory and that
+//! of its table, `page_size`, `pages` (length of the file), `space` by page 0, `from`, and `list` ([`interface::heat`], in base64).
+//! [`warm-put`](crate::warm) takes it as it is. A part takes about [`TIME`] and [`MAX_BYTES`] of lists. It reads no data file, except the first
+//! page of each file once, and changes nothing.
 //!
-//! Fingerprints need the right to `SET GLOBAL`. An account that chooses the secret can find short keys by trying them all, so `PROCESS`
-//! alone is not enough.
+//! Fingerprints are made of cached pages; other pages are read from the data files. They need the right to `SET GLOBAL`: an account that
+//! chooses the secret can find short keys by trying all of them, so `PROCESS` alone is not enough.
 //!
-//! Lock: what is known of the first pages is a leaf.
+//! Lock: the known first pages are a leaf.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use base64::Engine;
@@ -24,7 +24,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use coherence::print::Secret;
 use coherence::warm::{RunBuffer, Tablespace};
 use extension::{EXTENT_SHIFT, FileId};
-use interface::heat::{BITS_GIVEN, Encoder, MOST_BYTES, is_listed};
+use interface::heat::{Encoder, MAX_BYTES, is_listed};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 
@@ -34,97 +34,57 @@ use crate::process::{CORE, KNOWN};
 use crate::switch::Active;
 use crate::table_name;
 
-/// Time that an answer takes, about.
+/// Time of an answer.
 const TIME: Duration = Duration::from_millis(200);
 /// Extents between two looks at the clock.
 const EXTENTS_A_LOOK: u32 = 16;
 /// Files in an answer, and files whose first page is remembered.
-const MOST_FILES: usize = 512;
-const MOST_KNOWN: usize = 100_000;
+const MAX_FILES: usize = 512;
+const MAX_KNOWN: usize = 100_000;
 
-/// What the first pages of files say, which never changes while the file is the same.
-pub struct Heads(Mutex<Option<HashMap<u32, (FileId, Tablespace)>>>);
+/// What the first pages of files say. It never changes during the life of a file.
+pub struct Heads(Mutex<BTreeMap<FileId, Tablespace>>);
 
-/// Fingerprints of pages. Remembers how many were read from data files lately. Lock: a leaf.
-pub struct Prints(Mutex<Option<(Instant, usize)>>);
+/// A file and numbers of its pages.
+type Pages = (String, Vec<u32>);
 
-/// Pages in a second that are read from data files for their fingerprints.
-const READS_A_SECOND: usize = 512;
-/// Pages in an answer.
-const MOST_PRINTS: usize = 1024;
+/// Pages in an answer with fingerprints.
+const MAX_PRINTS: usize = 1024;
 
-impl Prints {
-    pub(crate) const fn new() -> Prints {
-        Prints(Mutex::new(None))
-    }
-
-    fn may_read(&self, pages: usize) -> bool {
-        let mut since = self.0.lock();
-        let now = Instant::now();
-        let (began, asked) = since.get_or_insert((now, 0));
-        if began.elapsed() >= Duration::from_secs(1) {
-            (*began, *asked) = (now, 0);
-        }
-        *asked += pages;
-        *asked <= READS_A_SECOND
-    }
-
-    /// The answer to `SECRET FILES`, about cached pages.
-    pub fn of_cached(&self, argument: &str) -> Option<Result<Value, String>> {
-        let asked = Asked::parse(argument)?;
-        Some(crate::settings::check_installed().map(|()| asked.answer(false)))
-    }
-
-    /// The answer to `SECRET FILES`. Pages that are not cached are read from the data files.
-    pub fn of_all(&self, argument: &str) -> Option<Result<Value, String>> {
-        let asked = Asked::parse(argument)?;
-        if !self.may_read(asked.pages()) {
-            return Some(Err(
-                "too much was asked for at once; try again in a second".into()
-            ));
-        }
-        Some(Ok(asked.answer(true)))
-    }
+/// The answer to `heat-prints SECRET FILES`; `None` if that is malformed.
+fn prints(argument: &str) -> Option<Value> {
+    let (secret, files) = parse(argument)?;
+    let by_name = files_by_name();
+    let mut buffer = RunBuffer::new();
+    let mut of_file = |(name, pages): &Pages| -> Value {
+        let file = by_name.get(name);
+        let prints = pages.iter().map(|page| {
+            let print = CORE.print(file?, *page, &secret, buffer.as_mut()?)?;
+            Some(print.0.map(|hash| format!("{hash:016x}")))
+        });
+        json!(prints.collect::<Vec<_>>())
+    };
+    Some(json!({ "prints": files.iter().map(&mut of_file).collect::<Vec<_>>() }))
 }
 
-/// Pages of files, and the key of their fingerprints.
-struct Asked {
-    secret: Secret,
-    files: Vec<(String, Vec<u32>)>,
+/// Takes `SECRET FILES` apart.
+fn parse(argument: &str) -> Option<(Secret, Vec<Pages>)> {
+    let (secret, files) = argument.split_once(' ')?;
+    let is_hexadecimal = secret.len() == 32 && secret.bytes().all(|b| b.is_ascii_hexdigit());
+    let secret = is_hexadecimal.then(|| u128::from_str_radix(secret, 16).ok())??;
+    let files: Vec<Pages> = serde_json::from_str(files).ok()?;
+    let pages: usize = files.iter().map(|(_, pages)| pages.len()).sum();
+    (pages <= MAX_PRINTS).then_some((secret.to_be_bytes(), files))
 }
 
-impl Asked {
-    /// `SECRET FILES`.
-    fn parse(text: &str) -> Option<Asked> {
-        let (secret, files) = text.split_once(' ')?;
-        let is_hexadecimal = secret.len() == 32 && secret.bytes().all(|b| b.is_ascii_hexdigit());
-        let secret = u128::from_str_radix(secret, 16)
-            .ok()
-            .filter(|_| is_hexadecimal)?;
-        let asked = Asked {
-            secret: secret.to_be_bytes(),
-            files: serde_json::from_str(files).ok()?,
-        };
-        (asked.pages() <= MOST_PRINTS).then_some(asked)
+/// Why nothing is cached, if the extension is off.
+pub fn reason_off() -> Option<String> {
+    if CORE.switch().active().is_some() {
+        return None;
     }
-
-    fn pages(&self) -> usize {
-        self.files.iter().map(|(_, pages)| pages.len()).sum()
-    }
-
-    fn answer(&self, may_read: bool) -> Value {
-        let by_name = files_by_name();
-        let mut buffer = RunBuffer::new();
-        let mut of_file = |(name, pages): &(String, Vec<u32>)| -> Value {
-            let file = by_name.get(name);
-            let prints = pages.iter().map(|page| {
-                let print = CORE.print(file?, *page, &self.secret, may_read, buffer.as_mut()?)?;
-                Some(print.0.map(|hash| format!("{hash:016x}")))
-            });
-            json!(prints.collect::<Vec<_>>())
-        };
-        json!({ "prints": self.files.iter().map(&mut of_file).collect::<Vec<_>>() })
-    }
+    let (state, reason) = controller::state();
+    let why = format!("the extension is {}: {reason}", state.name());
+    Some(why.trim_end_matches(": ").to_owned())
 }
 
 /// The files of this server by their names in lists.
@@ -137,35 +97,33 @@ pub fn files_by_name() -> HashMap<String, &'static DataFile> {
 
 impl Heads {
     pub(crate) const fn new() -> Heads {
-        Heads(Mutex::new(None))
+        Heads(Mutex::new(BTreeMap::new()))
     }
 
     pub fn of(&self, file: &'static DataFile) -> Option<Tablespace> {
         let id = file.id();
-        let known = |all: &Option<HashMap<u32, (FileId, Tablespace)>>| {
-            let (of, head) = all.as_ref()?.get(&file.owner)?;
-            (*of == id).then_some(*head)
-        };
-        if let Some(head) = known(&self.0.lock()) {
-            return Some(head);
+        if let Some(head) = self.0.lock().get(&id) {
+            return Some(*head);
         }
         let head = CORE.tablespace(file, &mut RunBuffer::new()?)?;
         let mut all = self.0.lock();
-        let all = all.get_or_insert_default();
-        if all.len() >= MOST_KNOWN {
+        if all.len() >= MAX_KNOWN {
             all.clear();
         }
-        all.insert(file.owner, (id, head));
+        all.insert(id, head);
         Some(head)
     }
 
-    /// Gives the memory back.
+    /// Releases the memory.
     pub fn forget(&self) {
-        *self.0.lock() = None;
+        self.0.lock().clear();
     }
 
-    /// The answer to an argument of `bpe_report()`; `None` for one that is not known.
+    /// The answer to an argument of `bpe_report()` that begins with `heat`; `None` for an unknown one.
     pub fn answer(&self, argument: &str) -> Option<Value> {
+        if let Some(argument) = argument.strip_prefix("heat-prints ") {
+            return prints(argument);
+        }
         let (file, page) = match argument.strip_prefix("heat")? {
             "" => (0, 0),
             rest => {
@@ -175,11 +133,11 @@ impl Heads {
         };
         let guard = CORE.switch().active();
         let Some(active) = &*guard else {
-            let (state, reason) = controller::state();
-            let why = format!("the extension is {}: {reason}", state.name());
-            return Some(json!({ "error": why.trim_end_matches(": ") }));
+            return Some(json!({ "error": reason_off() }));
         };
-        Some(self.list(active, file, page))
+        let mut list = self.list(active, file, page);
+        list["first"] = (argument == "heat").into();
+        Some(list)
     }
 
     fn list(&self, active: &Active, first: u32, from: u32) -> Value {
@@ -194,13 +152,7 @@ impl Heads {
             let Some(name) = names.of(file) else {
                 continue;
             };
-            let walked = walk(
-                active,
-                file,
-                from,
-                MOST_BYTES - bytes.min(MOST_BYTES),
-                until,
-            );
+            let walked = walk(active, file, from, MAX_BYTES - bytes.min(MAX_BYTES), until);
             let Some((list, pages, stopped)) = walked else {
                 continue;
             };
@@ -216,13 +168,12 @@ impl Heads {
                     "page_size": file.page_size(),
                     "pages": pages,
                     "space": head.map(|head| head.space),
-                    "flags": head.map(|head| head.flags),
                     "from": from,
                     "count": list.pages(),
                     "list": BASE64.encode(list.bytes()),
                 }));
             }
-            let is_over = Instant::now() >= until || files.len() >= MOST_FILES;
+            let is_over = Instant::now() >= until || files.len() >= MAX_FILES;
             if let Some(page) = stopped.or_else(|| is_over.then_some(pages)) {
                 next = json!(format!("heat:{}:{page}", file.owner));
                 break;
@@ -242,7 +193,7 @@ fn walk(
     until: Instant,
 ) -> Option<(Encoder, u32, Option<u32>)> {
     let (_, pages) = CORE.open_pages(file)?;
-    let mut list = Encoder::new(from, BITS_GIVEN);
+    let mut list = Encoder::new(from);
     let first = from >> EXTENT_SHIFT;
     for extent in first..pages.div_ceil(1 << EXTENT_SHIFT) {
         let page = extent << EXTENT_SHIFT;
@@ -339,23 +290,26 @@ mod tests {
     #[test]
     fn requests_for_prints_are_bounded() {
         let secret = "0123456789abcdef0123456789abcdef";
-        let parse = |text: &str| Asked::parse(text).map(|asked| asked.pages());
-        assert_eq!(
-            parse(&format!(r#"{secret} [["d/t.ibd",[4,5]],["d/u.ibd",[9]]]"#)),
-            Some(3)
-        );
+        let pages = |text: &str| {
+            let (_, files) = parse(text)?;
+            Some(files.iter().map(|(_, pages)| pages.len()).sum::<usize>())
+        };
+        let two = format!(r#"{secret} [["d/t.ibd",[4,5]],["d/u.ibd",[9]]]"#);
+        assert_eq!(pages(&two), Some(3));
         let many = |pages: usize| format!("{secret} {}", json!([["d/t.ibd", vec![4; pages]]]));
-        assert_eq!(parse(&many(MOST_PRINTS)), Some(MOST_PRINTS));
+        assert_eq!(pages(&many(MAX_PRINTS)), Some(MAX_PRINTS));
         for wrong in [
-            many(MOST_PRINTS + 1),
+            many(MAX_PRINTS + 1),
             secret.to_owned(),
             format!("{secret} d/t.ibd:4"),
             format!("{secret}0 []"),
             format!("+{} []", &secret[1..]),
             " []".to_owned(),
         ] {
-            assert_eq!(parse(&wrong), None, "{wrong:.100}");
+            assert_eq!(pages(&wrong), None, "{wrong:.100}");
         }
+        let answer = Heads::new().answer(&format!("heat-prints {secret} [[\"d/no.ibd\", [4]]]"));
+        assert_eq!(answer, Some(json!({ "prints": [[null]] })));
     }
 
     #[test]

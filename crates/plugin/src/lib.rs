@@ -14,7 +14,7 @@
 //!    a server.
 //!
 //! [`recorder`] notes the stream of page reads and writes for `bpe record`; [`verify`] compares cached pages for `bpe verify`, and [`warm`]
-//! loads what another server has cached, as that one's [`heat`] says.
+//! loads a list of another server's [`heat`].
 //!
 //! How pages are stored is the business of the crate `extension`.
 //!
@@ -22,8 +22,7 @@
 //! An outer lock may be held while taking an inner one, never the reverse:
 //! recording session → controller's thread → controller → file registry → file identity → reads given up →
 //! in-flight table shard → (extension's locks, slots of bounded reads last).
-//! A warming's session comes before its list, and both before leaves only.
-//! The state text, the log, verifications under way, what bypass is set to and the list of suspended files
+//! The state text, the log, verifications under way, the load of a heat list, what bypass is set to and the list of suspended files
 //! are leaves.
 
 pub use coherence::{

@@ -171,7 +171,7 @@ pub fn summary() -> Value {
         "cache_read_us": quantiles(&cache.read_latency),
         "data_read_us": quantiles(&totals.data_latency),
         "inherited": recovered(),
-        "warm": warm(),
+        "warm": DIAGNOSTICS.warming.figures(),
         "cache": serde_json::to_value(cache).unwrap_or(Value::Null),
     })
 }
@@ -191,20 +191,6 @@ fn recovered() -> Value {
         "lost": files(recovered.rejected),
         "left": files(recovered.pending),
         "lost_files": recovered.reasons.iter().map(reason).collect::<Value>(),
-    })
-}
-
-/// Loading of pages from a list. `listed` and `skipped` are of the latest list, `loaded` and `reads` since the server's start.
-fn warm() -> Value {
-    let warm = DIAGNOSTICS.warming.figures();
-    json!({
-        "state": warm.state,
-        "percent": warm.percent,
-        "age_seconds": warm.age_seconds,
-        "listed": warm.listed,
-        "loaded": warm.loaded,
-        "skipped": warm.skipped,
-        "reads": warm.reads,
     })
 }
 

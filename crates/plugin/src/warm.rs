@@ -1,33 +1,33 @@
-//! Loads what another server has cached, for `bpe warm`, through `bpe_report()`:
+//! Loads a heat list into the cache, through `bpe_report()`:
 //!
-//! | argument | answer, a JSON object |
+//! | argument | effect; the answer is a JSON object |
 //! |---|---|
-//! | `warm-start` | begins a warming; `warming` is its name |
-//! | `warm-files NAME NAMES` | what this server knows of files, a JSON array of names: `open`, `page_size`, `pages`, `space`, `flags` |
-//! | `warm-prints NAME SECRET FILES` | as `heat-prints` ([`crate::heat`]), and of pages that are not cached |
-//! | `warm-put NAME GRANULES` | takes a part of the list, in the place of what was there of it: `[{file, page_size, granule, list}, ...]` |
-//! | `warm-go NAME SECONDS` | the list is whole, and so many seconds old: what is not cached of it is loaded |
-//! | `warm-next NAME [PERCENT]` | how far it is, and says that the client is still there; of `bpe_warm_io_capacity` it may use so much until the next one |
-//! | `warm-stop NAME` | ends it; the list stays, and what was loaded |
+//! | `warm-put PART` | adds a part of a list: what `heat` answers ([`crate::heat`]). The first part (`"first": true`) drops the parts that were put before and not loaded. The answer has `page_size` and `pages` of each file; null for a file that the server does not have open. A file without `list` is only asked about |
+//! | `warm-load SECONDS` | the list is complete and so many seconds old: the server loads it. The answer has `pages`, and how many of them are `listed`: a small cache gets the hottest. If nothing was put, loading ends |
+//! | `warm-status` | `state`, `percent`, `age_seconds`, `listed`, `loaded`, `skipped`, `reads`; `left_out`: the files of which nothing is loaded, by their reasons |
 //!
-//! `error` stands in an answer when something could not be done.
+//! An answer with `error` says why nothing was done. The arguments need the right to `SET GLOBAL`.
 //!
-//! An account that may `SET GLOBAL` can bring about no more than this: one warming at a time, [`list::MOST_MEMORY`] twice, as many reads of the data
-//! disk in a second as `bpe_warm_io_capacity` says (none by default), and an end by itself [`LEASE`] after the client was last heard of.
+//! One list is loaded at a time, hottest pages first, with at most `bpe_warm_io_capacity` reads of the data disk a second; 0 ends loading. A
+//! newer list replaces it. No client has to wait: a load ends when it has looked at all pages. They are read from the server's own files
+//! ([`coherence::warm`]), so a wrong list costs reads and nothing else. Two clients that put at the same time mix their lists.
 //!
-//! Pages are read from the server's own files ([`coherence::warm`]). What another server says decides which of them, and nothing else.
+//! After a restart the server loads the pages that were not proven in the same way. A client's list goes first, and is shown again afterwards.
 //!
-//! Locks: the session, then the list; both are held for moments only, and nothing but leaves is taken under them.
+//! Memory: [`list::MAX_MEMORY`] for the list that is put, and for the one that is loaded.
+//!
+//! Locks: the load and the list that is put are leaves, held for moments only.
 
-use std::hash::{BuildHasher, RandomState};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::heat::{Heads, Prints, io_capacity};
+use crate::heat::{Heads, files_by_name, io_capacity, reason_off};
 use crate::linux::Linux;
 use crate::os::Os as _;
 use crate::process::{CORE, KNOWN};
@@ -38,68 +38,50 @@ mod pace;
 mod rejected;
 
 use list::List;
-use load::{Brought, Pass, Present, Unfit};
+use load::{Brought, LeftOut, Pass, Present};
 use pace::{Busy, Pace};
 
-/// A warming ends by itself when nobody has asked for it for this long.
-pub const LEASE: Duration = Duration::from_secs(15);
-/// Between two looks at the clock, the server's reads and the settings.
+/// How often a load looks at the clock, the server's reads and the settings.
 const TICK: Duration = Duration::from_millis(20);
-/// Reads in a second for which another thread is started, and threads at most.
-const READS_A_THREAD: u64 = 250;
-const MOST_THREADS: u64 = 8;
-/// Passes over a list in which staging had no room, or pages were written meanwhile.
-const MOST_PASSES: u32 = 3;
-/// Between two counts of what is cached: while pages are loaded, and else.
-const COUNT_EVERY: Duration = Duration::from_secs(2);
-const COUNT_SELDOM: Duration = Duration::from_secs(10);
-/// A count may take this part of the time.
-const COUNT_PART: u32 = 20;
-/// The name of the warming that loads the pages of files that were not proven after a restart. No client has it.
-const RESTART: &str = "restart";
-/// How often the closed files of that list are looked for.
-const CLOSED_INTERVAL: Duration = Duration::from_secs(5);
+/// One more thread for each so many reads a second.
+const READS_PER_THREAD: u64 = 250;
+const MAX_THREADS: u64 = 8;
+/// Passes over a list: staging may have no room.
+const MAX_PASSES: u32 = 3;
+/// How often the cached pages of the list are counted: while it is loaded, and later. Counting takes at most one part in so many of the time.
+const LOADING_COUNT_INTERVAL: Duration = Duration::from_secs(2);
+const COUNT_INTERVAL: Duration = Duration::from_secs(10);
+const COUNT_PART: u32 = 50;
+/// Files that are named for a reason.
+const MAX_NAMED: usize = 16;
+/// How often the list after a restart is looked at, while it cannot be loaded: its files are closed, or a client's list is loaded.
+const RELOAD_INTERVAL: Duration = Duration::from_secs(5);
 /// How long an unload waits for threads.
-const PATIENCE: Duration = Duration::from_secs(2);
+const END_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
-    None,
-    Receiving,
     Loading,
     Loaded,
     Limited,
     Ended,
 }
 
-struct Session {
-    name: String,
-    heard_of: Instant,
-    /// What was put in since the last `warm-go`.
-    next: List,
-    /// The list that is to be loaded, until the thread takes it, and the one before.
-    due: Option<(Arc<List>, Arc<List>)>,
-    /// The thread is about to begin a pass, or counts what one has brought.
-    prepares: bool,
-    pass: Option<Arc<Pass>>,
-    pace: Arc<Pace>,
-    /// What the client lets loading use of `bpe_warm_io_capacity`.
-    percent: u64,
-}
-
-/// The list that was handed over last, and what has become of it.
-#[derive(Default)]
-struct Known {
+/// The list that was loaded last, and its progress. Its pace identifies it.
+struct Load {
     list: Arc<List>,
-    taken: Option<Instant>,
-    present: Option<Present>,
-    counted: Option<Instant>,
-    took: Duration,
-    unfit: Vec<(Arc<str>, Unfit)>,
-    unfit_files: u64,
+    taken: Instant,
+    state: State,
+    /// The list is of pages that were not proven after a restart.
+    is_restart: bool,
+    pace: Arc<Pace>,
+    percent: f64,
+    skipped: u64,
+    left_out: LeftOut,
 }
 
-/// Figures for people.
+/// The progress of the list that was loaded last. `loaded` and `reads` count from the server's start.
+#[derive(Serialize)]
 pub struct Figures {
     pub state: &'static str,
     pub percent: f64,
@@ -110,605 +92,389 @@ pub struct Figures {
     pub reads: u64,
 }
 
-/// Pages of files that were not proven after a restart.
-#[derive(Default)]
-struct Reload {
-    list: List,
-    /// They are to be loaded as soon as no other warming is under way.
-    is_due: bool,
-    /// A thread adds to the list.
-    is_listing: bool,
-    /// When none of its files was open.
-    closed_since: Option<Instant>,
-}
-
 pub struct Warming {
-    session: Mutex<Option<Session>>,
-    reload: Mutex<Option<Reload>>,
-    known: Mutex<Option<Known>>,
-    state: Mutex<State>,
+    put: Mutex<List>,
+    load: Mutex<Option<Load>>,
+    busy: Mutex<Busy>,
     brought: Brought,
-    skipped: AtomicU64,
-    counting: AtomicBool,
+    reloading: AtomicBool,
+    is_ending: AtomicBool,
     threads: AtomicU64,
     heads: Heads,
-    prints: Prints,
 }
 
-impl Session {
-    /// Whether a pass is under way and leaves the disk to the server.
-    fn rests(&self) -> bool {
-        self.pass.is_some() && self.pace.paused.load(Ordering::SeqCst)
+impl Load {
+    fn end(&mut self) {
+        self.pace.end();
+        if self.state == State::Loading {
+            self.state = State::Ended;
+        }
     }
 }
 
-fn named<'a>(session: &'a mut Option<Session>, name: &str) -> Result<&'a mut Session, String> {
-    let session = session.as_mut().filter(|session| session.name == name);
-    session.ok_or_else(|| {
-        format!(
-            "there is no such warming: it has ended, or was not asked for during {} seconds",
-            LEASE.as_secs()
-        )
-    })
-}
-
-fn off() -> Option<String> {
-    if CORE.switch().active().is_some() {
-        return None;
+/// Says why pages cannot be loaded.
+fn check() -> Result<(), String> {
+    crate::settings::check_installed()?;
+    if io_capacity().is_none() {
+        return Err(
+            "loading is refused on this server: bpe_warm_io_capacity is 0. It limits the reads of the data disk a second that loading \
+             makes: SET GLOBAL bpe_warm_io_capacity = 500"
+                .into(),
+        );
     }
-    let (state, reason) = crate::controller::state();
-    Some(if reason.is_empty() {
-        format!("the extension is {}", state.name())
-    } else {
-        format!("the extension is {}: {reason}", state.name())
-    })
+    if let Some(why) = reason_off() {
+        return Err(format!("{why}, so nothing can be loaded"));
+    }
+    if KNOWN.uses_io_uring.load(Ordering::SeqCst) {
+        return Err(
+            "this server writes through io_uring, and the end of such a write cannot be seen, so nothing can be loaded beside it"
+                .into(),
+        );
+    }
+    Ok(())
 }
-
-const REFUSED: &str = "loading is refused on this server: bpe_warm_io_capacity is 0. It says how many reads of the data disk loading may \
-                       make in a second: SET GLOBAL bpe_warm_io_capacity = 500";
 
 impl Warming {
     pub(crate) const fn new() -> Warming {
         Warming {
-            session: Mutex::new(None),
-            reload: Mutex::new(None),
-            known: Mutex::new(None),
-            state: Mutex::new(State::None),
+            put: Mutex::new(List::new()),
+            load: Mutex::new(None),
+            busy: Mutex::new(Busy::new()),
             brought: Brought {
                 loaded: AtomicU64::new(0),
                 reads: AtomicU64::new(0),
             },
-            skipped: AtomicU64::new(0),
-            counting: AtomicBool::new(false),
+            reloading: AtomicBool::new(false),
+            is_ending: AtomicBool::new(false),
             threads: AtomicU64::new(0),
             heads: Heads::new(),
-            prints: Prints::new(),
         }
     }
 
-    /// The answer to an argument of `bpe_report()` that begins with `warm-` or `heat`; `None` for one that is not known.
+    /// The answer to an argument of `bpe_report()` that begins with `warm-` or `heat`; `None` for an unknown one.
     pub fn answer(&'static self, argument: &str) -> Option<Value> {
-        if let Some(asked) = argument.strip_prefix("heat-prints ") {
-            let result = self.prints.of_cached(asked)?;
-            return Some(result.unwrap_or_else(|reason| json!({ "error": reason })));
-        }
-        if argument.starts_with("heat") {
-            return self.heads.answer(argument);
-        }
-        let (what, rest) = argument
-            .strip_prefix("warm-")?
-            .split_once(' ')
-            .unwrap_or((argument.strip_prefix("warm-")?, ""));
-        let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
-        let result = match (what, name, rest) {
-            ("start", "", "") => self.start(),
-            ("files", name, names) if !names.is_empty() => self.files(name, names),
-            ("prints", name, asked) if !asked.is_empty() => match self.hear(name) {
-                Ok(()) => self.prints.of_all(asked)?,
-                Err(why) => Err(why),
-            },
-            ("put", name, granules) if !granules.is_empty() => self.put(name, granules),
-            ("go", name, seconds) => self.go(name, seconds.parse().ok()?),
-            ("next", name, "") if !name.is_empty() => self.next(name, 100),
-            ("next", name, percent) if !name.is_empty() => self.next(name, percent.parse().ok()?),
-            ("stop", name, "") if !name.is_empty() => self.stop_named(name),
-            _ => return None,
+        let result = match argument.split_once(' ').unwrap_or((argument, "")) {
+            ("warm-put", part) => self.put(part),
+            ("warm-load", seconds) => self.load(Duration::from_secs(seconds.parse().ok()?)),
+            ("warm-status", "") => Ok(self.status()),
+            _ => return self.heads.answer(argument),
         };
         Some(result.unwrap_or_else(|reason| json!({ "error": reason })))
     }
 
-    fn start(&'static self) -> Result<Value, String> {
-        crate::settings::check_installed()?;
-        let capacity = io_capacity().ok_or(REFUSED)?;
-        if let Some(why) = off() {
-            return Err(format!("{why}, so nothing can be loaded"));
+    fn put(&self, part: &str) -> Result<Value, String> {
+        check()?;
+        let names = self.put.lock().put(part)?;
+        let files = files_by_name();
+        let known = names.iter().map(|name| {
+            let file = files.get(name)?;
+            let (_, pages) = CORE.open_pages(file)?;
+            let page_size = load::size_of(file, &self.heads);
+            Some(json!({ "page_size": page_size, "pages": pages }))
+        });
+        Ok(json!({ "files": known.collect::<Vec<_>>() }))
+    }
+
+    fn load(&'static self, age: Duration) -> Result<Value, String> {
+        let list = std::mem::replace(&mut *self.put.lock(), List::new());
+        if list.files.is_empty() {
+            self.end_soon();
+            return Ok(json!({ "listed": 0, "pages": 0 }));
         }
-        if KNOWN.uses_io_uring.load(Ordering::SeqCst) {
-            return Err(
-                "this server writes through io_uring, and nobody sees when such a write ends, so nothing can be loaded beside it".into(),
-            );
+        check()?;
+        let (list, pace, before) = self.begin(list, age, false);
+        let listed: u64 = list.listed.iter().sum();
+        let answer = json!({ "listed": listed, "pages": list.pages });
+        let work = move || {
+            if let Some(before) = before.filter(|before| !before.is_restart) {
+                load::cool(&before.list, &list);
+            }
+            self.run(&list, &pace, false);
+            self.watch(&list, &pace);
+        };
+        if let Err(error) = self.spawn("bpe-warm", work) {
+            self.end_soon();
+            return Err(format!("cannot start a thread: {error}"));
         }
-        let name = format!("{:016x}", RandomState::new().hash_one(Instant::now()));
-        self.begin_session(&name)?;
-        *self.state.lock() = State::Receiving;
-        Linux.note("pages that another server has cached are going to be loaded");
-        let statistics = CORE
+        Ok(answer)
+    }
+
+    fn status(&self) -> Value {
+        let mut status = json!(self.figures());
+        let load = self.load.lock();
+        let left_out = load.iter().flat_map(|load| &load.left_out);
+        let left_out = left_out.map(|(reason, names)| {
+            let some: Vec<&str> = names.iter().take(MAX_NAMED).map(|name| &**name).collect();
+            json!({ "reason": reason, "files": names.len(), "names": some })
+        });
+        status["left_out"] = left_out.collect();
+        status
+    }
+
+    /// Puts a list in the place of the one before, whose loading ends. The caller runs it.
+    fn begin(
+        &self,
+        mut list: List,
+        age: Duration,
+        is_restart: bool,
+    ) -> (Arc<List>, Arc<Pace>, Option<Load>) {
+        let left_out = load::leave_out(&mut list, &self.heads);
+        let capacity = CORE
             .switch()
             .active()
             .as_ref()
-            .map(|active| active.extension.statistics());
-        let statistics = statistics.unwrap_or_default();
-        Ok(json!({
-            "warming": name,
-            "lease_seconds": LEASE.as_secs(),
-            "io_capacity": capacity,
-            "bytes_capacity": statistics.bytes_capacity,
-            "pages_cached": statistics.pages_cached,
-        }))
-    }
-
-    /// A client's warming takes the place of the one after a restart, which goes on afterwards.
-    fn begin_session(&'static self, name: &str) -> Result<(), String> {
-        let mut session = self.session.lock();
-        if session.as_ref().is_some_and(|other| other.name == RESTART) {
-            self.end_session(&mut session);
-            self.reload.lock().get_or_insert_default().is_due = true;
-        }
-        if session.is_some() {
-            return Err("another warming is under way on this server".into());
-        }
-        let pace = Arc::new(Pace::new());
-        *session = Some(Session {
-            name: name.to_owned(),
-            heard_of: Instant::now(),
-            next: List::default(),
-            due: None,
-            prepares: false,
-            pass: None,
-            pace: Arc::clone(&pace),
-            percent: 100,
-        });
-        let watched = name.to_owned();
-        if let Err(error) = self.spawn("bpe-warm", move || self.watch(&watched, &pace)) {
-            *session = None;
-            return Err(format!("cannot start a thread: {error}"));
-        }
-        Ok(())
-    }
-
-    /// Lists the pages of files that were not proven after a restart, and loads them. To be called now and then.
-    pub fn reload_rejected(&'static self) {
-        if CORE.switch().active().is_none() || crate::persist::is_withheld() {
-            return;
-        }
-        if CORE.files.recoveries.has_unlisted() {
-            let mut reload = self.reload.lock();
-            let reload = reload.get_or_insert_default();
-            if std::mem::replace(&mut reload.is_listing, true) {
-                return;
-            }
-            let add = move || {
-                let files = CORE.files.recoveries.take_unlisted();
-                let mut list = List::default();
-                std::mem::swap(
-                    &mut list,
-                    &mut self.reload.lock().get_or_insert_default().list,
-                );
-                let listed = rejected::list(&files, &mut list);
-                let mut reload = self.reload.lock();
-                let reload = reload.get_or_insert_default();
-                reload.is_due |= !list.files.is_empty();
-                if listed > 0 {
-                    reload.closed_since = None;
-                }
-                reload.list = list;
-                reload.is_listing = false;
-            };
-            if self.spawn("bpe-warm-list", add).is_err() {
-                reload.is_listing = false;
-            }
-            return;
-        }
-        let list = {
-            let reload = self.reload.lock();
-            let is_old = |since: Instant| since.elapsed() >= CLOSED_INTERVAL;
-            let due = reload.as_ref().filter(|reload| {
-                let is_wanted = reload.closed_since.is_none_or(is_old);
-                reload.is_due && is_wanted
-            });
-            due.map(|reload| reload.list.clone())
-        };
-        let Some(list) = list.filter(|_| io_capacity().is_some()) else {
-            return;
-        };
-        // InnoDB opens a file, closes it and opens it again when it needs pages. Those of a closed file wait.
-        let files = crate::heat::files_by_name();
-        let is_open = |name: &str| {
-            let file = files.get(name);
-            file.is_some_and(|file| CORE.files.descriptor_of(file).is_some())
-        };
-        if !list.files.keys().any(|name| is_open(name)) {
-            self.reload.lock().get_or_insert_default().closed_since = Some(Instant::now());
-            return;
-        }
-        let list = Arc::new(list.only(is_open));
-        let is_under_way = self
-            .session
-            .lock()
-            .as_ref()
-            .is_some_and(|session| session.name == RESTART);
-        if !is_under_way && self.begin_session(RESTART).is_err() {
-            return;
-        }
-        self.reload.lock().get_or_insert_default().is_due = false;
-        let pages: u64 = list.counts().iter().sum();
-        Linux.note(&format!(
-            "{pages} pages that were not proven after the restart are loaded from the data files"
-        ));
-        self.load(RESTART, list, 0);
-    }
-
-    /// The list of a warming is whole, and so many seconds old.
-    fn load(&self, name: &str, list: Arc<List>, seconds: u64) {
-        let mut session = self.session.lock();
-        let Ok(session) = named(&mut session, name) else {
-            return;
-        };
-        let mut known = self.known.lock();
-        let before = known.take().unwrap_or_default();
-        session.due = Some((Arc::clone(&list), before.list));
+            .map_or(0, |active| active.extension.statistics().bytes_capacity);
+        list.rank(capacity);
+        let (list, pace) = (Arc::new(list), Arc::new(Pace::new()));
         let now = Instant::now();
-        *known = Some(Known {
-            list,
-            taken: now.checked_sub(Duration::from_secs(seconds)).or(Some(now)),
-            present: before.present,
-            ..Known::default()
+        let mut current = self.load.lock();
+        let percent = current.as_ref().map_or(0.0, |before| before.percent);
+        let mut before = current.replace(Load {
+            list: Arc::clone(&list),
+            taken: now.checked_sub(age).unwrap_or(now),
+            state: State::Loading,
+            is_restart,
+            pace: Arc::clone(&pace),
+            percent,
+            skipped: 0,
+            left_out,
         });
-        drop(known);
-        *self.state.lock() = State::Loading;
+        if let Some(before) = &mut before {
+            before.end();
+        }
+        (list, pace, before)
     }
 
-    fn files(&self, name: &str, names: &str) -> Result<Value, String> {
-        self.hear(name)?;
-        let names: Vec<String> = serde_json::from_str(names)
-            .map_err(|error| format!("what was asked cannot be understood: {error}"))?;
-        let files = crate::heat::files_by_name();
-        let told = names.iter().take(1024).map(|name| {
-            let file = files.get(name)?;
-            let page_size = load::size_of(file, &self.heads);
-            let open = CORE.open_pages(file);
-            let head = self.heads.of(file);
-            Some(json!({
-                "open": CORE.files.descriptor_of(file).is_some(),
-                "page_size": page_size,
-                "pages": open.map(|(_, pages)| pages),
-                "space": head.map(|head| head.space),
-                "flags": head.map(|head| head.flags),
-            }))
+    /// Loads a list until it is complete, replaced or ended.
+    fn run(&'static self, list: &Arc<List>, pace: &Arc<Pace>, is_restart: bool) {
+        let mut state = State::Loaded;
+        for _ in 0..MAX_PASSES {
+            let pass = Arc::new(Pass::new(list, &self.brought));
+            self.pass(&pass, list, pace, is_restart);
+            let pages = |pages: &AtomicU64| pages.load(Ordering::SeqCst);
+            let skipped = pages(&pass.skipped) + pages(&pass.rejected);
+            self.of(pace, |load| load.skipped = skipped);
+            if pass.is_limited.load(Ordering::SeqCst) {
+                state = State::Limited;
+                break;
+            }
+            if pace.is_over() || pages(&pass.postponed) == 0 {
+                break;
+            }
+        }
+        self.count(list, pace);
+        self.of(pace, |load| {
+            if load.state == State::Loading {
+                load.state = state;
+            }
         });
-        Ok(json!({ "files": told.collect::<Vec<_>>() }))
     }
 
-    fn hear(&self, name: &str) -> Result<(), String> {
-        let mut session = self.session.lock();
-        named(&mut session, name)?.heard_of = Instant::now();
-        Ok(())
+    /// Counts the cached pages of a list until it is replaced: they are dropped again, too.
+    fn watch(&self, list: &List, pace: &Arc<Pace>) {
+        let mut until = Instant::now();
+        while self.of(pace, |_| ()).is_some() && !self.is_ending.load(Ordering::SeqCst) {
+            if Instant::now() >= until {
+                let took = self.count(list, pace);
+                until = Instant::now() + COUNT_INTERVAL.max(took * COUNT_PART);
+            }
+            std::thread::sleep(10 * TICK);
+        }
     }
 
-    fn put(&self, name: &str, granules: &str) -> Result<Value, String> {
-        let mut session = self.session.lock();
-        let session = named(&mut session, name)?;
-        session.heard_of = Instant::now();
-        session.next.put(granules)?;
-        Ok(json!({ "memory": session.next.memory() }))
+    /// Counts the cached pages of a list. Returns the time that it took.
+    fn count(&self, list: &List, pace: &Arc<Pace>) -> Duration {
+        let began = Instant::now();
+        let percent = Present::count(list).percent();
+        self.of(pace, |load| load.percent = percent);
+        began.elapsed()
     }
 
-    fn go(&self, name: &str, seconds: u64) -> Result<Value, String> {
-        let list = {
-            let mut session = self.session.lock();
-            let session = named(&mut session, name)?;
-            session.heard_of = Instant::now();
-            Arc::new(session.next.clone())
-        };
-        let listed: u64 = list.counts().iter().sum();
-        self.load(name, list, seconds);
-        Ok(json!({ "listed": listed }))
-    }
-
-    fn next(&self, name: &str, percent: u64) -> Result<Value, String> {
-        let mut session = self.session.lock();
-        let session = named(&mut session, name)?;
-        session.heard_of = Instant::now();
-        session.percent = percent.min(100);
-        let (done, of) = session.pass.as_ref().map_or((0, 0), |pass| pass.progress());
-        let is_done = session.due.is_none() && !session.prepares && session.pass.is_none();
-        let paused = session.pace.paused.load(Ordering::SeqCst);
-        let figures = self.figures_of(session.rests());
-        let known = self.known.lock();
-        let unfit = |why: Unfit| -> Vec<&str> {
-            let all = known.iter().flat_map(|known| &known.unfit);
-            let of = all.filter(|(_, one)| *one == why);
-            of.map(|(name, _)| &**name).collect()
-        };
-        Ok(json!({
-            "done": is_done,
-            "state": figures.state,
-            "percent": figures.percent,
-            "listed": figures.listed,
-            "loaded": figures.loaded,
-            "skipped": figures.skipped,
-            "reads": figures.reads,
-            "parts_done": done,
-            "parts": of,
-            "paused": paused,
-            "files_left_out": known.as_ref().map_or(0, |known| known.unfit_files),
-            "not_open": unfit(Unfit::NotOpen),
-            "other_page_size": unfit(Unfit::PageSize),
-        }))
-    }
-
-    fn stop_named(&self, name: &str) -> Result<Value, String> {
-        let mut session = self.session.lock();
-        named(&mut session, name)?;
-        self.end_session(&mut session);
-        Ok(json!({}))
-    }
-
-    /// The thread of a warming: starts those that load, says how fast they may, and ends with its client.
-    fn watch(&'static self, name: &str, pace: &Arc<Pace>) {
-        let mut busy = Busy::default();
-        let mut last = Instant::now();
-        let mut under_way: Option<(Arc<Pass>, Arc<AtomicU64>)> = None;
-        let mut passes = 0;
-        loop {
+    /// One pass over a list, in threads whose rate this one sets.
+    fn pass(&'static self, pass: &Arc<Pass>, list: &List, pace: &Arc<Pace>, is_restart: bool) {
+        let running = Arc::new(AtomicU64::new(0));
+        let threads = io_capacity().unwrap_or(0) / READS_PER_THREAD;
+        for _ in 0..threads.clamp(1, MAX_THREADS) {
+            let (pass, pace, running_too) =
+                (Arc::clone(pass), Arc::clone(pace), Arc::clone(&running));
+            running.fetch_add(1, Ordering::SeqCst);
+            let work = move || {
+                pass.work(&pace);
+                running_too.fetch_sub(1, Ordering::SeqCst);
+            };
+            if self.spawn("bpe-warm-read", work).is_err() {
+                running.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+        let (mut last, mut counts) = (Instant::now(), Instant::now());
+        while running.load(Ordering::SeqCst) > 0 {
             std::thread::sleep(TICK);
             let now = Instant::now();
-            let mut session = self.session.lock();
-            let Ok(of_this) = named(&mut session, name) else {
-                break;
+            let Some(capacity) = io_capacity() else {
+                if !pace.is_over() {
+                    Linux.note("loading of pages ends: bpe_warm_io_capacity is 0");
+                    self.of(pace, Load::end);
+                }
+                continue;
             };
-            let capacity = io_capacity();
-            let is_restart = name == RESTART;
-            let is_left = !is_restart && of_this.heard_of.elapsed() >= LEASE;
-            if is_left || capacity.is_none() {
-                Linux.note(if capacity.is_none() {
-                    "loading of pages ends: bpe_warm_io_capacity is 0"
-                } else {
-                    "loading of pages ends: its client is gone"
-                });
-                self.end_session(&mut session);
-                break;
+            if now >= counts {
+                let took = self.count(list, pace);
+                counts = now + LOADING_COUNT_INTERVAL.max(took * COUNT_PART);
             }
-            if let Some((pass, running)) = &under_way {
-                if running.load(Ordering::SeqCst) == 0 {
-                    let pass = Arc::clone(pass);
-                    let again = pass.postponed.load(Ordering::SeqCst) > 0
-                        && passes < MOST_PASSES
-                        && !pass.is_limited.load(Ordering::SeqCst);
-                    of_this.pass = None;
-                    if again && of_this.due.is_none() {
-                        of_this.due = Some((self.list(), self.list()));
-                    }
-                    let ended = of_this.due.is_none();
-                    of_this.prepares = true;
-                    drop(session);
-                    under_way = None;
-                    self.note(&pass, ended);
-                    if let Ok(of_this) = named(&mut self.session.lock(), name) {
-                        of_this.prepares = false;
-                    }
-                    continue;
-                }
-            }
-            if under_way.is_none() {
-                if let Some((list, before)) = of_this.due.take() {
-                    passes += 1;
-                    // It reads first pages, so nobody waits for it; but the client must see that there is something to do.
-                    of_this.prepares = true;
-                    drop(session);
-                    load::cool(&before, &list);
-                    let pass = Arc::new(Pass::new(&list, &self.heads, &self.brought));
-                    session = self.session.lock();
-                    let Ok(of_this) = named(&mut session, name) else {
-                        break;
-                    };
-                    of_this.prepares = false;
-                    of_this.pass = Some(Arc::clone(&pass));
-                    let running = Arc::new(AtomicU64::new(0));
-                    let threads = (capacity.unwrap_or(0) / READS_A_THREAD).clamp(1, MOST_THREADS);
-                    for _ in 0..threads {
-                        let (pass, pace) = (Arc::clone(&pass), Arc::clone(pace));
-                        let of_these = Arc::clone(&running);
-                        running.fetch_add(1, Ordering::SeqCst);
-                        let work = move || {
-                            pass.work(&pace);
-                            of_these.fetch_sub(1, Ordering::SeqCst);
-                        };
-                        if self.spawn("bpe-warm-read", work).is_err() {
-                            running.fetch_sub(1, Ordering::SeqCst);
-                        }
-                    }
-                    under_way = Some((pass, running));
-                } else if is_restart && passes > 0 {
-                    self.end_session(&mut session);
-                    drop(session);
-                    self.forget_restart();
-                    break;
-                } else {
-                    passes = 0;
-                }
-            }
-            let percent = named(&mut session, name).map_or(100, |of_this| of_this.percent);
-            drop(session);
             let guard = CORE.switch().active();
             let reads = guard.as_ref().map(|active| active.data_reads.snapshot());
             drop(guard);
             let (reads, nanos) = reads.map_or((0, 0), |reads| (reads.count, reads.sum_nanos));
-            let capacity = capacity.unwrap_or(0);
-            // After a restart the server's own reads are many just because the pages are missing.
-            let many = if is_restart { u64::MAX } else { capacity };
-            let rests = busy.look(now, reads, nanos, many) || !CORE.files.is_settled();
+            // After a restart the server makes many reads because the pages are missing.
+            let limit = if is_restart { u64::MAX } else { capacity };
+            let is_busy = self.busy.lock().look(now, reads, nanos, limit);
+            let rests = is_busy || !CORE.files.is_settled();
             pace.rest(rests);
             if !rests {
-                pace.grant((capacity * percent / 100).max(1), now - last);
+                pace.grant(capacity, now - last);
             }
             last = now;
         }
-        pace.end();
     }
 
-    /// A pass has ended.
-    fn note(&self, pass: &Pass, is_over: bool) {
-        let skipped = pass.skipped.load(Ordering::SeqCst) + pass.rejected.load(Ordering::SeqCst);
-        self.skipped.store(skipped, Ordering::SeqCst);
-        if let Some(known) = &mut *self.known.lock() {
-            known.unfit.clone_from(&pass.unfit);
-            known.unfit_files = pass.unfit_files;
-        }
-        self.count();
-        if is_over {
-            *self.state.lock() = match pass.is_limited.load(Ordering::SeqCst) {
-                true => State::Limited,
-                false => State::Loaded,
-            };
-        }
+    /// Changes the load of this pace, unless another one has replaced it.
+    fn of<T>(&self, pace: &Arc<Pace>, change: impl FnOnce(&mut Load) -> T) -> Option<T> {
+        let mut load = self.load.lock();
+        let load = load.as_mut().filter(|load| Arc::ptr_eq(&load.pace, pace));
+        load.map(change)
     }
 
-    /// The pages of a restart are loaded, but for those of closed files. Their list says nothing of the working set later on.
-    fn forget_restart(&self) {
-        let loaded = self.list();
-        let mut reload = self.reload.lock();
-        if let Some(reload) = reload.as_mut() {
-            reload.list = reload.list.only(|name| !loaded.files.contains_key(name));
-            reload.is_due = !reload.list.files.is_empty();
-            *self.known.lock() = None;
-            *self.state.lock() = State::None;
-            let loaded = self.brought.loaded.load(Ordering::SeqCst);
-            Linux.note(&format!(
-                "the pages that were not proven after the restart are loaded again: {loaded} pages"
-            ));
+    /// Loads the pages of files that were not proven after a restart, in a thread. The controller calls this at intervals.
+    pub fn reload_rejected(&'static self) {
+        if CORE.switch().active().is_none()
+            || crate::persist::is_withheld()
+            || !CORE.files.recoveries.has_unlisted()
+            || self.reloading.swap(true, Ordering::SeqCst)
+        {
+            return;
+        }
+        let work = || {
+            self.reload();
+            self.reloading.store(false, Ordering::SeqCst);
+        };
+        if self.spawn("bpe-warm-list", work).is_err() {
+            self.reloading.store(false, Ordering::SeqCst);
         }
     }
 
-    fn list(&self) -> Arc<List> {
-        let known = self.known.lock();
-        known
-            .as_ref()
-            .map(|known| Arc::clone(&known.list))
-            .unwrap_or_default()
-    }
-
-    /// Counts what is cached of the list.
-    fn count(&self) {
-        let began = Instant::now();
-        let list = self.list();
-        let present = Present::count(&list);
-        if let Some(known) = &mut *self.known.lock() {
-            if Arc::ptr_eq(&known.list, &list) {
-                known.present = Some(present);
-                known.counted = Some(Instant::now());
-                known.took = began.elapsed();
-            }
-        }
-    }
-
-    /// Counts in a thread of its own if the last count is old.
-    fn look(&'static self) {
-        let loads = *self.state.lock() == State::Loading;
-        let is_due = {
-            let known = self.known.lock();
-            let Some(known) = &*known else {
+    /// Lists rejected files, and loads their pages when they are open, until none is left. InnoDB opens a file, closes it, and opens it again
+    /// when it needs pages.
+    fn reload(&'static self) {
+        let mut list = List::new();
+        loop {
+            rejected::list(&CORE.files.recoveries.take_unlisted(), &mut list);
+            if list.files.is_empty() {
                 return;
-            };
-            let every = if loads { COUNT_EVERY } else { COUNT_SELDOM };
-            let every = every.max(known.took * COUNT_PART);
-            known
-                .counted
-                .is_none_or(|counted| counted.elapsed() >= every)
-        };
-        if is_due && !self.counting.swap(true, Ordering::SeqCst) {
-            let count = || {
-                self.count();
-                self.counting.store(false, Ordering::SeqCst);
-            };
-            if self.spawn("bpe-warm-count", count).is_err() {
-                self.counting.store(false, Ordering::SeqCst);
+            }
+            let is_loading = |load: &Load| load.state == State::Loading;
+            let is_loading = self.load.lock().as_ref().is_some_and(is_loading);
+            if check().is_ok() && !is_loading && self.reload_open(&mut list) {
+                continue;
+            }
+            let until = Instant::now() + RELOAD_INTERVAL;
+            while Instant::now() < until && !CORE.files.recoveries.has_unlisted() {
+                if self.is_ending.load(Ordering::SeqCst) {
+                    return;
+                }
+                std::thread::sleep(TICK);
             }
         }
     }
 
-    /// What is shown of it.
-    pub fn figures(&'static self) -> Figures {
-        self.look();
-        let rests = self.session.lock().as_ref().is_some_and(Session::rests);
-        self.figures_of(rests)
+    /// Loads the open files of a list, removes them from it, and puts the client's load of before back: the list after a restart says nothing
+    /// of the working set later on. `false`: none is open, or a client's list came first.
+    fn reload_open(&'static self, list: &mut List) -> bool {
+        let files = files_by_name();
+        let mut open = list.clone();
+        open.retain(|name, _| {
+            let file = files.get(&**name);
+            file.is_some_and(|file| CORE.files.descriptor_of(file).is_some())
+        });
+        if open.files.is_empty() {
+            return false;
+        }
+        let names: BTreeSet<_> = open.files.keys().cloned().collect();
+        let (open, pace, before) = self.begin(open, Duration::ZERO, true);
+        let pages: u64 = open.listed.iter().sum();
+        Linux.note(&format!(
+            "{pages} pages that were not proven after the restart are loaded from the data files"
+        ));
+        self.run(&open, &pace, true);
+        let mut load = self.load.lock();
+        if pace.is_over() {
+            return false;
+        }
+        let client = before.as_ref();
+        let client = client.map(|load| (Arc::clone(&load.list), Arc::clone(&load.pace)));
+        *load = before;
+        drop(load);
+        if let Some((list, pace)) = client {
+            let _ = self.spawn("bpe-warm", move || self.watch(&list, &pace));
+        }
+        list.retain(|name, _| !names.contains(name));
+        let loaded = self.brought.loaded.load(Ordering::SeqCst);
+        Linux.note(&format!(
+            "the pages that were not proven after the restart are loaded again: {loaded} pages"
+        ));
+        true
     }
 
-    fn figures_of(&self, rests: bool) -> Figures {
-        let state = *self.state.lock();
-        let known = self.known.lock();
-        let known = known.as_ref();
+    /// The progress of the list that was loaded last.
+    pub fn figures(&self) -> Figures {
         let is_off = CORE.switch().active().is_none();
-        let percent = match known {
-            None => -1.0,
-            Some(_) if is_off => 0.0,
-            Some(known) => known.present.map_or(0.0, |present| present.percent()),
-        };
+        let load = self.load.lock();
+        let load = load.as_ref();
         Figures {
-            state: match state {
-                State::None => "none",
-                State::Receiving => "receiving",
-                State::Loading if rests => "paused",
+            state: load.map_or("none", |load| match load.state {
+                State::Loading if load.pace.is_paused() => "paused",
                 State::Loading => "loading",
                 State::Loaded => "loaded",
                 State::Limited => "limited",
                 State::Ended => "ended",
-            },
-            percent,
-            age_seconds: known
-                .and_then(|known| known.taken)
-                .map_or(0, |taken| taken.elapsed().as_secs()),
-            listed: known.map_or(0, |known| known.list.counts().iter().sum()),
+            }),
+            percent: load.map_or(-1.0, |load| if is_off { 0.0 } else { load.percent }),
+            age_seconds: load.map_or(0, |load| load.taken.elapsed().as_secs()),
+            listed: load.map_or(0, |load| load.list.listed.iter().sum()),
             loaded: self.brought.loaded.load(Ordering::SeqCst),
-            skipped: self.skipped.load(Ordering::SeqCst),
+            skipped: load.map_or(0, |load| load.skipped),
             reads: self.brought.reads.load(Ordering::SeqCst),
         }
     }
 
-    /// Memory of the list, bytes.
+    /// Memory of the lists, bytes.
     pub fn memory_bytes(&self) -> u64 {
-        let known = self.known.lock();
-        known.as_ref().map_or(0, |known| known.list.memory() as u64)
+        let loaded = self
+            .load
+            .lock()
+            .as_ref()
+            .map_or(0, |load| load.list.memory());
+        (loaded + self.put.lock().memory()) as u64
     }
 
-    fn end_session(&self, session: &mut Option<Session>) {
-        let Some(session) = session.take() else {
-            return;
-        };
-        session.pace.end();
-        let mut state = self.state.lock();
-        let unfinished = session.pass.is_some() || session.prepares || session.due.is_some();
-        if unfinished || *state == State::Receiving {
-            *state = State::Ended;
-        }
-    }
-
-    /// Ends it without waiting for anybody.
+    /// Ends loading without waiting for threads. The list and the loaded pages stay.
     pub fn end_soon(&self) {
-        self.end_session(&mut self.session.lock());
+        if let Some(load) = &mut *self.load.lock() {
+            load.end();
+        }
     }
 
     /// The plugin is being unloaded.
     pub fn end(&self) {
+        self.is_ending.store(true, Ordering::SeqCst);
         self.end_soon();
-        let until = Instant::now() + PATIENCE;
+        let until = Instant::now() + END_TIMEOUT;
         while self.threads.load(Ordering::SeqCst) > 0 && Instant::now() < until {
             std::thread::sleep(Duration::from_millis(5));
         }
-        *self.known.lock() = None;
-        *self.reload.lock() = None;
+        *self.load.lock() = None;
+        *self.put.lock() = List::new();
         self.heads.forget();
-        *self.state.lock() = State::None;
+        self.is_ending.store(false, Ordering::SeqCst);
     }
 
     fn spawn(

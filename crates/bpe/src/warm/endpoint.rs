@@ -1,4 +1,4 @@
-//! The two servers of a warming: by their names in a file of servers, or by address.
+//! The two servers, by their names in a file of servers, or by address.
 
 use std::path::Path;
 
@@ -19,53 +19,33 @@ pub fn target(
     if let Some(server) = named.iter().flatten().find(|server| server.name == text) {
         return server.target();
     }
-    let address = address(text).ok_or_else(|| {
-        let known = match servers {
-            Some(path) => format!("no server of {} has this name, and it", path.display()),
-            None => "it".to_owned(),
-        };
-        Failure::usage(format!("`{text}`: {known} is neither the path of a socket nor HOST:PORT"))
-            .advise("give --servers FILE for names, a path with a slash, or a host with its port, such as db2:3306")
-    })?;
-    connection::Args {
-        socket: None,
-        host: None,
-        port: None,
-        ..login.clone()
-    }
-    .reach(address)
-    .target()
-}
-
-enum Address {
-    Socket(String),
-    Tcp(String, u16),
-}
-
-fn address(text: &str) -> Option<Address> {
+    let (mut socket, mut host, mut port) = (None, None, None);
     if text.contains('/') {
-        return Some(Address::Socket(text.to_owned()));
+        socket = Some(text.to_owned());
+    } else if let Some((name, number)) = text.rsplit_once(':') {
+        let bare = name
+            .strip_prefix('[')
+            .and_then(|name| name.strip_suffix(']'));
+        host = Some(bare.unwrap_or(name).to_owned()).filter(|host| !host.is_empty());
+        port = number.parse().ok();
     }
-    let (host, port) = text.rsplit_once(':')?;
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    Some(Address::Tcp(host.to_owned(), port.parse().ok()?)).filter(|_| !host.is_empty())
-}
-
-trait Reach {
-    fn reach(self, address: Address) -> Self;
-}
-
-impl Reach for connection::Args {
-    fn reach(mut self, address: Address) -> Self {
-        match address {
-            Address::Socket(path) => self.socket = Some(path),
-            Address::Tcp(host, port) => (self.host, self.port) = (Some(host), Some(port)),
-        }
-        self
+    if socket.is_none() && host.as_ref().zip(port).is_none() {
+        let known = servers.map_or("it".to_owned(), |path| {
+            format!("no server of {} has this name, and it", path.display())
+        });
+        return Err(Failure::usage(format!(
+            "`{text}`: {known} is neither the path of a socket nor HOST:PORT"
+        ))
+        .advise("give --servers FILE for names, a path with a slash, or a host with its port, such as db2:3306"));
     }
+    let login = login.clone();
+    connection::Args {
+        socket,
+        host,
+        port,
+        ..login
+    }
+    .target()
 }
 
 #[cfg(test)]

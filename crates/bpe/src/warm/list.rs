@@ -1,23 +1,32 @@
-//! A heat list, as the command holds it: which pages of which files a server has cached, and how hot each is.
+//! A heat list as the command holds it: the parts that a server has answered, which another server takes as they are.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use interface::heat::{
-    BITS_GIVEN, BITS_TAKEN, CLASSES, Decoder, Encoder, GRANULE_PAGES, LEVELS, classes, is_listed,
-};
+use interface::heat::{Decoder, MAX_BYTES, is_listed, pieces};
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::prints::{self, Print, Secret, misunderstood};
+use super::prints::{self, Compared, Sample, Secret, misunderstood};
 use crate::failure::Failure;
 use crate::report;
 use crate::server::Server;
 
-/// A list that is longer cannot be of any server.
-const MOST_PAGES: u64 = 1 << 32;
+/// No server has a longer list, nor a longer file.
+const MAX_PAGES: u64 = 1 << 32;
+const MAX_FILE_PAGES: u32 = 1 << 28;
+/// Bytes after which a part of a list ends: it goes into a statement.
+const PART_BYTES: usize = 16 << 10;
+/// Files that a part names at most.
+pub const PART_FILES: usize = 200;
+/// Bytes by which InnoDB makes a file longer than it needs.
+const SPARE: u64 = 4 << 20;
+/// Share of a table's pages that must be cached for all of them to be loaded by its name.
+const WHOLE: f64 = 0.8;
+/// Files of which pages are compared.
+const SAMPLED: usize = 64;
 
 /// A table, as SQL names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,106 +36,86 @@ pub struct Table {
     pub partition: Option<String>,
 }
 
-/// A file of a list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct File {
+/// Cached pages of a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Piece {
+    pub file: String,
+    #[serde(flatten)]
     pub table: Option<Table>,
     /// Bytes.
     pub page_size: u32,
-    /// How many the file has.
+    /// Length of the file.
     pub pages: u32,
+    /// Number of its tablespace.
     pub space: Option<u32>,
-    pub flags: Option<u32>,
-    /// Pages that are cached in ascending order, and how hot each is.
-    pub hot: Vec<(u32, u8)>,
+    pub from: u32,
+    /// How many are listed.
+    pub count: u32,
+    /// The pages and their heat, in base64.
+    pub list: String,
 }
 
 /// What a server has cached.
 #[derive(Clone, Debug)]
 pub struct List {
-    pub files: BTreeMap<String, File>,
+    pub pieces: Vec<Piece>,
     /// Pages that the extension has cached; the others are in InnoDB's pool alone.
     pub cached: u64,
     pub taken: Instant,
     /// Queries that it took.
     pub queries: u64,
     /// Fingerprints of some pages of the largest files.
-    pub prints: BTreeMap<String, Sample>,
+    pub samples: Vec<Sample>,
     /// Keys the fingerprints. `None`: there are none.
     pub secret: Option<Secret>,
 }
 
-/// Some pages of a file, and their fingerprints.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Sample {
-    /// Of the tablespace that they are of.
-    pub space: Option<u32>,
-    pub pages: Vec<u32>,
-    pub prints: Vec<Option<Print>>,
+impl Piece {
+    /// The same file with these pages, which must ascend.
+    pub fn with(&self, hot: impl IntoIterator<Item = (u32, u8)>) -> Vec<Piece> {
+        let pieces = pieces(hot).into_iter();
+        let piece = |(from, bytes): (u32, Vec<u8>)| Piece {
+            from,
+            count: Decoder::new(&bytes, from).count() as u32,
+            list: BASE64.encode(bytes),
+            ..self.clone()
+        };
+        pieces.map(piece).collect()
+    }
+
+    pub fn empty(file: String) -> Piece {
+        Piece {
+            file,
+            table: None,
+            page_size: 0,
+            pages: 0,
+            space: None,
+            from: 0,
+            count: 0,
+            list: String::new(),
+        }
+    }
 }
-
-/// How large a file is on another server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measures {
-    /// Bytes.
-    pub page_size: u32,
-    pub pages: u32,
-}
-
-/// Bytes by which InnoDB makes a file longer than it needs.
-const SPARE: u64 = 4 << 20;
-/// Share of a table's pages that must be cached for all of them to be loaded by its name.
-const WHOLE: f64 = 0.8;
-/// Files of which pages are looked at.
-const SAMPLED: usize = 64;
-
-/// A part of a list as a server takes it: pages and their classes.
-pub type Granule = Vec<(u32, u8)>;
 
 impl List {
-    /// Nothing is cached.
     pub fn empty() -> List {
         List {
-            files: BTreeMap::new(),
+            pieces: Vec::new(),
             cached: 0,
             taken: Instant::now(),
             queries: 0,
-            prints: BTreeMap::new(),
+            samples: Vec::new(),
             secret: None,
         }
     }
 
-    /// Asks a server for its list. `tell` hears how many pages there are so far. `before`: the list of the last round.
-    /// `compares`: with fingerprints. `add` adds what else is to be listed.
+    /// Asks a server for the pages that it has cached. `progress` gets the number of pages so far.
     ///
     /// # Errors
     /// The server has no such report, is off, or went away. The account lacks a right.
-    pub fn fetch(
-        server: &mut Server,
-        before: Option<&List>,
-        compares: bool,
-        add: impl FnOnce(&mut List),
-        tell: impl FnMut(u64),
-    ) -> Result<List, Failure> {
+    pub fn fetch(server: &mut Server, mut progress: impl FnMut(u64)) -> Result<List, Failure> {
         let mut list = List::empty();
-        list.fetch_pages(server, tell)?;
-        list.cached = list.pages();
-        // Before pages are added that are not cached: those have no fingerprint.
-        if compares {
-            list.fetch_prints(server, before)?;
-        }
-        add(&mut list);
-        Ok(list)
-    }
-
-    fn fetch_pages(
-        &mut self,
-        server: &mut Server,
-        mut tell: impl FnMut(u64),
-    ) -> Result<(), Failure> {
-        let list = self;
         let mut argument = "heat".to_owned();
-        let mut pages = 0;
         loop {
             let answer = report::ask(server, &argument, "has no heat list")
                 .map_err(|failure| server.without_answer(failure))?;
@@ -135,182 +124,144 @@ impl List {
                 return Err(Failure::refused(format!("it has no heat list: {why}"))
                     .advise("switch the extension on there with SET GLOBAL bpe_enabled = ON, and let it fill"));
             }
-            pages += list.add(&answer).ok_or_else(misunderstood)?;
-            tell(pages);
+            list.add(&answer["files"]).ok_or_else(misunderstood)?;
+            list.cached = list.pages();
+            progress(list.cached);
             let next = match &answer["next"] {
-                Value::Null => return Ok(()),
+                Value::Null => return Ok(list),
                 next => next.as_str().filter(|next| is_cursor(next)),
             };
             next.ok_or_else(misunderstood)?.clone_into(&mut argument);
         }
     }
 
-    fn fetch_prints(&mut self, server: &mut Server, before: Option<&List>) -> Result<(), Failure> {
-        let mut largest: Vec<(&String, &File)> = self.files.iter().collect();
-        largest.sort_by_key(|(_, file)| std::cmp::Reverse(file.hot.len()));
-        let mut prints = BTreeMap::new();
-        let mut asked: Vec<(&str, Sample)> = Vec::new();
-        for (name, file) in largest.into_iter().take(SAMPLED) {
-            let known = before.and_then(|before| before.prints.get(name));
-            // Pages that had no fingerprint may have one now.
-            let known = known.filter(|known| known.prints.iter().any(Option::is_some));
-            if let Some(known) = known.filter(|known| known.space == file.space) {
-                prints.insert(name.clone(), known.clone());
-                continue;
-            }
-            let pages = prints::spread(&file.hot);
-            if !pages.is_empty() {
-                let (space, prints) = (file.space, Vec::new());
-                asked.push((
-                    name,
-                    Sample {
-                        space,
-                        pages,
-                        prints,
-                    },
-                ));
+    /// Adds fingerprints of the largest files, except those with a known comparison.
+    ///
+    /// # Errors
+    /// As [`prints::fetch`].
+    pub fn fetch_prints(&mut self, server: &mut Server, known: &Compared) -> Result<(), Failure> {
+        let mut largest: Vec<Vec<&Piece>> = self.files().into_values().collect();
+        largest.sort_by_key(|pieces| std::cmp::Reverse(count(pieces)));
+        let mut samples = Vec::new();
+        for pieces in largest.into_iter().take(SAMPLED) {
+            let (file, space) = (pieces[0].file.clone(), pieces[0].space);
+            if !known.contains_key(&(file.clone(), space)) {
+                let hot = hot(&pieces).ok_or_else(misunderstood)?;
+                samples.push(Sample {
+                    file,
+                    space,
+                    pages: prints::spread(&hot),
+                    prints: Vec::new(),
+                });
             }
         }
-        let secret = match before.and_then(|before| before.secret.clone()) {
-            Some(secret) => secret,
-            None => Secret::new()?,
-        };
-        if !asked.is_empty() {
-            let files: Vec<(&str, &[u32])> = asked
-                .iter()
-                .map(|(name, sample)| (*name, &*sample.pages))
-                .collect();
-            let answer = prints::of_cached(server, &secret, &files)?;
-            self.queries += 1;
-            for ((name, mut sample), of_file) in asked.into_iter().zip(answer) {
-                sample.prints = of_file;
-                prints.insert(name.to_owned(), sample);
-            }
+        samples.retain(|sample| !sample.pages.is_empty());
+        if samples.is_empty() {
+            return Ok(());
         }
-        (self.prints, self.secret) = (prints, Some(secret));
+        let secret = Secret::new()?;
+        let asked: Vec<&Sample> = samples.iter().collect();
+        let prints = prints::fetch(server, &secret, &asked)?;
+        self.queries += 1;
+        for (sample, prints) in samples.iter_mut().zip(prints) {
+            sample.prints = prints;
+        }
+        (self.samples, self.secret) = (samples, Some(secret));
         Ok(())
     }
 
-    /// Takes the files of an answer in. How many pages they had; `None` if it cannot be understood.
-    pub fn add(&mut self, answer: &Value) -> Option<u64> {
-        let mut pages = 0;
-        for one in answer["files"].as_array()? {
-            let name = one["file"].as_str().filter(|name| is_listed(name))?;
-            let number = |name: &str| one[name].as_u64().and_then(|n| u32::try_from(n).ok());
-            let from = number("from")?;
-            let bytes = BASE64.decode(one["list"].as_str()?).ok()?;
-            let file = self.files.entry(name.to_owned()).or_default();
-            let text = |name: &str| one[name].as_str().map(str::to_owned);
-            if let (Some(schema), Some(table)) = (text("schema"), text("table")) {
-                file.table = Some(Table {
-                    schema,
-                    table,
-                    partition: text("partition"),
-                });
-            }
-            file.page_size = number("page_size")?;
-            file.pages = number("pages")?;
-            file.space = number("space");
-            file.flags = number("flags");
-            // It may have been made anew in between, or be two of a name.
-            file.hot
-                .truncate(file.hot.partition_point(|&(page, _)| page < from));
-            for entry in Decoder::new(&bytes, from, BITS_GIVEN) {
-                file.hot.push(entry.ok()?);
-                pages += 1;
-            }
-        }
-        (self.pages() <= MOST_PAGES).then_some(pages)
+    /// Adds pieces of files; `None` if they are malformed.
+    pub fn add(&mut self, files: &Value) -> Option<()> {
+        let pieces = Vec::<Piece>::deserialize(files).ok()?;
+        let is_sound =
+            |piece: &Piece| is_listed(&piece.file) && piece.list.len() <= MAX_BYTES * 4 / 3 + 4;
+        let sound = pieces.iter().all(is_sound);
+        self.pieces.extend(pieces);
+        (sound && self.pages() <= MAX_PAGES).then_some(())
     }
 
-    /// The list for a server whose pages are others, though its tables are the same: all pages of the tables that are cached nearly
-    /// whole, of which `there` says what their pages are there. Nothing of all others.
-    pub fn by_name(&self, there: &BTreeMap<String, Measures>) -> List {
+    /// The pieces of each file.
+    pub fn files(&self) -> BTreeMap<&str, Vec<&Piece>> {
+        let mut files: BTreeMap<&str, Vec<&Piece>> = BTreeMap::new();
+        for piece in &self.pieces {
+            files.entry(&piece.file).or_default().push(piece);
+        }
+        files
+    }
+
+    /// The list as arguments of `warm-put`.
+    pub fn parts(&self) -> Vec<String> {
+        let (mut parts, mut part, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for (n, piece) in self.pieces.iter().enumerate() {
+            bytes += piece.list.len() + piece.file.len() + 200;
+            part.push(piece);
+            let is_last = n + 1 == self.pieces.len();
+            if is_last || bytes > PART_BYTES || part.len() >= PART_FILES {
+                let part = std::mem::take(&mut part);
+                parts.push(json!({ "first": parts.is_empty(), "files": part }).to_string());
+                bytes = 0;
+            }
+        }
+        parts
+    }
+
+    /// The list for a server that has the same tables in other pages: all pages of the tables that are cached nearly whole. `there`: the
+    /// page size of each file on that server, and its length in pages.
+    pub fn by_name(&self, there: &BTreeMap<String, (u32, u32)>) -> Option<List> {
         let mut list = List::empty();
         list.taken = self.taken;
-        for (name, file) in &self.files {
-            let Some(there) = there.get(name) else {
+        for (name, pieces) in self.files() {
+            let (file, cached) = (pieces[0], count(&pieces));
+            let Some(&(page_size, pages)) = there.get(name) else {
                 continue;
             };
             let ahead = SPARE / u64::from(file.page_size.max(1));
             let used = u64::from(file.pages).saturating_sub(ahead) as f64;
-            if (file.hot.len() as f64) < used * WHOLE || file.hot.len() < 4 {
+            if (cached as f64) < used * WHOLE || cached < 4 || pages > MAX_FILE_PAGES {
                 continue;
             }
-            let sum: u64 = file.hot.iter().map(|(_, heat)| u64::from(*heat)).sum();
-            let heat = (sum / file.hot.len().max(1) as u64) as u8;
-            let whole = File {
-                table: file.table.clone(),
-                page_size: there.page_size,
-                pages: there.pages,
-                space: None,
-                flags: None,
-                hot: (0..there.pages).map(|page| (page, heat)).collect(),
+            let hot = hot(&pieces)?;
+            let sum: usize = hot.iter().map(|(_, heat)| usize::from(*heat)).sum();
+            let heat = (sum / hot.len().max(1)) as u8;
+            let whole = Piece {
+                page_size,
+                pages,
+                ..Piece::empty(name.to_owned())
             };
-            list.files.insert(name.clone(), whole);
+            list.pieces
+                .extend(whole.with((0..pages).map(|page| (page, heat))));
         }
-        list
+        Some(list)
     }
 
     pub fn pages(&self) -> u64 {
-        self.files.values().map(|file| file.hot.len() as u64).sum()
+        self.pieces.iter().map(|piece| u64::from(piece.count)).sum()
     }
 
     pub fn bytes(&self) -> u64 {
-        let files = self.files.values();
-        files
-            .map(|file| file.hot.len() as u64 * u64::from(file.page_size))
-            .sum()
+        let bytes = |piece: &Piece| u64::from(piece.count) * u64::from(piece.page_size);
+        self.pieces.iter().map(bytes).sum()
     }
 
     pub fn age(&self) -> Duration {
         self.taken.elapsed()
     }
-
-    /// The class of each level of heat: by the share of all pages that are hotter.
-    fn classes(&self) -> [u8; LEVELS] {
-        let pages = self.files.values().flat_map(|file| &file.hot);
-        classes(pages.map(|&(_, heat)| heat))
-    }
-
-    /// The granules of each file: by file and number. At most so many pages, the hottest.
-    pub fn granules(&self, most: u64) -> BTreeMap<(&str, u32), Granule> {
-        let classes = self.classes();
-        let mut counts = [0u64; CLASSES];
-        for (_, heat) in self.files.values().flat_map(|file| &file.hot) {
-            counts[usize::from(classes[usize::from(*heat) % LEVELS])] += 1;
-        }
-        let mut room = most;
-        let room = counts.map(|count| {
-            let fits = count.min(room);
-            room -= fits;
-            fits
-        });
-        let mut left = room;
-        let mut granules: BTreeMap<(&str, u32), Granule> = BTreeMap::new();
-        for (name, file) in &self.files {
-            for &(page, heat) in &file.hot {
-                let class = classes[usize::from(heat) % LEVELS];
-                let left = &mut left[usize::from(class)];
-                if *left == 0 {
-                    continue;
-                }
-                *left -= 1;
-                let granule = (name.as_str(), page / GRANULE_PAGES);
-                granules.entry(granule).or_default().push((page, class));
-            }
-        }
-        granules
-    }
 }
 
-/// A granule as it is handed over.
-pub fn encoded(number: u32, granule: &Granule) -> String {
-    let mut list = Encoder::new(number * GRANULE_PAGES, BITS_TAKEN);
-    for &(page, class) in granule {
-        list.push(page, class);
+fn count(pieces: &[&Piece]) -> u64 {
+    pieces.iter().map(|piece| u64::from(piece.count)).sum()
+}
+
+/// Their pages and their heat; `None` if they are malformed.
+pub fn hot(pieces: &[&Piece]) -> Option<Vec<(u32, u8)>> {
+    let mut hot = Vec::new();
+    for piece in pieces {
+        let bytes = BASE64.decode(&piece.list).ok()?;
+        for entry in Decoder::new(&bytes, piece.from) {
+            hot.push(entry.ok()?);
+        }
     }
-    BASE64.encode(list.bytes())
+    Some(hot)
 }
 
 /// It goes into the next statement.
@@ -323,47 +274,62 @@ fn is_cursor(next: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
-    fn answer(name: &str, from: u32, hot: &[(u32, u8)]) -> Value {
-        let mut list = Encoder::new(from, BITS_GIVEN);
-        hot.iter()
-            .for_each(|&(page, heat)| assert!(list.push(page, heat)));
-        json!({ "files": [{
-            "file": name, "schema": "d", "table": "t", "partition": null, "page_size": 16384, "pages": 100_000, "space": 7,
-            "flags": 21, "from": from, "list": BASE64.encode(list.bytes())
-        }], "next": null })
+    fn answer(name: &str, hot: &[(u32, u8)]) -> Value {
+        let file = Piece {
+            table: Some(Table {
+                schema: "d".into(),
+                table: "t".into(),
+                partition: None,
+            }),
+            page_size: 16384,
+            pages: 100_000,
+            space: Some(7),
+            ..Piece::empty(name.to_owned())
+        };
+        json!(file.with(hot.iter().copied()))
     }
 
     #[test]
-    fn answers_make_a_list() {
+    fn answers_add_up_to_a_list() {
         let mut list = List::empty();
-        assert_eq!(list.add(&answer("d/t.ibd", 0, &[(3, 1), (4, 9)])), Some(2));
-        assert_eq!(list.add(&answer("d/t.ibd", 64, &[(70, 1)])), Some(1));
-        assert_eq!(list.files["d/t.ibd"].hot, [(3, 1), (4, 9), (70, 1)]);
+        assert!(list.add(&answer("d/t.ibd", &[(3, 1), (4, 9)])).is_some());
+        assert!(list.add(&answer("d/t.ibd", &[(70, 1)])).is_some());
+        let files = list.files();
+        assert_eq!(hot(&files["d/t.ibd"]).unwrap(), [(3, 1), (4, 9), (70, 1)]);
         assert_eq!((list.pages(), list.bytes()), (3, 3 * 16384));
-        // Made anew while it was asked for.
-        assert_eq!(list.add(&answer("d/t.ibd", 4, &[(5, 2)])), Some(1));
-        assert_eq!(list.files["d/t.ibd"].hot, [(3, 1), (5, 2)]);
+        let table = list.pieces[0].table.as_ref();
+        assert_eq!(table.map(|table| &*table.schema), Some("d"));
+        let mut without = answer("d/u.ibd", &[(3, 1)]);
+        without[0]["schema"] = Value::Null;
+        assert!(list.add(&without).is_some());
+        assert_eq!(list.files()["d/u.ibd"][0].table, None);
     }
 
     #[test]
-    fn what_is_no_answer_is_told() {
-        let good = answer("d/t.ibd", 0, &[(3, 1)]);
+    fn malformed_answer_is_refused() {
+        let good = answer("d/t.ibd", &[(3, 1)]);
         for (member, value) in [
             ("file", json!("../t.ibd")),
             ("file", json!("d/t';x.ibd")),
             ("page_size", json!(-1)),
             ("pages", json!(1u64 << 40)),
             ("from", json!(null)),
-            ("list", json!("A")),
-            ("list", json!("////////////")),
+            ("count", json!("many")),
+            ("list", json!(7)),
+            ("list", json!("A".repeat(1 << 20))),
         ] {
             let mut wrong = good.clone();
-            wrong["files"][0][member] = value.clone();
-            assert_eq!(List::empty().add(&wrong), None, "{member} {value}");
+            wrong[0][member] = value.clone();
+            assert_eq!(List::empty().add(&wrong), None, "{member} {value:.100}");
         }
         assert_eq!(List::empty().add(&json!({})), None);
+        for malformed in ["A", "////////////"] {
+            let mut list = List::empty();
+            list.add(&good).unwrap();
+            list.pieces[0].list = malformed.into();
+            assert_eq!(hot(&[&list.pieces[0]]), None, "{malformed}");
+        }
         for wrong in ["heat:1:2'", "verify 1", "heat:1 2", &"heat:".repeat(40)] {
             assert!(!is_cursor(wrong), "{wrong}");
         }
@@ -371,62 +337,41 @@ mod tests {
     }
 
     #[test]
-    fn whole_tables_go_by_name() {
+    fn parts_fit_into_statements_and_are_complete() {
         let mut list = List::empty();
-        let mut whole = answer(
-            "d/t.ibd",
-            0,
-            &(0..90).map(|page| (page, 4)).collect::<Vec<_>>(),
-        );
-        whole["files"][0]["pages"] = json!(350);
-        let mut part = answer("d/u.ibd", 0, &[(3, 9)]);
-        part["files"][0]["pages"] = json!(1000);
-        assert!(list.add(&whole).is_some() && list.add(&part).is_some());
-        let measures = |pages| Measures {
-            page_size: 8192,
-            pages,
-        };
-        let there = [
-            ("d/t.ibd".to_owned(), measures(150)),
-            ("d/u.ibd".to_owned(), measures(150)),
-        ];
-        let by_name = list.by_name(&there.into_iter().collect());
-        assert_eq!(by_name.pages(), 150);
-        let file = &by_name.files["d/t.ibd"];
-        assert_eq!((file.page_size, file.hot[149]), (8192, (149, 4)));
+        let hot: Vec<(u32, u8)> = (0..200_000).map(|n| (n * 9, (n % 16) as u8)).collect();
+        list.add(&answer("d/t.ibd", &hot)).unwrap();
+        for n in 0..300 {
+            list.add(&answer(&format!("d/t{n}.ibd"), &[(n, 1)]));
+        }
+        assert_eq!(list.pages(), 200_300);
+        let parts = list.parts();
+        let mut again = List::empty();
+        for (n, part) in parts.iter().enumerate() {
+            assert!(part.len() < 64 << 10, "{}", part.len());
+            let part: Value = serde_json::from_str(part).unwrap();
+            assert_eq!(part["first"], n == 0);
+            again.add(&part["files"]).unwrap();
+        }
+        assert_eq!(again.pieces, list.pieces);
+        assert!(parts.len() > 2 && List::empty().parts().is_empty());
     }
 
     #[test]
-    fn classes_go_by_shares() {
+    fn whole_tables_go_by_name() {
         let mut list = List::empty();
-        let hot: Vec<(u32, u8)> = (0..1000)
-            .map(|n| {
-                (
-                    n,
-                    match n {
-                        0..50 => 15,
-                        50..200 => 9,
-                        200..500 => 4,
-                        _ => 1,
-                    },
-                )
-            })
-            .collect();
-        list.add(&answer("d/t.ibd", 0, &hot));
-        let granules = list.granules(u64::MAX);
-        let granule = &granules[&("d/t.ibd", 0)];
-        let count = |class| granule.iter().filter(|(_, of)| *of == class).count();
-        assert_eq!([0, 1, 2, 3].map(count), [50, 150, 300, 500]);
-        // A smaller cache gets the hottest.
-        let granules = list.granules(300);
-        let granule = &granules[&("d/t.ibd", 0)];
-        assert_eq!(granule.len(), 300);
-        assert!(granule.iter().filter(|(_, class)| *class == 2).count() == 100);
-        // All alike: all are hot.
-        let mut alike = List::empty();
-        alike.add(&answer("d/t.ibd", 0, &[(1, 2), (GRANULE_PAGES, 2)]));
-        let granules = alike.granules(u64::MAX);
-        assert_eq!(granules[&("d/t.ibd", 0)], [(1, 0)]);
-        assert_eq!(granules[&("d/t.ibd", 1)], [(GRANULE_PAGES, 0)]);
+        let hot: Vec<_> = (0..90).map(|page| (page, 4)).collect();
+        let mut whole = answer("d/t.ibd", &hot);
+        whole[0]["pages"] = json!(350);
+        let mut part = answer("d/u.ibd", &[(3, 9)]);
+        part[0]["pages"] = json!(1000);
+        assert!(list.add(&whole).is_some() && list.add(&part).is_some());
+        let there = ["d/t.ibd", "d/u.ibd"].map(|name| (name.to_owned(), (8192, 150)));
+        let by_name = list.by_name(&there.into()).unwrap();
+        assert_eq!(by_name.pages(), 150);
+        let file = &by_name.pieces[0];
+        let pages = super::hot(&[file]).unwrap();
+        assert_eq!((file.page_size, pages[149]), (8192, (149, 4)));
+        assert_eq!((&*file.file, file.space), ("d/t.ibd", None));
     }
 }

@@ -1,10 +1,9 @@
-//! `bpe warm`: hands the warmth of one server's cache over to another, once, or again and again, so that a standby stays as warm as
-//! the server that it may have to stand in for.
+//! `bpe warm`: keeps a standby's cache as warm as another server's, once or at intervals.
 //!
-//! This command holds both connections; the servers do not know each other. One says which pages it has cached and how hot they are
-//! (`bpe_report('heat')`), the other loads those that it has not from its own data files (`bpe_report('warm-...')`).
+//! The command holds both connections; the servers do not know each other. One lists the pages that it has cached and their heat
+//! (`bpe_report('heat')`). The other takes the list (`warm-put`), loads those pages from its own data files (`warm-load`), and reports
+//! progress (`warm-status`). The list is whole in each round, about a byte a page. If the command dies, the server loads the list to its end.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -23,31 +22,32 @@ mod file;
 mod list;
 mod pool;
 mod prints;
-mod receiver;
+mod standby;
 
-use behind::Watch;
 use list::List;
 use pool::Looks;
-use receiver::{LeftOut, Progress, Receiver};
+use prints::Compared;
+use standby::{Progress, Standby};
 
 /// Files that are named for each reason.
 const NAMED: usize = 5;
-/// Between two attempts to reach a server that went away.
-const AGAIN: Duration = Duration::from_secs(5);
-/// How long an answer of the serving server is waited for, and that to what its pool holds.
-const PATIENCE: Duration = Duration::from_secs(30);
-const PATIENCE_FOR_POOL: Duration = Duration::from_secs(600);
-/// How long the list of before stays when the new one is much shorter: a cache that was emptied fills again.
-const STAYS: Duration = Duration::from_secs(3600);
-/// Between two questions while nothing is loaded: the server forgets a command that it does not hear of for 15 s.
-const HEARTBEAT: Duration = Duration::from_secs(3);
+/// The longest time until a failed round is tried again.
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
+/// How long the source may take for an answer, and for the list of its pool.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+const POOL_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long the last list stays when the new one is much shorter: a cache that was emptied fills again.
+const EMPTIED_TIMEOUT: Duration = Duration::from_secs(3600);
+/// How often the command asks for progress: without and with `--follow`.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(300);
+const FOLLOW_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 pub struct Args {
     /// Server whose cache is warm: its name in the file of --servers, the path of its socket, or HOST:PORT
     #[arg(long, value_name = "SERVER", required_unless_present = "load")]
     from: Option<String>,
-    /// Server that is to be made warm, named likewise
+    /// Server to make warm, named likewise
     #[arg(long, value_name = "SERVER", required_unless_present = "save")]
     to: Option<String>,
     /// Keep the list in this file, for --load
@@ -56,7 +56,7 @@ pub struct Args {
     /// Take the list out of this file
     #[arg(long, value_name = "FILE", conflicts_with_all = ["follow", "from"])]
     load: Option<PathBuf>,
-    /// For a server whose data are no physical copy: load whole tables, those that are cached nearly whole on the other
+    /// For a server whose data are no physical copy: load whole tables, those cached nearly whole on the other
     #[arg(long)]
     by_name: bool,
     /// List what InnoDB's own pool holds on --from, too: the hottest pages, which never leave it. The server walks its pool for it, at most
@@ -66,7 +66,7 @@ pub struct Args {
     /// File that names servers, as `bpe console --servers` takes it
     #[arg(long, value_name = "FILE")]
     servers: Option<PathBuf>,
-    /// Go on for ever, and hand over what has changed
+    /// Hand a new list over at intervals, until interrupted
     #[arg(long)]
     follow: bool,
     /// Seconds between two rounds of --follow
@@ -79,34 +79,26 @@ pub struct Args {
     connection: connection::Args,
 }
 
-/// The two servers, and how to reach them. A file may stand for either.
-struct Ends {
-    from: Option<Target>,
-    to: Option<Target>,
-}
-
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    let target = |text: &str| endpoint::target(text, args.servers.as_deref(), &args.connection);
-    let mut ends = Ends {
-        from: args.from.as_deref().map(target).transpose()?,
-        to: args.to.as_deref().map(target).transpose()?,
+    let target = |text: &String| {
+        let mut target = endpoint::target(text, args.servers.as_deref(), &args.connection)?;
+        target.ask_password()?;
+        Ok::<_, Failure>(target)
     };
-    let both = ends.from.as_ref().zip(ends.to.as_ref());
+    let from = args.from.as_ref().map(target).transpose()?;
+    let to = args.to.as_ref().map(target).transpose()?;
+    let both = from.as_ref().zip(to.as_ref());
     if both.is_some_and(|(from, to)| from.address == to.address) {
         return Err(Failure::usage("--from and --to are the same server").into());
     }
-    for end in [&mut ends.from, &mut ends.to].into_iter().flatten() {
-        end.ask_password()?;
-    }
     let interruption = Interruption::catch()?;
-    if args.follow {
-        follow(&args, &mut ends, &interruption)
-    } else {
-        Ok(once(&args, &mut ends, &interruption)?)
-    }
+    Ok(match (from, to) {
+        (Some(from), Some(to)) if args.follow => follow(&args, from, to, &interruption)?,
+        (from, to) => once(&args, from, to, &interruption)?,
+    })
 }
 
-/// Says of which server a failure is.
+/// Adds the server to a failure.
 fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
     let whose = format!("{end} ({})", target.address);
     move |mut failure| {
@@ -117,18 +109,16 @@ fn of(end: &str, target: &Target) -> impl Fn(Failure) -> Failure + use<> {
 
 fn log_in_to_source(from: &mut Target) -> Result<Server, Failure> {
     let mut server = Server::log_in(from)?;
-    server.wait_for_answers(Some(PATIENCE));
+    server.wait_for_answers(Some(ANSWER_TIMEOUT));
     Ok(server)
 }
 
-/// `compares`: with fingerprints of pages. `pool`: what InnoDB's pool held of late, if that is to be listed, too, and why it could not be
-/// asked for. `meanwhile` is called again and again.
+/// Fetches the source's list. `known`: with fingerprints of the files that were not compared before. `pool`: with the pages of InnoDB's
+/// pool. Returns why those could not be listed, too.
 fn fetch(
     from: &mut Target,
-    before: Option<&List>,
-    compares: bool,
+    known: Option<&Compared>,
     pool: Option<&mut Looks>,
-    meanwhile: &mut dyn FnMut(),
 ) -> Result<(List, Option<Failure>), Failure> {
     let at_source = of("--from", from);
     let fetched = || {
@@ -139,25 +129,25 @@ fn fetch(
         let held = pool.and_then(|looks| {
             let text = "asking what InnoDB's pool holds";
             bar.show(None, text, || text.to_owned());
-            server.wait_for_answers(Some(PATIENCE_FOR_POOL));
+            server.wait_for_answers(Some(POOL_TIMEOUT));
             why = looks.look(&mut server).err();
-            server.wait_for_answers(Some(PATIENCE));
+            server.wait_for_answers(Some(ANSWER_TIMEOUT));
             looks.held.as_ref()
         });
         if server.lost().is_some() {
-            // The list can be asked for all the same.
             server = log_in_to_source(from)?;
         }
-        let add = |list: &mut List| {
-            if let Some(held) = held {
-                held.add_to(list);
-            }
-        };
-        let list = List::fetch(&mut server, before, compares, add, |pages| {
+        let mut list = List::fetch(&mut server, |pages| {
             let text = format!("{pages} hot pages so far");
             bar.show(None, &text, || text.clone());
-            meanwhile();
         })?;
+        // Before pages are added that are not cached.
+        if let Some(known) = known {
+            list.fetch_prints(&mut server, known)?;
+        }
+        if let Some(held) = held {
+            held.add_to(&mut list)?;
+        }
         Ok((list, why))
     };
     let (list, why) = fetched().map_err(&at_source)?;
@@ -168,12 +158,18 @@ fn fetch(
     Ok((list, why.map(at_source)))
 }
 
-fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<ExitCode, Failure> {
+fn once(
+    args: &Args,
+    from: Option<Target>,
+    to: Option<Target>,
+    interruption: &Interruption,
+) -> Result<ExitCode, Failure> {
     let mut looks = Looks::default();
-    let list = match (&mut ends.from, &args.load) {
-        (Some(from), _) => {
+    let list = match (from, &args.load) {
+        (Some(mut from), _) => {
             let pool = args.pool.then_some(&mut looks);
-            match fetch(from, None, !args.by_name, pool, &mut || ())? {
+            let known = Compared::new();
+            match fetch(&mut from, (!args.by_name).then_some(&known), pool)? {
                 (_, Some(failure)) => return Err(failure),
                 (list, None) => list,
             }
@@ -184,7 +180,7 @@ fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<Exi
     say!(
         "Source      {} pages of {} files are {} ({} MiB){}",
         list.pages(),
-        list.files.len(),
+        list.files().len(),
         if looks.held.is_some() {
             "cached or in the pool"
         } else {
@@ -207,93 +203,68 @@ fn once(args: &Args, ends: &mut Ends, interruption: &Interruption) -> Result<Exi
         file::save(path, &list)?;
         say!("Saved       {}", path.display());
     }
-    let Some(to) = &mut ends.to else {
+    let Some(mut to) = to else {
         return Ok(Exit::Ok.into());
     };
-    let at_target = of("--to", to);
-    let server = Server::log_in(to).map_err(&at_target)?;
-    let mut receiver =
-        Receiver::begin(server, args.io_capacity, args.by_name).map_err(&at_target)?;
+    let at_target = of("--to", &to);
+    let mut standby =
+        Standby::connect(&mut to, args.io_capacity, args.by_name).map_err(&at_target)?;
     let began = Instant::now();
-    let result = load(&mut receiver, &list, &mut Watch::new(to), interruption);
-    let denied = receiver.denied.clone();
-    receiver.end();
-    let (progress, left_out) = result.map_err(&at_target)?;
-    let fit = list
-        .files
-        .iter()
-        .filter(|(name, _)| !left_out.contains_key(*name));
-    let listed = match args.by_name {
-        true => 0,
-        false => fit.map(|(_, file)| file.hot.len() as u64).sum(),
-    };
-    tell(
-        &progress,
-        listed,
-        &left_out,
-        denied.as_deref(),
-        began.elapsed(),
-    );
-    let nothing = progress.listed == 0;
-    Ok(if nothing { Exit::No } else { Exit::Ok }.into())
+    let result = load(&mut standby, &list, interruption);
+    let denied = standby.denied.clone();
+    standby.end();
+    let (progress, pages) = result.map_err(&at_target)?;
+    tell(&progress, pages, began.elapsed());
+    tell_left_out(&progress, denied.as_deref());
+    say!("Warm        {:.1} %", progress.percent.max(0.0));
+    Ok(if pages == 0 { Exit::No } else { Exit::Ok }.into())
 }
 
+/// Loads a list. Returns the progress at the end, and the pages of the files that are not left out.
 fn load(
-    receiver: &mut Receiver,
+    standby: &mut Standby,
     list: &List,
-    watch: &mut Watch,
     interruption: &Interruption,
-) -> Result<(Progress, BTreeMap<String, LeftOut>), Failure> {
-    let before = receiver.progress(false)?;
-    let left_out = receiver.hand_over(list)?;
+) -> Result<(Progress, u64), Failure> {
+    let before = standby.progress()?;
+    let pages = standby.hand_over(list)?;
     let template = "{spinner} {elapsed_precise} {bar:20.cyan/dim} {msg}";
     let mut bar = Bar::new(1000, template);
     loop {
-        let mut now = receiver.progress(watch.falls())?;
-        let text = format!(
-            "{:.1} % warm, {} pages loaded{}",
-            now.percent.max(0.0),
-            now.loaded.saturating_sub(before.loaded),
-            if now.slowed {
-                ", slowed down: the server falls behind"
-            } else if now.state == "paused" {
+        let mut now = standby.progress()?;
+        now.loaded = now.loaded.saturating_sub(before.loaded);
+        now.reads = now.reads.saturating_sub(before.reads);
+        let why = match &*now.state {
+            _ if now.is_slowed => ", slowed down: the server falls behind",
+            "paused" => {
                 ", waits: the server needs its data disk, or was switched on less than a minute ago"
-            } else {
-                ""
             }
-        );
-        bar.show(Some((now.percent.max(0.0) * 10.0) as u64), &text, || {
-            text.clone()
-        });
-        if now.done {
-            now.loaded = now.loaded.saturating_sub(before.loaded);
-            now.reads = now.reads.saturating_sub(before.reads);
-            return Ok((now, left_out));
+            _ => "",
+        };
+        let percent = now.percent.max(0.0);
+        let text = format!("{percent:.1} % warm, {} pages loaded{why}", now.loaded);
+        bar.show(Some((percent * 10.0) as u64), &text, || text.clone());
+        if now.is_done() {
+            return Ok((now, pages));
         }
-        interruption.wait(Receiver::PAUSE);
+        interruption.wait(PROGRESS_INTERVAL);
         if interruption.came() {
             return Err(Failure::step("interrupted; what was loaded stays"));
         }
     }
 }
 
-/// `listed`: pages of the files that are not left out.
-fn tell(
-    progress: &Progress,
-    listed: u64,
-    left_out: &BTreeMap<String, LeftOut>,
-    denied: Option<&str>,
-    took: Duration,
-) {
+/// `pages`: of the files that are not left out.
+fn tell(progress: &Progress, pages: u64, took: Duration) {
     say!(
         "Loaded      {} pages in {} reads of the data disk, {:.1} s",
         progress.loaded,
         progress.reads,
         took.as_secs_f64()
     );
-    if progress.listed < listed {
+    if progress.listed < pages {
         say!(
-            "Cut         the cache there takes {} of {listed} pages: the hottest are loaded",
+            "Cut         the cache there takes {} of {pages} pages: the hottest are loaded",
             progress.listed
         );
     }
@@ -308,22 +279,16 @@ fn tell(
             "Stopped     bpe_daily_write_limit is used up; the rest is loaded when it has room again"
         );
     }
-    tell_left_out(left_out, denied);
-    say!("Warm        {:.1} %", progress.percent.max(0.0));
 }
 
-fn tell_left_out(left_out: &BTreeMap<String, LeftOut>, denied: Option<&str>) {
-    let mut reasons: BTreeMap<&LeftOut, Vec<&str>> = BTreeMap::new();
-    for (name, why) in left_out {
-        reasons.entry(why).or_default().push(name);
-    }
-    for (why, names) in reasons {
-        let more = if names.len() > NAMED { ", ..." } else { "" };
+fn tell_left_out(progress: &Progress, denied: Option<&str>) {
+    for one in &progress.left_out {
+        let more = if one.files > NAMED { ", ..." } else { "" };
         say!(
             "Left out    {} files, as {}: {}{more}",
-            names.len(),
-            why.text(),
-            names[..names.len().min(NAMED)].join(", ")
+            one.files,
+            one.reason,
+            one.names[..one.names.len().min(NAMED)].join(", ")
         );
     }
     if let Some(denied) = denied {
@@ -333,190 +298,168 @@ fn tell_left_out(left_out: &BTreeMap<String, LeftOut>, denied: Option<&str>) {
     }
 }
 
-/// What to say once, and not in each round.
+/// Logs messages about the list, the pool and the lag when they change, and not in each round.
 #[derive(Default)]
-struct Said(String);
+struct Log([String; 3]);
 
-impl Said {
-    fn say(&mut self, text: String) {
-        self.say_anew(text.clone(), &text);
-    }
+const LIST: usize = 0;
+const POOL: usize = 1;
+const LAG: usize = 2;
 
-    /// `text`, unless what is new of it is as it was.
-    fn say_anew(&mut self, new: String, text: &str) {
-        if self.0 != new {
+impl Log {
+    /// `news`: the part of the message whose change is worth a line.
+    fn say(&mut self, subject: usize, news: &str, text: &str) {
+        if self.0[subject] != news {
             complain!("bpe: {text}");
-            self.0 = new;
+            news.clone_into(&mut self.0[subject]);
         }
     }
 }
 
-/// A list that is so much shorter than the one before is that of a server whose cache was emptied.
-fn was_emptied(list: &List, before: Option<&List>) -> bool {
-    before.is_some_and(|before| list.cached < before.cached / 2)
+/// What `--follow` keeps from one round to the next.
+#[derive(Default)]
+struct Follower {
+    standby: Option<Standby>,
+    pool: Looks,
+    /// Cached pages of the list that was handed over last, and since when much shorter ones have come.
+    last: u64,
+    shorter_since: Option<Instant>,
+    rounds: u64,
+    log: Log,
+}
+
+impl Follower {
+    /// Hands the list over, and follows its loading until the next round.
+    fn round(
+        &mut self,
+        args: &Args,
+        from: &mut Target,
+        to: &mut Target,
+        is_over: &dyn Fn() -> bool,
+        interruption: &Interruption,
+    ) -> Result<(), Failure> {
+        let at_target = of("--to", to);
+        // First the standby: without it there is no use for a list.
+        let standby = connect(&mut self.standby, to, args).map_err(&at_target)?;
+        let known = (!args.by_name).then_some(&standby.compared);
+        let pool = args.pool.then_some(&mut self.pool);
+        let (list, reason) = match fetch(from, known, pool) {
+            Err(failure) if self.rounds == 0 => return Err(failure),
+            Err(failure) => {
+                let why = failure.what;
+                (
+                    None,
+                    format!("{why}; what was loaded stays, and it is tried again"),
+                )
+            }
+            Ok((_, Some(failure))) if self.rounds == 0 && failure.exit != Exit::Connect => {
+                return Err(failure);
+            }
+            Ok((list, failure)) => {
+                if let Some(failure) = failure {
+                    let text = format!("{}; it is tried again later", failure.what);
+                    self.log.say(POOL, &text, &text);
+                }
+                if list.cached >= self.last / 2 {
+                    self.shorter_since = None;
+                } else {
+                    self.shorter_since.get_or_insert_with(Instant::now);
+                }
+                let since = self.shorter_since;
+                let waits = since.is_some_and(|since| since.elapsed() < EMPTIED_TIMEOUT);
+                let text = "the cache of --from was emptied, and the list of before stays until it has filled again by half, for an \
+                            hour at most";
+                (Some(list).filter(|_| !waits), text.to_owned())
+            }
+        };
+        let mut loaded = || {
+            if let Some(list) = &list {
+                standby.hand_over(list)?;
+            }
+            let mut progress = standby.progress()?;
+            while !progress.is_done() && !is_over() {
+                interruption.wait(FOLLOW_INTERVAL);
+                progress = standby.progress()?;
+            }
+            Ok(progress)
+        };
+        let progress: Progress = loaded().map_err(&at_target)?;
+        if !standby.lag.unseen.is_empty() {
+            let text = format!(
+                "how far --to is behind cannot be seen, so loading does not slow down for that: {}",
+                standby.lag.unseen.join("; ")
+            );
+            self.log.say(LAG, &text, &text);
+        }
+        let Some(list) = list else {
+            let text = format!("{reason}; {:.1} % warm", progress.percent.max(0.0));
+            self.log.say(LIST, &reason, &text);
+            return Ok(());
+        };
+        self.rounds += 1;
+        if self.rounds == 1 {
+            tell_left_out(&progress, None);
+        }
+        // A page or two that are accessed again in each round are no news.
+        let left_out: usize = progress.left_out.iter().map(|one| one.files).sum();
+        let new = format!(
+            "{} pages, {:.0} %, {left_out} files left out, {}",
+            list.pages(),
+            progress.percent,
+            progress.is_slowed
+        );
+        let text = round_text(&list, &progress, left_out);
+        self.log.say(LIST, &new, &text);
+        self.last = list.cached;
+        Ok(())
+    }
+}
+
+/// Connects to the standby, or again.
+fn connect<'a>(
+    standby: &'a mut Option<Standby>,
+    to: &mut Target,
+    args: &Args,
+) -> Result<&'a mut Standby, Failure> {
+    match standby {
+        Some(standby) => {
+            standby.connect_again()?;
+            Ok(standby)
+        }
+        none => Ok(none.insert(Standby::connect(to, args.io_capacity, args.by_name)?)),
+    }
 }
 
 /// Until it is interrupted.
-fn follow(args: &Args, ends: &mut Ends, interruption: &Interruption) -> anyhow::Result<ExitCode> {
-    let (Some(from), Some(to)) = (&mut ends.from, &mut ends.to) else {
-        return Err(Failure::usage("--follow needs --from and --to").into());
-    };
-    let at_target = of("--to", to);
-    let (mut said, mut receiver, mut rounds) = (Said::default(), None::<Receiver>, 0u64);
-    // The list that was handed over last, and since when much shorter ones have come.
-    let (mut last, mut shorter_since) = (None::<List>, None::<Instant>);
-    let (mut looks, mut said_of_pool) = (Looks::default(), Said::default());
-    let (mut watch, mut said_of_lag) = (Watch::new(to), Said::default());
-    let (mut failures, mut began) = (0, None::<Instant>);
+fn follow(
+    args: &Args,
+    mut from: Target,
+    mut to: Target,
+    interruption: &Interruption,
+) -> Result<ExitCode, Failure> {
+    let mut follower = Follower::default();
+    let interval = Duration::from_secs(args.every);
+    let mut result = Ok(Exit::Ok.into());
     while !interruption.came() {
-        let round = Instant::now();
-        // First the one that is to be made warm: without it nobody need be asked for a list.
-        let begun = match receiver.take() {
-            Some(receiver) => Ok(receiver),
-            None => begin_again(args, to, began),
-        };
-        let mut with = match begun {
-            Ok(with) => with,
-            Err(failure) => {
-                // What will never work without somebody's doing.
-                if rounds == 0 && failure.exit != Exit::Connect {
-                    return Err(at_target(failure).into());
-                }
-                said.say(format!("{}; it is tried again", at_target(failure).what));
-                interruption.wait(pause_after(failures, args.every));
-                failures += 1;
-                continue;
+        let mut until = Instant::now() + interval;
+        let is_over = || Instant::now() >= until || interruption.came();
+        let round = follower.round(args, &mut from, &mut to, &is_over, interruption);
+        if let Err(failure) = round {
+            // It will not work without an administrator.
+            if follower.rounds == 0 && failure.exit != Exit::Connect {
+                result = Err(failure);
+                break;
             }
-        };
-        began.get_or_insert(round);
-        // By what pages were told long ago says nothing to a server that has forgotten what it was told then.
-        let before = last.as_ref().filter(|_| !with.is_new());
-        let mut meanwhile = || {
-            // If that fails, so does what comes next.
-            let _ = with.is_here();
-        };
-        let fetched = fetch(
-            from,
-            before,
-            !args.by_name,
-            args.pool.then_some(&mut looks),
-            &mut meanwhile,
-        );
-        let list = match fetched {
-            // What will never work without somebody's doing.
-            Ok((_, Some(failure))) if rounds == 0 && failure.exit != Exit::Connect => {
-                with.end();
-                return Err(failure.into());
-            }
-            Ok((list, why)) => {
-                if let Some(failure) = why {
-                    said_of_pool.say(format!("{}; it is tried again later", failure.what));
-                }
-                Ok(list)
-            }
-            Err(failure) => Err(failure),
-        };
-        let is_shorter = list
-            .as_ref()
-            .is_ok_and(|list| was_emptied(list, last.as_ref()));
-        shorter_since = shorter_since.or(Some(round)).filter(|_| is_shorter);
-        let waits = shorter_since.is_some_and(|since| since.elapsed() < STAYS);
-        let new = list.as_ref().ok().filter(|_| !waits);
-        let mut handed = || {
-            // A server that has forgotten what it was given gets all of it.
-            let give = new.or(last.as_ref().filter(|_| with.is_new()));
-            let left_out = give.map(|list| with.hand_over(list)).transpose()?;
-            let until = round + Duration::from_secs(args.every);
-            let mut progress = with.progress(watch.falls())?;
-            while Instant::now() < until && !interruption.came() {
-                let pause = if progress.done {
-                    HEARTBEAT
-                } else {
-                    Receiver::PAUSE * 3
-                };
-                interruption.wait(pause.min(until.saturating_duration_since(Instant::now())));
-                progress = with.progress(watch.falls())?;
-            }
-            Ok((progress, left_out))
-        };
-        let handed = handed().map_err(&at_target);
-        match &handed {
-            Ok(_) => receiver = Some(with),
-            // What an administrator has done to end it stays as it is.
-            Err(_) if with.server.lost().is_some() || with.is_stopped() => {}
-            Err(_) => {
-                began = None;
-                with.end();
-            }
+            let text = format!("{}; it is tried again", failure.what);
+            follower.log.say(LIST, &text, &text);
+            until = Instant::now() + interval.min(RETRY_INTERVAL);
         }
-        if !watch.unseen.is_empty() {
-            said_of_lag.say(format!(
-                "how far --to is behind cannot be seen, so loading does not slow down for that: {}",
-                watch.unseen.join("; ")
-            ));
-        }
-        match (&list, handed) {
-            (Ok(_), Ok((progress, _))) if new.is_none() => said.say(format!(
-                "the cache of --from was emptied, and the list of before stays until it has filled again by half, for an hour at most; {:.1} % warm",
-                progress.percent.max(0.0)
-            )),
-            (Ok(list), Ok((progress, left_out))) => {
-                rounds += 1;
-                failures = 0;
-                let left_out = left_out.unwrap_or_default();
-                if rounds == 1 {
-                    tell_left_out(&left_out, None);
-                }
-                // A page or two that are asked for again in each round are no news.
-                let new = format!(
-                    "{} pages, {:.0} %, {} files left out, {}",
-                    list.pages(),
-                    progress.percent,
-                    left_out.len(),
-                    progress.slowed
-                );
-                said.say_anew(new, &round_text(list, &progress, left_out.len()));
-            }
-            (Err(failure), Ok(_)) => said.say(format!(
-                "{}; what was loaded stays, and it is tried again",
-                failure.what
-            )),
-            (_, Err(failure)) => {
-                // What will never work without somebody's doing.
-                if rounds == 0 && failure.exit != Exit::Connect {
-                    return Err(failure.into());
-                }
-                said.say(format!("{}; it is tried again", failure.what));
-                interruption.wait(pause_after(failures, args.every));
-                failures += 1;
-            }
-        }
-        if new.is_some() {
-            last = list.ok();
-        }
+        interruption.wait(until.saturating_duration_since(Instant::now()));
     }
-    if let Some(receiver) = receiver {
-        receiver.end();
+    if let Some(standby) = follower.standby {
+        standby.end();
     }
-    Ok(Exit::Ok.into())
-}
-
-/// Begins a warming, `began`: as one did before. What an administrator has set `bpe_warm_io_capacity` to meanwhile stays, unless the server
-/// was started anew.
-fn begin_again(args: &Args, to: &mut Target, began: Option<Instant>) -> Result<Receiver, Failure> {
-    let mut server = Server::log_in(to)?;
-    let uptime = server.number_of_status("uptime");
-    let uptime = uptime.map_err(|failure| server.without_answer(failure))?;
-    let ran_then = began
-        .zip(uptime)
-        .is_some_and(|(began, uptime)| uptime > began.elapsed().as_secs());
-    Receiver::begin(server, args.io_capacity.filter(|_| !ran_then), args.by_name)
-}
-
-/// After so many failures one after the other: longer and longer, up to the time of a round.
-fn pause_after(failures: u32, every_s: u64) -> Duration {
-    let longest = Duration::from_secs(every_s).max(AGAIN);
-    (AGAIN * 2u32.pow(failures.min(10))).min(longest)
+    result
 }
 
 fn round_text(list: &List, progress: &Progress, left_out: usize) -> String {
@@ -524,7 +467,7 @@ fn round_text(list: &List, progress: &Progress, left_out: usize) -> String {
         0 => String::new(),
         files => format!(", {files} files left out"),
     };
-    let slowed = match progress.slowed {
+    let slowed = match progress.is_slowed {
         true => ", slowed down as the server falls behind",
         false => "",
     };

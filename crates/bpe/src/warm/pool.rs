@@ -1,14 +1,16 @@
-//! What InnoDB's own pool holds on the serving server. The hottest pages never leave it, so the extension has seen no read of them for
+//! The pages in InnoDB's own pool on the serving server. The hottest pages never leave it, so the extension has seen no read of them for
 //! long, and may not have them at all. A standby reads them from its slow disk, unless they are listed, too.
 //!
-//! `information_schema.INNODB_BUFFER_PAGE` names them. The server walks its whole pool for it, so it is asked for rarely.
+//! `information_schema.INNODB_BUFFER_PAGE` names them. The server walks its whole pool for it, so it is asked rarely.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use interface::heat::is_listed;
 
-use super::list::{File, List, Table};
+use super::list::{List, Piece, Table, hot};
+use super::prints::misunderstood;
 use crate::connection::plain;
 use crate::connection::protocol::Bounds;
 use crate::failure::Failure;
@@ -44,7 +46,7 @@ impl Looks {
     /// Asks the server, if it is time for that; what failed is not asked again before.
     ///
     /// # Errors
-    /// The account may not, or the server went away. What was held at the look before stays.
+    /// The account may not, or the server went away. The result of the last look stays.
     pub fn look(&mut self, server: &mut Server) -> Result<(), Failure> {
         if self.is_due() {
             let began = Instant::now();
@@ -135,43 +137,54 @@ impl Pool {
         })
     }
 
-    /// Adds its pages to a list of the same server.
-    pub fn add_to(&self, list: &mut List) {
-        let known: BTreeMap<u32, String> = list
-            .files
+    /// Adds its pages to a list of the same server. A page in both has the higher heat.
+    ///
+    /// # Errors
+    /// The list is malformed.
+    pub fn add_to(&self, list: &mut List) -> Result<(), Failure> {
+        let files = list.files();
+        let (mut added, mut merged) = (Vec::new(), BTreeSet::new());
+        let space_of = |pieces: &Vec<&Piece>| pieces[0].space;
+        let known: BTreeMap<_, _> = files
             .iter()
-            .filter_map(|(name, file)| Some((file.space?, name.clone())))
+            .map(|(name, all)| (space_of(all), *name))
             .collect();
         for (number, space) in &self.spaces {
-            let name = match known.get(number) {
-                Some(name) => name.clone(),
-                // A file of that name that is listed is another tablespace, or was made anew meanwhile.
-                None => match space.file.clone() {
-                    Some(file) if !list.files.contains_key(&file) => file,
-                    _ => continue,
-                },
+            let (file, mut pages) = match (known.get(&Some(*number)), &space.file) {
+                (Some(name), _) => {
+                    let pieces = &files[*name];
+                    merged.insert((*name).to_owned());
+                    (pieces[0].clone(), hot(pieces).ok_or_else(misunderstood)?)
+                }
+                // A listed file of that name is another tablespace, or a newer one.
+                (None, Some(file)) if !files.contains_key(&**file) => {
+                    (space.unseen(*number, file), Vec::new())
+                }
+                _ => continue,
             };
-            let file = list
-                .files
-                .entry(name)
-                .or_insert_with_key(|name| space.unseen(*number, name));
-            // It may have become shorter meanwhile.
+            // The file may be shorter now.
             let there = space.pages.iter().filter(|(page, _)| *page < file.pages);
-            file.hot = merged(&file.hot, there.copied());
+            pages.extend(there);
+            pages.sort_unstable_by_key(|&(page, heat)| (page, Reverse(heat)));
+            pages.dedup_by_key(|(page, _)| *page);
+            added.extend(file.with(pages));
         }
+        list.pieces.retain(|piece| !merged.contains(&piece.file));
+        list.pieces.extend(added);
+        Ok(())
     }
 }
 
 impl Space {
-    /// Of a file of which nothing is cached.
-    fn unseen(&self, number: u32, name: &str) -> File {
+    /// A file of which nothing is cached.
+    fn unseen(&self, number: u32, name: &str) -> Piece {
         let pages = self.bytes / u64::from(self.page_size.max(1));
-        File {
+        Piece {
             table: table(name),
             page_size: self.page_size,
             pages: u32::try_from(pages).unwrap_or(u32::MAX),
             space: Some(number),
-            ..File::default()
+            ..Piece::empty(name.to_owned())
         }
     }
 }
@@ -206,21 +219,6 @@ fn rows<T: mysql::prelude::FromRow>(server: &mut Server, sql: &str) -> Result<Ve
     })
 }
 
-/// All pages of both, which are in ascending order; of a page in both the higher heat.
-fn merged(one: &[(u32, u8)], other: impl Iterator<Item = (u32, u8)>) -> Vec<(u32, u8)> {
-    let mut merged = Vec::with_capacity(one.len());
-    let mut one = one.iter().copied().peekable();
-    for (page, heat) in other {
-        while let Some(before) = one.next_if(|(at, _)| *at < page) {
-            merged.push(before);
-        }
-        let same = one.next_if(|(at, _)| *at == page);
-        merged.push((page, same.map_or(heat, |(_, of)| of.max(heat))));
-    }
-    merged.extend(one);
-    merged
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -243,16 +241,15 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_the_pool_are_added_to_those_that_are_cached() {
+    fn pages_of_the_pool_are_added() {
         let mut list = List::empty();
-        let cached = File {
+        let cached = Piece {
             page_size: 16384,
             pages: 100,
             space: Some(7),
-            hot: vec![(3, 2), (9, 1), (50, 4)],
-            ..File::default()
+            ..Piece::empty("d/t.ibd".into())
         };
-        list.files.insert("d/t.ibd".into(), cached);
+        list.pieces = cached.with([(3, 2), (9, 1), (50, 4)]);
         let of_pool = pool(vec![
             // Of a path that only the extension knows.
             (
@@ -273,17 +270,16 @@ mod tests {
                 },
             ),
         ]);
-        of_pool.add_to(&mut list);
+        of_pool.add_to(&mut list).unwrap();
+        let files = list.files();
         assert_eq!(
-            list.files["d/t.ibd"].hot,
+            hot(&files["d/t.ibd"]).unwrap(),
             [(2, YOUNG), (3, 2), (9, YOUNG), (50, 4)]
         );
-        let unseen = &list.files["d/u.ibd"];
-        assert_eq!(
-            (unseen.pages, unseen.space, unseen.hot.as_slice()),
-            (300, Some(8), &[(4, OLD), (6, YOUNG)][..])
-        );
-        assert_eq!(list.files.len(), 2);
+        let unseen = files["d/u.ibd"][0];
+        assert_eq!((unseen.pages, unseen.space), (300, Some(8)));
+        assert_eq!(hot(&[unseen]).unwrap(), [(4, OLD), (6, YOUNG)]);
+        assert_eq!(files.len(), 2);
     }
 
     #[test]
@@ -296,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_asked_for_rarely() {
+    fn pool_is_asked_for_rarely() {
         let mut looks = Looks::default();
         assert!(looks.is_due());
         looks.asked = Some((Instant::now(), Duration::ZERO));

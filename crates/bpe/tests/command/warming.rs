@@ -29,6 +29,7 @@ const HELD: u32 = 800;
 pub fn suite() -> Suite {
     Suite::new("warming")
         .each("a_copy_is_made_warm", a_copy_is_made_warm)
+        .each("sql_alone_carries_a_list", sql_alone_carries_a_list)
         .each("what_is_no_copy_is_told", what_is_no_copy_is_told)
         .each("ends_that_differ_or_die", ends_that_differ_or_die)
         .each("a_standby_that_falls_behind", a_standby_that_falls_behind)
@@ -185,6 +186,78 @@ fn a_copy_is_made_warm(place: &Place) -> Outcome {
     Ok(())
 }
 
+/// What `heat` answers is what `warm-put` takes; malformed lists are refused, and arguments of older versions are unknown.
+fn sql_alone_carries_a_list(place: &Place) -> Outcome {
+    let first = source(place)?;
+    copies::of_running(place, &first, &data(place, 1), &data(place, 2))?;
+    let second = place.start(options(place, 2)?)?;
+    sql::expect_state(&second, "active")?;
+    let mut argument = "heat".to_owned();
+    let mut pages = 0;
+    loop {
+        let part = sql::report(&first, &argument)?;
+        let files = part["files"].as_array().context("no files")?;
+        pages += files
+            .iter()
+            .filter_map(|file| file["count"].as_u64())
+            .sum::<u64>();
+        let answer = sql::report(&second, &format!("warm-put {part}"))?;
+        ensure!(
+            answer["files"].as_array().map(Vec::len) == Some(files.len()),
+            "{answer}"
+        );
+        match part["next"].as_str() {
+            Some(next) => next.clone_into(&mut argument),
+            None => break,
+        }
+    }
+    for wrong in [
+        "warm-put nonsense",
+        r#"warm-put {"files": [{"file": "../t.ibd"}]}"#,
+        r#"warm-put {"files": [{"file": "d/t.ibd", "page_size": 16384, "list": "gA=="}]}"#,
+    ] {
+        let answer = sql::report(&second, wrong)?;
+        ensure!(answer["error"].is_string(), "{wrong}: {answer}");
+    }
+    second.sql("SELECT COUNT(*) FROM d.t")?;
+    let answer = sql::report(&second, "warm-load 7")?;
+    ensure!(
+        answer["pages"]
+            .as_u64()
+            .is_some_and(|fit| fit > 800 && fit <= pages),
+        "{answer}, {pages} pages"
+    );
+    sql::wait_until("it is loaded", Duration::from_secs(120), || {
+        Ok(sql::report(&second, "warm-status")?["state"] == "loaded")
+    })?;
+    let status = sql::report(&second, "warm-status")?;
+    ensure!(
+        percent(&second)? >= 95.0 && status["age_seconds"].as_u64() >= Some(7),
+        "{status}"
+    );
+    // With nothing put it ends, and the list stays.
+    let answer = sql::report(&second, "warm-load 0")?;
+    ensure!(
+        answer["pages"] == 0 && percent(&second)? >= 95.0,
+        "{answer}"
+    );
+    let mut root = second.connect()?;
+    for unknown in [
+        "warm-start",
+        "warm-next 0123456789abcdef",
+        "warm-load",
+        "warm-load -1",
+    ] {
+        let answer: Option<Option<String>> =
+            root.query_first(format!("SELECT bpe_report('{unknown}')"))?;
+        ensure!(answer.flatten().is_none(), "{unknown}");
+    }
+    is_right(&second)?;
+    second.stop()?;
+    first.stop()?;
+    Ok(())
+}
+
 /// What becomes hot on the one becomes warm on the other, and it stays warm when the one is gone.
 fn follows(first: &Server, second: &Server) -> Outcome {
     let mut follower = command(&["--io-capacity", "5000", "--follow", "--every", "5"])
@@ -225,15 +298,12 @@ fn follows(first: &Server, second: &Server) -> Outcome {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     done.with_context(|| said.clone())?;
     ensure!(said.contains("pages listed in"), "{said}");
-    sql::wait_until("the warming has ended", Duration::from_secs(60), || {
-        let again = warm(first, second, &["--io-capacity", "5000"])?;
-        ensure!(
-            again.0 == 0 || again.1.contains("another warming"),
-            "{}",
-            again.1
-        );
-        Ok(again.0 == 0)
-    })?;
+    // A command that was killed is in nobody's way.
+    expect(
+        warm(first, second, &["--io-capacity", "5000"])?,
+        0,
+        &["Warm"],
+    )?;
     // It ends as `systemctl stop` asks it to, and what it has set is as before.
     let mut follower = begin(
         first,
@@ -330,7 +400,11 @@ fn needs_rights(place: &Place, first: &Server) -> Outcome {
         false => "SUPER",
     };
     let grant = format!("GRANT {right} ON *.* TO 'nobody'@'localhost'");
-    expect(save(&[])?, 1, &["comparing pages", "SET GLOBAL", &grant])?;
+    expect(
+        save(&[])?,
+        1,
+        &["--from", "the right to SET GLOBAL", &grant],
+    )?;
     ensure!(!saved.exists());
     // Whole tables are loaded without a comparison.
     expect(save(&["--by-name"])?, 0, &["Saved"])?;
@@ -367,7 +441,7 @@ fn what_is_no_copy_is_told(place: &Place) -> Outcome {
     ensure!(sql::figure(&second, "warm_pages_loaded")? == loaded);
     // A new cache is empty, unless pages are written meanwhile.
     sql::write_dirty_pages(&second)?;
-    cache_made_anew(&second)?;
+    cache_made_anew(&second, 80 << 20)?;
     let told = warm(&first, &second, &["--io-capacity", "5000", "--by-name"])?;
     let told = expect(told, 0, &["Loaded", "Warm"])?;
     note(told.lines().collect::<Vec<_>>().join("; "));
@@ -422,8 +496,21 @@ fn ends_that_differ_or_die(place: &Place) -> Outcome {
     note(longer.lines().collect::<Vec<_>>().join("; "));
     is_right(&second)?;
 
+    // The command dies. The server loads the list to its end.
+    cache_made_anew(&second, 80 << 20)?;
+    let mut killed = begin(&first, &second, &["--io-capacity", "1"])?;
+    loads_by(&mut killed, &second)?;
+    killed.kill()?;
+    killed.wait()?;
+    ensure!(is_loading(&second)?, "it ended with its command");
+    second.sql("SET GLOBAL bpe_warm_io_capacity = 5000")?;
+    sql::wait_until("it is loaded", Duration::from_secs(60), || {
+        Ok(sql::status(&second, "warm_state")? == "loaded")
+    })?;
+    is_right(&second)?;
+
     // The one that is made warm dies.
-    cache_made_anew(&second)?;
+    cache_made_anew(&second, 84 << 20)?;
     let mut slow = begin(&first, &second, &["--io-capacity", "1"])?;
     loads_by(&mut slow, &second)?;
     second.kill();
@@ -528,8 +615,8 @@ fn begin(from: &Server, to: &Server, arguments: &[&str]) -> anyhow::Result<std::
 }
 
 /// Another size, and an empty cache of that size.
-fn cache_made_anew(server: &Server) -> Outcome {
-    server.sql("SET GLOBAL bpe_size = 83886080")?;
+fn cache_made_anew(server: &Server, bytes: u64) -> Outcome {
+    server.sql(&format!("SET GLOBAL bpe_size = {bytes}"))?;
     sql::wait_until("the cache was made anew", Duration::from_secs(60), || {
         Ok(sql::figure(server, "pages_cached")? < 100 && sql::status(server, "state")? == "active")
     })

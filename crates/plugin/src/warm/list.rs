@@ -1,4 +1,4 @@
-//! The list of pages that another server has cached, as it was handed over: kept encoded, about a byte a page.
+//! A heat list as the server keeps it: encoded, about a byte a page, at most [`MAX_MEMORY`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -6,179 +6,230 @@ use std::sync::Arc;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use extension::is_page_length;
-use interface::heat::{
-    BITS_TAKEN, CLASSES, Decoder, Encoder, GRANULE_PAGES, MOST_BYTES, is_listed,
-};
+use interface::heat::{CLASSES, Decoder, LEVELS, MAX_BYTES, classes, is_listed, pieces};
 use serde::Deserialize;
 
-/// Bytes that a list takes at most, and what is counted for each granule besides its pages.
-pub const MOST_MEMORY: usize = 64 << 20;
-const OF_A_GRANULE: usize = 96;
+/// Memory limit of a list, bytes: a cache of 2 TiB in pages of 16 KiB.
+pub const MAX_MEMORY: usize = 256 << 20;
+/// Memory of a piece besides its bytes, and of a file besides its name.
+const OVERHEAD: usize = 160;
+/// One page of the cache in so many is left to the server's own pages.
+const OWN_SHARE: u64 = 32;
+/// Files of one part.
+const MAX_FILES: usize = 1024;
 
-/// A granule as a client gives it. An empty list: there is nothing of it any more.
+/// The argument of `warm-put`: what `heat` answers. Other members are ignored.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Given {
-    file: String,
-    page_size: u32,
-    granule: u32,
-    list: String,
+struct Part {
+    #[serde(default)]
+    first: bool,
+    files: Vec<Given>,
 }
 
-/// Pages of a file that begin at the same multiple of [`GRANULE_PAGES`].
-#[derive(Debug, PartialEq, Eq)]
-pub struct Granule {
-    /// Number of it in its file.
-    pub number: u32,
+/// A file of a part. Without `list` it is only asked about.
+#[derive(Deserialize)]
+struct Given {
+    file: String,
+    #[serde(default)]
+    page_size: u32,
+    space: Option<u32>,
+    #[serde(default)]
+    from: u32,
+    list: Option<String>,
+}
+
+/// Pages of a file in ascending order, and their heat.
+#[derive(Debug)]
+pub struct Piece {
+    from: u32,
     bytes: Box<[u8]>,
-    /// Pages of each class.
-    pub counts: [u32; CLASSES],
+    /// Pages of each level of heat.
+    counts: [u32; LEVELS],
 }
 
 /// A file of the list.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Listed {
     /// Bytes.
     pub page_size: u32,
-    pub granules: BTreeMap<u32, Arc<Granule>>,
+    /// Number of the tablespace, if it has to be the same here.
+    pub space: Option<u32>,
+    pub pieces: Vec<Arc<Piece>>,
 }
 
-/// Which pages another server has cached.
+/// Pages to load.
 #[derive(Clone, Debug, Default)]
 pub struct List {
     pub files: BTreeMap<Arc<str>, Listed>,
     memory: usize,
+    /// The class of each level of heat: see [`rank`](Self::rank).
+    pub classes: [u8; LEVELS],
+    /// Its pages, and those to load of each class.
+    pub pages: u64,
+    pub listed: [u64; CLASSES],
+    /// The first class of which not all pages are listed.
+    pub cut: u8,
 }
 
-impl Granule {
-    /// # Errors
-    /// Says what is wrong with it.
-    fn new(number: u32, bytes: Vec<u8>) -> Result<Granule, String> {
-        let wrong = || "a list of pages cannot be understood".to_owned();
-        let from = number.checked_mul(GRANULE_PAGES).ok_or_else(wrong)?;
-        let mut counts = [0; CLASSES];
-        for entry in Decoder::new(&bytes, from, BITS_TAKEN) {
-            let (page, class) = entry.map_err(|_| wrong())?;
-            if page / GRANULE_PAGES != number {
-                return Err(wrong());
-            }
-            counts[usize::from(class)] += 1;
+impl Piece {
+    fn new(from: u32, bytes: Vec<u8>) -> Option<Piece> {
+        let mut counts = [0; LEVELS];
+        for entry in Decoder::new(&bytes, from) {
+            counts[usize::from(entry.ok()?.1)] += 1;
         }
-        Ok(Granule {
-            number,
+        Some(Piece {
+            from,
             bytes: bytes.into_boxed_slice(),
             counts,
         })
     }
 
-    /// Its pages and their classes, in ascending order.
+    /// Its pages and their heat.
     pub fn pages(&self) -> impl Iterator<Item = (u32, u8)> {
-        Decoder::new(&self.bytes, self.number * GRANULE_PAGES, BITS_TAKEN).map_while(Result::ok)
+        Decoder::new(&self.bytes, self.from).map_while(Result::ok)
     }
+}
 
-    fn memory(&self) -> usize {
-        self.bytes.len() + OF_A_GRANULE
+impl Given {
+    fn piece(&self) -> Result<Option<Piece>, String> {
+        if !is_listed(&self.file) {
+            return Err("the list has an invalid file name".into());
+        }
+        let Some(list) = &self.list else {
+            return Ok(None);
+        };
+        if !is_page_length(self.page_size as usize) {
+            return Err(format!("{} is not a page size", self.page_size));
+        }
+        if list.len() > MAX_BYTES * 4 / 3 + 4 {
+            return Err("the list of pages of a file is too long".into());
+        }
+        let bytes = BASE64.decode(list).ok();
+        let piece = bytes.and_then(|bytes| Piece::new(self.from, bytes));
+        piece.map(Some).ok_or("a list of pages is malformed".into())
     }
 }
 
 impl List {
-    /// Puts granules in, in the place of those that were there before. Nothing is put in if one of them is wrong.
+    pub const fn new() -> List {
+        List {
+            files: BTreeMap::new(),
+            memory: 0,
+            classes: [0; LEVELS],
+            pages: 0,
+            listed: [0; CLASSES],
+            cut: 0,
+        }
+    }
+
+    /// Adds a part, or nothing if it is malformed; the first one replaces the list. Returns the names of its files.
     ///
     /// # Errors
-    /// Says what is wrong.
-    pub fn put(&mut self, text: &str) -> Result<(), String> {
-        let given: Vec<Given> = serde_json::from_str(text)
-            .map_err(|error| format!("what was handed over cannot be understood: {error}"))?;
-        let mut granules = Vec::new();
-        for one in given {
-            if !is_listed(&one.file) {
-                return Err("a name that no list may have".into());
-            }
-            if !is_page_length(one.page_size as usize) {
-                return Err(format!("{} is no page size", one.page_size));
-            }
-            if one.list.len() > MOST_BYTES * 4 / 3 + 4 {
-                return Err("a list of pages is too long".into());
-            }
-            let bytes = BASE64
-                .decode(&one.list)
-                .map_err(|error| format!("a list of pages is no base64: {error}"))?;
-            granules.push((one.file, one.page_size, Granule::new(one.granule, bytes)?));
+    /// The part is malformed, or the list has no room for all of it.
+    pub fn put(&mut self, part: &str) -> Result<Vec<String>, String> {
+        let part: Part = serde_json::from_str(part)
+            .map_err(|error| format!("the list is malformed: {error}"))?;
+        if part.files.len() > MAX_FILES {
+            return Err(format!("a part of a list has at most {MAX_FILES} files"));
         }
-        for (name, page_size, granule) in granules {
-            self.put_one(&name, page_size, granule)?;
+        let pieces: Result<Vec<_>, String> = part.files.iter().map(Given::piece).collect();
+        let pieces = pieces?;
+        if part.first {
+            *self = List::new();
+        }
+        let mut names = Vec::new();
+        for (given, piece) in part.files.into_iter().zip(pieces) {
+            if let Some(piece) = piece {
+                self.put_piece(&given.file, given.page_size, given.space, piece)?;
+            }
+            names.push(given.file);
+        }
+        Ok(names)
+    }
+
+    /// Adds pages of a file, in ascending order with their heat.
+    ///
+    /// # Errors
+    /// There is no room for all of them.
+    pub fn add(&mut self, name: &str, page_size: u32, pages: &[(u32, u8)]) -> Result<(), String> {
+        for (from, bytes) in pieces(pages.iter().copied()) {
+            if let Some(piece) = Piece::new(from, bytes) {
+                self.put_piece(name, page_size, None, piece)?;
+            }
         }
         Ok(())
     }
 
-    /// Adds pages of one granule of a file, in ascending order with their classes, in the place of what was there of the granule.
-    ///
-    /// # Errors
-    /// There is no room.
-    pub fn add(&mut self, name: &str, page_size: u32, pages: &[(u32, u8)]) -> Result<(), String> {
-        let Some(&(first, _)) = pages.first() else {
-            return Ok(());
-        };
-        let number = first / GRANULE_PAGES;
-        let mut list = Encoder::new(number * GRANULE_PAGES, BITS_TAKEN);
-        for &(page, class) in pages {
-            list.push(page, class);
-        }
-        self.put_one(name, page_size, Granule::new(number, list.into_bytes())?)
-    }
-
-    fn put_one(&mut self, name: &str, page_size: u32, granule: Granule) -> Result<(), String> {
-        let name: Arc<str> = match self.files.get_key_value(name) {
-            Some((name, _)) => Arc::clone(name),
-            None => name.into(),
-        };
-        let file = self.files.entry(Arc::clone(&name)).or_default();
-        if file.page_size != page_size {
-            let before = std::mem::take(&mut file.granules);
-            self.memory -= before
-                .values()
-                .map(|granule| granule.memory())
-                .sum::<usize>();
-            file.page_size = page_size;
-        }
-        if let Some(before) = file.granules.remove(&granule.number) {
-            self.memory -= before.memory();
-        }
-        if granule.bytes.is_empty() {
-            if file.granules.is_empty() {
-                self.files.remove(&name);
-            }
-            return Ok(());
-        }
-        if self.memory + granule.memory() > MOST_MEMORY {
+    fn put_piece(
+        &mut self,
+        name: &str,
+        page_size: u32,
+        space: Option<u32>,
+        piece: Piece,
+    ) -> Result<(), String> {
+        let memory = self.memory + name.len() + piece.bytes.len() + 2 * OVERHEAD;
+        if memory > MAX_MEMORY {
             return Err(format!(
-                "the list takes more than {} MiB of memory; what fits was kept",
-                MOST_MEMORY >> 20
+                "the list takes more than {} MiB of memory",
+                MAX_MEMORY >> 20
             ));
         }
-        self.memory += granule.memory();
-        file.granules.insert(granule.number, Arc::new(granule));
+        self.memory = memory;
+        let file = self.files.entry(name.into()).or_default();
+        (file.page_size, file.space) = (page_size, space);
+        file.pieces.push(Arc::new(piece));
         Ok(())
     }
 
-    /// Pages of each class.
-    pub fn counts(&self) -> [u64; CLASSES] {
-        let mut sums = [0; CLASSES];
-        for granule in self.files.values().flat_map(|file| file.granules.values()) {
-            for (sum, count) in sums.iter_mut().zip(granule.counts) {
-                *sum += u64::from(count);
+    /// Assigns classes to the levels of heat, and lists the hottest pages that fit. `capacity`: bytes of the cache.
+    pub fn rank(&mut self, capacity: u64) {
+        let (mut levels, mut bytes) = ([0; LEVELS], 0);
+        for file in self.files.values() {
+            for (level, count) in file
+                .pieces
+                .iter()
+                .flat_map(|piece| piece.counts.iter().enumerate())
+            {
+                levels[level] += u64::from(*count);
+                bytes += u64::from(*count) * u64::from(file.page_size);
             }
         }
-        sums
+        self.pages = levels.iter().sum();
+        let page_size: u64 = bytes.checked_div(self.pages).unwrap_or(0);
+        let fits = capacity / page_size.max(1024);
+        let mut room = fits - fits / OWN_SHARE;
+        self.classes = classes(levels);
+        let mut listed = [0; CLASSES];
+        for (class, pages) in self.classes.iter().zip(levels) {
+            listed[usize::from(*class)] += pages;
+        }
+        self.listed = listed.map(|pages| {
+            let fit = pages.min(room);
+            room -= fit;
+            fit
+        });
+        let whole = self
+            .listed
+            .iter()
+            .zip(listed)
+            .take_while(|(fit, all)| *fit == all);
+        self.cut = whole.count() as u8;
     }
 
-    /// The same list with these files alone.
-    pub fn only(&self, is_wanted: impl Fn(&str) -> bool) -> List {
-        let mut list = self.clone();
-        list.files.retain(|name, _| is_wanted(name));
-        let granules = list.files.values().flat_map(|file| file.granules.values());
-        list.memory = granules.map(|granule| granule.memory()).sum();
-        list
+    /// Whether a piece has pages of a class that are listed.
+    pub fn has(&self, piece: &Piece, class: u8) -> bool {
+        let mut counts = self.classes.iter().zip(piece.counts);
+        self.listed[usize::from(class)] > 0 && counts.any(|(of, count)| *of == class && count > 0)
+    }
+
+    /// Keeps these files only.
+    pub fn retain(&mut self, mut is_wanted: impl FnMut(&Arc<str>, &Listed) -> bool) {
+        self.files.retain(|name, listed| is_wanted(name, listed));
+        let pieces = self.files.iter().flat_map(|(name, listed)| {
+            let memory = |piece: &Arc<Piece>| name.len() + piece.bytes.len() + 2 * OVERHEAD;
+            listed.pieces.iter().map(memory)
+        });
+        self.memory = pieces.sum();
     }
 
     /// Bytes.
@@ -190,90 +241,101 @@ impl List {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use interface::heat::Encoder;
+    use serde_json::json;
 
-    fn given(file: &str, granule: u32, pages: &[(u32, u8)]) -> String {
-        let mut list = Encoder::new(granule * GRANULE_PAGES, BITS_TAKEN);
+    fn encoded(from: u32, pages: &[(u32, u8)]) -> String {
+        let mut list = Encoder::new(from);
         pages
             .iter()
-            .for_each(|&(page, class)| assert!(list.push(page, class)));
-        let list = BASE64.encode(list.bytes());
-        format!(r#"[{{"file":"{file}","page_size":16384,"granule":{granule},"list":"{list}"}}]"#)
+            .for_each(|&(page, heat)| assert!(list.push(page, heat)));
+        BASE64.encode(list.bytes())
+    }
+
+    fn put(list: &mut List, file: &str, from: u32, pages: &[(u32, u8)]) -> Result<(), String> {
+        let files = json!([{ "file": file, "page_size": 16384, "from": from, "list": encoded(from, pages), "pages": 9 }]);
+        let names = list.put(&json!({ "files": files, "next": null }).to_string())?;
+        assert_eq!(names, [file]);
+        Ok(())
     }
 
     #[test]
-    fn granules_are_put_in_and_replaced() {
-        let mut list = List::default();
-        list.put(&given("d/t.ibd", 0, &[(3, 0), (4, 1), (90, 3)]))
-            .unwrap();
-        list.put(&given("d/t.ibd", 1, &[(GRANULE_PAGES, 2)]))
-            .unwrap();
-        assert_eq!(list.counts(), [1, 1, 1, 1]);
+    fn parts_add_up_to_a_list() {
+        let mut list = List::new();
+        put(&mut list, "d/t.ibd", 0, &[(3, 15), (4, 1), (90, 3)]).unwrap();
+        put(&mut list, "d/t.ibd", 128, &[(128, 2)]).unwrap();
+        let pieces = list.files["d/t.ibd"].pieces.iter();
+        let pages: Vec<_> = pieces.flat_map(|piece| piece.pages()).collect();
+        assert_eq!(pages, [(3, 15), (4, 1), (90, 3), (128, 2)]);
         let before = list.memory();
-        list.put(&given("d/t.ibd", 0, &[(3, 0)])).unwrap();
-        assert_eq!(list.counts(), [1, 0, 1, 0]);
-        assert!(list.memory() < before);
-        let (same, none) = (list.only(|name| name == "d/t.ibd"), list.only(|_| false));
-        assert_eq!(
-            (same.counts(), same.memory()),
-            (list.counts(), list.memory())
-        );
-        assert!(none.files.is_empty() && none.memory() == 0);
-        let pages: Vec<_> = list.files["d/t.ibd"].granules[&1].pages().collect();
-        assert_eq!(pages, [(GRANULE_PAGES, 2)]);
-        list.put(&given("d/t.ibd", 0, &[])).unwrap();
-        list.put(&given("d/t.ibd", 1, &[])).unwrap();
+        list.add("d/u.ibd", 4096, &[(5, 1), (9, 2)]).unwrap();
+        assert!(list.files.len() == 2 && list.memory() > before);
+        list.retain(|name, _| &**name == "d/t.ibd");
+        assert!(list.files.len() == 1 && list.memory() == before);
+        let first = list.put(r#"{"first": true, "files": [{"file": "d/t.ibd"}]}"#);
+        assert_eq!(first.unwrap(), ["d/t.ibd"]);
         assert!(list.files.is_empty() && list.memory() == 0);
     }
 
     #[test]
-    fn what_is_wrong_changes_nothing() {
-        let mut list = List::default();
-        let one = |file: &str, page_size: u32, granule: u64, list: &str| {
+    fn smaller_cache_gets_the_hottest_pages() {
+        let mut list = List::new();
+        let heat = |n| match n {
+            0..50 => 15,
+            50..200 => 9,
+            200..500 => 4,
+            _ => 1,
+        };
+        let pages: Vec<_> = (0..1000).map(|n| (n, heat(n))).collect();
+        list.add("d/t.ibd", 16384, &pages).unwrap();
+        list.rank(1 << 40);
+        assert_eq!((list.listed, list.cut), ([50, 150, 300, 500], 4));
+        list.rank(320 * 16384);
+        assert_eq!((list.listed, list.cut), ([50, 150, 110, 0], 2));
+        let piece = &list.files["d/t.ibd"].pieces[0];
+        assert!(list.has(piece, 2) && !list.has(piece, 3));
+    }
+
+    #[test]
+    fn malformed_part_changes_nothing() {
+        let one = |file: &str, page_size: u32, from: u64, list: &str| {
             format!(
-                r#"[{{"file":"d/a.ibd","page_size":16384,"granule":0,"list":"AA=="}},
-                    {{"file":"{file}","page_size":{page_size},"granule":{granule},"list":"{list}"}}]"#
+                r#"{{"first": true, "files": [{{"file":"d/a.ibd","page_size":16384,"list":"AA=="}},
+                    {{"file":"{file}","page_size":{page_size},"from":{from},"list":"{list}"}}]}}"#
             )
         };
+        let many = json!({ "files": vec![json!({ "file": "d/t.ibd" }); MAX_FILES + 1] });
         for (text, part) in [
-            ("nonsense".to_owned(), "cannot be understood"),
+            ("nonsense".to_owned(), "malformed"),
+            ("[]".to_owned(), "malformed"),
+            (many.to_string(), "at most"),
             (one("../t.ibd", 16384, 0, "AA=="), "name"),
             (one("undo_001", 16384, 0, "AA=="), "name"),
             (one("d/t.ibd", 12345, 0, "AA=="), "page size"),
-            (one("d/t.ibd", 16384, 0, "AA="), "base64"),
-            (one("d/t.ibd", 16384, 0, "gA=="), "list of pages cannot"),
+            (one("d/t.ibd", 16384, 0, "AA="), "malformed"),
+            (one("d/t.ibd", 16384, 0, "gA=="), "malformed"),
+            (one("d/t.ibd", 16384, u32::MAX.into(), "AAA="), "malformed"),
+            (one("d/t.ibd", 16384, 1 << 40, "AA=="), "malformed"),
             (
-                one("d/t.ibd", 16384, u64::from(u32::MAX), "AA=="),
-                "list of pages cannot",
-            ),
-            (
-                one("d/t.ibd", 16384, 1 << 40, "AA=="),
-                "cannot be understood",
-            ),
-            (
-                one("d/t.ibd", 16384, 0, &"A".repeat(MOST_BYTES * 2)),
+                one("d/t.ibd", 16384, 0, &"A".repeat(MAX_BYTES * 2)),
                 "too long",
             ),
-            // A page of the next granule.
-            (one("d/t.ibd", 16384, 0, "gIAE"), "list of pages cannot"),
         ] {
+            let mut list = List::new();
+            put(&mut list, "d/t.ibd", 0, &[(3, 1)]).unwrap();
             let why = list.put(&text).unwrap_err();
             assert!(why.contains(part), "{text:.200}: {why}");
-            assert!(list.files.is_empty());
+            assert_eq!(list.files["d/t.ibd"].pieces.len(), 1);
         }
     }
 
     #[test]
-    fn memory_has_a_bound() {
-        let mut list = List::default();
-        let pages: Vec<_> = (0..GRANULE_PAGES).map(|page| (page, 1)).collect();
-        let mut refused = None;
-        for n in 0..6000 {
-            if let Err(why) = list.put(&given(&format!("d/t{n}.ibd"), 0, &pages)) {
-                refused = Some(why);
-                break;
-            }
-        }
-        assert!(refused.is_some_and(|why| why.contains("64 MiB")));
-        assert!(list.memory() <= MOST_MEMORY);
+    fn list_memory_is_bounded() {
+        let mut list = List::new();
+        let pages: Vec<_> = (0..32_000).map(|page| (page, 1)).collect();
+        let refused =
+            (0..10_000).find_map(|n| put(&mut list, &format!("d/t{n}.ibd"), 0, &pages).err());
+        assert!(refused.is_some_and(|why| why.contains("256 MiB")));
+        assert!(list.memory() <= MAX_MEMORY && list.add("d/u.ibd", 16384, &pages).is_err());
     }
 }

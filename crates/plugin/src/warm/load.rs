@@ -1,48 +1,41 @@
-//! Loads the pages of a list that are not cached: in threads that wait for nobody but the data disk.
+//! Loads the pages of a list that are not cached, in several threads.
 //!
-//! Class by class, so that the hottest come first; within a class in the order of files and pages. Pages that lie close together are
-//! read at once. How fast is for [`Pace`] to say.
+//! Class by class, the hottest first; within a class in the order of files and pages. One read takes pages that are close together.
+//! [`Pace`] limits the rate.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use coherence::warm::{Hot, RUN_BYTES, RunBuffer, Warmed, page_size_of};
-use extension::{EXTENT_PAGES, EXTENT_SHIFT};
-use interface::heat::CLASSES;
+use extension::{EXTENT_PAGES, EXTENT_SHIFT, Wanted};
+use interface::heat::{CLASSES, LEVELS};
 
-use super::list::{Granule, List};
+use super::list::{List, Listed, Piece};
 use super::pace::Pace;
 use crate::files::DataFile;
 use crate::heat::{Heads, files_by_name};
 use crate::process::CORE;
 
-/// How often pages of each class are taken to have been asked for.
+/// The access count that pages of each class get.
 pub const COUNTS: [u8; CLASSES] = [4, 3, 2, 1];
-/// Pages between two wanted ones that are read along: that costs less than another read.
-const GAP: u32 = 2;
-/// Between two looks whether staging has room.
-const PAUSE: Duration = Duration::from_millis(5);
-/// Names of files that are told of.
-const TOLD: usize = 64;
+/// Unwanted pages between two wanted ones that one read takes along: that costs less than another read.
+const GAP: usize = 2;
+/// How often a thread looks whether staging has room.
+const ROOM_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Why nothing of a file is loaded.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Unfit {
-    /// The server does not have it open.
-    NotOpen,
-    /// Its pages are of another size.
-    PageSize,
-}
+/// Files of which nothing is loaded, by the reason.
+pub type LeftOut = BTreeMap<&'static str, Vec<Arc<str>>>;
 
-/// One granule, one class of its pages.
+/// Pages of one class in a piece of the list.
 struct Task {
     file: &'static DataFile,
-    granule: Arc<Granule>,
+    piece: Arc<Piece>,
     class: u8,
 }
 
-/// What all passes have brought since the plugin was loaded, the one under way included.
+/// What all passes have loaded since the plugin was loaded.
 pub struct Brought {
     /// Pages.
     pub loaded: AtomicU64,
@@ -54,18 +47,19 @@ pub struct Brought {
 pub struct Pass {
     tasks: Vec<Task>,
     next: AtomicUsize,
+    classes: [u8; LEVELS],
+    cut: u8,
+    /// Pages of each class that are still to be looked at.
+    room: [AtomicU64; CLASSES],
     brought: &'static Brought,
     pub rejected: AtomicU64,
     pub skipped: AtomicU64,
-    /// Pages to be tried again.
+    /// Pages to try again.
     pub postponed: AtomicU64,
     pub is_limited: AtomicBool,
-    /// Files of which nothing is loaded, as far as they are told of, and how many there are.
-    pub unfit: Vec<(Arc<str>, Unfit)>,
-    pub unfit_files: u64,
 }
 
-/// The page size of a file, bytes; 0 if it is not known. The server may have read nothing of it but its first page: that tells.
+/// The page size of a file, bytes; 0 if unknown. If the server has read only the first page, that page has it.
 pub fn size_of(file: &'static DataFile, heads: &Heads) -> u32 {
     if file.page_size() == 0 {
         let head = heads.of(file);
@@ -76,77 +70,64 @@ pub fn size_of(file: &'static DataFile, heads: &Heads) -> u32 {
     file.page_size()
 }
 
-/// Whether pages of this size can be loaded of the file.
-fn fitness(
-    file: Option<&'static DataFile>,
-    page_size: u32,
-    heads: &Heads,
-) -> Result<&'static DataFile, Unfit> {
-    let file = file.ok_or(Unfit::NotOpen)?;
-    if CORE.files.descriptor_of(file).is_none() {
-        return Err(Unfit::NotOpen);
+/// Removes the files that cannot be loaded from a list.
+pub fn leave_out(list: &mut List, heads: &Heads) -> LeftOut {
+    let (files, mut left_out) = (files_by_name(), LeftOut::new());
+    list.retain(|name, listed| {
+        let reason = misfit(files.get(&**name).copied(), listed, heads);
+        if let Some(reason) = reason {
+            left_out.entry(reason).or_default().push(Arc::clone(name));
+        }
+        reason.is_none()
+    });
+    left_out
+}
+
+fn misfit(file: Option<&'static DataFile>, listed: &Listed, heads: &Heads) -> Option<&'static str> {
+    let open = file.filter(|file| CORE.files.descriptor_of(file).is_some());
+    let Some(file) = open else {
+        return Some("the server does not have them open");
+    };
+    if size_of(file, heads) != listed.page_size {
+        return Some("their pages have another size there");
     }
-    if size_of(file, heads) == page_size {
-        Ok(file)
-    } else {
-        Err(Unfit::PageSize)
-    }
+    let both = listed.space.zip(heads.of(file));
+    let is_other = both.is_some_and(|(space, head)| space != head.space);
+    is_other.then_some("they are other tablespaces there: the data are no physical copy")
 }
 
 impl Pass {
-    pub fn new(list: &List, heads: &Heads, brought: &'static Brought) -> Pass {
+    pub fn new(list: &List, brought: &'static Brought) -> Pass {
         let files = files_by_name();
-        let (mut tasks, mut unfit) = (Vec::new(), Vec::new());
-        let (mut unfit_files, mut unfit_pages) = (0, 0);
-        let mut fit = Vec::new();
-        for (name, listed) in &list.files {
-            match fitness(files.get(&**name).copied(), listed.page_size, heads) {
-                Ok(file) => fit.push((file, listed)),
-                Err(why) => {
-                    unfit_files += 1;
-                    let granules = listed.granules.values();
-                    let pages = granules.flat_map(|granule| granule.counts);
-                    unfit_pages += pages.map(u64::from).sum::<u64>();
-                    if unfit.len() < TOLD {
-                        unfit.push((Arc::clone(name), why));
-                    }
-                }
-            }
-        }
-        for class in 0..CLASSES {
-            for (file, listed) in &fit {
-                let granules = listed.granules.values();
-                tasks.extend(
-                    granules
-                        .filter(|granule| granule.counts[class] > 0)
-                        .map(|granule| Task {
-                            file,
-                            granule: Arc::clone(granule),
-                            class: class as u8,
-                        }),
-                );
+        let mut tasks = Vec::new();
+        for class in 0..CLASSES as u8 {
+            for (name, listed) in &list.files {
+                let Some(file) = files.get(&**name) else {
+                    continue;
+                };
+                let pieces = listed.pieces.iter().filter(|piece| list.has(piece, class));
+                tasks.extend(pieces.map(|piece| Task {
+                    file,
+                    piece: Arc::clone(piece),
+                    class,
+                }));
             }
         }
         Pass {
             tasks,
             next: AtomicUsize::new(0),
+            classes: list.classes,
+            cut: list.cut,
+            room: list.listed.map(AtomicU64::new),
             brought,
             rejected: AtomicU64::new(0),
-            skipped: AtomicU64::new(unfit_pages),
+            skipped: AtomicU64::new(0),
             postponed: AtomicU64::new(0),
             is_limited: AtomicBool::new(false),
-            unfit,
-            unfit_files,
         }
     }
 
-    /// Parts that are done, of all.
-    pub fn progress(&self) -> (usize, usize) {
-        let all = self.tasks.len();
-        (self.next.load(Ordering::SeqCst).min(all), all)
-    }
-
-    /// Works until nothing is left, or the pace says that it is over.
+    /// Works until nothing is left, or the pace ends.
     pub fn work(&self, pace: &Pace) {
         let Some(mut buffer) = RunBuffer::new() else {
             return;
@@ -160,83 +141,59 @@ impl Pass {
         }
     }
 
+    /// Whether one more page of this class is listed: a small cache gets the hottest pages only.
+    fn has_room(&self, class: u8) -> bool {
+        let room = &self.room[usize::from(class)];
+        let less = |room: u64| room.checked_sub(1);
+        room.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+            .is_ok()
+    }
+
     fn load(&self, task: &Task, pace: &Pace, buffer: &mut RunBuffer) {
-        let Some((_, pages)) = CORE.open_pages(task.file) else {
-            let left = task.granule.counts[usize::from(task.class)];
-            self.skipped.fetch_add(left.into(), Ordering::SeqCst);
-            return;
-        };
-        let most = (RUN_BYTES / task.file.page_size().max(1) as usize).max(1) as u32;
-        let mut run: Vec<Hot> = Vec::with_capacity(most as usize);
-        let mut beyond = 0;
-        let mut extents = Extents::new(&task.granule);
-        while let Some(extent) = extents.next() {
-            let welcome = self.welcome(task, &extent);
-            for n in 0..EXTENT_PAGES as u32 {
-                let page = (extent.number << EXTENT_SHIFT) + n;
-                let class = extent.classes[n as usize];
-                if extent.listed >> n & 1 == 0 {
-                    continue;
-                }
-                if page >= pages {
-                    beyond += u64::from(class == task.class);
-                    continue;
-                }
-                if welcome >> n & 1 == 0 {
-                    continue;
-                }
-                let ends = run
-                    .last()
-                    .is_some_and(|last| page - last.page > GAP + 1 || page - run[0].page >= most);
-                if ends {
-                    self.read(task, &mut run, pace, buffer);
-                    if pace.is_over() {
-                        return;
-                    }
-                }
-                // Hotter ones have had their turn; colder ones come along where a run goes on.
-                let comes_along = class > task.class && !run.is_empty();
-                if class == task.class || comes_along {
-                    run.push(Hot {
-                        page,
-                        count: COUNTS[usize::from(class)],
-                    });
-                }
+        // A file that was closed since has no pages.
+        let pages = CORE.open_pages(task.file).map_or(0, |(_, pages)| pages);
+        let size = task.file.page_size().max(1) as usize;
+        let longest = (RUN_BYTES / size).clamp(1, EXTENT_PAGES);
+        let mut extents = Extents::new(task.piece.pages(), self.classes);
+        while let Some(mut extent) = extents.next() {
+            let first = extent.number << EXTENT_SHIFT;
+            let own = extent.bits(|class| class == task.class);
+            let cut = |n: &usize| own >> n & 1 != 0 && !self.has_room(task.class);
+            extent.listed &= !(0..EXTENT_PAGES)
+                .filter(cut)
+                .fold(0, |bits, n| bits | 1 << n);
+            let there = pages.saturating_sub(first).min(EXTENT_PAGES as u32);
+            let there = u64::MAX
+                .checked_shr(EXTENT_PAGES as u32 - there)
+                .unwrap_or(0);
+            let own = own & extent.listed;
+            let beyond = (own & !there).count_ones();
+            self.skipped.fetch_add(beyond.into(), Ordering::SeqCst);
+            let Some(wanted) = wanted(task.file, &extent, extent.counts()) else {
+                continue;
+            };
+            let refused = (own & there & !wanted.cached & !wanted.welcome).count_ones();
+            self.rejected.fetch_add(refused.into(), Ordering::SeqCst);
+            let mut own = own & there & wanted.welcome;
+            // Hotter pages were loaded before; colder ones are taken along inside a run.
+            let along = extent.bits(|class| class > task.class && class < self.cut);
+            let along = along & there & wanted.welcome;
+            let counts = extent.counts();
+            while own != 0 && !pace.is_over() {
+                let run = first_run(own, along, longest);
+                own &= !run;
+                let pages = (0..EXTENT_PAGES).filter(|n| run >> n & 1 != 0);
+                let hot = pages.map(|n| Hot {
+                    page: first + n as u32,
+                    count: counts[n],
+                });
+                self.read(task.file, &hot.collect::<Vec<_>>(), pace, buffer);
             }
         }
-        self.read(task, &mut run, pace, buffer);
-        self.skipped.fetch_add(beyond, Ordering::SeqCst);
     }
 
-    /// Bits of the pages of an extent that are not cached and would get in.
-    fn welcome(&self, task: &Task, extent: &Extent) -> u64 {
-        let guard = CORE.switch().active();
-        let (Some(active), Some(id)) = (guard.as_ref(), task.file.cacheable()) else {
-            return 0;
-        };
-        let mut counts = [0; EXTENT_PAGES];
-        for (count, class) in counts.iter_mut().zip(extent.classes) {
-            *count = COUNTS[usize::from(class)];
-        }
-        let wanted = active
-            .extension
-            .wanted(id, extent.number, extent.listed, &counts);
-        let of_class = (0..EXTENT_PAGES).filter(|&n| extent.classes[n] == task.class);
-        let of_class = of_class.fold(0u64, |bits, n| bits | 1 << n);
-        let refused = extent.listed & of_class & !wanted.cached & !wanted.welcome;
-        self.rejected
-            .fetch_add(refused.count_ones().into(), Ordering::SeqCst);
-        wanted.welcome
-    }
-
-    fn read(&self, task: &Task, run: &mut Vec<Hot>, pace: &Pace, buffer: &mut RunBuffer) {
-        // Those at the end that only came along would cost for nothing.
-        let own = |hot: &Hot| hot.count == COUNTS[usize::from(task.class)];
-        run.truncate(run.iter().rposition(own).map_or(0, |last| last + 1));
-        if run.is_empty() {
-            return;
-        }
-        let bytes = u64::from(task.file.page_size()) * run.len() as u64;
+    fn read(&self, file: &'static DataFile, run: &[Hot], pace: &Pace, buffer: &mut RunBuffer) {
+        let bytes = u64::from(file.page_size()) * run.len() as u64;
         loop {
             let room = CORE
                 .switch()
@@ -245,20 +202,18 @@ impl Pass {
                 .map(|active| active.extension.warm_room());
             match room {
                 Some(room) if room < bytes + RUN_BYTES as u64 && !pace.is_over() => {
-                    std::thread::sleep(PAUSE);
+                    std::thread::sleep(ROOM_INTERVAL);
                 }
                 _ => break,
             }
         }
         if !pace.take() {
-            run.clear();
             return;
         }
-        let warmed = CORE.warm(task.file, run, buffer).unwrap_or(Warmed {
+        let warmed = CORE.warm(file, run, buffer).unwrap_or(Warmed {
             skipped: run.len() as u64,
             ..Warmed::default()
         });
-        run.clear();
         for (sum, count) in [
             (&self.brought.loaded, warmed.admitted),
             (&self.rejected, warmed.rejected),
@@ -274,66 +229,101 @@ impl Pass {
     }
 }
 
-/// Pages that the list had before and has no more are worth less from now on.
+/// Lowers the counts of cached pages that the list before had and this one has not.
 pub fn cool(before: &List, list: &List) {
-    let files = files_by_name();
+    let (files, none) = (files_by_name(), Listed::default());
     for (name, had) in &before.files {
         let Some(file) = files.get(&**name) else {
             continue;
         };
-        for (number, granule) in &had.granules {
-            let has = list
-                .files
-                .get(name)
-                .and_then(|listed| listed.granules.get(number));
-            if has.is_some_and(|has| Arc::ptr_eq(has, granule)) {
-                continue;
-            }
+        let has = list.files.get(name).unwrap_or(&none).pieces.iter();
+        let mut now = has.flat_map(|piece| piece.pages()).peekable();
+        let had = had.pieces.iter().flat_map(|piece| piece.pages());
+        let gone = had.filter(|(page, _)| {
+            while now.next_if(|(other, _)| other < page).is_some() {}
+            now.peek().is_none_or(|(other, _)| other != page)
+        });
+        let mut extents = Extents::new(gone, before.classes);
+        while let Some(extent) = extents.next() {
             let guard = CORE.switch().active();
             let (Some(active), Some(id)) = (guard.as_ref(), file.cacheable()) else {
                 break;
             };
-            let mut now = has.into_iter().flat_map(|has| has.pages()).peekable();
-            let gone = granule.pages().filter(|(page, _)| {
-                while now.next_if(|(other, _)| other < page).is_some() {}
-                now.peek().is_none_or(|(other, _)| other != page)
-            });
-            let mut extents = Extents(gone.peekable());
-            while let Some(extent) = extents.next() {
-                active.extension.cool(id, extent.number, extent.listed);
-            }
+            active.extension.cool(id, extent.number, extent.listed);
         }
     }
 }
 
-/// What a list says of an extent.
+/// The pages to read at once: from the first of `own` on, with those of `along` between them. Ends with a page of `own`, and before a gap that
+/// costs more than another read.
+fn first_run(own: u64, along: u64, longest: usize) -> u64 {
+    let from = own.trailing_zeros() as usize;
+    let pages = (own | along) & bits_from(from) & !bits_from(from + longest);
+    let is_gap = |n: &usize| pages & bits_from(*n) & !bits_from(n + GAP + 1) == 0;
+    let gap = (from..EXTENT_PAGES).find(is_gap);
+    let run = pages & !bits_from(gap.unwrap_or(EXTENT_PAGES));
+    let end = EXTENT_PAGES - (own & run).leading_zeros() as usize;
+    run & !bits_from(end)
+}
+
+/// Bits of the pages of an extent from this one on.
+fn bits_from(n: usize) -> u64 {
+    u64::MAX.checked_shl(n as u32).unwrap_or(0)
+}
+
+/// Which pages of an extent are cached, and which would be admitted. `None`: nothing of the file can be cached now.
+fn wanted(file: &DataFile, extent: &Extent, counts: [u8; EXTENT_PAGES]) -> Option<Wanted> {
+    // Taken anew each time, so that switching off does not wait for a whole list.
+    let guard = CORE.switch().active();
+    let (active, id) = (guard.as_ref()?, file.cacheable()?);
+    let extension = &active.extension;
+    Some(extension.wanted(id, extent.number, extent.listed, &counts))
+}
+
+/// What a list has of an extent.
 struct Extent {
     number: u32,
     listed: u64,
     classes: [u8; EXTENT_PAGES],
 }
 
-/// The extents of a granule of which pages are listed.
-struct Extents<I: Iterator<Item = (u32, u8)>>(std::iter::Peekable<I>);
+impl Extent {
+    /// The access count of each page.
+    fn counts(&self) -> [u8; EXTENT_PAGES] {
+        self.classes.map(|class| COUNTS[usize::from(class)])
+    }
 
-impl Extents<std::iter::Empty<(u32, u8)>> {
-    fn new(granule: &Granule) -> Extents<impl Iterator<Item = (u32, u8)>> {
-        Extents(granule.pages().peekable())
+    /// Bits of the listed pages of some classes.
+    fn bits(&self, is_wanted: impl Fn(u8) -> bool) -> u64 {
+        let pages = (0..EXTENT_PAGES).filter(|n| is_wanted(self.classes[*n]));
+        pages.fold(0, |bits, n| bits | 1 << n) & self.listed
     }
 }
 
+/// Groups pages, which must ascend, by extents.
+struct Extents<I: Iterator<Item = (u32, u8)>> {
+    pages: std::iter::Peekable<I>,
+    classes: [u8; LEVELS],
+}
+
 impl<I: Iterator<Item = (u32, u8)>> Extents<I> {
+    fn new(pages: I, classes: [u8; LEVELS]) -> Extents<I> {
+        let pages = pages.peekable();
+        Extents { pages, classes }
+    }
+
     fn next(&mut self) -> Option<Extent> {
-        let number = self.0.peek()?.0 >> EXTENT_SHIFT;
+        let number = self.pages.peek()?.0 >> EXTENT_SHIFT;
         let mut extent = Extent {
             number,
             listed: 0,
             classes: [0; EXTENT_PAGES],
         };
-        while let Some((page, class)) = self.0.next_if(|(page, _)| page >> EXTENT_SHIFT == number) {
+        let is_in = |(page, _): &(u32, u8)| page >> EXTENT_SHIFT == number;
+        while let Some((page, heat)) = self.pages.next_if(is_in) {
             let n = page as usize % EXTENT_PAGES;
             extent.listed |= 1 << n;
-            extent.classes[n] = class;
+            extent.classes[n] = self.classes[usize::from(heat) % LEVELS];
         }
         Some(extent)
     }
@@ -346,49 +336,38 @@ pub struct Present {
     pub cached: [u64; CLASSES],
 }
 
-/// What a class counts for, if all have pages.
+/// Weights of the classes.
 const WEIGHTS: [f64; CLASSES] = [50.0, 30.0, 15.0, 5.0];
 
 impl Present {
-    /// Counts them, over the extents that are listed. Reads nothing.
+    /// Counts them. Reads nothing.
     pub fn count(list: &List) -> Present {
         let files = files_by_name();
         let mut present = Present {
-            listed: list.counts(),
+            listed: list.listed,
             ..Present::default()
         };
         for (name, listed) in &list.files {
-            let Some(file) = files
-                .get(&**name)
-                .filter(|file| file.page_size() == listed.page_size)
-            else {
+            let file = files.get(&**name);
+            let Some(file) = file.filter(|file| file.page_size() == listed.page_size) else {
                 continue;
             };
-            for granule in listed.granules.values() {
-                // Taken anew each time, so that whoever switches off waits for none of this.
-                let guard = CORE.switch().active();
-                let (Some(active), Some(id)) = (guard.as_ref(), file.cacheable()) else {
+            let pages = listed.pieces.iter().flat_map(|piece| piece.pages());
+            let mut extents = Extents::new(pages, list.classes);
+            while let Some(extent) = extents.next() {
+                let Some(wanted) = wanted(file, &extent, [0; EXTENT_PAGES]) else {
                     break;
                 };
-                let mut extents = Extents::new(granule);
-                while let Some(extent) = extents.next() {
-                    let none = [0; EXTENT_PAGES];
-                    let wanted = active
-                        .extension
-                        .wanted(id, extent.number, extent.listed, &none);
-                    let mut cached = wanted.cached;
-                    while cached != 0 {
-                        let n = cached.trailing_zeros() as usize;
-                        cached &= cached - 1;
-                        present.cached[usize::from(extent.classes[n])] += 1;
-                    }
+                for class in 0..CLASSES {
+                    let bits = wanted.cached & extent.bits(|of| usize::from(of) == class);
+                    present.cached[class] += u64::from(bits.count_ones());
                 }
             }
         }
         present
     }
 
-    /// 0 to 100, and 100 only if all are cached; the hottest count for most. -1 if none is listed.
+    /// 0 to 100, and 100 only if all are cached; the hottest have most weight. -1 if none is listed.
     pub fn percent(&self) -> f64 {
         let (mut sum, mut of) = (0.0, 0.0);
         for ((weight, listed), cached) in WEIGHTS.iter().zip(self.listed).zip(self.cached) {
@@ -409,7 +388,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_hottest_count_for_most() {
+    fn runs_end_before_gaps_and_with_own_pages() {
+        assert_eq!(first_run(0b1011, 0, 16), 0b1011);
+        assert_eq!(
+            first_run(0b100_1001, 0, 16),
+            0b100_1001,
+            "gaps of two pages"
+        );
+        assert_eq!(first_run(0b1_0001, 0, 16), 1, "a gap of three");
+        assert_eq!(
+            first_run(0b1_0001, 0b100, 16),
+            0b1_0101,
+            "closed by another page"
+        );
+        assert_eq!(
+            first_run(0b1000, 0b11_0110, 16),
+            0b1000,
+            "others at the ends"
+        );
+        assert_eq!(first_run(u64::MAX, 0, 16), 0xffff);
+        assert_eq!(first_run(u64::MAX << 60, 0, 16), u64::MAX << 60);
+        assert_eq!(first_run(1 << 63, u64::MAX, 64), 1 << 63);
+        assert_eq!(first_run(u64::MAX, 0, 64), u64::MAX);
+    }
+
+    #[test]
+    fn hottest_class_has_most_weight() {
         let present = |listed, cached| Present { listed, cached }.percent();
         assert_eq!(present([0; 4], [0; 4]), -1.0);
         assert_eq!(present([10; 4], [10; 4]), 100.0);

@@ -1,39 +1,37 @@
-//! How fast pages are loaded: so many reads of the data disk in a second, and none while the server itself needs the disk.
+//! The rate of loading: a limit of reads of the data disk a second, and none while the server itself needs the disk.
 //!
-//! The server needs it while its own reads of data files are slow, that is take more than [`SLOWER`] times what they took at
-//! best of late, or are more than half of what loading may make. Then loading rests for a second, and looks again.
+//! The server needs it while its own reads of data files take more than [`SLOWER`] times their recent best, or are more than half of the
+//! limit. Then loading rests for a second.
 //!
 //! Lock: a leaf.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// How much slower than at best reads may be.
+/// Factor by which reads may be slower than their best.
 const SLOWER: f64 = 2.0;
 /// Reads below this are never slow, microseconds: they come from memory.
 const NEVER_SLOW: f64 = 300.0;
-/// Fewer reads in a second say nothing.
+/// Fewer reads in a second are no sample.
 const FEW: u64 = 10;
-/// By how much the best of late grows in a second, so that it does not stand for ever.
+/// Growth of the recent best in a second, so that an old one is forgotten.
 const FORGETS: f64 = 1.005;
-/// Seconds' worth of reads that may be made at once.
+/// Seconds of reads that are allowed at once.
 const BURST: f64 = 0.1;
 
-/// What loading threads share.
+/// Shared by the threads of a load.
 pub struct Pace {
-    /// Reads that may be made now.
+    /// Reads that are allowed now.
     tokens: Mutex<f64>,
     granted: Condvar,
     over: AtomicBool,
-    /// Since when threads wait for the server, for people.
-    pub paused: AtomicBool,
-    pub pauses: AtomicU64,
+    paused: AtomicBool,
 }
 
-/// What the server's own reads of data files have shown.
-#[derive(Debug, Default)]
+/// Measures the server's own reads of data files.
+#[derive(Debug)]
 pub struct Busy {
     looked: Option<(Instant, u64, u64)>,
     best: Option<f64>,
@@ -41,8 +39,16 @@ pub struct Busy {
 }
 
 impl Busy {
-    /// Whether the server needs the disk. `reads` and `nanos`: its reads so far, and the time that they took. `capacity`: reads that
-    /// loading may make in a second.
+    pub const fn new() -> Busy {
+        Busy {
+            looked: None,
+            best: None,
+            busy: false,
+        }
+    }
+
+    /// Whether the server needs the disk. `reads` and `nanos`: its reads so far, and their time. `capacity`: the limit of loading, reads a
+    /// second.
     pub fn look(&mut self, now: Instant, reads: u64, nanos: u64, capacity: u64) -> bool {
         let Some((then, reads_then, nanos_then)) = self.looked else {
             self.looked = Some((now, reads, nanos));
@@ -53,7 +59,7 @@ impl Busy {
             return self.busy;
         }
         self.looked = Some((now, reads, nanos));
-        // Of another extension: it begins at 0 again.
+        // A new extension counts from 0.
         let Some(reads) = reads.checked_sub(reads_then) else {
             return false;
         };
@@ -79,11 +85,10 @@ impl Pace {
             granted: Condvar::new(),
             over: AtomicBool::new(false),
             paused: AtomicBool::new(false),
-            pauses: AtomicU64::new(0),
         }
     }
 
-    /// So much time has passed: `capacity` reads in a second may be made of it.
+    /// Allows `capacity` reads a second for the time that has passed.
     pub fn grant(&self, capacity: u64, passed: Duration) {
         let most = (capacity as f64 * BURST).max(1.0);
         let mut tokens = self.tokens.lock();
@@ -92,17 +97,20 @@ impl Pace {
         self.granted.notify_all();
     }
 
-    /// The server needs the disk, or does not.
+    /// Stops reads while the server needs the disk.
     pub fn rest(&self, rests: bool) {
         if rests {
             *self.tokens.lock() = 0.0;
         }
-        if self.paused.swap(rests, Ordering::SeqCst) != rests && rests {
-            self.pauses.fetch_add(1, Ordering::SeqCst);
-        }
+        self.paused.store(rests, Ordering::SeqCst);
     }
 
-    /// Waits until a read may be made. Whether it may: not if it is over.
+    /// Whether loading rests.
+    pub fn is_paused(&self) -> bool {
+        self.paused.load(Ordering::SeqCst)
+    }
+
+    /// Waits until a read is allowed. `false`: loading has ended.
     pub fn take(&self) -> bool {
         let mut tokens = self.tokens.lock();
         while !self.is_over() {
@@ -116,7 +124,7 @@ impl Pace {
         false
     }
 
-    /// Threads come to their end.
+    /// Ends the threads.
     pub fn end(&self) {
         self.over.store(true, Ordering::SeqCst);
         self.granted.notify_all();
@@ -132,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_are_made_as_they_are_granted() {
+    fn reads_follow_grants() {
         let pace = Pace::new();
         pace.grant(1000, Duration::from_millis(10));
         assert!((0..10).all(|_| pace.take()));
@@ -145,8 +153,8 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_needs_its_disk_is_left_alone() {
-        let mut busy = Busy::default();
+    fn busy_server_pauses_loading() {
+        let mut busy = Busy::new();
         let (mut now, mut reads, mut nanos) = (Instant::now(), 0, 0);
         let mut second = |count: u64, micros: u64| {
             now += Duration::from_secs(1);
@@ -162,7 +170,7 @@ mod tests {
         assert!(second(251, 500), "more than half of 500");
         assert!(!second(249, 500));
         // From memory.
-        let mut fast = Busy::default();
+        let mut fast = Busy::new();
         assert!(!fast.look(now, 0, 0, 5000));
         assert!(!fast.look(now + Duration::from_secs(1), 100, 100 * 10_000, 5000));
         assert!(!fast.look(
